@@ -1,0 +1,1 @@
+//! Blocks of object versions held in memory, evicted by recency of use

@@ -1,0 +1,1 @@
+//! Flags, configuration, wiring, daemon, subcommands of s3mount

@@ -1,0 +1,1 @@
+//! ObjectClient on the AWS CRT; all of its FFI

@@ -1,0 +1,1 @@
+//! The read-only filesystem: inodes, handles, listings, attributes, errno

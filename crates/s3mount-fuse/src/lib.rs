@@ -1,0 +1,1 @@
+//! The fuser adapter: session threads, dispatch, unmount

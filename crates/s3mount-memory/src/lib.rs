@@ -1,0 +1,1 @@
+//! The single memory bound: MemoryBudget and BufferPool

@@ -1,0 +1,1 @@
+//! Vocabulary and contract of the object store: ObjectClient, ObjectId, ByteRange, ObjectError

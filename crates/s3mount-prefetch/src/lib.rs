@@ -1,0 +1,1 @@
+//! Object readers, streams, windows and plans: what is fetched, and when

@@ -1,0 +1,1 @@
+//! S3 test server, models and guards for the tests of s3mount
