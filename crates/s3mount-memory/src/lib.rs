@@ -1,1 +1,26 @@
-//! The single memory bound: MemoryBudget and BufferPool
+//! The single memory bound.
+//!
+//! [`MemoryBudget`] counts; [`BufferPool`] hands out. Every payload byte of the daemon lies in a
+//! [`Buffer`] of the pool, and every buffer holds a [`Reservation`] of the budget, so the bound is
+//! the pool's region itself: it cannot be exceeded, only waited for.
+//!
+//! Two classes ask for memory. A reader that waits ([`Priority::Demand`]) may take the last byte
+//! and queues, first come first served, when there is none. Reading ahead
+//! ([`Priority::Prefetch`]) takes only what is free beyond a small reserve, never waits, and gets
+//! nothing while a reader queues. So reading ahead can't starve a reader, and the pool can't
+//! deadlock: whatever a reader waits for is held by buffers that are given back without it.
+//!
+//! **Lock order:** the pool has one lock, taken last; nothing is called while it is held.
+
+mod budget;
+mod buddy;
+mod pool;
+mod region;
+mod sync;
+
+pub use budget::{MemoryBudget, Reservation};
+pub use pool::{Buffer, BufferPool, Priority};
+
+/// Buffers are multiples of this many bytes: a page of the slowest page size in use (arm64's 64
+/// KiB), and fine enough that a small file wastes little.
+pub const UNIT_BYTES: usize = 64 << 10;

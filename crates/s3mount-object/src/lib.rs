@@ -1,1 +1,17 @@
-//! Vocabulary and contract of the object store: ObjectClient, ObjectId, ByteRange, ObjectError
+//! Vocabulary and contract of the object store.
+//!
+//! Every layer above speaks of objects in these words, and reaches the store only through
+//! [`ObjectClient`]. Nothing here does I/O.
+//!
+//! **Invariant:** bytes are addressed by [`ObjectId`], key and ETag together. A version never
+//! changes, so whatever is known of it stays true for ever.
+
+mod client;
+mod error;
+mod id;
+mod range;
+
+pub use client::{BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer};
+pub use error::{ErrorKind, ObjectError, S3Detail};
+pub use id::{ETag, ObjectId};
+pub use range::ByteRange;

@@ -1,0 +1,169 @@
+//! Which units of the region are free: a binary buddy allocator over unit numbers.
+//!
+//! Blocks are powers of two of units, aligned to their size. A request that is no power of two
+//! takes the next larger block and gives its tail back at once, so nothing is lost to rounding
+//! beyond one unit. The lowest free address is taken first: what is in use stays together, and
+//! large blocks survive (measured nowhere yet; the policy is that of most page allocators).
+//! Free blocks are kept in one bitmap per order, so nothing is allocated after construction.
+
+/// Free units of a region. Purely arithmetic: it never touches the memory.
+#[derive(Debug)]
+pub(crate) struct Buddy {
+    units: usize,
+    orders: Vec<Order>,
+}
+
+#[derive(Debug)]
+struct Order {
+    /// Bit `i` is set when the block of this order that starts at unit `i << order` is free.
+    free: Vec<u64>,
+    count: usize,
+}
+
+impl Buddy {
+    /// All of `units` units free; no block is larger than `1 << max_order` units.
+    pub(crate) fn new(units: usize, max_order: u32) -> Self {
+        let orders = (0..=max_order)
+            .map(|order| Order { free: vec![0; (units >> order).div_ceil(64).max(1)], count: 0 })
+            .collect();
+        let mut buddy = Self { units, orders };
+        buddy.free(0, units);
+        buddy
+    }
+
+    /// Largest run of units that may be asked for.
+    pub(crate) fn max_units(&self) -> usize {
+        1 << (self.orders.len() - 1)
+    }
+
+    /// Takes `units` adjacent units and returns the first, if there are such.
+    pub(crate) fn alloc(&mut self, units: usize) -> Option<usize> {
+        debug_assert!(units > 0);
+        let order = units.next_power_of_two().trailing_zeros() as usize;
+        let (found, start) = self.take_lowest(order)?;
+        self.free(start + units, start + (1 << found));
+        Some(start)
+    }
+
+    /// Gives the units `start..end` back.
+    pub(crate) fn free(&mut self, mut start: usize, end: usize) {
+        debug_assert!(end <= self.units);
+        while start < end {
+            let aligned = if start == 0 { usize::BITS - 1 } else { start.trailing_zeros() };
+            let fits = (end - start).ilog2();
+            let order = aligned.min(fits).min(self.orders.len() as u32 - 1);
+            self.free_block(start, order as usize);
+            start += 1 << order;
+        }
+    }
+
+    /// Free blocks of at least `units` units, as `(first unit, units)`, lowest first by order.
+    pub(crate) fn free_blocks(&self, units: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let smallest = units.next_power_of_two().trailing_zeros() as usize;
+        self.orders.iter().enumerate().skip(smallest).flat_map(|(order, blocks)| {
+            blocks.free.iter().enumerate().flat_map(move |(word, bits)| {
+                (0..64)
+                    .filter(move |bit| bits >> bit & 1 == 1)
+                    .map(move |bit| ((word * 64 + bit) << order, 1 << order))
+            })
+        })
+    }
+
+    /// Takes the free block at the lowest address among those that are large enough, preferring
+    /// the smallest order, so that large blocks are split last.
+    fn take_lowest(&mut self, order: usize) -> Option<(usize, usize)> {
+        let found = (order..self.orders.len()).find(|order| self.orders[*order].count > 0)?;
+        let blocks = &mut self.orders[found];
+        let word = blocks.free.iter().position(|bits| *bits != 0).expect("the count says that one is free");
+        let bit = blocks.free[word].trailing_zeros() as usize;
+        blocks.free[word] &= !(1 << bit);
+        blocks.count -= 1;
+        Some((found, (word * 64 + bit) << found))
+    }
+
+    fn free_block(&mut self, mut start: usize, mut order: usize) {
+        while order + 1 < self.orders.len() {
+            let buddy = start ^ (1 << order);
+            if buddy + (1 << order) > self.units || !self.clear(buddy, order) {
+                break;
+            }
+            start = start.min(buddy);
+            order += 1;
+        }
+        let index = start >> order;
+        let blocks = &mut self.orders[order];
+        debug_assert_eq!(blocks.free[index / 64] >> (index % 64) & 1, 0, "unit {start} freed twice");
+        blocks.free[index / 64] |= 1 << (index % 64);
+        blocks.count += 1;
+    }
+
+    /// Takes the block at `start` out of the free ones; false when it was not free.
+    fn clear(&mut self, start: usize, order: usize) -> bool {
+        let index = start >> order;
+        let blocks = &mut self.orders[order];
+        let Some(word) = blocks.free.get_mut(index / 64) else { return false };
+        let was_free = *word >> (index % 64) & 1 == 1;
+        if was_free {
+            *word &= !(1 << (index % 64));
+            blocks.count -= 1;
+        }
+        was_free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Buddy;
+
+    fn free_units(buddy: &Buddy) -> usize {
+        buddy.free_blocks(1).map(|(_, units)| units).sum()
+    }
+
+    #[test]
+    fn an_odd_size_costs_no_more_than_itself() {
+        let mut buddy = Buddy::new(64, 6);
+        assert_eq!(buddy.alloc(5), Some(0));
+        assert_eq!(free_units(&buddy), 59);
+        buddy.free(0, 5);
+        assert_eq!(buddy.alloc(64), Some(0), "everything has grown together again");
+    }
+
+    proptest! {
+        /// Whatever is taken and given back: no unit has two owners, none is lost, and all of it
+        /// grows together again.
+        #[test]
+        fn never_hands_out_a_unit_twice(
+            units in 1usize..300,
+            max_order in 0u32..8,
+            steps in proptest::collection::vec((any::<bool>(), 1usize..40, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let mut buddy = Buddy::new(units, max_order);
+            let mut owned = vec![false; units];
+            let mut held: Vec<(usize, usize)> = Vec::new();
+            for (take, size, pick) in steps {
+                if take {
+                    let size = size.min(buddy.max_units());
+                    if let Some(start) = buddy.alloc(size) {
+                        for unit in &mut owned[start..start + size] {
+                            prop_assert!(!*unit);
+                            *unit = true;
+                        }
+                        held.push((start, size));
+                    }
+                } else if !held.is_empty() {
+                    let (start, size) = held.swap_remove(pick.index(held.len()));
+                    owned[start..start + size].fill(false);
+                    buddy.free(start, start + size);
+                }
+                prop_assert_eq!(free_units(&buddy), owned.iter().filter(|unit| !**unit).count());
+            }
+            for (start, size) in held {
+                buddy.free(start, start + size);
+            }
+            let whole = Buddy::new(units, max_order);
+            prop_assert!(buddy.free_blocks(1).eq(whole.free_blocks(1)));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Tests of the pool as its users see it.
+
+use super::{BufferPool, Priority};
+use crate::MemoryBudget;
+
+const MIB: usize = 1 << 20;
+
+fn pool(limit: usize) -> BufferPool {
+    BufferPool::new(MemoryBudget::new(limit as u64)).expect("address space for a small pool")
+}
+
+#[test]
+fn buffers_do_not_overlap() {
+    let pool = pool(4 * MIB);
+    let mut buffers: Vec<_> =
+        (0..4).map(|_| pool.try_buffer(MIB, Priority::Demand).expect("there is room for four")).collect();
+    for (fill, buffer) in (1u8..).zip(&mut buffers) {
+        buffer.as_mut().fill(fill);
+    }
+    for (fill, buffer) in (1u8..).zip(&buffers) {
+        assert!(buffer.as_ref().iter().all(|byte| *byte == fill));
+    }
+    assert!(pool.try_buffer(1, Priority::Demand).is_none());
+}
+
+#[test]
+fn reading_ahead_leaves_a_reserve() {
+    let pool = pool(16 * MIB);
+    let ahead: Vec<_> = std::iter::from_fn(|| pool.try_buffer(MIB, Priority::Prefetch)).collect();
+    assert_eq!(ahead.len(), 15);
+    assert!(pool.try_buffer(MIB, Priority::Demand).is_some());
+}
+
+#[tokio::test]
+async fn a_reader_waits_and_is_served_before_anyone_else() {
+    let pool = pool(2 * MIB);
+    let held = pool.try_buffer(2 * MIB, Priority::Demand).expect("all of it is free");
+    let waiter = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.buffer(MIB).await }
+    });
+    while pool.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(pool.try_buffer(MIB, Priority::Demand).is_none(), "nobody jumps the queue");
+    drop(held);
+    let buffer = waiter.await.expect("the waiter does not panic");
+    assert_eq!((buffer.as_ref().len(), pool.waiting()), (MIB, 0));
+    drop(buffer);
+    assert_eq!(pool.budget().used_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_does_not_hold_up_the_next() {
+    let pool = pool(MIB);
+    let held = pool.try_buffer(MIB, Priority::Demand).expect("all of it is free");
+    let mut gone = Box::pin(pool.buffer(MIB));
+    assert!(futures_poll(&mut gone).is_none());
+    let mut next = Box::pin(pool.buffer(MIB));
+    assert!(futures_poll(&mut next).is_none());
+    drop(gone);
+    drop(held);
+    let buffer = next.await;
+    drop(buffer);
+    assert_eq!(pool.budget().used_bytes(), 0);
+}
+
+#[test]
+fn trim_gives_idle_memory_back() {
+    let pool = pool(8 * MIB);
+    let mut buffer = pool.try_buffer(8 * MIB, Priority::Demand).expect("all of it is free");
+    buffer.as_mut().fill(1);
+    assert_eq!(pool.trim(), 0, "nothing is free");
+    drop(buffer);
+    assert_eq!(pool.trim(), 8 * MIB as u64);
+    assert_eq!(pool.trim(), 0, "nothing is resident any more");
+}
+
+#[test]
+fn threads_share_the_pool() {
+    let pool = pool(8 * MIB);
+    std::thread::scope(|scope| {
+        for fill in 0..8u8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..200usize {
+                    let len = (round % 16 + 1) * crate::UNIT_BYTES;
+                    if let Some(mut buffer) = pool.try_buffer(len, Priority::Demand) {
+                        buffer.as_mut().fill(fill);
+                        assert!(buffer.as_ref().iter().all(|byte| *byte == fill));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(pool.budget().used_bytes(), 0);
+    assert!(pool.try_buffer(8 * MIB, Priority::Demand).is_some(), "it has grown together again");
+}
+
+fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::Pin::new(future).poll(&mut context) {
+        std::task::Poll::Ready(value) => Some(value),
+        std::task::Poll::Pending => None,
+    }
+}

@@ -1,0 +1,9 @@
+//! Locks and atomics of this crate, from one place so that a model checker can replace them.
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Locks, also when a panic poisoned the lock: the state behind it is valid after every statement.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

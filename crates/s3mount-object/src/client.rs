@@ -1,0 +1,118 @@
+//! The contract of an object store, as far as reading goes.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::{ByteRange, ETag, ObjectError, ObjectId};
+
+/// Memory that a client fills with the bytes of one part, lent by whoever asks for the part.
+///
+/// The caller has paid for it (it holds a reservation of the memory budget) before it asks, so a
+/// client never waits for memory and never allocates for payload.
+pub trait PartBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static> PartBuffer for T {}
+
+/// One ranged GET of one version.
+#[derive(Clone, Debug)]
+pub struct GetObject {
+    /// What to read. Sent as `If-Match`, and compared again with the answer.
+    pub object: ObjectId,
+    /// Which bytes; not empty, and inside the object.
+    pub range: ByteRange,
+}
+
+/// What a HEAD tells of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// The version.
+    pub etag: ETag,
+    /// Size in bytes.
+    pub size: u64,
+    /// When this version was written.
+    pub last_modified: SystemTime,
+    /// Storage class where the store names one (`GLACIER`, `STANDARD_IA`, ...).
+    pub storage_class: Option<String>,
+}
+
+/// One page of a ListObjectsV2.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListObjects {
+    /// Only keys that begin with this.
+    pub prefix: String,
+    /// Whether keys are rolled up at the next `/` after the prefix.
+    pub delimiter: bool,
+    /// Where the page before ended: its [`ListPage::next`].
+    pub continuation: Option<String>,
+    /// Only keys after this one.
+    pub start_after: Option<String>,
+    /// At most this many keys and prefixes; the store's own limit is 1,000.
+    pub max_keys: Option<u32>,
+}
+
+/// One object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedObject {
+    /// The whole key.
+    pub key: String,
+    /// What a HEAD of it would tell.
+    pub meta: ObjectMeta,
+}
+
+/// One page of a listing, in the store's order (by UTF-8 bytes of the key).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The objects.
+    pub objects: Vec<ListedObject>,
+    /// The rolled-up prefixes, each ending in `/`.
+    pub common_prefixes: Vec<String>,
+    /// The continuation of the next page; `None` on the last.
+    pub next: Option<String>,
+}
+
+/// What a HEAD of the bucket tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketInfo {
+    /// The bucket's region where the store names it.
+    pub region: Option<String>,
+}
+
+/// An object store, bound to one bucket.
+///
+/// Every future may be dropped at any time: what it asked for is then cancelled, and the buffer
+/// that it was lent is given back as soon as nothing writes to it any more.
+pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
+    /// Reads `request.range` into the front of `into`, which is at least that long, and returns
+    /// exactly the range's bytes, in that same memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
+    /// another version by now, whether or not the store understands `If-Match`; an integrity error
+    /// when the body is not the range that was asked for.
+    fn get_object(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'_, Result<Bytes, ObjectError>>;
+
+    /// Metadata of the object at `key`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none.
+    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>>;
+
+    /// One page of keys.
+    ///
+    /// # Errors
+    /// Those of the request; an empty result is none.
+    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>>;
+
+    /// Whether the bucket is there and may be used.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `Forbidden`, `WrongRegion`, or why the store can't be reached.
+    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>>;
+}

@@ -1,0 +1,169 @@
+//! What can go wrong between us and an object store.
+
+use std::error::Error;
+use std::fmt;
+
+/// What went wrong, as far as a caller acts on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no object at this key.
+    NotFound,
+    /// There is no such bucket.
+    NoSuchBucket,
+    /// The store knows who asks, or that nobody signed, and refuses.
+    Forbidden,
+    /// There are no credentials to sign with, or they can't be had.
+    NoCredentials,
+    /// The credentials are expired or malformed.
+    BadCredentials,
+    /// The object is another version now.
+    PreconditionFailed,
+    /// The range begins behind the end of the object.
+    RangeNotSatisfiable,
+    /// The object is archived and has to be restored before it can be read.
+    Archived,
+    /// The bucket lives in another region, named where the store names it.
+    WrongRegion(Option<String>),
+    /// The store asks us to slow down.
+    Throttled,
+    /// The store failed (5xx).
+    Server,
+    /// The store can't be reached, or the connection broke.
+    Network,
+    /// TLS could not be agreed on, or the certificate is not trusted.
+    Tls,
+    /// No answer in time.
+    TimedOut,
+    /// The answer is not what was asked for: length, range, or form.
+    Integrity,
+    /// The request was cancelled.
+    Cancelled,
+    /// The store refused the request for another reason (4xx).
+    Rejected,
+}
+
+/// What S3 itself said of an error, as far as it said anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct S3Detail {
+    /// HTTP status, where an answer came.
+    pub status: Option<u16>,
+    /// S3's code, such as `SlowDown`.
+    pub code: Option<String>,
+    /// S3's message.
+    pub message: Option<String>,
+    /// `x-amz-request-id`, which AWS support asks for.
+    pub request_id: Option<String>,
+}
+
+/// A failed request.
+#[derive(Debug)]
+pub struct ObjectError {
+    kind: ErrorKind,
+    operation: &'static str,
+    target: String,
+    detail: S3Detail,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl ObjectError {
+    /// A failure of `operation` (`"GetObject"`) on `target` (a key, or a bucket).
+    pub fn new(kind: ErrorKind, operation: &'static str, target: &str) -> Self {
+        Self { kind, operation, target: target.to_owned(), detail: S3Detail::default(), source: None }
+    }
+
+    /// Keeps what S3 said.
+    #[must_use]
+    pub fn with_detail(mut self, detail: S3Detail) -> Self {
+        self.detail = detail;
+        self
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What to act on.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// What S3 said.
+    pub fn detail(&self) -> &S3Detail {
+        &self.detail
+    }
+
+    /// Whether the same request may succeed a moment later.
+    pub fn is_retryable(&self) -> bool {
+        match self.kind {
+            ErrorKind::Throttled
+            | ErrorKind::Server
+            | ErrorKind::Network
+            | ErrorKind::TimedOut
+            | ErrorKind::Integrity => true,
+            ErrorKind::NotFound
+            | ErrorKind::NoSuchBucket
+            | ErrorKind::Forbidden
+            | ErrorKind::NoCredentials
+            | ErrorKind::BadCredentials
+            | ErrorKind::PreconditionFailed
+            | ErrorKind::RangeNotSatisfiable
+            | ErrorKind::Archived
+            | ErrorKind::WrongRegion(_)
+            | ErrorKind::Tls
+            | ErrorKind::Cancelled
+            | ErrorKind::Rejected => false,
+        }
+    }
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {:?}", self.operation, self.target, self.kind)?;
+        let S3Detail { status, code, message, request_id } = &self.detail;
+        if let Some(status) = status {
+            write!(f, ", status {status}")?;
+        }
+        if let Some(code) = code {
+            write!(f, ", {code}")?;
+        }
+        if let Some(message) = message {
+            write!(f, ": {message}")?;
+        }
+        if let Some(request_id) = request_id {
+            write!(f, " (request id {request_id})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ObjectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ErrorKind, ObjectError, S3Detail};
+
+    #[test]
+    fn display_keeps_what_s3_said() {
+        let error =
+            ObjectError::new(ErrorKind::Throttled, "GetObject", "a/b").with_detail(S3Detail {
+                status: Some(503),
+                code: Some("SlowDown".into()),
+                message: Some("Please reduce your request rate.".into()),
+                request_id: Some("4442587FB7D0A2F9".into()),
+            });
+        assert_eq!(
+            error.to_string(),
+            "GetObject \"a/b\": Throttled, status 503, SlowDown: Please reduce your request rate. \
+             (request id 4442587FB7D0A2F9)"
+        );
+        assert!(error.is_retryable());
+    }
+}
