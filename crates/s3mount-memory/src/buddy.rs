@@ -32,6 +32,7 @@ impl Buddy {
     }
 
     /// Largest run of units that may be asked for.
+    #[cfg(test)]
     pub(crate) fn max_units(&self) -> usize {
         1 << (self.orders.len() - 1)
     }
