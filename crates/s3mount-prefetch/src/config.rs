@@ -1,0 +1,37 @@
+//! Settings of the read path, as plain data.
+
+use std::time::Duration;
+
+/// How much is fetched at once, and how far ahead.
+#[derive(Clone, Debug)]
+pub struct PrefetchConfig {
+    /// Largest GET, in bytes; a multiple of 1 MiB. Windows below four of these use smaller ones.
+    pub part_bytes: u64,
+    /// A new stream's window, in bytes.
+    pub initial_window_bytes: u64,
+    /// The largest window, in bytes.
+    pub max_window_bytes: u64,
+    /// Random reads fetch whole multiples of this many bytes; a multiple of 64 KiB.
+    pub random_read_bytes: u64,
+    /// Objects up to this many bytes are fetched whole by their first read.
+    pub small_object_bytes: u64,
+    /// A read that has no answer after this long fails, retries included.
+    pub read_timeout: Duration,
+    /// At most this many GETs ahead of the readers are in flight at once, over all streams.
+    /// Those that a reader waits for are not counted.
+    pub max_ahead_requests: usize,
+}
+
+impl Default for PrefetchConfig {
+    fn default() -> Self {
+        Self {
+            part_bytes: 8 << 20,
+            initial_window_bytes: 1 << 20,
+            max_window_bytes: 512 << 20,
+            random_read_bytes: 128 << 10,
+            small_object_bytes: 1 << 20,
+            read_timeout: Duration::from_secs(60),
+            max_ahead_requests: 64,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What all readers share: the store, the memory, and who gives memory back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use s3mount_cache::BlockCache;
+use s3mount_memory::{Buffer, BufferPool, Priority};
+use s3mount_object::{ObjectClient, ObjectId};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::{ObjectReader, PrefetchConfig};
+
+/// How often the housekeeper looks: idle streams stop taking a share of the memory after
+/// [`IDLE_TICKS`] of these, and the pool's free pages go back to the kernel after two.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A stream that was not read for this many ticks takes no share of the memory.
+pub(crate) const IDLE_TICKS: u32 = 3;
+
+/// How often a reader that waits for memory has the others give some back.
+const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Gives out [`ObjectReader`]s, one for each version. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Prefetcher(Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Arc<dyn ObjectClient>,
+    pub(crate) pool: BufferPool,
+    pub(crate) cache: BlockCache,
+    pub(crate) config: PrefetchConfig,
+    pub(crate) runtime: Handle,
+    readers: Mutex<HashMap<ObjectId, Weak<ObjectReader>>>,
+    /// Streams that take a share of the memory, over all readers.
+    pub(crate) active_streams: AtomicUsize,
+    /// GETs ahead of their readers that are in flight.
+    pub(crate) ahead_requests: AtomicUsize,
+    cached_bytes: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+/// What was asked and what it cost, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefetchStats {
+    /// Reads answered or failed.
+    pub reads: u64,
+    /// Of these, the ones whose bytes were not there yet.
+    pub waits: u64,
+    /// Bytes asked for by readers.
+    pub read_bytes: u64,
+    /// GETs that succeeded.
+    pub requests: u64,
+    /// Bytes these brought.
+    pub fetched_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    reads: AtomicU64,
+    waits: AtomicU64,
+    read_bytes: AtomicU64,
+    requests: AtomicU64,
+    fetched_bytes: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn on_read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_fetched(&self, bytes: u64) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Prefetcher {
+    /// A prefetcher that reads through `client` into `pool`. Its GETs and its housekeeper run on
+    /// `runtime`, which must have time enabled.
+    ///
+    /// Parts and random reads that are larger than the pool's largest buffer are cut to it.
+    pub fn new(
+        client: Arc<dyn ObjectClient>,
+        pool: BufferPool,
+        mut config: PrefetchConfig,
+        runtime: Handle,
+    ) -> Self {
+        let largest = pool.max_buffer_bytes() as u64;
+        config.part_bytes = config.part_bytes.min(largest);
+        config.random_read_bytes = config.random_read_bytes.min(largest);
+        config.small_object_bytes = config.small_object_bytes.min(largest);
+        // A quarter of the memory for random blocks; the rest is for what streams read next.
+        let cache = BlockCache::new(config.random_read_bytes, pool.budget().limit_bytes() / 4);
+        let shared = Arc::new(Shared {
+            client,
+            pool,
+            cache,
+            config,
+            runtime: runtime.clone(),
+            readers: Mutex::default(),
+            active_streams: AtomicUsize::new(0),
+            ahead_requests: AtomicUsize::new(0),
+            cached_bytes: AtomicU64::new(0),
+            counters: Counters::default(),
+        });
+        runtime.spawn(keep_house(Arc::downgrade(&shared)));
+        Self(shared)
+    }
+
+    /// The reader of the version `object`, which is `size` bytes long. It is shared by all who
+    /// have it open, and what it holds is given back when the last of them drops it.
+    pub fn open(&self, object: &ObjectId, size: u64) -> Arc<ObjectReader> {
+        let mut readers = self.0.lock_readers();
+        if let Some(reader) = readers.get(object).and_then(Weak::upgrade) {
+            return reader;
+        }
+        let reader = ObjectReader::new(self.0.clone(), object.clone(), size);
+        readers.insert(object.clone(), Arc::downgrade(&reader));
+        reader
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> PrefetchStats {
+        let Counters {
+            reads,
+            waits,
+            read_bytes,
+            requests,
+            fetched_bytes,
+        } = &self.0.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PrefetchStats {
+            reads: get(reads),
+            waits: get(waits),
+            read_bytes: get(read_bytes),
+            requests: get(requests),
+            fetched_bytes: get(fetched_bytes),
+        }
+    }
+
+    /// How many versions are open.
+    pub fn open_readers(&self) -> usize {
+        self.0.readers().len()
+    }
+}
+
+impl Shared {
+    fn lock_readers(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<ObjectReader>>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn readers(&self) -> Vec<Arc<ObjectReader>> {
+        self.lock_readers().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Forgets the reader of `object`, which is being dropped.
+    pub(crate) fn forget(&self, object: &ObjectId) {
+        let mut readers = self.lock_readers();
+        // Another reader of the same version may have come meanwhile.
+        if readers
+            .get(object)
+            .is_some_and(|reader| reader.strong_count() == 0)
+        {
+            readers.remove(object);
+        }
+    }
+
+    /// How many bytes one stream may have ahead of it: its share of the memory, a part of which
+    /// is left to readers that wait and to what was consumed a moment ago.
+    pub(crate) fn stream_share_bytes(&self) -> u64 {
+        let limit = self.pool.budget().limit_bytes();
+        let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
+        usable / self.active_streams.load(Ordering::Relaxed).max(1) as u64
+    }
+
+    /// A buffer for a reader that waits. Others give memory back for it; it has no deadline of
+    /// its own.
+    pub(crate) async fn demand_buffer(&self, len: usize) -> Buffer {
+        if let Some(buffer) = self.pool.try_buffer(len, Priority::Demand) {
+            return buffer;
+        }
+        let mut buffer = std::pin::pin!(self.pool.buffer(len));
+        loop {
+            self.relieve(len as u64);
+            if let Ok(buffer) = timeout(RELIEF_INTERVAL, &mut buffer).await {
+                return buffer;
+            }
+        }
+    }
+
+    /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was
+    /// consumed, then cached blocks, then the far ends of the largest windows.
+    fn relieve(&self, bytes: u64) {
+        let readers = self.readers();
+        let mut freed = 0;
+        for reader in &readers {
+            freed += reader.sweep();
+            if freed >= bytes {
+                return;
+            }
+        }
+        freed += self.cache.shed(bytes - freed);
+        while freed < bytes {
+            let Some(largest) = readers.iter().max_by_key(|reader| reader.held_bytes()) else {
+                return;
+            };
+            let dropped = largest.drop_far_end();
+            if dropped == 0 {
+                return;
+            }
+            freed += dropped;
+        }
+    }
+}
+
+/// Ages streams, and returns free memory to the kernel when nobody reads.
+async fn keep_house(shared: Weak<Shared>) {
+    let mut reads_before = 0;
+    let mut quiet_ticks = 0;
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(shared) = shared.upgrade() else { return };
+        for reader in shared.readers() {
+            reader.tick();
+        }
+        shared
+            .cached_bytes
+            .store(shared.cache.held_bytes(), Ordering::Relaxed);
+        let reads = shared.counters.reads.load(Ordering::Relaxed);
+        quiet_ticks = if reads == reads_before { quiet_ticks + 1 } else { 0 };
+        reads_before = reads;
+        if quiet_ticks >= 2 {
+            shared.pool.trim();
+        }
+    }
+}

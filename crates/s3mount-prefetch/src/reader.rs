@@ -1,0 +1,570 @@
+//! One object version, as all its readers see it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::Bytes;
+use s3mount_memory::{Buffer, Priority};
+use s3mount_object::{ByteRange, ObjectId};
+
+use crate::fetch::fetch;
+use crate::prefetcher::{IDLE_TICKS, Shared};
+use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
+use crate::stream::{Access, BEHIND_BYTES, StreamTable, next_part};
+use crate::{EDGE_BYTES, ReadError};
+
+/// Reads one object version: from memory if the bytes are there, else when their GET lands.
+#[derive(Debug)]
+pub struct ObjectReader {
+    shared: Arc<Shared>,
+    object: ObjectId,
+    size: u64,
+    state: Mutex<State>,
+    me: Weak<ObjectReader>,
+}
+
+#[derive(Debug)]
+struct State {
+    segments: SegmentMap<Waiter>,
+    streams: StreamTable,
+    /// Segments that were read to their end, oldest first, as (start, id, length).
+    consumed: VecDeque<(u64, u64, u64)>,
+    consumed_bytes: u64,
+    /// Set once the version is gone: nothing of it can be read any more.
+    stale: Option<ReadError>,
+    next_segment: u64,
+    /// This reader's part of [`Shared::active_streams`].
+    active_streams: usize,
+}
+
+/// A read on its way through the segments, from left to right. The bytes it has found it keeps,
+/// so that it gets on however scarce memory is.
+struct Progress {
+    range: ByteRange,
+    at: u64,
+    access: Access,
+    pieces: Pieces,
+}
+
+/// Found bytes. One piece is the rule, and costs no allocation.
+enum Pieces {
+    None,
+    One(Bytes),
+    Many(Vec<Bytes>),
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        *self = match std::mem::replace(self, Pieces::None) {
+            Pieces::None => Pieces::One(piece),
+            Pieces::One(first) => Pieces::Many(vec![first, piece]),
+            Pieces::Many(mut pieces) => {
+                pieces.push(piece);
+                Pieces::Many(pieces)
+            }
+        }
+    }
+
+    /// Shows the pieces as one slice. Pieces that are not one already are copied together.
+    fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
+        thread_local! {
+            static STITCHED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        match self {
+            Pieces::None => show(&[]),
+            Pieces::One(piece) => show(piece),
+            Pieces::Many(pieces) => STITCHED.with_borrow_mut(|stitched| {
+                stitched.clear();
+                pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));
+                show(stitched)
+            }),
+        }
+    }
+}
+
+type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
+
+struct Waiter {
+    progress: Progress,
+    reply: Reply,
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter")
+            .field("range", &self.progress.range)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts a GET ahead of its reader while it lives.
+struct Ahead(Arc<Shared>);
+
+impl Ahead {
+    fn try_new(shared: &Arc<Shared>) -> Option<Self> {
+        let limit = shared.config.max_ahead_requests;
+        let count = &shared.ahead_requests;
+        let free = |running: usize| (running < limit).then_some(running + 1);
+        count
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, free)
+            .ok()?;
+        Some(Self(shared.clone()))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.ahead_requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ObjectReader {
+    pub(crate) fn new(shared: Arc<Shared>, object: ObjectId, size: u64) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            shared,
+            object,
+            size,
+            state: Mutex::new(State {
+                segments: SegmentMap::new(),
+                streams: StreamTable::default(),
+                consumed: VecDeque::new(),
+                consumed_bytes: 0,
+                stale: None,
+                next_segment: 0,
+                active_streams: 0,
+            }),
+            me: me.clone(),
+        })
+    }
+
+    /// The version it reads.
+    pub fn object(&self) -> &ObjectId {
+        &self.object
+    }
+
+    /// The object's size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads up to `len` bytes from `offset` and hands them to `reply`: fewer at the object's
+    /// end, none behind it. Never waits: `reply` is called before this returns when the bytes are
+    /// here, else later from another thread.
+    pub fn read<R>(&self, offset: u64, len: usize, reply: R)
+    where
+        R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
+    {
+        let end = offset.saturating_add(len as u64).min(self.size);
+        self.shared.counters.on_read(end.saturating_sub(offset));
+        if offset >= end {
+            return reply(Ok(&[]));
+        }
+        let range = ByteRange::new(offset, end);
+        let mut state = self.lock();
+        if let Some(error) = state.stale.clone() {
+            drop(state);
+            return reply(Err(error));
+        }
+        let access = state.streams.on_read(range, &self.shared.config);
+        let mut progress = Progress {
+            range,
+            at: offset,
+            access,
+            pieces: Pieces::None,
+        };
+        let waits_on = self.advance(&mut state, &mut progress);
+        if waits_on.is_some()
+            && let Access::Stream(id) = access
+        {
+            state.streams.on_wait(id, &self.shared.config);
+        }
+        if let Access::Stream(id) = access {
+            self.plan(&mut state, id);
+        }
+        self.count_active(&mut state);
+        let Some(start) = waits_on else {
+            drop(state);
+            return progress.pieces.with(|bytes| reply(Ok(bytes)));
+        };
+        self.shared.counters.on_wait();
+        wait(
+            &mut state,
+            start,
+            Waiter {
+                progress,
+                reply: Box::new(reply),
+            },
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Collects what is there. Returns the start of the segment in flight that the read has to
+    /// wait for, or `None` when it is complete. GETs for whatever is missing are then on their way.
+    fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
+        while progress.at < progress.range.end() {
+            let at = progress.at;
+            let Some(segment) = state.segments.covering(at) else {
+                if let Some(mut bytes) = self.shared.cache.get(&self.object, at) {
+                    bytes.truncate(usize::try_from(progress.range.end() - at).unwrap_or(usize::MAX));
+                    progress.at += bytes.len() as u64;
+                    progress.pieces.push(bytes);
+                } else {
+                    self.demand(state, ByteRange::new(at, progress.range.end()), progress.access);
+                }
+                continue;
+            };
+            let SegmentState::Ready(bytes) = &segment.state else {
+                return Some(segment.range.start());
+            };
+            let end = progress.range.end().min(segment.range.end());
+            let offset_in = |at: u64| usize::try_from(at - segment.range.start()).unwrap_or(usize::MAX);
+            progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
+            progress.at = end;
+            let was_consumed = segment.is_consumed();
+            segment.served_bytes += end - at;
+            if !was_consumed && segment.is_consumed() {
+                let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
+                self.consume(state, start, id, len);
+            }
+        }
+        None
+    }
+
+    /// Starts GETs for what is missing of `range`: readers wait for them.
+    fn demand(&self, state: &mut State, range: ByteRange, access: Access) {
+        let mut at = range.start();
+        while at < range.end() {
+            at = state.segments.first_gap(at);
+            if at >= range.end() {
+                break;
+            }
+            let get = self.demanded(state, ByteRange::new(at, range.end()), access);
+            let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
+            let buffer = self.shared.pool.try_buffer(len, Priority::Demand);
+            let purpose = match access {
+                Access::Stream(id) => Purpose::Stream(id),
+                Access::Random if get.len() == self.size => Purpose::Stream(0),
+                Access::Random => Purpose::Random,
+            };
+            self.start(state, get, purpose, buffer, None);
+            at = get.end();
+        }
+    }
+
+    /// The GET for a reader that waits for `missing`, of which at least the first byte has no
+    /// segment: what was asked for, rounded to blocks; the whole object when it is small.
+    fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> ByteRange {
+        let config = &self.shared.config;
+        let whole = ByteRange::new(0, self.size);
+        if self.size <= config.small_object_bytes && state.segments.held_bytes() == 0 {
+            return whole;
+        }
+        let after = state.segments.next_start(missing.start()).unwrap_or(self.size);
+        let before = state.segments.previous_end(missing.start()).unwrap_or(0);
+        let block = config.random_read_bytes;
+        let start = (missing.start() / block * block).max(before);
+        let unit = match access {
+            Access::Stream(id) if self.is_ramped(state, id) => EDGE_BYTES.max(block),
+            Access::Stream(_) | Access::Random => block,
+        };
+        let longest = start + config.part_bytes.max(block);
+        let end = missing.end().next_multiple_of(unit).min(after).min(longest);
+        // Blocks that the cache holds are not fetched again.
+        let mut cut = (start / block + 1) * block;
+        while cut < end {
+            if cut > missing.start() && self.shared.cache.contains(&self.object, cut) {
+                return ByteRange::new(start, cut);
+            }
+            cut += block;
+        }
+        ByteRange::new(start, end)
+    }
+
+    fn is_ramped(&self, state: &State, id: u64) -> bool {
+        let initial = self.shared.config.initial_window_bytes;
+        state
+            .streams
+            .get(id)
+            .is_some_and(|stream| stream.window_bytes > initial)
+    }
+
+    /// Starts the GETs that keep the window of stream `id` full.
+    fn plan(&self, state: &mut State, id: u64) {
+        let share = self.shared.stream_share_bytes();
+        while let Some(stream) = state.streams.get(id) {
+            let window = stream.window_bytes.min(share);
+            let start = state.segments.first_gap(stream.planned_end.max(stream.position));
+            if start >= self.size || start >= stream.position + window {
+                return;
+            }
+            let limit = state.segments.next_start(start).unwrap_or(self.size);
+            let part = next_part(start, window, limit, &self.shared.config);
+            let Some(ahead) = Ahead::try_new(&self.shared) else {
+                return;
+            };
+            let Some(buffer) = self.buffer_ahead(state, part) else {
+                return;
+            };
+            self.start(state, part, Purpose::Stream(id), Some(buffer), Some(ahead));
+            state.streams.planned(id, part.end());
+        }
+    }
+
+    fn buffer_ahead(&self, state: &mut State, part: ByteRange) -> Option<Buffer> {
+        let len = usize::try_from(part.len()).ok()?;
+        let pool = &self.shared.pool;
+        pool.try_buffer(len, Priority::Prefetch).or_else(|| {
+            (sweep(state) > 0)
+                .then(|| pool.try_buffer(len, Priority::Prefetch))
+                .flatten()
+        })
+    }
+
+    /// Sends one GET on its way and notes it in the map.
+    fn start(
+        &self,
+        state: &mut State,
+        range: ByteRange,
+        purpose: Purpose,
+        buffer: Option<Buffer>,
+        ahead: Option<Ahead>,
+    ) {
+        state.next_segment += 1;
+        let id = state.next_segment;
+        let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
+        let task = self.shared.runtime.spawn(async move {
+            let result = fetch(&shared, &object, range, buffer).await;
+            drop(ahead);
+            if let Some(reader) = me.upgrade() {
+                reader.landed(range.start(), id, result);
+            }
+        });
+        let state_of_get = SegmentState::InFlight {
+            task: task.abort_handle(),
+            waiters: Vec::new(),
+        };
+        state.segments.insert(Segment {
+            id,
+            range,
+            purpose,
+            state: state_of_get,
+            served_bytes: 0,
+        });
+    }
+
+    /// A GET has come to its end: whoever waited for it goes on.
+    fn landed(&self, start: u64, id: u64, result: Result<Bytes, ReadError>) {
+        let mut state = self.lock();
+        let Some(segment) = state.segments.get_mut(start).filter(|segment| segment.id == id) else {
+            return;
+        };
+        let (range, purpose) = (segment.range, segment.purpose);
+        let arrived = match &result {
+            Ok(bytes) => SegmentState::Ready(bytes.clone()),
+            Err(_) => SegmentState::Ready(Bytes::new()),
+        };
+        let SegmentState::InFlight { waiters, .. } = std::mem::replace(&mut segment.state, arrived) else {
+            return;
+        };
+        let answers = match result {
+            Ok(bytes) => {
+                let answers = self.go_on(&mut state, waiters);
+                if purpose == Purpose::Random {
+                    self.shared.cache.insert(&self.object, self.size, range, &bytes);
+                    state.segments.remove(start, id);
+                }
+                self.plan_all(&mut state);
+                answers
+            }
+            Err(error) => {
+                state.segments.remove(start, id);
+                state.streams.unplan(range);
+                if error.is_stale() {
+                    state.stale = Some(error.clone());
+                } else if waiters.is_empty() {
+                    tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
+                }
+                waiters
+                    .into_iter()
+                    .map(|waiter| (waiter, Some(error.clone())))
+                    .collect()
+            }
+        };
+        self.count_active(&mut state);
+        drop(state);
+        for (waiter, error) in answers {
+            match error {
+                None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
+                Some(error) => (waiter.reply)(Err(error)),
+            }
+        }
+    }
+
+    /// Takes the waiters of a segment that is there now one step further; returns the complete.
+    fn go_on(&self, state: &mut State, waiters: Vec<Waiter>) -> Vec<(Waiter, Option<ReadError>)> {
+        let mut complete = Vec::with_capacity(waiters.len());
+        for mut waiter in waiters {
+            match self.advance(state, &mut waiter.progress) {
+                Some(start) => wait(state, start, waiter),
+                None => complete.push((waiter, None)),
+            }
+        }
+        complete
+    }
+
+    fn plan_all(&self, state: &mut State) {
+        let mut ids = [0; 32];
+        let mut count = 0;
+        for (slot, stream) in ids
+            .iter_mut()
+            .zip(state.streams.iter().filter(|stream| stream.idle_ticks == 0))
+        {
+            *slot = stream.id;
+            count += 1;
+        }
+        for id in &ids[..count] {
+            self.plan(state, *id);
+        }
+    }
+
+    /// A segment was read to its end: it stays a little for those just behind, then goes.
+    fn consume(&self, state: &mut State, start: u64, id: u64, len: u64) {
+        let keep = BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16);
+        state.consumed.push_back((start, id, len));
+        state.consumed_bytes += len;
+        while state.consumed_bytes > keep
+            && let Some((start, id, len)) = state.consumed.pop_front()
+        {
+            state.consumed_bytes -= len;
+            state.segments.remove(start, id);
+        }
+    }
+
+    fn count_active(&self, state: &mut State) {
+        let active = state.streams.active(self.size, IDLE_TICKS);
+        let count = &self.shared.active_streams;
+        if active > state.active_streams {
+            count.fetch_add(active - state.active_streams, Ordering::Relaxed);
+        } else if active < state.active_streams {
+            count.fetch_sub(state.active_streams - active, Ordering::Relaxed);
+        }
+        state.active_streams = active;
+    }
+
+    /// Bytes in its segments, for the choice of who gives memory back.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.lock().segments.held_bytes()
+    }
+
+    /// Gives back what nobody is expected to read again; returns how many bytes that were.
+    pub(crate) fn sweep(&self) -> u64 {
+        sweep(&mut self.lock())
+    }
+
+    /// Gives back the segment that will be read last; returns its length, or 0 when each of them
+    /// is waited for.
+    pub(crate) fn drop_far_end(&self) -> u64 {
+        let mut state = self.lock();
+        let distance = |segment: &Segment<Waiter>| match segment.purpose {
+            Purpose::Stream(id) => state.streams.get(id).map_or(u64::MAX, |stream| {
+                segment.range.start().saturating_sub(stream.position)
+            }),
+            Purpose::Random => u64::MAX,
+        };
+        let Some(farthest) = state
+            .segments
+            .iter()
+            .filter(|s| !is_wanted(s))
+            .max_by_key(|s| distance(s))
+        else {
+            return 0;
+        };
+        let (start, id, purpose) = (farthest.range.start(), farthest.id, farthest.purpose);
+        let Some(dropped) = state.segments.remove(start, id) else {
+            return 0;
+        };
+        if let SegmentState::InFlight { task, .. } = &dropped.state {
+            task.abort();
+        }
+        state.streams.unplan(dropped.range);
+        if let Purpose::Stream(stream) = purpose {
+            state.streams.on_waste(stream, &self.shared.config);
+        }
+        dropped.range.len()
+    }
+
+    /// The housekeeper's look, once a second.
+    pub(crate) fn tick(&self) {
+        let mut state = self.lock();
+        for stream in state.streams.iter_mut() {
+            stream.idle_ticks = stream.idle_ticks.saturating_add(1);
+        }
+        drop_passed(&mut state);
+        self.count_active(&mut state);
+    }
+}
+
+impl Drop for ObjectReader {
+    fn drop(&mut self) {
+        self.shared.forget(&self.object);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.shared
+            .active_streams
+            .fetch_sub(state.active_streams, Ordering::Relaxed);
+        for segment in state.segments.iter() {
+            if let SegmentState::InFlight { task, .. } = &segment.state {
+                task.abort();
+            }
+        }
+    }
+}
+
+/// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
+/// was found, because the state was locked all along.
+fn wait(state: &mut State, start: u64, waiter: Waiter) {
+    match state.segments.get_mut(start).map(|segment| &mut segment.state) {
+        Some(SegmentState::InFlight { waiters, .. }) => waiters.push(waiter),
+        Some(SegmentState::Ready(_)) | None => unreachable!("the segment was in flight under the same lock"),
+    }
+}
+
+fn is_wanted(segment: &Segment<Waiter>) -> bool {
+    matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
+}
+
+/// Drops what was consumed and what streams have passed by.
+fn sweep(state: &mut State) -> u64 {
+    let before = state.segments.held_bytes();
+    state.consumed_bytes = 0;
+    for (start, id, _) in std::mem::take(&mut state.consumed) {
+        state.segments.remove(start, id);
+    }
+    drop_passed(state);
+    before - state.segments.held_bytes()
+}
+
+/// Drops ready segments that no stream will reach: skipped, or of a stream that has ended.
+fn drop_passed(state: &mut State) {
+    let streams = &state.streams;
+    let is_passed = |segment: &Segment<Waiter>| {
+        // Whole small objects stay until they are closed or memory is short.
+        matches!(segment.state, SegmentState::Ready(_))
+            && segment.purpose != Purpose::Stream(0)
+            && !segment.is_consumed()
+            && !streams.iter().any(|stream| stream.may_read(segment.range))
+    };
+    let passed: Vec<_> = state
+        .segments
+        .iter()
+        .filter(|segment| is_passed(segment))
+        .map(|segment| (segment.range.start(), segment.id))
+        .collect();
+    for (start, id) in passed {
+        state.segments.remove(start, id);
+    }
+}

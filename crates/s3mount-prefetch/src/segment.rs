@@ -1,0 +1,165 @@
+//! The segment map: which bytes of one object version are here or on their way.
+//!
+//! **Invariant:** segments do not overlap. Each is one GET, and is complete or not there at all:
+//! the client delivers a part whole.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use s3mount_object::ByteRange;
+use tokio::task::AbortHandle;
+
+/// Why a segment was fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For the stream of this id: it or a later one of the stream reads it.
+    Stream(u64),
+    /// For one random read: its blocks move to the cache when they land.
+    Random,
+}
+
+/// One GET and its bytes. `W` is what waits for it.
+#[derive(Debug)]
+pub(crate) struct Segment<W> {
+    /// Tells this segment from an earlier one at the same place.
+    pub(crate) id: u64,
+    pub(crate) range: ByteRange,
+    pub(crate) purpose: Purpose,
+    pub(crate) state: State<W>,
+    /// Bytes handed to readers, counting repeats.
+    pub(crate) served_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum State<W> {
+    /// On its way. The task is the GET's; a window's far end may abort it while nobody waits.
+    InFlight {
+        task: AbortHandle,
+        waiters: Vec<W>,
+    },
+    Ready(Bytes),
+}
+
+impl<W> Segment<W> {
+    /// Whether every byte has been handed out.
+    pub(crate) fn is_consumed(&self) -> bool {
+        self.served_bytes >= self.range.len()
+    }
+}
+
+/// Segments by their first byte.
+#[derive(Debug)]
+pub(crate) struct SegmentMap<W> {
+    segments: BTreeMap<u64, Segment<W>>,
+    held_bytes: u64,
+}
+
+impl<W> SegmentMap<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            segments: BTreeMap::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// Sum of all segments' lengths.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// The segment that holds `offset`.
+    pub(crate) fn covering(&mut self, offset: u64) -> Option<&mut Segment<W>> {
+        let (_, segment) = self.segments.range_mut(..=offset).next_back()?;
+        segment.range.contains(offset).then_some(segment)
+    }
+
+    pub(crate) fn get_mut(&mut self, start: u64) -> Option<&mut Segment<W>> {
+        self.segments.get_mut(&start)
+    }
+
+    /// The first byte at or behind `offset` that no segment holds.
+    pub(crate) fn first_gap(&self, mut offset: u64) -> u64 {
+        if let Some((_, before)) = self.segments.range(..=offset).next_back() {
+            offset = offset.max(before.range.end());
+        }
+        for (start, segment) in self.segments.range(offset..) {
+            if *start > offset {
+                break;
+            }
+            offset = segment.range.end();
+        }
+        offset
+    }
+
+    /// Where the first segment at or behind `offset` starts.
+    pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
+        self.segments.range(offset..).next().map(|(start, _)| *start)
+    }
+
+    /// Where the last segment before `offset` ends.
+    pub(crate) fn previous_end(&self, offset: u64) -> Option<u64> {
+        self.segments
+            .range(..offset)
+            .next_back()
+            .map(|(_, segment)| segment.range.end())
+    }
+
+    pub(crate) fn insert(&mut self, segment: Segment<W>) {
+        debug_assert!(self.first_gap(segment.range.start()) == segment.range.start());
+        debug_assert!(
+            self.next_start(segment.range.start())
+                .is_none_or(|next| next >= segment.range.end())
+        );
+        self.held_bytes += segment.range.len();
+        self.segments.insert(segment.range.start(), segment);
+    }
+
+    /// Takes out the segment at `start` if it is the one called `id`.
+    pub(crate) fn remove(&mut self, start: u64, id: u64) -> Option<Segment<W>> {
+        if self.segments.get(&start)?.id != id {
+            return None;
+        }
+        let segment = self.segments.remove(&start)?;
+        self.held_bytes -= segment.range.len();
+        Some(segment)
+    }
+
+    /// All segments, in order of their offsets.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Segment<W>> {
+        self.segments.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use s3mount_object::ByteRange;
+
+    use super::{Purpose, Segment, SegmentMap, State};
+
+    fn ready(start: u64, end: u64) -> Segment<()> {
+        Segment {
+            id: start,
+            range: ByteRange::new(start, end),
+            purpose: Purpose::Random,
+            state: State::Ready(Bytes::new()),
+            served_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn finds_gaps_between_segments() {
+        let mut map = SegmentMap::new();
+        for (start, end) in [(10, 20), (20, 30), (40, 50)] {
+            map.insert(ready(start, end));
+        }
+        let gaps: Vec<_> = [0, 10, 15, 25, 30, 39, 45, 60].map(|at| map.first_gap(at)).into();
+        assert_eq!(gaps, [0, 30, 30, 30, 30, 39, 50, 60]);
+        assert_eq!((map.next_start(31), map.previous_end(40)), (Some(40), Some(30)));
+        assert!(map.covering(35).is_none());
+        assert_eq!(map.covering(29).map(|segment| segment.range.start()), Some(20));
+        assert!(map.remove(20, 7).is_none(), "another segment is at that place");
+        assert!(map.remove(20, 20).is_some());
+        assert_eq!((map.first_gap(15), map.held_bytes()), (20, 20));
+    }
+}

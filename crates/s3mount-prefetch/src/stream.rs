@@ -1,0 +1,248 @@
+//! Streams: who reads sequentially, and how far ahead of it to fetch.
+//!
+//! Pure: it sees reads, and answers with ranges to fetch. It owns no clock and does no I/O.
+//!
+//! A stream is a cursor over the object, recognised by offset, because that is what all the
+//! handles, processes and mapped pages that read one file have in common. The cursor has a
+//! tolerance: the kernel sends its readahead from several threads, so requests arrive out of
+//! order, and loaders skip short stretches.
+//!
+//! A read at offset 0 starts a stream. A read elsewhere is a *candidate*, and fetches nothing
+//! ahead, until a second read goes on where it ended.
+
+use s3mount_object::ByteRange;
+
+use crate::{EDGE_BYTES, PrefetchConfig};
+
+/// Streams and candidates of one object; the least recently used leaves first.
+const MAX_STREAMS: usize = 32;
+
+/// A read this far behind a cursor is still the cursor's: the reader's second thread, or requests
+/// out of order. Segments stay for that long after they were consumed.
+pub(crate) const BEHIND_BYTES: u64 = 8 << 20;
+
+/// A read at most this far beyond the cursor moves it, once the window is as large: skips beyond
+/// are another stream's.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// Gap after which a second read still goes on where a candidate ended: the kernel's readahead
+/// leaves none, and loaders of records skip padding.
+const ADJACENT_BYTES: u64 = 128 << 10;
+
+/// A cursor and its window.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: u64,
+    /// One past the furthest byte read.
+    pub(crate) position: u64,
+    /// Everything before is fetched, in flight, or was; what is planned next starts here.
+    pub(crate) planned_end: u64,
+    /// How far ahead of `position` to fetch, in bytes; 0 for a candidate.
+    pub(crate) window_bytes: u64,
+    /// The window does not grow again before the cursor is here.
+    grow_at: u64,
+    /// Ticks of the housekeeper since the last read.
+    pub(crate) idle_ticks: u32,
+    used: u64,
+}
+
+impl Stream {
+    /// Whether the stream is expected to read any of `range`, going on or a little behind.
+    pub(crate) fn may_read(&self, range: ByteRange) -> bool {
+        range.end() + BEHIND_BYTES > self.position
+            && range.start() < self.planned_end.max(self.position + self.window_bytes)
+    }
+}
+
+/// What a read turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The stream of this id goes on.
+    Stream(u64),
+    /// It belongs to no stream.
+    Random,
+}
+
+/// The streams of one object.
+#[derive(Debug, Default)]
+pub(crate) struct StreamTable {
+    streams: Vec<Stream>,
+    clock: u64,
+    next_id: u64,
+}
+
+impl StreamTable {
+    /// Sorts a read into a stream, or begins one.
+    pub(crate) fn on_read(&mut self, range: ByteRange, config: &PrefetchConfig) -> Access {
+        self.clock += 1;
+        let index = self.nearest_stream(range).or_else(|| self.promote(range, config));
+        let Some(index) = index else {
+            let starts_file = range.start() == 0;
+            let window = if starts_file {
+                config.initial_window_bytes
+            } else {
+                0
+            };
+            let id = self.add(range, window);
+            return if starts_file {
+                Access::Stream(id)
+            } else {
+                Access::Random
+            };
+        };
+        let stream = &mut self.streams[index];
+        stream.used = self.clock;
+        stream.idle_ticks = 0;
+        if range.start() > stream.planned_end {
+            stream.planned_end = range.start();
+        }
+        stream.position = stream.position.max(range.end());
+        let id = stream.id;
+        self.merge_into(id);
+        Access::Stream(id)
+    }
+
+    fn nearest_stream(&self, range: ByteRange) -> Option<usize> {
+        let start = range.start();
+        self.streams
+            .iter()
+            .enumerate()
+            .filter(|(_, stream)| {
+                let ahead = stream.window_bytes.clamp(EDGE_BYTES, AHEAD_BYTES);
+                stream.window_bytes > 0
+                    && start + BEHIND_BYTES >= stream.position
+                    && start <= stream.position + ahead
+            })
+            .min_by_key(|(_, stream)| start.abs_diff(stream.position))
+            .map(|(index, _)| index)
+    }
+
+    /// Makes a stream of the candidate that `range` goes on from.
+    fn promote(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
+        let index = self.streams.iter().position(|stream| {
+            stream.window_bytes == 0
+                && (stream.position..=stream.position + ADJACENT_BYTES).contains(&range.start())
+        })?;
+        let stream = &mut self.streams[index];
+        stream.window_bytes = config.initial_window_bytes;
+        stream.planned_end = range.start();
+        stream.grow_at = range.end();
+        Some(index)
+    }
+
+    fn add(&mut self, range: ByteRange, window_bytes: u64) -> u64 {
+        if self.streams.len() >= MAX_STREAMS {
+            let oldest = self
+                .streams
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, stream)| stream.used);
+            if let Some((index, _)) = oldest {
+                self.streams.swap_remove(index);
+            }
+        }
+        self.next_id += 1;
+        self.streams.push(Stream {
+            id: self.next_id,
+            position: range.end(),
+            planned_end: range.start(),
+            window_bytes,
+            grow_at: range.end() + 1,
+            idle_ticks: 0,
+            used: self.clock,
+        });
+        self.next_id
+    }
+
+    /// Ends the streams and candidates that the stream `id` has run into: two cursors over the
+    /// same bytes are one.
+    fn merge_into(&mut self, id: u64) {
+        let Some(into) = self.get(id) else { return };
+        let (from, to) = (
+            into.position.saturating_sub(EDGE_BYTES),
+            into.position + EDGE_BYTES,
+        );
+        self.streams
+            .retain(|stream| stream.id == id || !(from..=to).contains(&stream.position));
+    }
+
+    /// The stream of this id, if it still is one.
+    pub(crate) fn get(&self, id: u64) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.id == id)
+    }
+
+    /// All streams, without the candidates.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter().filter(|stream| stream.window_bytes > 0)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.streams.iter_mut().filter(|stream| stream.window_bytes > 0)
+    }
+
+    /// How many streams take a share of the memory: those that are read and not at their end.
+    pub(crate) fn active(&self, object_size: u64, idle_after_ticks: u32) -> usize {
+        self.iter()
+            .filter(|stream| stream.idle_ticks < idle_after_ticks && stream.planned_end < object_size)
+            .count()
+    }
+
+    /// The reader of stream `id` had to wait for bytes that were on their way, or not even
+    /// planned: the window is too small. Doubles it once for each window that was read.
+    pub(crate) fn on_wait(&mut self, id: u64, config: &PrefetchConfig) {
+        let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) else {
+            return;
+        };
+        if stream.position >= stream.grow_at {
+            stream.grow_at = stream.position + stream.window_bytes;
+            stream.window_bytes = (stream.window_bytes * 2).min(config.max_window_bytes);
+        }
+    }
+
+    /// Bytes from `start` on are not there any more, although they were planned.
+    pub(crate) fn unplan(&mut self, range: ByteRange) {
+        for stream in self.iter_mut() {
+            if range.end() > stream.position && range.start() < stream.planned_end {
+                stream.planned_end = range.start();
+            }
+        }
+    }
+
+    /// What was fetched ahead for stream `id` was thrown away unread: its window was too large.
+    pub(crate) fn on_waste(&mut self, id: u64, config: &PrefetchConfig) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            stream.window_bytes = (stream.window_bytes / 2).max(config.initial_window_bytes);
+        }
+    }
+
+    /// Notes that everything before `end` is planned for stream `id`.
+    pub(crate) fn planned(&mut self, id: u64, end: u64) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            stream.planned_end = stream.planned_end.max(end);
+        }
+    }
+}
+
+/// Length of the GETs of a stream with this window: at least four of them share it, so that they
+/// run in parallel; a power of two from 1 MiB up to the largest part.
+pub(crate) fn part_bytes(window_bytes: u64, config: &PrefetchConfig) -> u64 {
+    let quarter = (window_bytes / 4).max(1);
+    let part = 1 << quarter.ilog2();
+    part.clamp(EDGE_BYTES.min(config.part_bytes), config.part_bytes)
+}
+
+/// The next GET that starts at `start` for a stream with this window, up to `limit` (the object's
+/// end, or the next segment): it ends on an edge.
+pub(crate) fn next_part(start: u64, window_bytes: u64, limit: u64, config: &PrefetchConfig) -> ByteRange {
+    let part = part_bytes(window_bytes, config);
+    let end = if start.is_multiple_of(EDGE_BYTES) {
+        start + part
+    } else {
+        start.next_multiple_of(EDGE_BYTES)
+    };
+    ByteRange::new(start, end.min(limit))
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+use proptest::prelude::*;
+use s3mount_object::ByteRange;
+
+use super::{Access, MAX_STREAMS, StreamTable, next_part, part_bytes};
+use crate::{EDGE_BYTES, PrefetchConfig};
+
+const MIB: u64 = 1 << 20;
+
+fn read(table: &mut StreamTable, offset: u64, len: u64) -> Access {
+    table.on_read(ByteRange::new(offset, offset + len), &PrefetchConfig::default())
+}
+
+#[test]
+fn a_stream_starts_at_the_beginning_or_with_a_neighbour() {
+    let mut table = StreamTable::default();
+    assert_eq!(read(&mut table, 0, 4096), Access::Stream(1));
+    assert_eq!(read(&mut table, 100 * MIB, 4096), Access::Random);
+    assert_eq!(read(&mut table, 200 * MIB, 4096), Access::Random);
+    assert_eq!(read(&mut table, 100 * MIB + 4096, 4096), Access::Stream(2));
+    assert_eq!(table.iter().count(), 2);
+}
+
+#[test]
+fn readahead_out_of_order_is_one_stream() {
+    let mut table = StreamTable::default();
+    for index in [0, 2, 1, 3, 5, 4, 7, 6, 8] {
+        read(&mut table, index * MIB, MIB);
+    }
+    assert_eq!(table.iter().count(), 1);
+    assert_eq!(table.iter().next().map(|stream| stream.position), Some(9 * MIB));
+}
+
+#[test]
+fn two_readers_far_apart_are_two_streams() {
+    let mut table = StreamTable::default();
+    for step in 0..20 {
+        read(&mut table, step * MIB, MIB);
+        read(&mut table, 500 * MIB + step * MIB, MIB);
+    }
+    assert_eq!(
+        table.iter().map(|stream| stream.position).collect::<Vec<_>>(),
+        [20 * MIB, 520 * MIB]
+    );
+}
+
+#[test]
+fn the_window_doubles_once_for_each_window_read() {
+    let config = PrefetchConfig::default();
+    let mut table = StreamTable::default();
+    for step in 0..8 {
+        let Access::Stream(id) = read(&mut table, step * MIB, MIB) else {
+            panic!("a stream")
+        };
+        table.on_wait(id, &config);
+        table.on_wait(id, &config);
+    }
+    // Read 1 waits by nature. Grown at 2, 3 and 5 MiB: 1 -> 2 -> 4 -> 8.
+    assert_eq!(
+        table.iter().next().map(|stream| stream.window_bytes),
+        Some(8 * MIB)
+    );
+}
+
+#[test]
+fn parts_follow_the_window() {
+    let config = PrefetchConfig::default();
+    let parts = [1, 4, 8, 31, 32, 512].map(|window| part_bytes(window * MIB, &config) / MIB);
+    assert_eq!(parts, [1, 1, 2, 4, 8, 8]);
+    let small = PrefetchConfig {
+        part_bytes: MIB,
+        ..config
+    };
+    assert_eq!(part_bytes(512 * MIB, &small), MIB);
+}
+
+proptest! {
+    /// Whatever is read: the table stays bounded, cursors never lie before what was read last by
+    /// their stream, and a part is neither empty nor beyond its limit, and ends on an edge.
+    #[test]
+    fn stays_bounded(reads in proptest::collection::vec((0u64..1 << 34, 1u64..2 * MIB), 1..300)) {
+        let mut table = StreamTable::default();
+        for (offset, len) in reads {
+            match read(&mut table, offset, len) {
+                Access::Stream(id) => {
+                    let stream = table.get(id).expect("it was just read");
+                    prop_assert!(stream.position >= offset + len);
+                }
+                Access::Random => prop_assert!(offset > 0),
+            }
+            prop_assert!(table.streams.len() <= MAX_STREAMS);
+        }
+    }
+
+    #[test]
+    fn parts_end_on_edges(start in 0u64..1 << 40, window in 0u64..1 << 30, size in 1u64..1 << 40) {
+        let limit = start + size;
+        let part = next_part(start, window, limit, &PrefetchConfig::default());
+        prop_assert!(part.len() > 0 && part.end() <= limit);
+        prop_assert!(part.end() == limit || part.end() % EDGE_BYTES == 0);
+    }
+}
