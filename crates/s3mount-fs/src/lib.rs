@@ -1,1 +1,26 @@
-//! The read-only filesystem: inodes, handles, listings, attributes, errno
+//! The read-only filesystem, without FUSE: names, inodes, handles, listings, errno.
+//!
+//! [`Filesystem`] answers what a kernel asks, in plain types. Metadata operations are futures that
+//! are ready at once when what they need is known; [`Filesystem::read`] takes a reply and never
+//! waits. `docs/SEMANTICS.md` states what users may rely on.
+//!
+//! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
+//! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and
+//!   ETag), so what the kernel caches for an inode never changes;
+//! - [`entries`]: names already seen, kept for `--metadata-ttl`;
+//! - [`store`]: LIST with retries and a deadline.
+//!
+//! **Lock order:** no two locks of this crate are held at once, and none across a request.
+
+mod config;
+mod entries;
+mod error;
+mod filesystem;
+mod inode;
+mod names;
+mod store;
+
+pub use config::{FsConfig, MetadataTtl};
+pub use error::FsError;
+pub use filesystem::{DirPage, Entry, Filesystem, Opened};
+pub use inode::{Attr, FileKind, InodeNo, ROOT};

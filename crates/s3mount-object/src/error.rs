@@ -5,7 +5,6 @@ use std::fmt;
 
 /// What went wrong, as far as a caller acts on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ErrorKind {
     /// There is no object at this key.
     NotFound,

@@ -1,0 +1,45 @@
+//! Settings of the filesystem, as plain data.
+
+use std::time::Duration;
+
+/// What the mount looks like.
+#[derive(Clone, Debug)]
+pub struct FsConfig {
+    /// Only keys below this are shown; empty, or ending in `/`.
+    pub prefix: String,
+    /// Owner of everything.
+    pub uid: u32,
+    /// Group of everything.
+    pub gid: u32,
+    /// Permission bits of directories.
+    pub dir_mode: u16,
+    /// Permission bits of files.
+    pub file_mode: u16,
+    /// How long a name that was seen is believed.
+    pub metadata_ttl: MetadataTtl,
+    /// A request for metadata that has no answer after this long fails, retries included.
+    pub timeout: Duration,
+}
+
+/// How long metadata is believed before the store is asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataTtl {
+    /// Ask each time the kernel asks.
+    Minimal,
+    /// For this long.
+    For(Duration),
+    /// For ever: for data sets that never change.
+    Indefinite,
+}
+
+impl MetadataTtl {
+    /// The time a fresh answer is good for.
+    pub fn duration(self) -> Duration {
+        match self {
+            MetadataTtl::Minimal => Duration::ZERO,
+            MetadataTtl::For(duration) => duration,
+            // The kernel's own clock arithmetic must not overflow: a century is for ever.
+            MetadataTtl::Indefinite => Duration::from_secs(100 * 365 * 86_400),
+        }
+    }
+}

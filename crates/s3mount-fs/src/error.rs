@@ -1,0 +1,83 @@
+//! What an operation can fail with, and which errno that is.
+
+use std::time::Duration;
+
+use s3mount_object::{ErrorKind, ObjectError};
+use s3mount_prefetch::ReadError;
+
+/// A failed operation.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// There is nothing of this name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The kernel names an inode or handle that it was not given, or has given back.
+    #[error("unknown inode or handle {0}")]
+    BadHandle(u64),
+    /// A file where a directory is needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory where a file is needed.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The mount never writes.
+    #[error("the mount is read-only")]
+    ReadOnly,
+    /// The store failed a request for metadata.
+    #[error("{0}")]
+    Object(#[from] ObjectError),
+    /// The store gave no answer about metadata in time.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// A read failed.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+}
+
+impl FsError {
+    /// The errno that a caller of the kernel sees.
+    pub fn errno(&self) -> i32 {
+        match self {
+            FsError::NotFound => libc::ENOENT,
+            FsError::BadHandle(_) => libc::EBADF,
+            FsError::NotDirectory => libc::ENOTDIR,
+            FsError::IsDirectory => libc::EISDIR,
+            FsError::ReadOnly => libc::EROFS,
+            FsError::Object(error) => errno_of(error.kind()),
+            FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
+            // The version that was opened is gone, whichever way the store says so.
+            FsError::Read(error) if error.is_stale() => libc::ESTALE,
+            FsError::Read(ReadError::Object(error)) => errno_of(error.kind()),
+        }
+    }
+
+    /// Whether it tells of trouble with the store, which belongs into the log, and not of what
+    /// the caller did.
+    pub fn is_trouble(&self) -> bool {
+        match self {
+            FsError::NotFound
+            | FsError::NotDirectory
+            | FsError::IsDirectory
+            | FsError::ReadOnly => false,
+            FsError::BadHandle(_) | FsError::Object(_) | FsError::TimedOut(_) | FsError::Read(_) => true,
+        }
+    }
+}
+
+fn errno_of(kind: &ErrorKind) -> i32 {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::NoSuchBucket => libc::ENOENT,
+        ErrorKind::Forbidden | ErrorKind::NoCredentials | ErrorKind::BadCredentials => libc::EACCES,
+        ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable => libc::ESTALE,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::Cancelled => libc::EINTR,
+        ErrorKind::Archived
+        | ErrorKind::WrongRegion(_)
+        | ErrorKind::Throttled
+        | ErrorKind::Server
+        | ErrorKind::Network
+        | ErrorKind::Tls
+        | ErrorKind::Integrity
+        | ErrorKind::Rejected => libc::EIO,
+    }
+}

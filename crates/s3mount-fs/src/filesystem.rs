@@ -1,0 +1,348 @@
+//! The operations.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use s3mount_object::{ListObjects, ObjectClient};
+use s3mount_prefetch::{ObjectReader, Prefetcher};
+use tokio::sync::Mutex;
+
+use crate::entries::EntryCache;
+use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node};
+use crate::names::{Assembler, Hidden, Named, Target, is_file_name};
+use crate::store::Store;
+use crate::{FsConfig, FsError};
+
+/// A bucket as a read-only tree of files.
+#[derive(Debug)]
+pub struct Filesystem {
+    config: FsConfig,
+    store: Store,
+    prefetcher: Prefetcher,
+    inodes: InodeTable,
+    entries: EntryCache,
+    hidden: Hidden,
+    next_handle: AtomicU64,
+    files: RwLock<HashMap<u64, OpenFile>>,
+    directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    ino: InodeNo,
+    reader: Arc<ObjectReader>,
+}
+
+/// An open directory: its listing as far as it was read.
+#[derive(Debug)]
+struct OpenDirectory {
+    ino: InodeNo,
+    prefix: Arc<str>,
+    listing: Mutex<Listing>,
+}
+
+#[derive(Debug, Default)]
+struct Listing {
+    names: Vec<Named>,
+    assembler: Assembler,
+    next: Option<String>,
+    is_complete: bool,
+    read_at: Option<Instant>,
+}
+
+/// A name and what it stands for, as the kernel is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: Attr,
+    /// How long the kernel may believe that the name stands for this inode.
+    pub ttl: Duration,
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The handle, for the calls that follow.
+    pub handle: u64,
+}
+
+/// Some names of a directory, in order.
+#[derive(Debug, Default)]
+pub struct DirPage {
+    /// (offset of the next name, name, kind, inode number or 0 when it has none yet).
+    pub names: Vec<(u64, String, FileKind, InodeNo)>,
+}
+
+/// Offset of the first real name: `.` and `..` come before it.
+const FIRST_NAME: u64 = 2;
+
+impl Filesystem {
+    /// A tree of what `client` holds below the prefix, read through `prefetcher`.
+    pub fn new(client: Arc<dyn ObjectClient>, prefetcher: Prefetcher, config: FsConfig) -> Self {
+        Self {
+            store: Store { client, limit: config.timeout },
+            prefetcher,
+            inodes: InodeTable::new(&config.prefix, SystemTime::now()),
+            entries: EntryCache::new(config.metadata_ttl.duration()),
+            hidden: Hidden::default(),
+            next_handle: AtomicU64::new(1),
+            files: RwLock::default(),
+            directories: RwLock::default(),
+            config,
+        }
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &FsConfig {
+        &self.config
+    }
+
+    /// Finds `name` in the directory `parent`, and counts its inode as known to the kernel.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, or the store's.
+    pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
+        let prefix = self.directory(parent)?;
+        if !is_file_name(name) {
+            return Err(FsError::NotFound);
+        }
+        let (target, ttl) = match self.entries.get(&prefix, name, Instant::now()) {
+            Some(seen) => seen,
+            None => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
+        };
+        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
+    }
+
+    /// Asks the store for `name`: one LIST placed at the name answers for file and directory.
+    async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+        let request =
+            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
+        let page = self.store.list(request).await?;
+        let is_truncated = page.next.is_some();
+        let mut names = Assembler::default().push(prefix, page, &self.hidden);
+        self.entries.note(prefix, &names, Instant::now());
+        let found = names.iter().position(|named| named.name == name);
+        if let Some(index) = found {
+            return Ok(names.swap_remove(index).target);
+        }
+        if !is_truncated {
+            return Err(FsError::NotFound);
+        }
+        // More than a page of names begin like this one, so its directory, or the key that
+        // stands behind a possible one, is pages away.
+        self.find_exactly(prefix, name).await
+    }
+
+    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+        let below = ListObjects {
+            prefix: format!("{prefix}{name}/"),
+            max_keys: Some(1),
+            ..ListObjects::default()
+        };
+        let page = self.store.list(below).await?;
+        let target = if page.objects.is_empty() {
+            let at = ListObjects {
+                prefix: format!("{prefix}{name}"),
+                max_keys: Some(1),
+                ..ListObjects::default()
+            };
+            let mut page = self.store.list(at).await?;
+            page.next = None;
+            let names = Assembler::default().push(prefix, page, &self.hidden);
+            names.into_iter().find(|named| named.name == name).map(|named| named.target)
+        } else {
+            Some(Target::Directory)
+        };
+        let target = target.ok_or(FsError::NotFound)?;
+        let named = Named { name: name.to_owned(), target };
+        self.entries.note(prefix, std::slice::from_ref(&named), Instant::now());
+        Ok(named.target)
+    }
+
+    /// Attributes of an inode. They need no request: a version does not change.
+    ///
+    /// # Errors
+    /// `BadHandle` for an inode that the kernel was not given.
+    pub fn getattr(&self, ino: InodeNo) -> Result<Attr, FsError> {
+        let node = self.inodes.node(ino).ok_or(FsError::BadHandle(ino))?;
+        Ok(self.inodes.attr(ino, &node))
+    }
+
+    /// The kernel gives `count` of an inode's look-ups back.
+    pub fn forget(&self, ino: InodeNo, count: u64) {
+        self.inodes.forget(ino, count);
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// `IsDirectory`, `BadHandle`.
+    pub fn open(&self, ino: InodeNo) -> Result<Opened, FsError> {
+        let file = match self.inodes.node(ino) {
+            Some(Node::File(file)) => file,
+            Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
+            None => return Err(FsError::BadHandle(ino)),
+        };
+        let reader = self.prefetcher.open(&file.object, file.size);
+        let handle = self.next_handle();
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        files.insert(handle, OpenFile { ino, reader });
+        Ok(Opened { handle })
+    }
+
+    /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
+    /// waits.
+    pub fn read<R>(self: &Arc<Self>, handle: u64, offset: u64, len: usize, reply: R)
+    where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        let found = {
+            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+            files.get(&handle).map(|file| (file.ino, file.reader.clone()))
+        };
+        let Some((ino, reader)) = found else { return reply(Err(FsError::BadHandle(handle))) };
+        let fs = self.clone();
+        reader.read(offset, len, move |result| match result {
+            Ok(bytes) => reply(Ok(bytes)),
+            Err(error) => {
+                if error.is_stale() {
+                    fs.forget_name(ino);
+                }
+                reply(Err(error.into()));
+            }
+        });
+    }
+
+    /// Forgets where an inode was found: the version is not there any more.
+    fn forget_name(&self, ino: InodeNo) {
+        if let Some((parent, name)) = self.inodes.place(ino)
+            && let Some(Node::Directory(prefix)) = self.inodes.node(parent)
+        {
+            self.entries.forget(&prefix, &name);
+        }
+    }
+
+    /// Where an inode was found: its directory and its name there.
+    pub fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
+        self.inodes.place(ino)
+    }
+
+    /// The inode of an open file.
+    pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.get(&handle).map(|file| file.ino)
+    }
+
+    /// Closes a file.
+    pub fn release(&self, handle: u64) {
+        let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        // The reader may go with it, and cancels what it has in flight: outside the lock.
+        drop(closed);
+    }
+
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `BadHandle`.
+    pub fn opendir(&self, ino: InodeNo) -> Result<Opened, FsError> {
+        let prefix = self.directory(ino)?;
+        let handle = self.next_handle();
+        let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
+        Ok(Opened { handle })
+    }
+
+    /// The names of an open directory from `offset` on, as far as they come in one page, and at
+    /// most `max_names`. An empty page is the end. Offset 0 lists anew.
+    ///
+    /// # Errors
+    /// `BadHandle`, or the store's.
+    pub async fn readdir(&self, handle: u64, offset: u64, max_names: usize) -> Result<DirPage, FsError> {
+        let open = self.open_directory(handle)?;
+        let mut listing = open.listing.lock().await;
+        if offset == 0 {
+            *listing = Listing::default();
+        }
+        let mut page = DirPage::default();
+        let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
+        for (at, (name, ino)) in (1..).zip(dots).skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2)) {
+            page.names.push((at, name.to_owned(), FileKind::Directory, ino));
+        }
+        let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
+        while listing.names.len() <= first && !listing.is_complete {
+            self.list_more(&open.prefix, &mut listing).await?;
+        }
+        let names = listing.names.get(first..).unwrap_or_default().iter().take(max_names);
+        for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
+            let kind = match named.target {
+                Target::Directory => FileKind::Directory,
+                Target::File(_) => FileKind::File,
+            };
+            page.names.push((at, named.name.clone(), kind, 0));
+        }
+        Ok(page)
+    }
+
+    /// The entry of a name that [`readdir`](Self::readdir) has just shown at `offset`, counted as
+    /// known to the kernel.
+    ///
+    /// # Errors
+    /// `BadHandle`, or `NotFound` for an offset that no name ends at.
+    pub async fn entry_at(&self, handle: u64, offset: u64) -> Result<Entry, FsError> {
+        let open = self.open_directory(handle)?;
+        let listing = open.listing.lock().await;
+        let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
+        let named = index.and_then(|index| listing.names.get(index)).ok_or(FsError::NotFound)?;
+        let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
+        let ttl = self.config.metadata_ttl.duration().saturating_sub(age);
+        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), ttl })
+    }
+
+    async fn list_more(&self, prefix: &Arc<str>, listing: &mut Listing) -> Result<(), FsError> {
+        let request = ListObjects {
+            prefix: prefix.to_string(),
+            delimiter: true,
+            continuation: listing.next.clone(),
+            ..ListObjects::default()
+        };
+        let page = self.store.list(request).await?;
+        listing.next = page.next.clone();
+        listing.is_complete = listing.next.is_none();
+        let names = listing.assembler.push(prefix, page, &self.hidden);
+        let now = Instant::now();
+        self.entries.note(prefix, &names, now);
+        listing.read_at = Some(now);
+        listing.names.extend(names);
+        Ok(())
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, handle: u64) {
+        let closed = self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        drop(closed);
+    }
+
+    /// How many inodes the kernel knows, for tests and metrics.
+    pub fn known_inodes(&self) -> usize {
+        self.inodes.len()
+    }
+
+    fn next_handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn directory(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
+        match self.inodes.node(ino) {
+            Some(Node::Directory(prefix)) => Ok(prefix),
+            Some(Node::File(_)) => Err(FsError::NotDirectory),
+            None => Err(FsError::BadHandle(ino)),
+        }
+    }
+
+    fn open_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
+        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        directories.get(&handle).cloned().ok_or(FsError::BadHandle(handle))
+    }
+}

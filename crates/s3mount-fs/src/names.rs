@@ -1,0 +1,176 @@
+//! From keys to names: what a directory shows of a bucket.
+//!
+//! The rules, in full in `docs/SEMANTICS.md`: `/` separates directories; a directory exists when
+//! a key lies below it; where a key and a directory have one name, the directory is shown; keys
+//! whose parts cannot be file names are hidden.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use s3mount_object::{ETag, ListPage, ListedObject, ObjectId};
+
+/// Longest file name in bytes: Linux' `NAME_MAX`.
+const NAME_MAX: usize = 255;
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Directory,
+    File(File),
+}
+
+/// One version of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) object: ObjectId,
+    pub(crate) size: u64,
+    pub(crate) mtime: SystemTime,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) target: Target,
+}
+
+/// Counts keys that can't be shown, and warns of the first.
+#[derive(Debug, Default)]
+pub(crate) struct Hidden(AtomicU64);
+
+impl Hidden {
+    fn count(&self, key: &str) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                key,
+                "key hidden: a part of it cannot be a file name (empty, \".\", \"..\", NUL, or above 255 \
+                 bytes); more of these are counted without a word"
+            );
+        }
+    }
+
+    #[cfg(test)]
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether the kernel can name a file so.
+pub(crate) fn is_file_name(name: &str) -> bool {
+    !(name.is_empty() || name == "." || name == ".." || name.len() > NAME_MAX || name.contains(['\0', '/']))
+}
+
+/// Turns the LIST pages of one directory into its names, in order.
+///
+/// A key `a` and a directory `a/` may be pages apart, with `a-b` between them. A file at the end
+/// of a page is therefore held back until the listing has passed the place of such a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    held_back: Vec<Named>,
+}
+
+impl Assembler {
+    /// The names that are certain after the page `page` of the directory `prefix`.
+    pub(crate) fn push(&mut self, prefix: &str, page: ListPage, hidden: &Hidden) -> Vec<Named> {
+        let ListPage { objects, common_prefixes, next } = page;
+        let last_key = objects.last().map(|object| object.key.as_str()).max(common_prefixes.last().map(String::as_str));
+        let seen_up_to = next.is_some().then(|| last_key.unwrap_or_default().to_owned());
+        let directories: HashSet<&str> =
+            common_prefixes.iter().filter_map(|key| directory_name(prefix, key, hidden)).collect();
+        let files = objects.into_iter().filter_map(|object| file(prefix, object, hidden));
+        let mut names: Vec<Named> = std::mem::take(&mut self.held_back);
+        names.extend(files);
+        names.retain(|file| !directories.contains(file.name.as_str()));
+        if let Some(seen) = seen_up_to {
+            let is_open = |file: &Named| seen.as_str() < format!("{prefix}{}/", file.name).as_str();
+            (self.held_back, names) = names.into_iter().partition(is_open);
+        }
+        names.extend(directories.iter().map(|name| Named { name: (*name).to_owned(), target: Target::Directory }));
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names
+    }
+}
+
+fn directory_name<'a>(prefix: &str, key: &'a str, hidden: &Hidden) -> Option<&'a str> {
+    let name = key.strip_prefix(prefix)?.strip_suffix('/')?;
+    let shown = is_file_name(name);
+    if !shown {
+        hidden.count(key);
+    }
+    shown.then_some(name)
+}
+
+fn file(prefix: &str, listed: ListedObject, hidden: &Hidden) -> Option<Named> {
+    let name = listed.key.strip_prefix(prefix)?;
+    // The marker object of the directory itself.
+    if name.is_empty() {
+        return None;
+    }
+    if !is_file_name(name) {
+        hidden.count(&listed.key);
+        return None;
+    }
+    let name = name.to_owned();
+    let ListedObject { key, meta } = listed;
+    let object = ObjectId::new(&key, ETag::clone(&meta.etag));
+    Some(Named { name, target: Target::File(File { object, size: meta.size, mtime: meta.last_modified }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+
+    use super::{Assembler, Hidden, Named, Target};
+
+    fn page(keys: &[&str], prefixes: &[&str], next: Option<&str>) -> ListPage {
+        let meta = ObjectMeta {
+            etag: ETag::new("\"e\""),
+            size: 1,
+            last_modified: SystemTime::UNIX_EPOCH,
+            storage_class: None,
+        };
+        let objects =
+            keys.iter().map(|key| ListedObject { key: (*key).to_owned(), meta: meta.clone() }).collect();
+        let common_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+        ListPage { objects, common_prefixes, next: next.map(str::to_owned) }
+    }
+
+    fn shown(names: &[Named]) -> Vec<String> {
+        let slash = |named: &Named| if named.target == Target::Directory { "/" } else { "" };
+        names.iter().map(|named| format!("{}{}", named.name, slash(named))).collect()
+    }
+
+    #[test]
+    fn a_directory_wins_over_a_key_of_its_name() {
+        let hidden = Hidden::default();
+        let names = Assembler::default().push("d/", page(&["d/", "d/a", "d/a-b"], &["d/a/"], None), &hidden);
+        assert_eq!(shown(&names), ["a/", "a-b"]);
+        assert_eq!(hidden.get(), 0);
+    }
+
+    #[test]
+    fn a_directory_wins_pages_later() {
+        let hidden = Hidden::default();
+        let mut assembler = Assembler::default();
+        let first = assembler.push("", page(&["a", "a-b"], &[], Some("1")), &hidden);
+        assert_eq!(shown(&first), Vec::<String>::new(), "a/ and a-b/ may still come");
+        let second = assembler.push("", page(&["a-c"], &["a/"], Some("2")), &hidden);
+        assert_eq!(shown(&second), ["a/", "a-b", "a-c"]);
+        let third = assembler.push("", page(&["b"], &[], None), &hidden);
+        assert_eq!(shown(&third), ["b"]);
+    }
+
+    #[test]
+    fn impossible_names_are_hidden_and_counted() {
+        let hidden = Hidden::default();
+        let long = "x".repeat(256);
+        let longest = "y".repeat(255);
+        let keys = [".", "..", "n\0l", "ok", &long, &longest];
+        let names = Assembler::default().push("", page(&keys, &["/", "../", "fine/"], None), &hidden);
+        assert_eq!(shown(&names), ["fine/", "ok", longest.as_str()]);
+        assert_eq!(hidden.get(), 6);
+    }
+}

@@ -1,0 +1,49 @@
+//! Metadata requests, with retries and a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::FsError;
+
+/// First pause before a LIST is tried again; it doubles up to [`MAX_BACKOFF`].
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// The store as far as the filesystem asks it for metadata.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) client: Arc<dyn ObjectClient>,
+    pub(crate) limit: Duration,
+}
+
+impl Store {
+    /// One page of names.
+    ///
+    /// # Errors
+    /// The store's, once retries don't help; a time-out.
+    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
+        let deadline = Instant::now() + self.limit;
+        timeout(self.limit, self.attempts(request, deadline))
+            .await
+            .unwrap_or(Err(FsError::TimedOut(self.limit)))
+    }
+
+    async fn attempts(&self, request: ListObjects, deadline: Instant) -> Result<ListPage, FsError> {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let error = match self.client.list_objects(request.clone()).await {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            if !error.is_retryable() || Instant::now() + backoff >= deadline {
+                return Err(error.into());
+            }
+            tracing::warn!(%error, ?backoff, "LIST failed, trying again");
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+}
