@@ -55,10 +55,7 @@ impl FsError {
     /// the caller did.
     pub fn is_trouble(&self) -> bool {
         match self {
-            FsError::NotFound
-            | FsError::NotDirectory
-            | FsError::IsDirectory
-            | FsError::ReadOnly => false,
+            FsError::NotFound | FsError::NotDirectory | FsError::IsDirectory | FsError::ReadOnly => false,
             FsError::BadHandle(_) | FsError::Object(_) | FsError::TimedOut(_) | FsError::Read(_) => true,
         }
     }

@@ -82,7 +82,10 @@ impl Filesystem {
     /// A tree of what `client` holds below the prefix, read through `prefetcher`.
     pub fn new(client: Arc<dyn ObjectClient>, prefetcher: Prefetcher, config: FsConfig) -> Self {
         Self {
-            store: Store { client, limit: config.timeout },
+            store: Store {
+                client,
+                limit: config.timeout,
+            },
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
             entries: EntryCache::new(config.metadata_ttl.duration()),
@@ -110,15 +113,24 @@ impl Filesystem {
         }
         let (target, ttl) = match self.entries.get(&prefix, name, Instant::now()) {
             Some(seen) => seen,
-            None => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
+            None => (
+                self.find(&prefix, name).await?,
+                self.config.metadata_ttl.duration(),
+            ),
         };
-        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
+        Ok(Entry {
+            attr: self.inodes.give(parent, &prefix, name, &target),
+            ttl,
+        })
     }
 
     /// Asks the store for `name`: one LIST placed at the name answers for file and directory.
     async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        let request =
-            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
+        let request = ListObjects {
+            prefix: format!("{prefix}{name}"),
+            delimiter: true,
+            ..ListObjects::default()
+        };
         let page = self.store.list(request).await?;
         let is_truncated = page.next.is_some();
         let mut names = Assembler::default().push(prefix, page, &self.hidden);
@@ -151,13 +163,20 @@ impl Filesystem {
             let mut page = self.store.list(at).await?;
             page.next = None;
             let names = Assembler::default().push(prefix, page, &self.hidden);
-            names.into_iter().find(|named| named.name == name).map(|named| named.target)
+            names
+                .into_iter()
+                .find(|named| named.name == name)
+                .map(|named| named.target)
         } else {
             Some(Target::Directory)
         };
         let target = target.ok_or(FsError::NotFound)?;
-        let named = Named { name: name.to_owned(), target };
-        self.entries.note(prefix, std::slice::from_ref(&named), Instant::now());
+        let named = Named {
+            name: name.to_owned(),
+            target,
+        };
+        self.entries
+            .note(prefix, std::slice::from_ref(&named), Instant::now());
         Ok(named.target)
     }
 
@@ -202,7 +221,9 @@ impl Filesystem {
             let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
             files.get(&handle).map(|file| (file.ino, file.reader.clone()))
         };
-        let Some((ino, reader)) = found else { return reply(Err(FsError::BadHandle(handle))) };
+        let Some((ino, reader)) = found else {
+            return reply(Err(FsError::BadHandle(handle)));
+        };
         let fs = self.clone();
         reader.read(offset, len, move |result| match result {
             Ok(bytes) => reply(Ok(bytes)),
@@ -237,7 +258,11 @@ impl Filesystem {
 
     /// Closes a file.
     pub fn release(&self, handle: u64) {
-        let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let closed = self
+            .files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle);
         // The reader may go with it, and cancels what it has in flight: outside the lock.
         drop(closed);
     }
@@ -249,8 +274,15 @@ impl Filesystem {
     pub fn opendir(&self, ino: InodeNo) -> Result<Opened, FsError> {
         let prefix = self.directory(ino)?;
         let handle = self.next_handle();
-        let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
+        let open = OpenDirectory {
+            ino,
+            prefix,
+            listing: Mutex::default(),
+        };
+        self.directories
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, Arc::new(open));
         Ok(Opened { handle })
     }
 
@@ -267,14 +299,22 @@ impl Filesystem {
         }
         let mut page = DirPage::default();
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
-        for (at, (name, ino)) in (1..).zip(dots).skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2)) {
+        for (at, (name, ino)) in (1..)
+            .zip(dots)
+            .skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2))
+        {
             page.names.push((at, name.to_owned(), FileKind::Directory, ino));
         }
         let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
         while listing.names.len() <= first && !listing.is_complete {
             self.list_more(&open.prefix, &mut listing).await?;
         }
-        let names = listing.names.get(first..).unwrap_or_default().iter().take(max_names);
+        let names = listing
+            .names
+            .get(first..)
+            .unwrap_or_default()
+            .iter()
+            .take(max_names);
         for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
             let kind = match named.target {
                 Target::Directory => FileKind::Directory,
@@ -293,11 +333,20 @@ impl Filesystem {
     pub async fn entry_at(&self, handle: u64, offset: u64) -> Result<Entry, FsError> {
         let open = self.open_directory(handle)?;
         let listing = open.listing.lock().await;
-        let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
-        let named = index.and_then(|index| listing.names.get(index)).ok_or(FsError::NotFound)?;
+        let index = offset
+            .checked_sub(FIRST_NAME + 1)
+            .and_then(|index| usize::try_from(index).ok());
+        let named = index
+            .and_then(|index| listing.names.get(index))
+            .ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let ttl = self.config.metadata_ttl.duration().saturating_sub(age);
-        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), ttl })
+        Ok(Entry {
+            attr: self
+                .inodes
+                .give(open.ino, &open.prefix, &named.name, &named.target),
+            ttl,
+        })
     }
 
     async fn list_more(&self, prefix: &Arc<str>, listing: &mut Listing) -> Result<(), FsError> {
@@ -320,7 +369,11 @@ impl Filesystem {
 
     /// Closes a directory.
     pub fn releasedir(&self, handle: u64) {
-        let closed = self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let closed = self
+            .directories
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle);
         drop(closed);
     }
 
@@ -343,6 +396,9 @@ impl Filesystem {
 
     fn open_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
         let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
-        directories.get(&handle).cloned().ok_or(FsError::BadHandle(handle))
+        directories
+            .get(&handle)
+            .cloned()
+            .ok_or(FsError::BadHandle(handle))
     }
 }

@@ -1,1 +1,12 @@
-//! The fuser adapter: session threads, dispatch, unmount
+//! The thin layer between fuser and [`s3mount_fs::Filesystem`]: the only crate that names fuser's
+//! types.
+//!
+//! A request is answered by the session thread that took it whenever nothing has to be fetched:
+//! a read is handed its reply and answers from memory, and the future of a metadata operation is
+//! polled once on the spot. Only a future that is not ready then is spawned on the runtime, with
+//! its reply. So no session thread ever waits for the network.
+
+mod adapter;
+mod mount;
+
+pub use mount::{FuseConfig, Mount, mount};

@@ -1,0 +1,456 @@
+//! fuser's trait on top of the filesystem.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Waker};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use s3mount_fs::{Attr, FileKind, Filesystem, FsConfig, FsError};
+use tokio::runtime::Handle;
+
+/// Largest read that the kernel may send, in bytes: its own limit of 256 pages.
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
+
+/// Readahead requests that the kernel may have outstanding. 64 gives 16 streams 7.1 GB/s where the
+/// default of 12 gives 5.7 (kernel 6.18, 4 cores).
+const MAX_BACKGROUND: u16 = 128;
+
+/// Attributes belong to an inode, and an inode is one version: they hold as long as it is known.
+const ATTR_TTL: Duration = Duration::from_secs(86_400);
+
+/// There is one generation of every inode: numbers are never used again.
+const GENERATION: Generation = Generation(0);
+
+/// Inode number of names that have none yet, as libfuse has it; 0 would hide them from `readdir`.
+const UNKNOWN_INO: u64 = 0xffff_ffff;
+
+/// Names taken out of a listing for one request: more than the 32 KiB that glibc asks for hold.
+const NAMES_PER_REQUEST: usize = 1024;
+
+pub(crate) struct Adapter {
+    fs: Arc<Filesystem>,
+    runtime: Handle,
+    notifier: Arc<OnceLock<Notifier>>,
+}
+
+impl Adapter {
+    pub(crate) fn new(fs: Arc<Filesystem>, runtime: Handle, notifier: Arc<OnceLock<Notifier>>) -> Self {
+        Self {
+            fs,
+            runtime,
+            notifier,
+        }
+    }
+
+    /// Runs `answer` here if it is ready at once, else on the runtime.
+    fn answer(&self, answer: impl Future<Output = ()> + Send + 'static) {
+        let mut answer = Box::pin(answer);
+        let _inside = self.runtime.enter();
+        if answer
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+        {
+            self.runtime.spawn(answer);
+        }
+    }
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Directory => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+    }
+}
+
+fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
+    let (perm, nlink) = match attr.kind {
+        FileKind::Directory => (config.dir_mode, 2),
+        FileKind::File => (config.file_mode, 1),
+    };
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: attr.mtime,
+        mtime: attr.mtime,
+        ctime: attr.mtime,
+        crtime: attr.mtime,
+        kind: file_type(attr.kind),
+        perm,
+        nlink,
+        uid: config.uid,
+        gid: config.gid,
+        rdev: 0,
+        // What programs take as their buffer size. Larger ones make a random reader that goes
+        // through a buffer fetch far more than it wants.
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+/// The errno of a failed operation. Trouble with the store is logged here, where it is handled.
+fn errno(operation: &str, what: impl std::fmt::Debug, error: &FsError) -> Errno {
+    if error.is_trouble() {
+        tracing::warn!(?what, %error, errno = error.errno(), "{operation} failed");
+    }
+    Errno::from_i32(error.errno())
+}
+
+/// Has the kernel forget the name that a vanished version was found under, so that the next open
+/// finds what is there now. Not from a session thread: the kernel may need one to answer.
+fn invalidate(fs: &Filesystem, notifier: &OnceLock<Notifier>, handle: u64) {
+    let place = fs.inode_of(handle).and_then(|ino| fs.place(ino));
+    if let (Some((parent, name)), Some(notifier)) = (place, notifier.get()) {
+        // ENOENT: the kernel has forgotten it by itself.
+        drop(notifier.inval_entry(INodeNo(parent), OsStr::new(&*name)));
+    }
+}
+
+impl fuser::Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in [
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+        ] {
+            // An older kernel works without it, only slower.
+            let _ = config.add_capabilities(capability);
+        }
+        let _ = config.set_max_write(MAX_REQUEST_BYTES);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        // Keys are UTF-8, so a name that is not stands for nothing.
+        let Some(name) = name.to_str().map(str::to_owned) else {
+            return reply.error(Errno::ENOENT);
+        };
+        let fs = self.fs.clone();
+        self.answer(async move {
+            match fs.lookup(parent.0, &name).await {
+                Ok(entry) => {
+                    let attr = file_attr(entry.attr, fs.config());
+                    reply.entry_with_ttls(&ATTR_TTL, &entry.ttl, &attr, GENERATION);
+                }
+                Err(error) => reply.error(errno("lookup", &name, &error)),
+            }
+        });
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.fs.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.fs.getattr(ino.0) {
+            Ok(attr) => reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config())),
+            Err(error) => reply.error(errno("getattr", ino, &error)),
+        }
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        match self.fs.open(ino.0) {
+            // The pages that the kernel holds for this inode are of this very version.
+            Ok(opened) => reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(errno("open", ino, &error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
+        self.fs
+            .read(fh.0, offset, size as usize, move |result| match result {
+                Ok(bytes) => reply.data(bytes),
+                Err(error) => {
+                    if error.errno() == libc::ESTALE {
+                        runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
+                    }
+                    reply.error(errno("read", (fh, offset, size), &error));
+                }
+            });
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // There is nothing to flush, and this answer saves one request at every later close.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.fs.release(fh.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.fs.opendir(ino.0) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle), FopenFlags::empty()),
+            Err(error) => reply.error(errno("opendir", ino, &error)),
+        }
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let fs = self.fs.clone();
+        self.answer(async move {
+            let page = match fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await {
+                Ok(page) => page,
+                Err(error) => return reply.error(errno("readdir", ino, &error)),
+            };
+            for (next, name, kind, ino) in page.names {
+                let ino = if ino == 0 { UNKNOWN_INO } else { ino };
+                if reply.add(INodeNo(ino), next, file_type(kind), &name) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let fs = self.fs.clone();
+        self.answer(async move {
+            match fill(&fs, fh.0, offset, &mut reply).await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("readdir", ino, &error)),
+            }
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.fs.releasedir(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _data: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        // A bucket has no size. Programs that look for room see a petabyte, all of it used.
+        let blocks = (1 << 50) / 4096;
+        reply.statfs(blocks, 0, 0, u64::from(u32::MAX), 0, 4096, 255, 4096);
+    }
+
+    fn getxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // The kernel then takes every file as one piece of data, which it is.
+        reply.error(Errno::ENOSYS);
+    }
+
+    // What writes. The mount is read-only, so the kernel refuses these by itself; they answer for
+    // the case that somebody remounts it.
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mknod(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mkdir(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn unlink(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rmdir(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn symlink(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn link(&self, _req: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn create(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn setxattr(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn removexattr(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: fuser::CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+}
+
+/// Names with their attributes, as many as fit. Each one that fits counts as known to the kernel.
+async fn fill(
+    fs: &Filesystem,
+    handle: u64,
+    offset: u64,
+    reply: &mut ReplyDirectoryPlus,
+) -> Result<(), FsError> {
+    let page = fs.readdir(handle, offset, NAMES_PER_REQUEST).await?;
+    for (next, name, _, ino) in page.names {
+        // `.` and `..` have their inodes, and the kernel does not count these two as looked up.
+        let is_dot = ino != 0;
+        let (attr, ttl) = if is_dot {
+            (fs.getattr(ino)?, Duration::ZERO)
+        } else {
+            let entry = fs.entry_at(handle, next).await?;
+            (entry.attr, entry.ttl)
+        };
+        let full = reply.add(
+            INodeNo(attr.ino),
+            next,
+            &name,
+            &ttl,
+            &file_attr(attr, fs.config()),
+            GENERATION,
+        );
+        if full {
+            if !is_dot {
+                fs.forget(attr.ino, 1);
+            }
+            break;
+        }
+    }
+    Ok(())
+}
