@@ -12,8 +12,8 @@
 //!
 //! **Lock order:** the pool has one lock, taken last; nothing is called while it is held.
 
-mod budget;
 mod buddy;
+mod budget;
 mod pool;
 mod region;
 mod sync;

@@ -55,9 +55,12 @@ pub struct S3Detail {
     pub request_id: Option<String>,
 }
 
-/// A failed request.
+/// A failed request. One pointer wide, because results of reads carry it.
 #[derive(Debug)]
-pub struct ObjectError {
+pub struct ObjectError(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
     kind: ErrorKind,
     operation: &'static str,
     target: String,
@@ -68,36 +71,43 @@ pub struct ObjectError {
 impl ObjectError {
     /// A failure of `operation` (`"GetObject"`) on `target` (a key, or a bucket).
     pub fn new(kind: ErrorKind, operation: &'static str, target: &str) -> Self {
-        Self { kind, operation, target: target.to_owned(), detail: S3Detail::default(), source: None }
+        let (target, detail) = (target.to_owned(), S3Detail::default());
+        Self(Box::new(Failure {
+            kind,
+            operation,
+            target,
+            detail,
+            source: None,
+        }))
     }
 
     /// Keeps what S3 said.
     #[must_use]
     pub fn with_detail(mut self, detail: S3Detail) -> Self {
-        self.detail = detail;
+        self.0.detail = detail;
         self
     }
 
     /// Keeps the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.0.source = Some(source.into());
         self
     }
 
     /// What to act on.
     pub fn kind(&self) -> &ErrorKind {
-        &self.kind
+        &self.0.kind
     }
 
     /// What S3 said.
     pub fn detail(&self) -> &S3Detail {
-        &self.detail
+        &self.0.detail
     }
 
     /// Whether the same request may succeed a moment later.
     pub fn is_retryable(&self) -> bool {
-        match self.kind {
+        match self.0.kind {
             ErrorKind::Throttled
             | ErrorKind::Server
             | ErrorKind::Network
@@ -121,8 +131,13 @@ impl ObjectError {
 
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}: {:?}", self.operation, self.target, self.kind)?;
-        let S3Detail { status, code, message, request_id } = &self.detail;
+        write!(f, "{} {:?}: {:?}", self.0.operation, self.0.target, self.0.kind)?;
+        let S3Detail {
+            status,
+            code,
+            message,
+            request_id,
+        } = &self.0.detail;
         if let Some(status) = status {
             write!(f, ", status {status}")?;
         }
@@ -141,7 +156,10 @@ impl fmt::Display for ObjectError {
 
 impl Error for ObjectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn Error + 'static))
     }
 }
 
@@ -151,13 +169,12 @@ mod tests {
 
     #[test]
     fn display_keeps_what_s3_said() {
-        let error =
-            ObjectError::new(ErrorKind::Throttled, "GetObject", "a/b").with_detail(S3Detail {
-                status: Some(503),
-                code: Some("SlowDown".into()),
-                message: Some("Please reduce your request rate.".into()),
-                request_id: Some("4442587FB7D0A2F9".into()),
-            });
+        let error = ObjectError::new(ErrorKind::Throttled, "GetObject", "a/b").with_detail(S3Detail {
+            status: Some(503),
+            code: Some("SlowDown".into()),
+            message: Some("Please reduce your request rate.".into()),
+            request_id: Some("4442587FB7D0A2F9".into()),
+        });
         assert_eq!(
             error.to_string(),
             "GetObject \"a/b\": Throttled, status 503, SlowDown: Please reduce your request rate. \

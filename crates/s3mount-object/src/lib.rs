@@ -11,7 +11,9 @@ mod error;
 mod id;
 mod range;
 
-pub use client::{BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer};
+pub use client::{
+    BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer,
+};
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use range::ByteRange;

@@ -30,7 +30,10 @@ impl ByteRange {
     }
 
     /// Length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "an empty range is never asked for by its emptiness alone")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an empty range is never asked for by its emptiness alone"
+    )]
     pub fn len(self) -> u64 {
         self.end - self.start
     }
@@ -76,7 +79,10 @@ mod tests {
     #[test]
     fn http_range_is_inclusive() {
         assert_eq!(ByteRange::new(0, 1).to_http(), "bytes=0-0");
-        assert_eq!(ByteRange::new(8 << 20, 16 << 20).to_http(), "bytes=8388608-16777215");
+        assert_eq!(
+            ByteRange::new(8 << 20, 16 << 20).to_http(),
+            "bytes=8388608-16777215"
+        );
     }
 
     #[test]

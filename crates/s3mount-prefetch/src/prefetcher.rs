@@ -92,7 +92,7 @@ impl Prefetcher {
         client: Arc<dyn ObjectClient>,
         pool: BufferPool,
         mut config: PrefetchConfig,
-        runtime: Handle,
+        runtime: &Handle,
     ) -> Self {
         let largest = pool.max_buffer_bytes() as u64;
         config.part_bytes = config.part_bytes.min(largest);

@@ -96,6 +96,6 @@ proptest! {
         let limit = start + size;
         let part = next_part(start, window, limit, &PrefetchConfig::default());
         prop_assert!(part.len() > 0 && part.end() <= limit);
-        prop_assert!(part.end() == limit || part.end() % EDGE_BYTES == 0);
+        prop_assert!(part.end() == limit || part.end().is_multiple_of(EDGE_BYTES));
     }
 }
