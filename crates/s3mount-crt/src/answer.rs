@@ -1,0 +1,67 @@
+//! What we keep of an HTTP answer's headers.
+
+use mountpoint_s3_crt::http::request_response::Headers;
+use s3mount_object::ByteRange;
+
+/// The headers that we look at, and the status.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: i32,
+    pub(crate) etag: Option<String>,
+    pub(crate) content_length: Option<u64>,
+    pub(crate) content_range: Option<String>,
+    pub(crate) last_modified: Option<String>,
+    pub(crate) storage_class: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) request_id: Option<String>,
+}
+
+impl Answer {
+    /// Called in the CRT's callbacks: it can't fail.
+    pub(crate) fn new(headers: &Headers, status: i32) -> Self {
+        let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
+        Self {
+            status,
+            etag: text("ETag"),
+            content_length: text("Content-Length").and_then(|length| length.parse().ok()),
+            content_range: text("Content-Range"),
+            last_modified: text("Last-Modified"),
+            storage_class: text("x-amz-storage-class"),
+            region: text("x-amz-bucket-region"),
+            request_id: text("x-amz-request-id"),
+        }
+    }
+
+    /// Whether the body is exactly `range` of its object.
+    pub(crate) fn is_range(&self, range: ByteRange) -> bool {
+        match &self.content_range {
+            Some(header) => content_range(header) == Some(range),
+            // A store that answers 200 sends the whole object, which may be what was asked for.
+            None => range.start() == 0 && self.content_length == Some(range.len()),
+        }
+    }
+}
+
+/// The range in `bytes 0-9/100`.
+fn content_range(header: &str) -> Option<ByteRange> {
+    let (range, _) = header.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first <= last && last < u64::MAX).then(|| ByteRange::new(first, last + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_object::ByteRange;
+
+    use super::content_range;
+
+    #[test]
+    fn reads_content_ranges() {
+        assert_eq!(content_range("bytes 0-9/100"), Some(ByteRange::new(0, 10)));
+        assert_eq!(content_range("bytes 5-5/*"), Some(ByteRange::new(5, 6)));
+        for bad in ["", "bytes */100", "bytes 9-0/100", "bytes 0-18446744073709551615/1", "0-9/100", "bytes a-b/c"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+}

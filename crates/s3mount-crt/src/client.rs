@@ -1,0 +1,261 @@
+//! Building the client, and its contract with the layers above.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use mountpoint_s3_crt::auth::credentials::{
+    CredentialsProvider, CredentialsProviderChainDefaultOptions, CredentialsProviderProfileOptions,
+    CredentialsProviderStaticOptions,
+};
+use mountpoint_s3_crt::common::allocator::Allocator;
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::io::channel_bootstrap::{ClientBootstrap, ClientBootstrapOptions};
+use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
+use mountpoint_s3_crt::io::host_resolver::{HostResolver, HostResolverDefaultOptions};
+use mountpoint_s3_crt::io::retry_strategy::{RetryStrategy, StandardRetryOptions};
+use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOptions};
+use mountpoint_s3_crt::s3::client::{Client, ClientConfig, init_signing_config};
+use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
+use s3mount_object::{
+    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
+    S3Detail,
+};
+
+use crate::endpoint::Endpoint;
+use crate::error::crt_error;
+use crate::pool::LendingPool;
+use crate::tuning::tune;
+use crate::xml::{etag, list_page};
+use crate::{Credentials, CrtConfig};
+
+/// Where a bucket's region is not known, it is asked for here: this region's endpoint knows all.
+const FIRST_REGION: &str = "us-east-1";
+
+/// What the CRT takes one connection to carry when it derives their number from a target, in
+/// Gbit/s (`s_throughput_per_connection_gbps` in its source).
+const GBPS_PER_CONNECTION: f64 = 0.4;
+
+/// The CRT never uses fewer connections than this without an override.
+const MIN_CONNECTIONS: u32 = 10;
+
+/// The CRT refuses less. It bounds nothing here: payload lies in lent buffers.
+const CRT_MEMORY_LIMIT_BYTES: u64 = 1 << 30;
+
+/// An S3 client for one bucket.
+pub struct CrtClient {
+    pub(crate) client: Client,
+    pub(crate) allocator: Allocator,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) pool: LendingPool,
+    pub(crate) user_agent: String,
+    pub(crate) next_id: AtomicU64,
+    bucket: String,
+}
+
+impl fmt::Debug for CrtClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CrtClient")
+            .field("bucket", &self.bucket)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CrtClient {
+    /// Makes a client and asks for the bucket. Where the configuration names no region, the one
+    /// that the store names is used.
+    ///
+    /// # Errors
+    /// What [`new`](Self::new) and [`head_bucket`](ObjectClient::head_bucket) fail with.
+    pub async fn connect(mut config: CrtConfig) -> Result<(Self, BucketInfo), ObjectError> {
+        let client = Self::new(config.clone())?;
+        let elsewhere = match client.head_bucket().await {
+            Err(error) => match error.kind() {
+                ErrorKind::WrongRegion(Some(region)) if config.region.is_none() => region.clone(),
+                _ => return Err(error),
+            },
+            Ok(info) => match &info.region {
+                Some(region) if config.region.is_none() && *region != client.endpoint.signing_region => {
+                    region.clone()
+                }
+                Some(_) | None => return Ok((client, info)),
+            },
+        };
+        tracing::debug!(region = %elsewhere, "the bucket is in another region");
+        config.region = Some(elsewhere);
+        let client = Self::new(config)?;
+        let info = client.head_bucket().await?;
+        Ok((client, info))
+    }
+
+    /// Makes a client, without a request. Its threads start here: fork before.
+    ///
+    /// # Errors
+    /// `Rejected` for an endpoint that is none; `Tls` for a CA bundle that can't be read;
+    /// `NoCredentials` for a profile that isn't there.
+    pub fn new(config: CrtConfig) -> Result<Self, ObjectError> {
+        tune();
+        let allocator = Allocator::default();
+        let region = config.region.as_deref().unwrap_or(FIRST_REGION);
+        let endpoint = Endpoint::new(&config, region, &allocator)?;
+        let pool = LendingPool::default();
+        let client = build(&config, &endpoint, &pool, &allocator)?;
+        let CrtConfig { bucket, user_agent, .. } = config;
+        Ok(Self { client, allocator, endpoint, pool, user_agent, next_id: AtomicU64::new(1), bucket })
+    }
+}
+
+fn build(
+    config: &CrtConfig,
+    endpoint: &Endpoint,
+    pool: &LendingPool,
+    allocator: &Allocator,
+) -> Result<Client, ObjectError> {
+    let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
+    let threads = config.event_loop_threads.max(1);
+    let mut event_loops = EventLoopGroup::new_default(allocator, Some(threads), || {}).map_err(fail)?;
+    let resolver = HostResolverDefaultOptions { max_entries: 8, event_loop_group: &mut event_loops };
+    let mut host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
+    let bootstrap =
+        ClientBootstrapOptions { event_loop_group: &mut event_loops, host_resolver: &mut host_resolver };
+    let mut bootstrap = ClientBootstrap::new(allocator, &bootstrap).map_err(fail)?;
+    let mut retries = StandardRetryOptions::default(&mut event_loops);
+    // One, at once, for a connection that the store closed meanwhile; 0 would mean three. The
+    // layers above retry with their own deadline.
+    retries.backoff_retry_options.max_retries = 1;
+    retries.backoff_retry_options.backoff_scale_factor = Duration::from_millis(50);
+    let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
+    let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
+    let provider = credentials(config, &mut bootstrap, tls.as_ref(), allocator)?;
+    let signing = init_signing_config(
+        &endpoint.signing_region,
+        provider,
+        Some(endpoint.signing_algorithm),
+        Some(&endpoint.signing_service),
+        Some(false),
+    );
+    let lending = pool.clone();
+    let factory = MemoryPoolFactoryWrapper::new(move |_: MemoryPoolFactoryOptions| lending.clone());
+    let connections = config.max_connections.max(1);
+    let mut options = ClientConfig::new();
+    options
+        .region(&endpoint.signing_region)
+        .client_bootstrap(bootstrap)
+        .retry_strategy(retries)
+        .signing_config(signing)
+        .express_support(true)
+        .throughput_target_gbps(f64::from(connections.max(MIN_CONNECTIONS)) * GBPS_PER_CONNECTION)
+        .max_active_connections_override(connections)
+        .memory_limit_in_bytes(CRT_MEMORY_LIMIT_BYTES)
+        .buffer_pool_factory(CrtBufferPoolFactory::new(factory, event_loops));
+    if let Some(tls) = &tls {
+        options.tls_connection_options(TlsConnectionOptions::new(tls));
+    }
+    Client::new(allocator, options).map_err(fail)
+}
+
+/// A TLS context that trusts the authorities in `pem`, and no others.
+fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, ObjectError> {
+    let name = pem.display().to_string();
+    let bad = |error: &dyn fmt::Display| {
+        ObjectError::new(ErrorKind::Tls, "read CA bundle", &name).with_source(error.to_string())
+    };
+    let mut options = TlsContextOptions::new_default_client(allocator);
+    options.override_default_trust_store_from_path(None, Some(pem)).map_err(|error| bad(&error))?;
+    TlsContext::new(allocator, &options).map_err(|error| bad(&error))
+}
+
+fn credentials(
+    config: &CrtConfig,
+    bootstrap: &mut ClientBootstrap,
+    tls_ctx: Option<&TlsContext>,
+    allocator: &Allocator,
+) -> Result<CredentialsProvider, ObjectError> {
+    let (what, provider) = match &config.credentials {
+        Credentials::Chain => {
+            let options = CredentialsProviderChainDefaultOptions { bootstrap, tls_ctx };
+            ("default chain", CredentialsProvider::new_chain_default(allocator, options))
+        }
+        Credentials::Profile(profile) => {
+            let options =
+                CredentialsProviderProfileOptions { bootstrap, profile_name_override: profile, tls_ctx };
+            (profile.as_str(), CredentialsProvider::new_profile(allocator, options))
+        }
+        Credentials::Static { access_key_id, secret_access_key, session_token } => {
+            let session_token = session_token.as_deref();
+            let options = CredentialsProviderStaticOptions { access_key_id, secret_access_key, session_token };
+            ("static", CredentialsProvider::new_static(allocator, options))
+        }
+        Credentials::Anonymous => ("none", CredentialsProvider::new_anonymous(allocator)),
+    };
+    provider.map_err(|error| {
+        ObjectError::new(ErrorKind::NoCredentials, "load credentials", what).with_source(error)
+    })
+}
+
+impl ObjectClient for CrtClient {
+    fn get_object(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+        self.get_part(request, into).boxed()
+    }
+
+    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
+        async move {
+            let (answer, _) = self.send("HeadObject", key, "HEAD", &self.endpoint.object_path(key)).await?;
+            let request_id = answer.request_id.clone();
+            let odd = |why: &str| {
+                let detail = S3Detail { request_id: request_id.clone(), ..S3Detail::default() };
+                ObjectError::new(ErrorKind::Integrity, "HeadObject", key).with_detail(detail).with_source(why)
+            };
+            let date = answer.last_modified.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
+            Ok(ObjectMeta {
+                etag: etag(&answer.etag.ok_or_else(|| odd("the answer has no ETag"))?),
+                size: answer.content_length.ok_or_else(|| odd("the answer has no Content-Length"))?,
+                last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
+                storage_class: answer.storage_class,
+            })
+        }
+        .boxed()
+    }
+
+    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
+        async move {
+            let ListObjects { prefix, delimiter, continuation, start_after, max_keys } = request;
+            let max_keys = max_keys.map(|keys| keys.to_string());
+            let mut query = vec![("list-type", "2"), ("encoding-type", "url"), ("prefix", prefix.as_str())];
+            if delimiter {
+                query.push(("delimiter", "/"));
+            }
+            let optional =
+                [("continuation-token", &continuation), ("start-after", &start_after), ("max-keys", &max_keys)];
+            query.extend(optional.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+            // SigV4 signs the query sorted, and some stores compare it as it was sent.
+            query.sort_unstable();
+            let path = self.endpoint.bucket_path(&query);
+            let (answer, body) = self.send("ListObjectsV2", &prefix, "GET", &path).await?;
+            list_page(&body).map_err(|error| {
+                let detail = S3Detail { request_id: answer.request_id, ..S3Detail::default() };
+                ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &prefix)
+                    .with_detail(detail)
+                    .with_source(error)
+            })
+        }
+        .boxed()
+    }
+
+    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
+        async move {
+            let path = self.endpoint.bucket_path(&[]);
+            let (answer, _) = self.send("HeadBucket", &self.bucket, "HEAD", &path).await?;
+            Ok(BucketInfo { region: answer.region })
+        }
+        .boxed()
+    }
+}

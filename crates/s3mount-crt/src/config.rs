@@ -1,0 +1,77 @@
+//! Settings of the client, as plain data.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Which bucket, where, as whom.
+#[derive(Clone, Debug)]
+pub struct CrtConfig {
+    /// The bucket's name.
+    pub bucket: String,
+    /// Its region. [`CrtClient::connect`](crate::CrtClient::connect) finds it out where it is
+    /// not given.
+    pub region: Option<String>,
+    /// `http://` or `https://` URL of another store than AWS's.
+    pub endpoint_url: Option<String>,
+    /// Put the bucket into the path and not into the host name. Other stores than AWS's are
+    /// always spoken to like that.
+    pub force_path_style: bool,
+    /// Who asks.
+    pub credentials: Credentials,
+    /// PEM file of the certificate authorities to trust, in place of the system's.
+    pub ca_bundle: Option<PathBuf>,
+    /// Connections to the store, at most.
+    pub max_connections: u32,
+    /// Threads for network I/O.
+    pub event_loop_threads: u16,
+    /// The product's part of the `User-Agent` header.
+    pub user_agent: String,
+}
+
+impl CrtConfig {
+    /// Settings for `bucket`, with everything else at its default.
+    pub fn new(bucket: &str) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            region: None,
+            endpoint_url: None,
+            force_path_style: false,
+            credentials: Credentials::Chain,
+            ca_bundle: None,
+            max_connections: 64,
+            event_loop_threads: 2,
+            user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// Where the credentials come from.
+#[derive(Clone)]
+pub enum Credentials {
+    /// The CRT's default chain: environment, profile, web identity, ECS, EC2.
+    Chain,
+    /// A profile of the AWS configuration files.
+    Profile(String),
+    /// These.
+    Static {
+        /// Access key id.
+        access_key_id: String,
+        /// Secret access key.
+        secret_access_key: String,
+        /// Session token of temporary credentials.
+        session_token: Option<String>,
+    },
+    /// None: requests are not signed.
+    Anonymous,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Credentials::Chain => f.write_str("Chain"),
+            Credentials::Profile(profile) => f.debug_tuple("Profile").field(profile).finish(),
+            Credentials::Static { .. } => f.write_str("Static(redacted)"),
+            Credentials::Anonymous => f.write_str("Anonymous"),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Where requests go, and how keys are spelled in a URL.
+
+use mountpoint_s3_crt::auth::signing_config::SigningAlgorithm;
+use mountpoint_s3_crt::common::allocator::Allocator;
+use mountpoint_s3_crt::common::uri::Uri;
+use mountpoint_s3_crt::s3::endpoint_resolver::{RequestContext, RuleEngine};
+use s3mount_object::{ErrorKind, ObjectError};
+
+use crate::CrtConfig;
+
+/// The bucket's place: base URL, and how to sign for it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) uri: Uri,
+    /// Value of the `Host` header.
+    pub(crate) host: String,
+    /// What comes before the key: empty, or `/bucket`.
+    path: String,
+    pub(crate) signing_region: String,
+    pub(crate) signing_service: String,
+    pub(crate) signing_algorithm: SigningAlgorithm,
+}
+
+impl Endpoint {
+    /// The endpoint of the configured bucket in `region`.
+    pub(crate) fn new(config: &CrtConfig, region: &str, allocator: &Allocator) -> Result<Self, ObjectError> {
+        match &config.endpoint_url {
+            Some(url) => Self::custom(url, config, region, allocator),
+            None => Self::aws(config, region, allocator),
+        }
+    }
+
+    /// A store of somebody else's. Host names per bucket need DNS that few of them have, so the
+    /// bucket goes into the path.
+    fn custom(
+        url: &str,
+        config: &CrtConfig,
+        region: &str,
+        allocator: &Allocator,
+    ) -> Result<Self, ObjectError> {
+        let is_http = url.starts_with("http://") || url.starts_with("https://");
+        if !is_http {
+            return Err(invalid(url, "an endpoint URL begins with http:// or https://"));
+        }
+        let uri = Uri::new_from_str(allocator, url).map_err(|error| invalid(url, error))?;
+        let base = uri.path().to_string_lossy().trim_end_matches('/').to_owned();
+        let path = format!("{base}/{}", encode(&config.bucket));
+        Ok(Self {
+            host: uri.authority().to_string_lossy().into_owned(),
+            uri,
+            path,
+            signing_region: region.to_owned(),
+            signing_service: "s3".to_owned(),
+            signing_algorithm: SigningAlgorithm::SigV4,
+        })
+    }
+
+    /// AWS's own, by its rules.
+    fn aws(config: &CrtConfig, region: &str, allocator: &Allocator) -> Result<Self, ObjectError> {
+        let bucket = config.bucket.as_str();
+        let fail = |error: &dyn std::fmt::Display| invalid(bucket, error.to_string());
+        let mut context = RequestContext::new(allocator).map_err(|error| fail(&error))?;
+        context.add_string(allocator, "Bucket", bucket).map_err(|error| fail(&error))?;
+        context.add_string(allocator, "Region", region).map_err(|error| fail(&error))?;
+        if config.force_path_style {
+            context.add_boolean(allocator, "ForcePathStyle", true).map_err(|error| fail(&error))?;
+        }
+        let engine = RuleEngine::new(allocator).map_err(|error| fail(&error))?;
+        let resolved = engine.resolve(context).map_err(|error| fail(&error))?;
+        let uri = Uri::new_from_str(allocator, resolved.get_url()).map_err(|error| fail(&error))?;
+        let properties = resolved.get_properties().into_encoded_bytes();
+        let properties: serde_json::Value = serde_json::from_slice(&properties).unwrap_or_default();
+        let scheme = &properties["authSchemes"][0];
+        let text = |name: &str, default: &str| scheme[name].as_str().unwrap_or(default).to_owned();
+        Ok(Self {
+            host: uri.authority().to_string_lossy().into_owned(),
+            path: uri.path().to_string_lossy().trim_end_matches('/').to_owned(),
+            uri,
+            signing_region: text("signingRegion", region),
+            signing_service: text("signingName", "s3"),
+            signing_algorithm: match scheme["name"].as_str() {
+                Some("sigv4a") => SigningAlgorithm::SigV4A,
+                Some("sigv4-s3express") => SigningAlgorithm::SigV4Express,
+                Some(_) | None => SigningAlgorithm::SigV4,
+            },
+        })
+    }
+
+    /// The path of an object, encoded.
+    pub(crate) fn object_path(&self, key: &str) -> String {
+        format!("{}/{}", self.path, encode_path(key))
+    }
+
+    /// The path of the bucket, with a query whose values are encoded here.
+    pub(crate) fn bucket_path(&self, query: &[(&str, &str)]) -> String {
+        let base = if self.path.is_empty() { "/" } else { &self.path };
+        let pairs: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        if pairs.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs.join("&")) }
+    }
+}
+
+fn invalid(what: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ObjectError {
+    ObjectError::new(ErrorKind::Rejected, "resolve endpoint", what).with_source(why)
+}
+
+/// Percent-encodes as SigV4 wants it: all but letters, digits and `-._~`.
+fn encode(text: &str) -> String {
+    encode_except(text, b"-._~")
+}
+
+fn encode_path(key: &str) -> String {
+    encode_except(key, b"-._~/")
+}
+
+fn encode_except(text: &str, plain: &[u8]) -> String {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut encoded = String::with_capacity(text.len() + text.len() / 4);
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
+            encoded.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    encoded
+}
+
+/// Undoes S3's `encoding-type=url`: percent escapes, and `+` for a space.
+pub(crate) fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let escaped = || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match first {
+            b'+' => bytes.push(b' '),
+            b'%' if let Some(byte) = escaped() => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            other => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode, encode, encode_path};
+
+    #[test]
+    fn keys_survive_the_url() {
+        let key = "a b/ü%2F+'\"&=?#~/ _-.~";
+        assert_eq!(encode_path("a b/ü"), "a%20b/%C3%BC");
+        assert_eq!(encode("a/b+c"), "a%2Fb%2Bc");
+        assert_eq!(decode(&encode(key)), key);
+        assert_eq!(decode("a+b%2Bc%"), "a b+c%");
+    }
+}

@@ -1,0 +1,131 @@
+//! From the CRT's results to ours.
+
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::s3::client::MetaRequestResult;
+use s3mount_object::{ErrorKind, ObjectError, S3Detail};
+
+use crate::answer::Answer;
+use crate::xml::{S3Error, s3_error};
+
+/// The error that a finished request stands for. `signing_region` tells a redirect from a refusal.
+pub(crate) fn failed(
+    operation: &'static str,
+    target: &str,
+    signing_region: &str,
+    result: &MetaRequestResult,
+) -> ObjectError {
+    let answer =
+        result.error_response_headers.as_ref().map(|headers| Answer::new(headers, result.response_status));
+    let body = result.error_response_body.as_ref().map(|body| body.as_encoded_bytes()).unwrap_or_default();
+    let said = s3_error(body);
+    let region = answer.as_ref().and_then(|answer| answer.region.clone()).or_else(|| said.region.clone());
+    let elsewhere = region.filter(|region| region != signing_region);
+    let status = u16::try_from(result.response_status).ok().filter(|status| *status >= 100);
+    let kind = match status {
+        Some(status) if !(200..300).contains(&status) => kind_of_status(operation, status, &said, elsewhere),
+        Some(_) | None => kind_of_crt(result.crt_error),
+    };
+    let S3Error { code, message, request_id, .. } = said;
+    let request_id = answer.and_then(|answer| answer.request_id).or(request_id);
+    ObjectError::new(kind, operation, target)
+        .with_detail(S3Detail { status, code, message, request_id })
+        .with_source(result.crt_error)
+}
+
+/// An error of the CRT before there is any result.
+pub(crate) fn crt_error(operation: &'static str, target: &str, error: CrtError) -> ObjectError {
+    ObjectError::new(kind_of_crt(error), operation, target).with_source(error)
+}
+
+/// Codes that say that the credentials themselves are bad, whatever the status.
+const BAD_CREDENTIALS: &[&str] = &[
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+    "AuthorizationHeaderMalformed",
+];
+
+fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Option<String>) -> ErrorKind {
+    let code = said.code.as_deref().unwrap_or_default();
+    match (status, code) {
+        (301 | 307 | 308, _) => ErrorKind::WrongRegion(elsewhere),
+        (400 | 403, "AuthorizationHeaderMalformed" | "") if elsewhere.is_some() => {
+            ErrorKind::WrongRegion(elsewhere)
+        }
+        (_, code) if BAD_CREDENTIALS.contains(&code) => ErrorKind::BadCredentials,
+        (_, "InvalidObjectState") => ErrorKind::Archived,
+        (_, "NoSuchBucket") => ErrorKind::NoSuchBucket,
+        (_, "SlowDown" | "Throttling" | "RequestLimitExceeded") | (429 | 503, _) => ErrorKind::Throttled,
+        (_, "RequestTimeout") | (408, _) => ErrorKind::TimedOut,
+        (401 | 403, _) => ErrorKind::Forbidden,
+        (404, _) if operation == "HeadBucket" => ErrorKind::NoSuchBucket,
+        (404, _) => ErrorKind::NotFound,
+        (412, _) => ErrorKind::PreconditionFailed,
+        (416, _) => ErrorKind::RangeNotSatisfiable,
+        (500.., _) => ErrorKind::Server,
+        _ => ErrorKind::Rejected,
+    }
+}
+
+/// The CRT names its errors by the library they come from; the names are stable, unlike the list.
+fn kind_of_crt(error: CrtError) -> ErrorKind {
+    let text = error.to_string();
+    let has = |name: &str| text.contains(name);
+    if has("AWS_ERROR_S3_CANCELED") {
+        ErrorKind::Cancelled
+    } else if has("NO_CREDENTIALS") || has("AWS_AUTH_CREDENTIALS") || has("AWS_AUTH_PROFILE") {
+        ErrorKind::NoCredentials
+    } else if has("AWS_ERROR_S3_SLOW_DOWN") {
+        ErrorKind::Throttled
+    } else if has("AWS_ERROR_S3_INTERNAL_ERROR") {
+        ErrorKind::Server
+    } else if has("AWS_ERROR_S3_OBJECT_MODIFIED") {
+        ErrorKind::PreconditionFailed
+    } else if has("TIMEOUT") || has("THROUGHPUT_FAILURE") {
+        ErrorKind::TimedOut
+    } else if has("AWS_IO_TLS") {
+        ErrorKind::Tls
+    } else if has("AWS_IO_") || has("AWS_ERROR_HTTP") {
+        ErrorKind::Network
+    } else if has("AWS_ERROR_S3_") || has("DEST_COPY_TOO_SMALL") {
+        // Headers that are missing or wrong, lengths that don't fit.
+        ErrorKind::Integrity
+    } else {
+        ErrorKind::Rejected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_object::ErrorKind;
+
+    use super::{S3Error, kind_of_status};
+
+    #[test]
+    fn kinds_follow_status_and_code() {
+        let said = |code: &str| S3Error { code: Some(code.to_owned()), ..S3Error::default() };
+        let elsewhere = || Some("eu-west-1".to_owned());
+        let cases = [
+            (404, said("NoSuchKey"), None, ErrorKind::NotFound),
+            (404, said("NoSuchBucket"), None, ErrorKind::NoSuchBucket),
+            (403, said("AccessDenied"), None, ErrorKind::Forbidden),
+            (403, said("AccessDenied"), elsewhere(), ErrorKind::Forbidden),
+            (403, said("InvalidObjectState"), None, ErrorKind::Archived),
+            (403, said("SignatureDoesNotMatch"), None, ErrorKind::BadCredentials),
+            (400, said("ExpiredToken"), None, ErrorKind::BadCredentials),
+            (400, said("AuthorizationHeaderMalformed"), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (400, S3Error::default(), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (301, said("PermanentRedirect"), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (412, said("PreconditionFailed"), None, ErrorKind::PreconditionFailed),
+            (503, said("SlowDown"), None, ErrorKind::Throttled),
+            (500, said("InternalError"), None, ErrorKind::Server),
+            (405, said("MethodNotAllowed"), None, ErrorKind::Rejected),
+        ];
+        for (status, said, elsewhere, kind) in cases {
+            assert_eq!(kind_of_status("GetObject", status, &said, elsewhere), kind, "{status} {said:?}");
+        }
+        assert_eq!(kind_of_status("HeadBucket", 404, &S3Error::default(), None), ErrorKind::NoSuchBucket);
+    }
+}

@@ -1,0 +1,79 @@
+//! Lending: the CRT writes each part into the buffer that its caller brought.
+//!
+//! The CRT asks its pool for memory when it prepares a request, and tells which request it is
+//! for. So a caller's buffer is put down here under the request's id, and the pool hands out that
+//! one: it never waits, and never allocates. A request that is tried again keeps the buffer it
+//! has. Only a request that asks a second time, or for more than was brought, gets memory of its
+//! own from the heap: the CRT does so when an answer's size contradicts what it was told.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mountpoint_s3_crt::s3::client::MetaRequest;
+use mountpoint_s3_crt::s3::pool::{Cancellation, CancellationToken, MemoryPool};
+use s3mount_object::PartBuffer;
+
+/// Buffers by the id of the request they were brought for. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct LendingPool(Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>);
+
+impl std::fmt::Debug for LendingPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LendingPool").field("waiting", &self.lock().len()).finish()
+    }
+}
+
+impl LendingPool {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Box<dyn PartBuffer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts `buffer` down for the request `id`.
+    pub(crate) fn lend(&self, id: u64, buffer: Box<dyn PartBuffer>) {
+        self.lock().insert(id, buffer);
+    }
+
+    /// Takes it back, if the CRT has not asked for it.
+    pub(crate) fn take_back(&self, id: u64) {
+        let buffer = self.lock().remove(&id);
+        // Not under the lock: it goes to a pool of its own.
+        drop(buffer);
+    }
+}
+
+/// What the CRT writes a body into.
+pub(crate) enum BodyBuffer {
+    Lent { buffer: Box<dyn PartBuffer>, len: usize },
+    Own(Vec<u8>),
+}
+
+impl AsMut<[u8]> for BodyBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            BodyBuffer::Lent { buffer, len } => &mut (**buffer).as_mut()[..*len],
+            BodyBuffer::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl MemoryPool for LendingPool {
+    type Buffer = BodyBuffer;
+
+    async fn get_buffer_async(
+        &self,
+        size: usize,
+        meta_request: &MetaRequest,
+        token: CancellationToken,
+    ) -> Result<BodyBuffer, Cancellation> {
+        let lent = meta_request.custom_id().and_then(|id| self.lock().remove(&id));
+        match lent {
+            Some(buffer) if (*buffer).as_ref().len() >= size => Ok(BodyBuffer::Lent { buffer, len: size }),
+            Some(_) | None if token.is_cancelled() => Err(Cancellation),
+            Some(_) | None => Ok(BodyBuffer::Own(vec![0; size])),
+        }
+    }
+
+    fn trim(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests about metadata: sent as they are, their small bodies collected on the heap.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::channel::oneshot;
+use mountpoint_s3_crt::http::request_response::{Header, Message};
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::s3::client::{MetaRequest, MetaRequestOptions, MetaRequestResult, MetaRequestType};
+use s3mount_object::{ErrorKind, ObjectError};
+
+use crate::CrtClient;
+use crate::answer::Answer;
+use crate::error::{crt_error, failed};
+
+/// No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
+const MAX_BODY_BYTES: usize = 16 << 20;
+
+/// Headers and body of an answer, as the callbacks leave them.
+type Collected = Arc<Mutex<(Answer, Vec<u8>)>>;
+
+/// Cancels a request whose answer nobody waits for any more.
+pub(crate) struct CancelOnDrop(pub(crate) Option<MetaRequest>);
+
+impl CancelOnDrop {
+    /// The request has come to its end.
+    pub(crate) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(request) = &self.0 {
+            request.cancel();
+        }
+    }
+}
+
+impl CrtClient {
+    /// A request with the headers that every request has.
+    pub(crate) fn message(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Message, CrtError> {
+        let mut message = Message::new_request(&self.allocator)?;
+        message.set_request_method(method)?;
+        message.set_request_path(path)?;
+        message.add_header(&Header::new("Host", &self.endpoint.host))?;
+        message.add_header(&Header::new("User-Agent", &self.user_agent))?;
+        message.add_header(&Header::new("Accept", "application/xml, */*"))?;
+        for (name, value) in headers {
+            message.add_header(&Header::new(name, value))?;
+        }
+        Ok(message)
+    }
+
+    /// Sends one request as it is; returns the headers and the body of a good answer.
+    pub(crate) async fn send(
+        &self,
+        operation: &'static str,
+        target: &str,
+        method: &str,
+        path: &str,
+    ) -> Result<(Answer, Vec<u8>), ObjectError> {
+        let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
+        let (sent, finished) = self
+            .send_default(operation, method, path, &collected)
+            .map_err(|error| crt_error(operation, target, error))?;
+        let Ok(result) = finished.await else {
+            return Err(ObjectError::new(ErrorKind::Cancelled, operation, target));
+        };
+        sent.done();
+        if result.is_err() {
+            return Err(failed(operation, target, &self.endpoint.signing_region, &result));
+        }
+        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *collected))
+    }
+
+    fn send_default(
+        &self,
+        operation: &'static str,
+        method: &str,
+        path: &str,
+        collected: &Collected,
+    ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
+        let (on_headers, on_body) = (collected.clone(), collected.clone());
+        let (finish, finished) = oneshot::channel();
+        let mut options = MetaRequestOptions::new();
+        options
+            .request_type(MetaRequestType::Default)
+            .operation_name(operation)
+            .message(self.message(method, path, &[])?)
+            .endpoint(self.endpoint.uri.clone())
+            .on_headers(move |headers, status| {
+                let mut collected = on_headers.lock().unwrap_or_else(PoisonError::into_inner);
+                *collected = (Answer::new(headers, status), Vec::new());
+            })
+            .on_body(move |_, bytes| {
+                let (_, body) = &mut *on_body.lock().unwrap_or_else(PoisonError::into_inner);
+                if body.len() + bytes.len() <= MAX_BODY_BYTES {
+                    body.extend_from_slice(bytes);
+                }
+            })
+            .on_finish(move |result| {
+                // Nobody waits any more: then nobody has to be told.
+                let _ = finish.send(result);
+            });
+        Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
+    }
+}

@@ -1,0 +1,18 @@
+//! The one global of the CRT that we set.
+#![expect(unsafe_code, reason = "the CRT has no function to set it")]
+
+use std::sync::Once;
+
+/// Bytes that the CRT reads from a socket at once, and per turn of its event loop. Its own choice
+/// is 16 KiB; 256 KiB brings a client from 0.57 to 0.23 CPU seconds per GiB and doubles what one
+/// loop carries (measured on loopback with 8 MiB parts, 2 loops).
+const FRAGMENT_BYTES: usize = 256 << 10;
+
+/// To be called before anything else of the CRT.
+pub(crate) fn tune() {
+    static TUNED: Once = Once::new();
+    TUNED.call_once(|| {
+        // SAFETY: `Once` excludes a second writer, and no CRT thread runs yet that could read it.
+        unsafe { mountpoint_s3_crt_sys::g_aws_channel_max_fragment_size = FRAGMENT_BYTES };
+    });
+}

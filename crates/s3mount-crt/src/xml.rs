@@ -1,0 +1,228 @@
+//! S3's XML: listings and errors.
+//!
+//! Read event by event with quick-xml, which takes 0.7 ms for a page of 1,000 keys where building
+//! a tree takes 25. Elements that are missing, empty or unknown are no errors: stores differ.
+
+use std::time::SystemTime;
+
+use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::Event;
+use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+
+use crate::endpoint::decode;
+
+/// An answer that is not what S3 answers.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum XmlError {
+    #[error("malformed XML: {0}")]
+    Malformed(String),
+    #[error("<{0}> is not a listing")]
+    NotAListing(String),
+    #[error("<{0}> {1:?} is not what S3 puts there")]
+    BadValue(&'static str, String),
+}
+
+/// Calls `visit` for each element when it ends, with the names from the root down to it, and its
+/// own text.
+fn walk(xml: &[u8], mut visit: impl FnMut(&[String], &str) -> Result<(), XmlError>) -> Result<(), XmlError> {
+    let xml = String::from_utf8_lossy(xml);
+    let mut reader = Reader::from_str(&xml);
+    let malformed = |error: &dyn std::fmt::Display| XmlError::Malformed(error.to_string());
+    let (mut path, mut texts): (Vec<String>, Vec<String>) = (Vec::new(), vec![String::new()]);
+    loop {
+        match reader.read_event().map_err(|error| malformed(&error))? {
+            Event::Start(element) => {
+                path.push(element.local_name().as_ref().to_owned());
+                texts.push(String::new());
+            }
+            Event::Empty(element) => {
+                path.push(element.local_name().as_ref().to_owned());
+                visit(&path, "")?;
+                path.pop();
+            }
+            Event::End(_) => {
+                visit(&path, &texts.pop().unwrap_or_default())?;
+                path.pop();
+            }
+            Event::Text(text) => {
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
+            }
+            Event::CData(text) => {
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
+            }
+            Event::GeneralRef(reference) => {
+                let name = &*reference;
+                let text = match reference.resolve_char_ref().map_err(|error| malformed(&error))? {
+                    Some(character) => character.to_string(),
+                    None => resolve_predefined_entity(name)
+                        .ok_or_else(|| XmlError::Malformed(format!("unknown entity &{name};")))?
+                        .to_owned(),
+                };
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
+            }
+            Event::Eof if path.is_empty() => return Ok(()),
+            Event::Eof => return Err(XmlError::Malformed("it ends in the middle".to_owned())),
+            Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Comment(_) => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Contents {
+    key: String,
+    etag: String,
+    size: u64,
+    last_modified: Option<SystemTime>,
+    storage_class: Option<String>,
+}
+
+/// One page of a ListObjectsV2.
+pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
+    let mut page = ListPage::default();
+    let mut contents = Contents::default();
+    let (mut token, mut truncated, mut encoded, mut root) = (None, false, false, None);
+    walk(xml, |path, text| {
+        let names: Vec<&str> = path.iter().skip(1).map(String::as_str).collect();
+        match names[..] {
+            [] => root = path.first().cloned(),
+            ["IsTruncated"] => truncated = text.trim().eq_ignore_ascii_case("true"),
+            ["NextContinuationToken"] => token = (!text.is_empty()).then(|| text.to_owned()),
+            ["EncodingType"] => encoded = text.trim().eq_ignore_ascii_case("url"),
+            ["CommonPrefixes", "Prefix"] => page.common_prefixes.push(text.to_owned()),
+            ["Contents", "Key"] => contents.key = text.to_owned(),
+            ["Contents", "ETag"] => contents.etag = text.to_owned(),
+            ["Contents", "StorageClass"] => contents.storage_class = Some(text.to_owned()),
+            ["Contents", "Size"] => {
+                contents.size =
+                    text.trim().parse().map_err(|_| XmlError::BadValue("Size", text.to_owned()))?;
+            }
+            ["Contents", "LastModified"] => {
+                let time = humantime::parse_rfc3339(text.trim());
+                contents.last_modified =
+                    Some(time.map_err(|_| XmlError::BadValue("LastModified", text.to_owned()))?);
+            }
+            ["Contents"] => page.objects.push(listed(std::mem::take(&mut contents))),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if root.as_deref() != Some("ListBucketResult") {
+        return Err(XmlError::NotAListing(root.unwrap_or_default()));
+    }
+    if encoded {
+        page.common_prefixes.iter_mut().for_each(|prefix| *prefix = decode(prefix));
+        page.objects.iter_mut().for_each(|object| object.key = decode(&object.key));
+    }
+    if truncated && token.is_none() {
+        return Err(XmlError::BadValue("NextContinuationToken", String::new()));
+    }
+    page.next = token.filter(|_| truncated);
+    Ok(page)
+}
+
+fn listed(contents: Contents) -> ListedObject {
+    let meta = ObjectMeta {
+        etag: etag(&contents.etag),
+        size: contents.size,
+        last_modified: contents.last_modified.unwrap_or(SystemTime::UNIX_EPOCH),
+        storage_class: contents.storage_class,
+    };
+    ListedObject { key: contents.key, meta }
+}
+
+/// An ETag as `If-Match` wants it: some stores leave the quotes out of listings.
+pub(crate) fn etag(text: &str) -> ETag {
+    let text = text.trim();
+    if text.starts_with('"') || text.starts_with("W/") { ETag::new(text) } else { ETag::new(&format!("\"{text}\"")) }
+}
+
+/// What an `<Error>` says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct S3Error {
+    pub(crate) code: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) request_id: Option<String>,
+    pub(crate) region: Option<String>,
+}
+
+/// Reads an error as far as it can be read: stores answer HTML, too, and nothing at all.
+pub(crate) fn s3_error(xml: &[u8]) -> S3Error {
+    let mut error = S3Error::default();
+    // What was read before it went wrong is still worth telling.
+    let _ = walk(xml, |path, text| {
+        if let [root, name] = path
+            && root == "Error"
+        {
+            let text = || (!text.is_empty()).then(|| text.to_owned());
+            match name.as_str() {
+                "Code" => error.code = text(),
+                "Message" => error.message = text(),
+                "RequestId" => error.request_id = text(),
+                "Region" => error.region = text(),
+                _ => {}
+            }
+        }
+        Ok(())
+    });
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::{list_page, s3_error};
+
+    const PAGE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+  <Name>b</Name><Prefix></Prefix><KeyCount>2</KeyCount><IsTruncated>true</IsTruncated>
+  <NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=</NextContinuationToken>
+  <Contents><Key>a &amp; b&#x20;c</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified>
+    <ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag><Size>434234</Size>
+    <StorageClass>STANDARD</StorageClass><Owner><ID>75aa</ID></Owner></Contents>
+  <CommonPrefixes><Prefix>photos/</Prefix></CommonPrefixes>
+  <Contents><Key>z</Key><LastModified>2009-10-12T17:50:30Z</LastModified><ETag>abc-2</ETag><Size>0</Size></Contents>
+</ListBucketResult>"#;
+
+    #[test]
+    fn reads_a_page() {
+        let page = list_page(PAGE.as_bytes()).expect("a page");
+        assert_eq!(page.next.as_deref(), Some("1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM="));
+        assert_eq!(page.common_prefixes, ["photos/"]);
+        let [first, second] = &page.objects[..] else { panic!("two objects") };
+        assert_eq!((first.key.as_str(), first.meta.size), ("a & b c", 434_234));
+        assert_eq!(first.meta.etag.as_str(), "\"fba9dede5f27731c9771645a39863328\"");
+        assert_eq!(first.meta.last_modified, SystemTime::UNIX_EPOCH + Duration::from_secs(1_255_369_830));
+        assert_eq!(second.meta.etag.as_str(), "\"abc-2\"", "quotes are added where a store leaves them out");
+    }
+
+    #[test]
+    fn decodes_keys_only_when_the_store_says_so() {
+        let page = |encoding: &str| {
+            let xml = format!(
+                "<ListBucketResult>{encoding}<Contents><Key>a+b%2Bc</Key></Contents>\
+                 <CommonPrefixes><Prefix>d%20e/</Prefix></CommonPrefixes></ListBucketResult>"
+            );
+            let page = list_page(xml.as_bytes()).expect("a page");
+            (page.objects[0].key.clone(), page.common_prefixes[0].clone())
+        };
+        assert_eq!(page("<EncodingType>url</EncodingType>"), ("a b+c".into(), "d e/".into()));
+        assert_eq!(page(""), ("a+b%2Bc".into(), "d%20e/".into()));
+    }
+
+    #[test]
+    fn refuses_what_is_no_page() {
+        for xml in ["", "<html><p>hello</p></html>", "<ListBucketResult><Contents>", "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"] {
+            assert!(list_page(xml.as_bytes()).is_err(), "{xml}");
+        }
+    }
+
+    #[test]
+    fn reads_an_error_as_far_as_it_goes() {
+        let error = s3_error(b"<Error><Code>SlowDown</Code><Message>Reduce</Message><RequestId>4442</RequestId><Foo/>");
+        assert_eq!(error.code.as_deref(), Some("SlowDown"));
+        assert_eq!((error.message.as_deref(), error.request_id.as_deref()), (Some("Reduce"), Some("4442")));
+        assert_eq!(s3_error(b"502 Bad Gateway").code, None);
+    }
+}
