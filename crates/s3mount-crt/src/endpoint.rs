@@ -60,10 +60,16 @@ impl Endpoint {
         let bucket = config.bucket.as_str();
         let fail = |error: &dyn std::fmt::Display| invalid(bucket, error.to_string());
         let mut context = RequestContext::new(allocator).map_err(|error| fail(&error))?;
-        context.add_string(allocator, "Bucket", bucket).map_err(|error| fail(&error))?;
-        context.add_string(allocator, "Region", region).map_err(|error| fail(&error))?;
+        context
+            .add_string(allocator, "Bucket", bucket)
+            .map_err(|error| fail(&error))?;
+        context
+            .add_string(allocator, "Region", region)
+            .map_err(|error| fail(&error))?;
         if config.force_path_style {
-            context.add_boolean(allocator, "ForcePathStyle", true).map_err(|error| fail(&error))?;
+            context
+                .add_boolean(allocator, "ForcePathStyle", true)
+                .map_err(|error| fail(&error))?;
         }
         let engine = RuleEngine::new(allocator).map_err(|error| fail(&error))?;
         let resolved = engine.resolve(context).map_err(|error| fail(&error))?;
@@ -94,8 +100,15 @@ impl Endpoint {
     /// The path of the bucket, with a query whose values are encoded here.
     pub(crate) fn bucket_path(&self, query: &[(&str, &str)]) -> String {
         let base = if self.path.is_empty() { "/" } else { &self.path };
-        let pairs: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        if pairs.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs.join("&")) }
+        let pairs: Vec<_> = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", encode(value)))
+            .collect();
+        if pairs.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", pairs.join("&"))
+        }
     }
 }
 
@@ -133,7 +146,11 @@ pub(crate) fn decode(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
-        let escaped = || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let escaped = || {
+            std::str::from_utf8(tail.get(..2)?)
+                .ok()
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+        };
         match first {
             b'+' => bytes.push(b' '),
             b'%' if let Some(byte) = escaped() => {

@@ -51,8 +51,9 @@ impl CrtClient {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.pool.lend(id, into);
         let taken_back = TakeBack(&self.pool, id);
-        let (sent, finished) =
-            self.send_get(&request, id, &part).map_err(|error| crt_error(OPERATION, key, error))?;
+        let (sent, finished) = self
+            .send_get(&request, id, &part)
+            .map_err(|error| crt_error(OPERATION, key, error))?;
         let Ok(result) = finished.await else {
             return Err(ObjectError::new(ErrorKind::Cancelled, OPERATION, key));
         };
@@ -68,20 +69,28 @@ impl CrtClient {
                 request_id: answer.request_id.clone(),
                 ..S3Detail::default()
             };
-            Err(ObjectError::new(kind, OPERATION, key).with_detail(detail).with_source(why))
+            Err(ObjectError::new(kind, OPERATION, key)
+                .with_detail(detail)
+                .with_source(why))
         };
         // Stores that don't know `If-Match` answer with whatever is there now.
         match answer.etag.as_deref().map(etag) {
             Some(now) if now == *object.etag() => {}
             Some(now) => {
-                return refuse(ErrorKind::PreconditionFailed, format!("{} was asked for, {now} came", object.etag()));
+                return refuse(
+                    ErrorKind::PreconditionFailed,
+                    format!("{} was asked for, {now} came", object.etag()),
+                );
             }
             None => return refuse(ErrorKind::Integrity, "the answer has no ETag".to_owned()),
         }
         let body = body.unwrap_or_default();
         if !answer.is_range(range) || body.len() as u64 != range.len() {
             let came = answer.content_range.unwrap_or_default();
-            return refuse(ErrorKind::Integrity, format!("{range} was asked for, {} bytes of {came:?} came", body.len()));
+            return refuse(
+                ErrorKind::Integrity,
+                format!("{range} was asked for, {} bytes of {came:?} came", body.len()),
+            );
         }
         Ok(body)
     }
@@ -95,7 +104,10 @@ impl CrtClient {
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
         let GetObject { object, range } = request;
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
-        let headers = [("Range", http_range.as_str()), ("If-Match", object.etag().as_str())];
+        let headers = [
+            ("Range", http_range.as_str()),
+            ("If-Match", object.etag().as_str()),
+        ];
         let (on_headers, on_body) = (part.clone(), part.clone());
         let (finish, finished) = oneshot::channel();
         let mut options = MetaRequestOptions::new();
@@ -124,6 +136,9 @@ impl CrtClient {
                 // Nobody waits any more: then nobody has to be told.
                 let _ = finish.send(result);
             });
-        Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
+        Ok((
+            CancelOnDrop(Some(self.client.make_meta_request(options)?)),
+            finished,
+        ))
     }
 }

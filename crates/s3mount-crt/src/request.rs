@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::channel::oneshot;
-use mountpoint_s3_crt::http::request_response::{Header, Message};
 use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::http::request_response::{Header, Message};
 use mountpoint_s3_crt::s3::client::{MetaRequest, MetaRequestOptions, MetaRequestResult, MetaRequestType};
 use s3mount_object::{ErrorKind, ObjectError};
 
@@ -108,6 +108,9 @@ impl CrtClient {
                 // Nobody waits any more: then nobody has to be told.
                 let _ = finish.send(result);
             });
-        Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
+        Ok((
+            CancelOnDrop(Some(self.client.make_meta_request(options)?)),
+            finished,
+        ))
     }
 }

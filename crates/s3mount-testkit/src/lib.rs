@@ -1,1 +1,48 @@
-//! S3 test server, models and guards for the tests of s3mount
+//! What the tests and the demo stand on: an S3 server, a guard for mounts, a client in memory.
+//!
+//! - [`TestS3`] is a real S3 server on loopback, in this process or as the program
+//!   `s3mount-test-server`. Its synthetic objects ([`content`]) have any size, cost nothing, and
+//!   every range of them can be checked. It counts what it serves, and can be made slow or faulty.
+//! - [`MountGuard`] mounts with the real binary and takes the mount down again, whatever happens.
+//! - [`MemoryClient`] is the same bucket beneath the network: an
+//!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers.
+
+mod client;
+mod content;
+mod list;
+mod mount;
+mod object;
+mod process;
+mod server;
+
+pub use client::{MemoryClient, Requests};
+pub use content::{check, content};
+pub use mount::{MountGuard, watchdog};
+pub use process::run_with_timeout;
+pub use server::fault::{Fault, FaultKind, Operation};
+pub use server::shape::{FirstByte, Shape};
+pub use server::stats::{Counts, Stats};
+pub use server::{Builder, TestS3};
+
+/// Parses a size such as `8GiB`, `100KiB` or `4096`; units are powers of 1024.
+///
+/// # Errors
+/// When it is none.
+pub fn parse_size(text: &str) -> anyhow::Result<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        _ => anyhow::bail!("{text:?} is not a size such as 8GiB"),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| anyhow::anyhow!("{text:?} is not a size such as 8GiB"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| anyhow::anyhow!("{text:?} is too large"))
+}

@@ -1,0 +1,120 @@
+//! The test server as a program.
+#![expect(clippy::print_stdout, reason = "it says where it listens")]
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use s3mount_testkit::{Builder, Shape, TestS3, parse_size};
+
+/// An S3 server for tests and the demo, on loopback.
+///
+/// Synthetic objects have any size and cost nothing. `/_test/stats`, `/_test/reset`,
+/// `/_test/shape`, `/_test/fault`, `/_test/freeze`, `/_test/thaw` and `/_test/put` steer it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// An empty bucket to begin with.
+    #[arg(long, value_name = "NAME")]
+    bucket: Vec<String>,
+    /// Folder whose sub-folders are buckets.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// A synthetic object, such as data/big.bin=8GiB.
+    #[arg(long, value_name = "BUCKET/KEY=SIZE")]
+    synthetic: Vec<String>,
+    /// Many synthetic objects, such as data/small/=2000x100KiB for small/f00000.bin and so on.
+    #[arg(long, value_name = "BUCKET/PREFIX=COUNTxSIZE")]
+    many: Vec<String>,
+    /// How slow to be.
+    #[arg(long, value_enum, default_value_t = Model::Fast)]
+    model: Model,
+    /// Threads that serve.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Answer only requests that this access key signs.
+    #[arg(long, value_name = "ACCESS_KEY")]
+    credentials: Option<String>,
+    /// Say that the buckets are in this region, and refuse requests signed for another.
+    #[arg(long)]
+    region: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Model {
+    /// Loopback as it is.
+    Fast,
+    /// S3 from EC2: first byte 25 ms, 90 MB/s a connection, LIST 60 ms.
+    Aws,
+}
+
+fn split<'a>(text: &'a str, form: &str) -> anyhow::Result<(&'a str, &'a str, &'a str)> {
+    let parts = text.split_once('/').and_then(|(bucket, rest)| {
+        let (key, size) = rest.rsplit_once('=')?;
+        Some((bucket, key, size))
+    });
+    parts.with_context(|| format!("{text:?} is not {form}"))
+}
+
+fn build(args: &Args) -> anyhow::Result<Builder> {
+    let mut server = TestS3::builder()
+        .port(args.port)
+        .threads(args.threads)
+        .shape(match args.model {
+            Model::Fast => Shape::fast(),
+            Model::Aws => Shape::aws(),
+        });
+    for bucket in &args.bucket {
+        server = server.bucket(bucket);
+    }
+    if let Some(root) = &args.root {
+        for entry in std::fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .context("a bucket's name is not UTF-8")?;
+            if path.is_dir() {
+                server = server.bucket(name).folder(name, &path)?;
+            }
+        }
+    }
+    for text in &args.synthetic {
+        let (bucket, key, size) = split(text, "BUCKET/KEY=SIZE")?;
+        server = server.synthetic(bucket, key, parse_size(size)?);
+    }
+    for text in &args.many {
+        let form = "BUCKET/PREFIX=COUNTxSIZE";
+        let (bucket, prefix, rest) = split(text, form)?;
+        let (count, size) = rest
+            .split_once('x')
+            .with_context(|| format!("{text:?} is not {form}"))?;
+        let (count, size): (u32, u64) = (count.parse()?, parse_size(size)?);
+        for index in 0..count {
+            server = server.synthetic(bucket, &format!("{prefix}f{index:05}.bin"), size);
+        }
+    }
+    if let Some(access_key) = &args.credentials {
+        server = server.credentials(access_key);
+    }
+    if let Some(region) = &args.region {
+        server = server.region(region);
+    }
+    Ok(server)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let server = build(&Args::parse())?.start()?;
+    println!("listening on {}", server.endpoint());
+    std::io::stdout().flush()?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        result = tokio::signal::ctrl_c() => result?,
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! The bucket beneath the network, for tests of single layers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use s3mount_object::{
+    BucketInfo, ETag, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectError,
+    ObjectId, ObjectMeta, PartBuffer,
+};
+
+use crate::list::{Query, page};
+use crate::object::Object;
+
+/// How many requests came, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// GetObject.
+    pub get: usize,
+    /// HeadObject.
+    pub head: usize,
+    /// ListObjectsV2.
+    pub list: usize,
+}
+
+/// An [`ObjectClient`] over objects in memory, with counters, latency and faults.
+#[derive(Debug, Default)]
+pub struct MemoryClient(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Object>,
+    requests: Requests,
+    ranges: Vec<(String, Range<u64>)>,
+    latency: Duration,
+    failures: VecDeque<ErrorKind>,
+    frozen: bool,
+    running: usize,
+    most_running: usize,
+}
+
+/// Counts a GET while it runs, also when it is dropped half-way.
+struct Running<'a>(&'a MemoryClient);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
+    }
+}
+
+impl MemoryClient {
+    /// An empty bucket.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an object; returns its version.
+    pub fn put(&self, key: &str, bytes: impl Into<Bytes>) -> ObjectId {
+        self.insert(key, Object::bytes(bytes.into()))
+    }
+
+    /// Puts an object of computed content (see [`content`](crate::content)).
+    pub fn put_synthetic(&self, key: &str, size: u64) -> ObjectId {
+        self.insert(key, Object::synthetic(key, size))
+    }
+
+    fn insert(&self, key: &str, object: Object) -> ObjectId {
+        let id = ObjectId::new(key, ETag::new(&object.etag));
+        self.lock().objects.insert(key.to_owned(), object);
+        id
+    }
+
+    /// Deletes an object.
+    pub fn delete(&self, key: &str) {
+        self.lock().objects.remove(key);
+    }
+
+    /// Lets each request wait this long.
+    pub fn set_latency(&self, latency: Duration) {
+        self.lock().latency = latency;
+    }
+
+    /// Fails the next requests with these, in order.
+    pub fn fail_next(&self, kinds: impl IntoIterator<Item = ErrorKind>) {
+        self.lock().failures.extend(kinds);
+    }
+
+    /// While frozen, no request is answered.
+    pub fn freeze(&self, frozen: bool) {
+        self.lock().frozen = frozen;
+    }
+
+    /// The requests since the last call of this.
+    pub fn take_requests(&self) -> Requests {
+        std::mem::take(&mut self.lock().requests)
+    }
+
+    /// The ranges that were asked for since the last call of this.
+    pub fn take_ranges(&self) -> Vec<(String, Range<u64>)> {
+        std::mem::take(&mut self.lock().ranges)
+    }
+
+    /// How many GETs run now, and how many ever did at once.
+    pub fn running(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.running, state.most_running)
+    }
+
+    async fn wait(&self, operation: &'static str, target: &str) -> Result<(), ObjectError> {
+        let (latency, failure) = {
+            let mut state = self.lock();
+            (state.latency, state.failures.pop_front())
+        };
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        while self.lock().frozen {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        failure.map_or(Ok(()), |kind| Err(ObjectError::new(kind, operation, target)))
+    }
+
+    async fn get(&self, request: GetObject, mut into: Box<dyn PartBuffer>) -> Result<Bytes, ObjectError> {
+        let GetObject { object: id, range } = request;
+        let _running = {
+            let mut state = self.lock();
+            state.requests.get += 1;
+            state
+                .ranges
+                .push((id.key().to_owned(), range.start()..range.end()));
+            state.running += 1;
+            state.most_running = state.most_running.max(state.running);
+            Running(self)
+        };
+        self.wait("GetObject", id.key()).await?;
+        let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
+        let object = self
+            .lock()
+            .objects
+            .get(id.key())
+            .cloned()
+            .ok_or_else(|| fail(ErrorKind::NotFound))?;
+        if object.etag != id.etag().as_str() {
+            return Err(fail(ErrorKind::PreconditionFailed));
+        }
+        if range.end() > object.size {
+            return Err(fail(ErrorKind::RangeNotSatisfiable));
+        }
+        let len = range.len() as usize;
+        let mut done = 0;
+        while done < len {
+            let piece = object
+                .read(range.start() + done as u64, len - done)
+                .map_err(|error| fail(ErrorKind::Server).with_source(error))?;
+            (*into).as_mut()[done..done + piece.len()].copy_from_slice(&piece);
+            done += piece.len();
+        }
+        Ok(Bytes::from_owner(Lent(into)).slice(..len))
+    }
+}
+
+struct Lent(Box<dyn PartBuffer>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+fn meta(object: &Object) -> ObjectMeta {
+    ObjectMeta {
+        etag: ETag::new(&object.etag),
+        size: object.size,
+        last_modified: object.modified,
+        storage_class: object.storage_class.clone(),
+    }
+}
+
+impl ObjectClient for MemoryClient {
+    fn get_object(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+        self.get(request, into).boxed()
+    }
+
+    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
+        async move {
+            self.lock().requests.head += 1;
+            self.wait("HeadObject", key).await?;
+            let state = self.lock();
+            let object = state.objects.get(key);
+            object
+                .map(meta)
+                .ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
+        }
+        .boxed()
+    }
+
+    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
+        async move {
+            self.lock().requests.list += 1;
+            self.wait("ListObjectsV2", &request.prefix).await?;
+            let query = Query {
+                prefix: request.prefix,
+                delimiter: request.delimiter.then(|| "/".to_owned()),
+                after: request.continuation.or(request.start_after),
+                max_keys: request.max_keys.unwrap_or(1000).min(1000) as usize,
+            };
+            let state = self.lock();
+            let page = page(&state.objects, &query);
+            let listed = |(key, object): (&String, &Object)| ListedObject {
+                key: key.clone(),
+                meta: meta(object),
+            };
+            Ok(ListPage {
+                objects: page.objects.into_iter().map(listed).collect(),
+                common_prefixes: page.prefixes,
+                next: page.next,
+            })
+        }
+        .boxed()
+    }
+
+    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
+        async move { Ok(BucketInfo { region: None }) }.boxed()
+    }
+}

@@ -1,0 +1,219 @@
+//! Mounting with the real binary, and coming down again whatever happens.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, killpg};
+
+use crate::process::group;
+
+/// How long a mount may take to answer.
+const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+
+/// The mounts of this process that are up, for [`watchdog`]: directory and process group.
+static MOUNTS: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
+
+/// A mount by a daemon in the foreground. Dropping it takes both down, also in a panic.
+#[derive(Debug)]
+pub struct MountGuard {
+    dir: PathBuf,
+    child: Child,
+    stderr: PathBuf,
+}
+
+impl MountGuard {
+    /// Runs `command`, which mounts at `dir` and stays in the foreground, and waits until the
+    /// mount answers.
+    ///
+    /// # Errors
+    /// When it ends instead, with what it said; when it takes longer than 20 s.
+    pub fn new(command: &mut Command, dir: &Path) -> anyhow::Result<Self> {
+        let stderr = dir.with_extension("stderr");
+        let log = File::create(&stderr).context("creating the daemon's log")?;
+        let child = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {:?}", command.get_program()))?;
+        let mut guard = Self {
+            dir: dir.to_owned(),
+            child,
+            stderr,
+        };
+        MOUNTS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((guard.dir.clone(), guard.child.id()));
+        guard.wait_until_up()?;
+        Ok(guard)
+    }
+
+    fn wait_until_up(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + MOUNT_LIMIT;
+        while !is_mounted(&self.dir) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the daemon ended with {status} and said: {}", self.stderr());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "no mount after {MOUNT_LIMIT:?}; the daemon said: {}",
+                    self.stderr()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (answered, answer) = mpsc::channel();
+        let dir = self.dir.clone();
+        // In a thread, because it hangs where the mount does.
+        std::thread::spawn(move || answered.send(std::fs::metadata(dir)));
+        answer
+            .recv_timeout(MOUNT_LIMIT)
+            .with_context(|| format!("the mount does not answer; the daemon said: {}", self.stderr()))??;
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The daemon's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the daemon has printed.
+    pub fn stderr(&self) -> String {
+        let mut text = String::new();
+        let read = File::open(&self.stderr).and_then(|mut file| file.read_to_string(&mut text));
+        read.map(|_| text).unwrap_or_default()
+    }
+
+    /// The daemon's largest resident size so far, in bytes.
+    pub fn peak_rss_bytes(&self) -> u64 {
+        self.status_kib("VmHWM:") * 1024
+    }
+
+    /// The daemon's resident size now, in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        self.status_kib("VmRSS:") * 1024
+    }
+
+    fn status_kib(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// CPU time that the daemon has used, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.pid())
+    }
+
+    /// Asks the daemon to unmount and end, by SIGTERM.
+    ///
+    /// # Errors
+    /// When it has not ended after 10 s.
+    pub fn unmount(mut self) -> anyhow::Result<ExitStatus> {
+        killpg(group(self.child.id()), Signal::SIGTERM).context("asking the daemon to end")?;
+        self.wait(Duration::from_secs(10))?
+            .with_context(|| format!("the daemon did not end; it said: {}", self.stderr()))
+    }
+
+    fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// CPU time that a process has used, in seconds.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th after it.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+impl Drop for MountGuard {
+    fn drop(&mut self) {
+        let pid = self.child.id();
+        // What is gone already needs no signal, and no unmounting.
+        let _ = killpg(group(pid), Signal::SIGTERM);
+        if !matches!(self.wait(Duration::from_secs(5)), Ok(Some(_))) {
+            let _ = killpg(group(pid), Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+        if is_mounted(&self.dir) {
+            let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
+        }
+        MOUNTS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(_, mounted)| *mounted != pid);
+    }
+}
+
+/// Whether a FUSE filesystem is mounted at `dir`.
+fn is_mounted(dir: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let dir = dir.display().to_string();
+    mounts.lines().any(|line| {
+        let point = line.split(' ').nth(4).unwrap_or_default().replace("\\040", " ");
+        point == dir && line.contains(" - fuse")
+    })
+}
+
+/// Ends this process when it is not dropped within `limit`, after taking down its mounts: a test
+/// that hangs in the kernel can't be ended otherwise.
+#[must_use = "the time runs until it is dropped"]
+pub fn watchdog(limit: Duration) -> impl Drop {
+    struct Leash(#[expect(dead_code, reason = "its drop is the signal")] mpsc::Sender<()>);
+    impl Drop for Leash {
+        fn drop(&mut self) {}
+    }
+    let (leash, let_go) = mpsc::channel();
+    std::thread::spawn(move || {
+        if let_go.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return;
+        }
+        for (dir, pid) in MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = killpg(group(*pid), Signal::SIGKILL);
+            let _ = umount2(dir, MntFlags::MNT_DETACH);
+        }
+        #[expect(clippy::print_stderr, reason = "the last words of a test")]
+        {
+            eprintln!("watchdog: the test did not end within {limit:?}");
+        }
+        std::process::abort();
+    });
+    Leash(leash)
+}

@@ -1,0 +1,355 @@
+//! Answering requests.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::list::{Query, page};
+use crate::object::Object;
+use crate::server::Shared;
+use crate::server::body::Reply;
+use crate::server::control::control;
+use crate::server::fault::{FaultKind, Operation};
+use crate::server::request::{Target, Wanted, credential, dechunk, header, is_chunked, range};
+use crate::server::stats::UnderWay;
+use crate::server::xml;
+
+const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The connection breaks without an answer.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a fault breaks the connection")
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// An answer that is an error.
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) extra: String,
+}
+
+pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal {
+        status,
+        code,
+        message: message.into(),
+        extra: String::new(),
+    }
+}
+
+type Answer = Result<Response<Reply>, Refusal>;
+
+/// Answers one request.
+pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Result<Response<Reply>, Broken> {
+    if request.uri().path().starts_with("/_test/") {
+        return Ok(control(shared, request).await);
+    }
+    let target = Target::new(request.method(), request.uri(), request.headers());
+    let under_way = shared.counters.request(target.operation);
+    let request_id = format!("{:016X}", shared.next_request.fetch_add(1, Ordering::Relaxed));
+    let is_head = request.method() == Method::HEAD;
+    let fault = shared.faults.strike(target.operation, target.name());
+    let answer = match fault {
+        Some(FaultKind::Reset) => {
+            shared.counters.error(target.operation);
+            return Err(Broken);
+        }
+        Some(FaultKind::Status(status, code)) => {
+            let code = Box::leak(code.into_boxed_str());
+            Err(refuse(status, code, "a fault of the test server"))
+        }
+        fault => {
+            wait(shared, target.operation, fault.as_ref()).await;
+            answer(shared, &target, request, under_way, fault.as_ref()).await
+        }
+    };
+    let mut response = answer.unwrap_or_else(|refusal| {
+        shared.counters.error(target.operation);
+        let Refusal {
+            status,
+            code,
+            message,
+            extra,
+        } = refusal;
+        let resource = format!("/{}/{}", target.bucket, target.key);
+        let body = xml::error(code, &message, &resource, &request_id, &extra);
+        let body = if is_head { Bytes::new() } else { body.into() };
+        let mut response = Response::new(Reply::bytes(body, None));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        response
+    });
+    let headers = response.headers_mut();
+    headers.insert(header::SERVER, HeaderValue::from_static("s3mount-test-server"));
+    let mut insert =
+        |name, value: &str| HeaderValue::from_str(value).map(|value| headers.insert(name, value));
+    // Both are ASCII: a region is what the test gave, an id is hexadecimal.
+    let _ = (insert(REQUEST_ID, &request_id), insert(REGION, &shared.region));
+    Ok(response)
+}
+
+/// Lets the answer take the time it is to take.
+async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) {
+    let shape = shared.shape();
+    let latency = match operation {
+        Operation::ListObjects => shape.list_latency(),
+        _ => shape.first_byte_latency(),
+    };
+    let stall = match fault {
+        Some(FaultKind::Stall(ms)) => Duration::from_millis(*ms),
+        _ => Duration::ZERO,
+    };
+    if !(latency + stall).is_zero() {
+        tokio::time::sleep(latency + stall).await;
+    }
+    while shared.frozen.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Refuses who may not ask.
+fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Result<(), Refusal> {
+    let credential = credential(request.headers());
+    if let Some(known) = &shared.access_key {
+        match credential {
+            None => return Err(refuse(403, "AccessDenied", "Access Denied")),
+            Some((key, _)) if key != known => {
+                let message = "The AWS Access Key Id you provided does not exist in our records.";
+                return Err(refuse(403, "InvalidAccessKeyId", message));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some((_, region)) = credential
+        && shared.strict_region
+        && region != shared.region
+    {
+        let message = format!("the region '{region}' is wrong; expecting '{}'", shared.region);
+        let extra = format!("<Region>{}</Region>", shared.region);
+        return Err(Refusal {
+            extra,
+            ..refuse(400, "AuthorizationHeaderMalformed", message)
+        });
+    }
+    let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
+    if shared.denied.iter().any(is_denied) {
+        return Err(refuse(403, "AccessDenied", "Access Denied"));
+    }
+    Ok(())
+}
+
+async fn answer(
+    shared: &Shared,
+    target: &Target,
+    request: Request<Incoming>,
+    under_way: UnderWay,
+    fault: Option<&FaultKind>,
+) -> Answer {
+    check(shared, target, &request)?;
+    if target.bucket.is_empty() {
+        let buckets = shared.read();
+        return Ok(Response::new(Reply::bytes(
+            xml::buckets(buckets.keys()),
+            Some(under_way),
+        )));
+    }
+    let is_new = target.operation == Operation::Other && request.method() == Method::PUT;
+    if !is_new && !shared.read().contains_key(&target.bucket) {
+        return Err(refuse(404, "NoSuchBucket", "The specified bucket does not exist"));
+    }
+    match target.operation {
+        Operation::GetObject => get(shared, target, &request, under_way, fault),
+        Operation::HeadObject => head(&find(shared, target)?, request.headers()),
+        Operation::ListObjects => list(shared, target, under_way),
+        Operation::HeadBucket => Ok(Response::new(Reply::bytes("", None))),
+        Operation::PutObject => put(shared, target, request).await,
+        Operation::DeleteObject => {
+            shared
+                .write()
+                .get_mut(&target.bucket)
+                .and_then(|keys| keys.remove(&target.key));
+            let mut response = Response::new(Reply::bytes("", None));
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Ok(response)
+        }
+        Operation::Other if is_new => {
+            shared.write().entry(target.bucket.clone()).or_default();
+            Ok(Response::new(Reply::bytes("", None)))
+        }
+        Operation::Other if target.query.contains_key("location") => Ok(Response::new(Reply::bytes(
+            xml::location(&shared.region),
+            Some(under_way),
+        ))),
+        Operation::Other => Err(refuse(
+            501,
+            "NotImplemented",
+            "The test server does not know this.",
+        )),
+    }
+}
+
+fn find(shared: &Shared, target: &Target) -> Result<Object, Refusal> {
+    let buckets = shared.read();
+    let object = buckets.get(&target.bucket).and_then(|keys| keys.get(&target.key));
+    object
+        .cloned()
+        .ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))
+}
+
+/// Headers that GET and HEAD share.
+fn describe(object: &Object, etag: &str) -> Response<Reply> {
+    let mut response = Response::new(Reply::bytes("", None));
+    let headers = response.headers_mut();
+    let mut insert = |name: HeaderName, value: &str| {
+        // All of these are ASCII that the server itself wrote.
+        let _ = HeaderValue::from_str(value).map(|value| headers.insert(name, value));
+    };
+    insert(header::ETAG, etag);
+    insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified));
+    insert(header::ACCEPT_RANGES, "bytes");
+    insert(header::CONTENT_TYPE, "binary/octet-stream");
+    if let Some(class) = &object.storage_class {
+        insert(HeaderName::from_static("x-amz-storage-class"), class);
+    }
+    response
+}
+
+fn precondition(object: &Object, headers: &header::HeaderMap) -> Result<(), Refusal> {
+    let wanted = header(headers, header::IF_MATCH);
+    if !wanted.is_empty() && wanted != "*" && wanted != object.etag {
+        let message = "At least one of the pre-conditions you specified did not hold";
+        return Err(refuse(412, "PreconditionFailed", message));
+    }
+    Ok(())
+}
+
+fn head(object: &Object, headers: &header::HeaderMap) -> Answer {
+    precondition(object, headers)?;
+    let mut response = describe(object, &object.etag);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_LENGTH, object.size.into());
+    Ok(response)
+}
+
+fn get(
+    shared: &Shared,
+    target: &Target,
+    request: &Request<Incoming>,
+    under_way: UnderWay,
+    fault: Option<&FaultKind>,
+) -> Answer {
+    let object = find(shared, target)?;
+    precondition(&object, request.headers())?;
+    if object.storage_class.as_deref() == Some("GLACIER") {
+        let message = "The operation is not valid for the object's storage class";
+        return Err(refuse(403, "InvalidObjectState", message));
+    }
+    let wanted = match fault {
+        Some(FaultKind::WholeObject) => Wanted::Whole,
+        _ => range(header(request.headers(), header::RANGE), object.size),
+    };
+    let (status, part) = match wanted {
+        Wanted::Whole => (StatusCode::OK, 0..object.size),
+        Wanted::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+        Wanted::Unsatisfiable => {
+            return Err(refuse(
+                416,
+                "InvalidRange",
+                "The requested range is not satisfiable",
+            ));
+        }
+    };
+    shared.counters.range(&target.key, part.clone());
+    let etag = if fault == Some(&FaultKind::WrongEtag) {
+        "\"another\""
+    } else {
+        &object.etag
+    };
+    let mut response = describe(&object, etag);
+    *response.status_mut() = status;
+    if status == StatusCode::PARTIAL_CONTENT {
+        let text = format!("bytes {}-{}/{}", part.start, part.end - 1, object.size);
+        let value = HeaderValue::from_str(&text).map_err(|_| refuse(500, "InternalError", text))?;
+        response.headers_mut().insert(header::CONTENT_RANGE, value);
+    }
+    let rate = shared.shape().bytes_per_second;
+    let mut body = Reply::object(object, part.start, part.end, rate, under_way);
+    match fault {
+        Some(FaultKind::ShortBody) => body.break_half_way(),
+        Some(FaultKind::FlipBit) => body.flip_bit(),
+        _ => {}
+    }
+    *response.body_mut() = body;
+    Ok(response)
+}
+
+fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
+    let text = |name: &str| target.query.get(name).filter(|value| !value.is_empty()).cloned();
+    let v2 = text("list-type").as_deref() == Some("2");
+    let max_keys = text("max-keys").map_or(Ok(1000), |keys| keys.parse::<usize>());
+    let max_keys = max_keys.map_err(|_| refuse(400, "InvalidArgument", "max-keys is not a number"))?;
+    let after = match text("continuation-token") {
+        Some(token) => Some(
+            xml::read_token(&token)
+                .ok_or_else(|| refuse(400, "InvalidArgument", "The continuation token is wrong"))?,
+        ),
+        None => text(if v2 { "start-after" } else { "marker" }),
+    };
+    let query = Query {
+        prefix: text("prefix").unwrap_or_default(),
+        delimiter: text("delimiter"),
+        after,
+        max_keys: max_keys.min(1000),
+    };
+    let url = text("encoding-type").as_deref() == Some("url");
+    let buckets = shared.read();
+    let keys = buckets
+        .get(&target.bucket)
+        .ok_or_else(|| refuse(404, "NoSuchBucket", "It is gone"))?;
+    let body = xml::listing(&target.bucket, &query, &page(keys, &query), url, v2);
+    let mut response = Response::new(Reply::bytes(body, Some(under_way)));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    Ok(response)
+}
+
+async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> Answer {
+    let chunked = is_chunked(request.headers());
+    let body = request.into_body().collect().await;
+    let body = body
+        .map_err(|error| refuse(400, "IncompleteBody", error.to_string()))?
+        .to_bytes();
+    let body = if chunked {
+        dechunk(&body)
+            .ok_or_else(|| refuse(400, "IncompleteBody", "the chunks are malformed"))?
+            .into()
+    } else {
+        body
+    };
+    let object = Object::bytes(body);
+    let response = describe(&object, &object.etag);
+    shared
+        .write()
+        .entry(target.bucket.clone())
+        .or_default()
+        .insert(target.key.clone(), object);
+    Ok(response)
+}

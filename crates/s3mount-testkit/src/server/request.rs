@@ -1,0 +1,178 @@
+//! Reading requests: which operation, on what, by whom.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hyper::header::{HeaderMap, HeaderName};
+use hyper::{Method, Uri};
+
+use crate::server::fault::Operation;
+
+/// A request's target.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) operation: Operation,
+    /// Empty for the service itself.
+    pub(crate) bucket: String,
+    /// Empty for the bucket itself.
+    pub(crate) key: String,
+    pub(crate) query: HashMap<String, String>,
+}
+
+/// A header's text; empty where it is missing.
+pub(crate) fn header(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> &str {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// Undoes percent escapes; `+` stands for a space in queries only.
+fn decode(text: &str, plus_is_space: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let escaped = || {
+            std::str::from_utf8(tail.get(..2)?)
+                .ok()
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+        };
+        match first {
+            b'+' if plus_is_space => bytes.push(b' '),
+            b'%' if let Some(byte) = escaped() => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            other => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Target {
+    /// Sorts a request. `BUCKET.localhost` in the `Host` header names a bucket, else the path does.
+    pub(crate) fn new(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let host = header(headers, hyper::header::HOST)
+            .split(':')
+            .next()
+            .unwrap_or_default();
+        let path = uri.path().trim_start_matches('/');
+        let (bucket, key) = match host.strip_suffix(".localhost") {
+            Some(bucket) => (bucket, path),
+            None => path.split_once('/').unwrap_or((path, "")),
+        };
+        let query: HashMap<_, _> = uri
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .map(|(name, value)| (decode(name, true), decode(value, true)))
+            .collect();
+        let (bucket, key) = (decode(bucket, false), decode(key, false));
+        let operation = match (method, bucket.is_empty(), key.is_empty()) {
+            (&Method::GET, false, false) => Operation::GetObject,
+            (&Method::HEAD, false, false) => Operation::HeadObject,
+            (&Method::HEAD, false, true) => Operation::HeadBucket,
+            (&Method::GET, false, true) if !query.contains_key("location") => Operation::ListObjects,
+            (&Method::PUT, false, false) => Operation::PutObject,
+            (&Method::DELETE, false, false) => Operation::DeleteObject,
+            _ => Operation::Other,
+        };
+        Self {
+            operation,
+            bucket,
+            key,
+            query,
+        }
+    }
+
+    /// What a fault or a refusal is looked up by: the key, or a listing's prefix.
+    pub(crate) fn name(&self) -> &str {
+        if self.key.is_empty() {
+            self.query.get("prefix").map_or("", String::as_str)
+        } else {
+            &self.key
+        }
+    }
+}
+
+/// Access key and region of a SigV4 `Authorization` header.
+pub(crate) fn credential(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let scope = header(headers, hyper::header::AUTHORIZATION).strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
+    let mut parts = scope.split(',').next()?.split('/');
+    Some((parts.next()?, parts.nth(1)?))
+}
+
+/// A `Range` header's bytes in an object of `size`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Whole,
+    Part(Range<u64>),
+    Unsatisfiable,
+}
+
+/// Reads a `Range` header; one that can't be read is ignored, as HTTP has it.
+pub(crate) fn range(header: &str, size: u64) -> Wanted {
+    let Some((first, last)) = header
+        .strip_prefix("bytes=")
+        .and_then(|range| range.split_once('-'))
+    else {
+        return Wanted::Whole;
+    };
+    match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) if first > last => Wanted::Whole,
+        (Ok(first), _) if first >= size => Wanted::Unsatisfiable,
+        (Ok(first), Ok(last)) => Wanted::Part(first..size.min(last.saturating_add(1))),
+        (Ok(first), Err(_)) if last.is_empty() => Wanted::Part(first..size),
+        (Err(_), Ok(0)) if first.is_empty() => Wanted::Unsatisfiable,
+        (Err(_), Ok(last)) if first.is_empty() => Wanted::Part(size.saturating_sub(last)..size),
+        _ => Wanted::Whole,
+    }
+}
+
+/// Whether a `PUT` sends its body in signed or checked chunks.
+pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
+    header(headers, HeaderName::from_static("x-amz-content-sha256")).starts_with("STREAMING-")
+}
+
+/// Takes an `aws-chunked` body apart; trailing checksums are left out.
+pub(crate) fn dechunk(mut body: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(body.len());
+    loop {
+        let end = body.windows(2).position(|pair| pair == b"\r\n")?;
+        let line = std::str::from_utf8(&body[..end]).ok()?;
+        let len = usize::from_str_radix(line.split(';').next()?.trim(), 16).ok()?;
+        body = &body[end + 2..];
+        if len == 0 {
+            return Some(bytes);
+        }
+        bytes.extend_from_slice(body.get(..len)?);
+        body = body.get(len + 2..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Wanted, dechunk, range};
+
+    #[test]
+    fn ranges_are_those_of_http() {
+        assert_eq!(range("bytes=0-9", 100), Wanted::Part(0..10));
+        assert_eq!(range("bytes=90-200", 100), Wanted::Part(90..100));
+        assert_eq!(range("bytes=90-", 100), Wanted::Part(90..100));
+        assert_eq!(range("bytes=-10", 100), Wanted::Part(90..100));
+        assert_eq!(range("bytes=100-", 100), Wanted::Unsatisfiable);
+        assert_eq!(range("bytes=0-0", 0), Wanted::Unsatisfiable);
+        assert_eq!(range("bytes=9-0", 100), Wanted::Whole);
+        assert_eq!(range("", 100), Wanted::Whole);
+    }
+
+    #[test]
+    fn chunks_are_joined() {
+        let body = b"5;chunk-signature=ab\r\nhello\r\n1\r\n!\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n";
+        assert_eq!(dechunk(body).as_deref(), Some(&b"hello!"[..]));
+        assert_eq!(dechunk(b"5\r\nhel"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! How slow the server is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::mix;
+
+/// Latency and bandwidth; as fast as it can be by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shape {
+    /// From a request to the first byte of its answer; listings have their own.
+    pub first_byte: FirstByte,
+    /// From a listing's request to its answer, in milliseconds.
+    pub list_latency_ms: f64,
+    /// Bytes a second that each connection carries; 0 is no limit.
+    pub bytes_per_second: u64,
+}
+
+/// Time to the first byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum FirstByte {
+    /// At once.
+    #[default]
+    AtOnce,
+    /// Always this many milliseconds.
+    Fixed(f64),
+    /// Log-normal.
+    LogNormal {
+        /// Median in milliseconds.
+        median_ms: f64,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+}
+
+impl Shape {
+    /// Loopback as it is.
+    pub fn fast() -> Self {
+        Self::default()
+    }
+
+    /// S3 as it is seen from EC2: first byte 25 ms (log-normal, sigma 0.5), 90 MB/s a connection,
+    /// listings 60 ms.
+    pub fn aws() -> Self {
+        Self {
+            first_byte: FirstByte::LogNormal {
+                median_ms: 25.0,
+                sigma: 0.5,
+            },
+            list_latency_ms: 60.0,
+            bytes_per_second: 90_000_000,
+        }
+    }
+
+    pub(crate) fn first_byte_latency(&self) -> Duration {
+        let ms = match self.first_byte {
+            FirstByte::AtOnce => 0.0,
+            FirstByte::Fixed(ms) => ms,
+            FirstByte::LogNormal { median_ms, sigma } => median_ms * (sigma * normal()).exp(),
+        };
+        Duration::from_secs_f64(ms.max(0.0) / 1000.0)
+    }
+
+    pub(crate) fn list_latency(&self) -> Duration {
+        Duration::from_secs_f64(self.list_latency_ms.max(0.0) / 1000.0)
+    }
+}
+
+/// A standard normal number, by Box and Muller, from a counter: each run has the same sequence.
+fn normal() -> f64 {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let uniform = || {
+        let bits = mix(COUNTER.fetch_add(1, Ordering::Relaxed)) >> 11;
+        (bits as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
+}

@@ -1,0 +1,169 @@
+//! What was asked and what was sent.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::server::fault::Operation;
+
+/// Ranges kept at most.
+const MAX_RANGES: usize = 1_000_000;
+
+/// One operation's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Requests.
+    pub requests: u64,
+    /// Of these, answered with a status of 400 or above, or not at all.
+    pub errors: u64,
+    /// Bytes of bodies sent.
+    pub bytes: u64,
+}
+
+/// All counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// GetObject.
+    pub get_object: Counts,
+    /// HeadObject.
+    pub head_object: Counts,
+    /// ListObjects, both versions.
+    pub list_objects: Counts,
+    /// HeadBucket.
+    pub head_bucket: Counts,
+    /// PutObject.
+    pub put_object: Counts,
+    /// DeleteObject.
+    pub delete_object: Counts,
+    /// Anything else.
+    pub other: Counts,
+    /// Connections accepted.
+    pub connections: u64,
+    /// GETs whose answer was under way at once, at most.
+    pub most_concurrent_gets: u64,
+}
+
+impl Stats {
+    /// All requests.
+    pub fn requests(&self) -> u64 {
+        [
+            self.get_object,
+            self.head_object,
+            self.list_objects,
+            self.head_bucket,
+            self.put_object,
+            self.delete_object,
+            self.other,
+        ]
+        .iter()
+        .map(|counts| counts.requests)
+        .sum()
+    }
+}
+
+/// Counters that tasks share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    requests: [AtomicU64; 7],
+    errors: [AtomicU64; 7],
+    bytes: [AtomicU64; 7],
+    connections: AtomicU64,
+    concurrent_gets: AtomicU64,
+    most_concurrent_gets: AtomicU64,
+    ranges: Mutex<Vec<(String, Range<u64>)>>,
+}
+
+/// An answer under way; counts the bytes that leave, and GETs while they last.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Counters, Operation);
+
+impl UnderWay {
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.0.0.bytes[self.1 as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.1 == Operation::GetObject {
+            self.0.0.concurrent_gets.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Counters {
+    pub(crate) fn connection(&self) {
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn request(&self, operation: Operation) -> UnderWay {
+        self.0.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
+        if operation == Operation::GetObject {
+            let now = self.0.concurrent_gets.fetch_add(1, Ordering::Relaxed) + 1;
+            self.0.most_concurrent_gets.fetch_max(now, Ordering::Relaxed);
+        }
+        UnderWay(self.clone(), operation)
+    }
+
+    pub(crate) fn error(&self, operation: Operation) {
+        self.0.errors[operation as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn range(&self, key: &str, range: Range<u64>) {
+        let mut ranges = self.0.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        if ranges.len() < MAX_RANGES {
+            ranges.push((key.to_owned(), range));
+        }
+    }
+
+    /// The ranges of `key` that were sent, in order.
+    pub(crate) fn ranges(&self, key: &str) -> Vec<Range<u64>> {
+        let ranges = self.0.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges
+            .iter()
+            .filter(|(of, _)| of == key)
+            .map(|(_, range)| range.clone())
+            .collect()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let inner = &self.0;
+        let counts = |operation: Operation| Counts {
+            requests: inner.requests[operation as usize].load(Ordering::Relaxed),
+            errors: inner.errors[operation as usize].load(Ordering::Relaxed),
+            bytes: inner.bytes[operation as usize].load(Ordering::Relaxed),
+        };
+        Stats {
+            get_object: counts(Operation::GetObject),
+            head_object: counts(Operation::HeadObject),
+            list_objects: counts(Operation::ListObjects),
+            head_bucket: counts(Operation::HeadBucket),
+            put_object: counts(Operation::PutObject),
+            delete_object: counts(Operation::DeleteObject),
+            other: counts(Operation::Other),
+            connections: inner.connections.load(Ordering::Relaxed),
+            most_concurrent_gets: inner.most_concurrent_gets.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        let inner = &self.0;
+        for counters in [&inner.requests, &inner.errors, &inner.bytes] {
+            counters
+                .iter()
+                .for_each(|counter| counter.store(0, Ordering::Relaxed));
+        }
+        inner.connections.store(0, Ordering::Relaxed);
+        inner.most_concurrent_gets.store(0, Ordering::Relaxed);
+        inner
+            .ranges
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}

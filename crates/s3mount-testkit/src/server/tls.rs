@@ -1,0 +1,28 @@
+//! HTTPS with an authority of our own.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+/// Makes an authority, and a certificate of it for this machine's own names. Returns the acceptor
+/// and the authority's certificate as PEM.
+pub(crate) fn acceptor() -> anyhow::Result<(TlsAcceptor, String)> {
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let certificate = CertificateParams::new(names.to_vec())?.signed_by(&key, &authority)?;
+    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| anyhow::anyhow!(error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .context("using the certificate")?;
+    Ok((TlsAcceptor::from(Arc::new(config)), authority.pem()))
+}
