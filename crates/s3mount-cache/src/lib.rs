@@ -34,7 +34,11 @@ struct Slot {
 
 impl Block {
     fn get(&self) -> Option<Bytes> {
-        self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn take(&self) -> Option<Bytes> {
@@ -51,7 +55,9 @@ pub struct BlockCache {
 
 impl std::fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlockCache").field("block_bytes", &self.block_bytes).finish_non_exhaustive()
+        f.debug_struct("BlockCache")
+            .field("block_bytes", &self.block_bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +70,11 @@ impl BlockCache {
             .weigher(move |_, _| weight)
             .eviction_listener(|_, block: Block, _| drop(block.take()))
             .build();
-        Self { block_bytes, clock: AtomicU64::new(0), blocks }
+        Self {
+            block_bytes,
+            clock: AtomicU64::new(0),
+            blocks,
+        }
     }
 
     /// Size of a block in bytes; the last block of an object may be shorter.
@@ -80,9 +90,15 @@ impl BlockCache {
 
     /// The bytes from `offset` to the end of its block, if the block is here.
     pub fn get(&self, object: &ObjectId, offset: u64) -> Option<Bytes> {
-        let key = BlockKey { object: object.clone(), index: offset / self.block_bytes };
+        let key = BlockKey {
+            object: object.clone(),
+            index: offset / self.block_bytes,
+        };
         let block = self.blocks.get(&key)?;
-        block.0.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        block
+            .0
+            .used
+            .store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let mut bytes = block.get()?;
         let skip = usize::try_from(offset % self.block_bytes).ok()?;
         (skip < bytes.len()).then(|| bytes.split_off(skip))
@@ -90,7 +106,10 @@ impl BlockCache {
 
     /// Whether the block that holds `offset` is here.
     pub fn contains(&self, object: &ObjectId, offset: u64) -> bool {
-        self.blocks.contains_key(&BlockKey { object: object.clone(), index: offset / self.block_bytes })
+        self.blocks.contains_key(&BlockKey {
+            object: object.clone(),
+            index: offset / self.block_bytes,
+        })
     }
 
     /// Keeps the whole blocks of `run`, which are the object's bytes at `range`. A block counts
@@ -102,16 +121,20 @@ impl BlockCache {
             if end > range.end() {
                 break;
             }
-            let (Ok(from), Ok(to)) =
-                (usize::try_from(start - range.start()), usize::try_from(end - range.start()))
-            else {
+            let (Ok(from), Ok(to)) = (
+                usize::try_from(start - range.start()),
+                usize::try_from(end - range.start()),
+            ) else {
                 break;
             };
             let slot = Slot {
                 bytes: Mutex::new(Some(run.slice(from..to))),
                 used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
             };
-            let key = BlockKey { object: object.clone(), index: start / self.block_bytes };
+            let key = BlockKey {
+                object: object.clone(),
+                index: start / self.block_bytes,
+            };
             self.blocks.insert(key, Block(Arc::new(slot)));
             start = end;
         }
@@ -155,7 +178,9 @@ mod tests {
     }
 
     fn run(len: u64) -> Bytes {
-        (0..len).map(|at| u8::try_from(at / 100 % 256).expect("below 256")).collect()
+        (0..len)
+            .map(|at| u8::try_from(at / 100 % 256).expect("below 256"))
+            .collect()
     }
 
     #[test]
@@ -176,7 +201,12 @@ mod tests {
         let cache = BlockCache::new(BLOCK, 8 * BLOCK);
         let bytes = run(BLOCK);
         for index in 0..100 {
-            cache.insert(&object(), u64::MAX, ByteRange::new(index * BLOCK, (index + 1) * BLOCK), &bytes);
+            cache.insert(
+                &object(),
+                u64::MAX,
+                ByteRange::new(index * BLOCK, (index + 1) * BLOCK),
+                &bytes,
+            );
         }
         assert!(cache.held_bytes() <= 8 * BLOCK);
         assert!(bytes.is_unique() || cache.held_bytes() > 0);

@@ -1,5 +1,5 @@
 //! The `s3mount` command.
 
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    s3mount_cli::run(std::env::args_os())
 }

@@ -69,6 +69,9 @@ impl CrtClient {
     /// Makes a client and asks for the bucket. Where the configuration names no region, the one
     /// that the store names is used.
     ///
+    /// That the store refuses is no failure here: the answer to a HEAD has no body, and so does not
+    /// say why. The first listing's does.
+    ///
     /// # Errors
     /// What [`new`](Self::new) and [`head_bucket`](ObjectClient::head_bucket) fail with.
     pub async fn connect(mut config: CrtConfig) -> Result<(Self, BucketInfo), ObjectError> {
@@ -76,6 +79,9 @@ impl CrtClient {
         let elsewhere = match client.head_bucket().await {
             Err(error) => match error.kind() {
                 ErrorKind::WrongRegion(Some(region)) if config.region.is_none() => region.clone(),
+                ErrorKind::Forbidden | ErrorKind::Rejected => {
+                    return Ok((client, BucketInfo { region: None }));
+                }
                 _ => return Err(error),
             },
             Ok(info) => match &info.region {
@@ -88,8 +94,12 @@ impl CrtClient {
         tracing::debug!(region = %elsewhere, "the bucket is in another region");
         config.region = Some(elsewhere);
         let client = Self::new(config)?;
-        let info = client.head_bucket().await?;
-        Ok((client, info))
+        match client.head_bucket().await {
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Rejected) => {
+                Ok((client, BucketInfo { region: None }))
+            }
+            result => result.map(|info| (client, info)),
+        }
     }
 
     /// Makes a client, without a request. Its threads start here: fork before.

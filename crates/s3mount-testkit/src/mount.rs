@@ -74,7 +74,7 @@ impl MountGuard {
         let (answered, answer) = mpsc::channel();
         let dir = self.dir.clone();
         // In a thread, because it hangs where the mount does.
-        std::thread::spawn(move || answered.send(std::fs::metadata(dir)));
+        std::thread::spawn(move || answered.send(std::fs::metadata(dir).map(drop)).is_ok());
         answer
             .recv_timeout(MOUNT_LIMIT)
             .with_context(|| format!("the mount does not answer; the daemon said: {}", self.stderr()))??;

@@ -1,0 +1,211 @@
+//! The flags, and what `--help` says of them.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+use crate::config::MetadataTtl;
+use crate::size::Size;
+
+/// Mount an S3 bucket as a folder, for reading at the speed of the network.
+///
+/// Reads become parallel ranged GETs that run ahead of the reader, inside a hard memory bound.
+/// The mount is read-only. `s3mount umount DIR` takes it down.
+#[derive(Debug, Parser)]
+#[command(
+    name = "s3mount",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount a bucket; the word may be left out.
+    Mount(MountArgs),
+    /// Unmount a folder that s3mount has mounted.
+    Umount {
+        /// Where it is mounted.
+        dir: PathBuf,
+    },
+}
+
+const SOURCE: &str = "What to mount";
+const ACCESS: &str = "Endpoint and credentials";
+const PERMISSIONS: &str = "Who may use it";
+const READING: &str = "Memory and reading ahead";
+const RESOURCES: &str = "Connections and threads";
+const METADATA: &str = "Freshness";
+const RUNNING: &str = "Running and logging";
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct MountArgs {
+    /// Bucket, with or without s3://, and the prefix to show.
+    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true, help_heading = SOURCE)]
+    pub(crate) source: Option<String>,
+
+    /// Empty folder to mount at.
+    #[arg(value_name = "DIR", required = true, help_heading = SOURCE)]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Show only keys below this prefix.
+    ///
+    /// The same as BUCKET/PREFIX.
+    #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
+    pub(crate) prefix: Option<String>,
+
+    /// Mount read-only.
+    ///
+    /// s3mount always does; the flag is accepted so that command lines of other tools work.
+    #[arg(long, help_heading = SOURCE)]
+    pub(crate) read_only: bool,
+
+    /// Mount over a folder that is not empty, and hide what is in it.
+    #[arg(long, help_heading = SOURCE)]
+    pub(crate) nonempty: bool,
+
+    /// Region of the bucket [default: $AWS_REGION, else found out].
+    #[arg(long, value_name = "REGION", help_heading = ACCESS)]
+    pub(crate) region: Option<String>,
+
+    /// URL of another S3 server than AWS's, such as http://127.0.0.1:9000 [default:
+    /// $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL].
+    #[arg(long, value_name = "URL", help_heading = ACCESS)]
+    pub(crate) endpoint_url: Option<String>,
+
+    /// Put the bucket into the path and not into the host name.
+    ///
+    /// Needed for buckets of AWS whose names contain dots. Servers given by --endpoint-url are
+    /// always spoken to like that.
+    #[arg(long, help_heading = ACCESS)]
+    pub(crate) force_path_style: bool,
+
+    /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
+    /// web identity, ECS, EC2, in this order].
+    #[arg(long, value_name = "PROFILE", help_heading = ACCESS)]
+    pub(crate) profile: Option<String>,
+
+    /// Do not sign requests: for public buckets.
+    #[arg(long, conflicts_with = "profile", help_heading = ACCESS)]
+    pub(crate) no_sign_request: bool,
+
+    /// PEM file of the certificate authorities to trust [default: $AWS_CA_BUNDLE, else the
+    /// system's].
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    pub(crate) ca_bundle: Option<PathBuf>,
+
+    /// Let all users use the mount.
+    #[arg(long, help_heading = PERMISSIONS)]
+    pub(crate) allow_other: bool,
+
+    /// Let root use the mount, besides you.
+    #[arg(long, conflicts_with = "allow_other", help_heading = PERMISSIONS)]
+    pub(crate) allow_root: bool,
+
+    /// Owner of all files [default: you].
+    #[arg(long, value_name = "UID", help_heading = PERMISSIONS)]
+    pub(crate) uid: Option<u32>,
+
+    /// Group of all files [default: yours].
+    #[arg(long, value_name = "GID", help_heading = PERMISSIONS)]
+    pub(crate) gid: Option<u32>,
+
+    /// Permission bits of folders, octal.
+    #[arg(long, value_name = "MODE", default_value = "0755", value_parser = mode, help_heading = PERMISSIONS)]
+    pub(crate) dir_mode: u16,
+
+    /// Permission bits of files, octal.
+    #[arg(long, value_name = "MODE", default_value = "0644", value_parser = mode, help_heading = PERMISSIONS)]
+    pub(crate) file_mode: u16,
+
+    /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
+    /// machine's or the cgroup's, from 256MiB to 4GiB].
+    ///
+    /// A hard bound; the process stays below it plus 64MiB. Raise it for many streams at once,
+    /// lower it where the loaders need the memory. At least 64MiB.
+    #[arg(long, value_name = "SIZE", help_heading = READING)]
+    pub(crate) memory_limit: Option<Size>,
+
+    /// Largest GET.
+    ///
+    /// A multiple of 1MiB, up to 64MiB. New and short-windowed streams use smaller ones. Smaller
+    /// parts bring more speed for each byte of memory, larger ones fewer requests.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = READING)]
+    pub(crate) part_size: Size,
+
+    /// Most bytes to read ahead of one stream [default: half the memory limit, up to 512MiB].
+    ///
+    /// Windows grow from --prefetch-initial while their reader has to wait. Raise it where one
+    /// stream is to fill a fast or far link: bandwidth x latency x 2 is enough.
+    #[arg(long, value_name = "SIZE", help_heading = READING)]
+    pub(crate) prefetch_window: Option<Size>,
+
+    /// Bytes to read ahead of a stream that has just begun.
+    ///
+    /// What a reader that only looks at headers wastes.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    pub(crate) prefetch_initial: Size,
+
+    /// Unit of random reads: they fetch what was asked for, rounded to this.
+    ///
+    /// A multiple of 64KiB. Raise it where neighbouring records are read soon after.
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING)]
+    pub(crate) random_read_size: Size,
+
+    /// The kernel's own readahead on this mount; setting it takes root.
+    ///
+    /// More than 1MiB only makes random reads of mapped files dearer.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    pub(crate) read_ahead: Size,
+
+    /// A read without an answer fails after this many seconds, retries included.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), help_heading = READING)]
+    pub(crate) read_timeout: u64,
+
+    /// Connections to the store, at most.
+    ///
+    /// One connection to S3 carries about 90 MB/s: 64 are good for 40 Gbit/s.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
+    pub(crate) max_connections: u32,
+
+    /// Threads that answer the kernel, and as many for the work behind [default: one per core, 2 to
+    /// 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
+    pub(crate) max_threads: Option<u16>,
+
+    /// How long a name that was seen is believed: seconds, `minimal`, or `indefinite` for data
+    /// that never changes.
+    #[arg(long, value_name = "TTL", default_value = "60", help_heading = METADATA)]
+    pub(crate) metadata_ttl: MetadataTtl,
+
+    /// Stay in the foreground, and log to the terminal.
+    #[arg(short, long, help_heading = RUNNING)]
+    pub(crate) foreground: bool,
+
+    /// Write logs to files in this folder [default: syslog].
+    #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
+    pub(crate) log_directory: Option<PathBuf>,
+
+    /// Log in detail. $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace.
+    #[arg(short, long, help_heading = RUNNING)]
+    pub(crate) debug: bool,
+
+    /// Options as mount(8) and fstab have them: the flags' names, separated by commas.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
+    pub(crate) options: Vec<String>,
+}
+
+fn mode(text: &str) -> Result<u16, String> {
+    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "not permission bits; write three octal digits, such as 755".to_owned())
+}

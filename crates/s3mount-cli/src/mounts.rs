@@ -1,0 +1,73 @@
+//! What is mounted where, from `/proc/self/mountinfo`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountedAt {
+    pub(crate) dir: PathBuf,
+    /// Such as `fuse.s3mount`.
+    pub(crate) kind: String,
+    /// Such as `s3://bucket/`.
+    pub(crate) source: String,
+}
+
+/// The topmost mount at `dir` itself.
+pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mountinfo
+        .lines()
+        .filter_map(parse)
+        .rfind(|mount| mount.dir == dir)
+}
+
+fn parse(line: &str) -> Option<MountedAt> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let mut filesystem = filesystem.split(' ');
+    let dir = unescape(mount.split(' ').nth(4)?);
+    Some(MountedAt {
+        dir: PathBuf::from(OsString::from_vec(dir)),
+        kind: filesystem.next()?.to_owned(),
+        source: String::from_utf8_lossy(&unescape(filesystem.next()?)).into_owned(),
+    })
+}
+
+/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let octal = || u8::from_str_radix(std::str::from_utf8(tail.get(..3)?).ok()?, 8).ok();
+        match (first, octal()) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            (byte, _) => {
+                bytes.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{MountedAt, parse};
+
+    #[test]
+    fn reads_a_line_with_escapes() {
+        let line = r"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
+        let mount = MountedAt {
+            dir: PathBuf::from("/mnt/a b"),
+            kind: "fuse.s3mount".into(),
+            source: "s3://b/p q/".into(),
+        };
+        assert_eq!(parse(line), Some(mount));
+    }
+}
