@@ -201,11 +201,13 @@ impl Builder {
             .thread_name("test-s3")
             .enable_all()
             .build()?;
-        let listener = runtime.block_on(TcpListener::bind(SocketAddr::from((
-            Ipv4Addr::LOCALHOST,
-            self.port,
-        ))))?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))?;
+        listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
         let tls = self.tls.then(tls::acceptor).transpose()?;
         let (acceptor, ca_pem) = tls.unzip();
         let shared = Arc::new(Shared {
