@@ -27,18 +27,15 @@ impl Answer {
             content_range: text("Content-Range"),
             last_modified: text("Last-Modified"),
             storage_class: text("x-amz-storage-class"),
-            region: text("x-amz-bucket-region"),
+            region: text("x-amz-bucket-region").filter(|region| !region.is_empty()),
             request_id: text("x-amz-request-id"),
         }
     }
 
-    /// Whether the body is exactly `range` of its object.
+    /// Whether the body is exactly `range` of its object. A store has to say so: the CRT takes no
+    /// answer without `Content-Range` to a request with `Range`, not even of the whole object.
     pub(crate) fn is_range(&self, range: ByteRange) -> bool {
-        match &self.content_range {
-            Some(header) => content_range(header) == Some(range),
-            // A store that answers 200 sends the whole object, which may be what was asked for.
-            None => range.start() == 0 && self.content_length == Some(range.len()),
-        }
+        self.content_range.as_deref().and_then(content_range) == Some(range)
     }
 }
 

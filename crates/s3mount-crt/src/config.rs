@@ -11,10 +11,10 @@ pub struct CrtConfig {
     /// Its region. [`CrtClient::connect`](crate::CrtClient::connect) finds it out where it is
     /// not given.
     pub region: Option<String>,
-    /// `http://` or `https://` URL of another store than AWS's.
+    /// `http://` or `https://` URL of another endpoint than AWS's public one.
     pub endpoint_url: Option<String>,
-    /// Put the bucket into the path and not into the host name. Other stores than AWS's are
-    /// always spoken to like that.
+    /// Put the bucket into the path and not into the host name. Stores at an `endpoint_url` that
+    /// is not under `amazonaws.com` are always spoken to like that.
     pub force_path_style: bool,
     /// Who asks.
     pub credentials: Credentials,
@@ -22,7 +22,8 @@ pub struct CrtConfig {
     pub ca_bundle: Option<PathBuf>,
     /// Connections to the store, at most.
     pub max_connections: u32,
-    /// Threads for network I/O.
+    /// Threads for network I/O; the CRT starts as many again to hand bodies over. 0: half of the
+    /// cores, at most 8.
     pub event_loop_threads: u16,
     /// The product's part of the `User-Agent` header.
     pub user_agent: String,
@@ -39,16 +40,24 @@ impl CrtConfig {
             credentials: Credentials::Chain,
             ca_bundle: None,
             max_connections: 64,
-            event_loop_threads: 2,
+            event_loop_threads: 0,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
 }
 
+impl Default for CrtConfig {
+    /// Settings with no bucket yet.
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
 /// Where the credentials come from.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub enum Credentials {
     /// The CRT's default chain: environment, profile, web identity, ECS, EC2.
+    #[default]
     Chain,
     /// A profile of the AWS configuration files.
     Profile(String),

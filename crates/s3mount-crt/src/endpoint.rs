@@ -30,21 +30,30 @@ impl Endpoint {
         }
     }
 
-    /// A store of somebody else's. Host names per bucket need DNS that few of them have, so the
-    /// bucket goes into the path.
+    /// An endpoint that was named. The bucket goes into the path, because host names per bucket
+    /// need DNS that few stores have; AWS's own endpoints have it.
     fn custom(
         url: &str,
         config: &CrtConfig,
         region: &str,
         allocator: &Allocator,
     ) -> Result<Self, ObjectError> {
-        let is_http = url.starts_with("http://") || url.starts_with("https://");
-        if !is_http {
+        let Some((scheme @ ("http" | "https"), authority)) = url.split_once("://") else {
             return Err(invalid(url, "an endpoint URL begins with http:// or https://"));
+        };
+        let parsed = |url: &str| Uri::new_from_str(allocator, url).map_err(|error| invalid(url, error));
+        let mut uri = parsed(url)?;
+        let mut path = uri.path().to_string_lossy().trim_end_matches('/').to_owned();
+        let host = uri.host_name().to_string_lossy().into_owned();
+        if host.is_empty() {
+            return Err(invalid(url, "an endpoint URL names a host"));
         }
-        let uri = Uri::new_from_str(allocator, url).map_err(|error| invalid(url, error))?;
-        let base = uri.path().to_string_lossy().trim_end_matches('/').to_owned();
-        let path = format!("{base}/{}", encode(&config.bucket));
+        let is_aws = host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn");
+        if is_aws && !config.force_path_style && !config.bucket.contains('.') {
+            uri = parsed(&format!("{scheme}://{}.{authority}", config.bucket))?;
+        } else {
+            path = format!("{path}/{}", encode(&config.bucket));
+        }
         Ok(Self {
             host: uri.authority().to_string_lossy().into_owned(),
             uri,
@@ -165,7 +174,10 @@ pub(crate) fn decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode, encode_path};
+    use mountpoint_s3_crt::common::allocator::Allocator;
+
+    use super::{Endpoint, decode, encode, encode_path};
+    use crate::CrtConfig;
 
     #[test]
     fn keys_survive_the_url() {
@@ -174,5 +186,71 @@ mod tests {
         assert_eq!(encode("a/b+c"), "a%2Fb%2Bc");
         assert_eq!(decode(&encode(key)), key);
         assert_eq!(decode("a+b%2Bc%"), "a b+c%");
+    }
+
+    /// `Host` and path of the key `k` in `bucket`.
+    fn place(bucket: &str, url: Option<&str>, force_path_style: bool) -> (String, String) {
+        let config = CrtConfig {
+            endpoint_url: url.map(str::to_owned),
+            force_path_style,
+            ..CrtConfig::new(bucket)
+        };
+        let endpoint = Endpoint::new(&config, "eu-west-1", &Allocator::default()).expect("an endpoint");
+        (endpoint.host.clone(), endpoint.object_path("k"))
+    }
+
+    #[test]
+    fn buckets_find_their_place() {
+        let cases = [
+            (None, false, "b1b.s3.eu-west-1.amazonaws.com", "/k"),
+            (None, true, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
+            (Some("http://127.0.0.1:9000"), false, "127.0.0.1:9000", "/b1b/k"),
+            (
+                Some("https://minio.example/store/"),
+                false,
+                "minio.example",
+                "/store/b1b/k",
+            ),
+            (
+                Some("https://s3.dualstack.eu-west-1.amazonaws.com"),
+                false,
+                "b1b.s3.dualstack.eu-west-1.amazonaws.com",
+                "/k",
+            ),
+            (
+                Some("https://s3.eu-west-1.amazonaws.com/"),
+                true,
+                "s3.eu-west-1.amazonaws.com",
+                "/b1b/k",
+            ),
+        ];
+        for (url, force, host, path) in cases {
+            assert_eq!(
+                place("b1b", url, force),
+                (host.to_owned(), path.to_owned()),
+                "{url:?}"
+            );
+        }
+        assert_eq!(
+            place("dotted.bucket", None, false),
+            (
+                "s3.eu-west-1.amazonaws.com".to_owned(),
+                "/dotted.bucket/k".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn nonsense_is_no_endpoint() {
+        for url in ["localhost:9000", "ftp://host", "http://", ""] {
+            let config = CrtConfig {
+                endpoint_url: Some(url.to_owned()),
+                ..CrtConfig::new("b")
+            };
+            assert!(
+                Endpoint::new(&config, "eu-west-1", &Allocator::default()).is_err(),
+                "{url}"
+            );
+        }
     }
 }

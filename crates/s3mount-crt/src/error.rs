@@ -72,7 +72,9 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
     let code = said.code.as_deref().unwrap_or_default();
     match (status, code) {
         (301 | 307 | 308, _) => ErrorKind::WrongRegion(elsewhere),
-        (400 | 403, "AuthorizationHeaderMalformed" | "") if elsewhere.is_some() => {
+        (400 | 403, "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException" | "")
+            if elsewhere.is_some() =>
+        {
             ErrorKind::WrongRegion(elsewhere)
         }
         (_, code) if BAD_CREDENTIALS.contains(&code) => ErrorKind::BadCredentials,
@@ -120,9 +122,53 @@ fn kind_of_crt(error: CrtError) -> ErrorKind {
 
 #[cfg(test)]
 mod tests {
+    use mountpoint_s3_crt_sys::{aws_auth_errors, aws_http_errors, aws_io_errors, aws_s3_errors};
     use s3mount_object::ErrorKind;
 
-    use super::{S3Error, kind_of_status};
+    use super::{S3Error, kind_of_crt, kind_of_status};
+
+    #[test]
+    fn kinds_follow_the_crt() {
+        // Registers the names of the errors.
+        let _client = crate::CrtClient::new(crate::CrtConfig::new("b")).expect("a client");
+        let cases = [
+            (aws_s3_errors::AWS_ERROR_S3_CANCELED as i32, ErrorKind::Cancelled),
+            (aws_s3_errors::AWS_ERROR_S3_SLOW_DOWN as i32, ErrorKind::Throttled),
+            (
+                aws_s3_errors::AWS_ERROR_S3_INTERNAL_ERROR as i32,
+                ErrorKind::Server,
+            ),
+            (
+                aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32,
+                ErrorKind::Integrity,
+            ),
+            (
+                aws_auth_errors::AWS_AUTH_SIGNING_NO_CREDENTIALS as i32,
+                ErrorKind::NoCredentials,
+            ),
+            (
+                aws_http_errors::AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE as i32,
+                ErrorKind::TimedOut,
+            ),
+            (
+                aws_http_errors::AWS_ERROR_HTTP_CONNECTION_CLOSED as i32,
+                ErrorKind::Network,
+            ),
+            (aws_io_errors::AWS_IO_DNS_INVALID_NAME as i32, ErrorKind::Network),
+            (
+                aws_io_errors::AWS_IO_SOCKET_CONNECTION_REFUSED as i32,
+                ErrorKind::Network,
+            ),
+            (aws_io_errors::AWS_IO_SOCKET_TIMEOUT as i32, ErrorKind::TimedOut),
+            (
+                aws_io_errors::AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE as i32,
+                ErrorKind::Tls,
+            ),
+        ];
+        for (code, kind) in cases {
+            assert_eq!(kind_of_crt(code.into()), kind, "{code}");
+        }
+    }
 
     #[test]
     fn kinds_follow_status_and_code() {

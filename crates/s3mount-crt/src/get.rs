@@ -18,15 +18,38 @@ use crate::xml::etag;
 
 const OPERATION: &str = "GetObject";
 
+/// Why an answer is not the one that was asked for.
+type Refusal = (ErrorKind, String);
+
+/// How a GET ends.
+enum End {
+    /// The CRT has come to an end with it.
+    Finished(MetaRequestResult),
+    /// Its headers tell that it leads nowhere.
+    Refused(Refusal),
+}
+
 /// What the callbacks leave for the one that waits.
-#[derive(Debug, Default)]
 struct Part {
     answer: Answer,
     body: Option<Bytes>,
+    /// More came than one part.
+    excess: bool,
+    /// **Invariant:** taken by whoever ends the part first.
+    end: Option<oneshot::Sender<End>>,
 }
 
 fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn end(part: &Mutex<Part>, end: End) {
+    // Not under the lock: the one that waits takes it next.
+    let sender = lock(part).end.take();
+    if let Some(sender) = sender {
+        // Nobody waits any more: then nobody has to be told.
+        let _ = sender.send(end);
+    }
 }
 
 /// Takes a buffer back that the CRT never asked for.
@@ -38,6 +61,29 @@ impl Drop for TakeBack<'_> {
     }
 }
 
+/// What is wrong with the headers of a good answer. Stores that don't know `If-Match` answer with
+/// whatever version is there now.
+fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
+    let asked = etag(request.object.etag().as_str());
+    match answer.etag.as_deref().map(etag) {
+        Some(now) if now == asked => {}
+        Some(now) => {
+            return Some((
+                ErrorKind::PreconditionFailed,
+                format!("{asked} was asked for, {now} came"),
+            ));
+        }
+        None => return Some((ErrorKind::Integrity, "the answer has no ETag".to_owned())),
+    }
+    (!answer.is_range(request.range)).then(|| {
+        let came = answer.content_range.as_deref().unwrap_or("no range");
+        (
+            ErrorKind::Integrity,
+            format!("{} was asked for, {came:?} came", request.range),
+        )
+    })
+}
+
 impl CrtClient {
     /// Reads one part into the lent buffer.
     pub(crate) async fn get_part(
@@ -45,25 +91,25 @@ impl CrtClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> Result<Bytes, ObjectError> {
-        let GetObject { object, range } = &request;
-        let (key, range) = (object.key(), *range);
-        let part = Arc::new(Mutex::new(Part::default()));
+        let (key, range) = (request.object.key(), request.range);
+        if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
+            return Err(ObjectError::new(ErrorKind::Rejected, OPERATION, key)
+                .with_source("the range is empty, or longer than the buffer that was brought"));
+        }
+        let (sender, ended) = oneshot::channel();
+        let part = Arc::new(Mutex::new(Part {
+            answer: Answer::default(),
+            body: None,
+            excess: false,
+            end: Some(sender),
+        }));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.pool.lend(id, into);
         let taken_back = TakeBack(&self.pool, id);
-        let (sent, finished) = self
+        let sent = self
             .send_get(&request, id, &part)
             .map_err(|error| crt_error(OPERATION, key, error))?;
-        let Ok(result) = finished.await else {
-            return Err(ObjectError::new(ErrorKind::Cancelled, OPERATION, key));
-        };
-        sent.done();
-        drop(taken_back);
-        if result.is_err() {
-            return Err(failed(OPERATION, key, &self.endpoint.signing_region, &result));
-        }
-        let Part { answer, body } = std::mem::take(&mut *lock(&part));
-        let refuse = |kind: ErrorKind, why: String| {
+        let refuse = |answer: &Answer, (kind, why): Refusal| {
             let detail = S3Detail {
                 status: u16::try_from(answer.status).ok(),
                 request_id: answer.request_id.clone(),
@@ -73,24 +119,28 @@ impl CrtClient {
                 .with_detail(detail)
                 .with_source(why))
         };
-        // Stores that don't know `If-Match` answer with whatever is there now.
-        match answer.etag.as_deref().map(etag) {
-            Some(now) if now == *object.etag() => {}
-            Some(now) => {
-                return refuse(
-                    ErrorKind::PreconditionFailed,
-                    format!("{} was asked for, {now} came", object.etag()),
-                );
+        let result = match ended.await {
+            Ok(End::Finished(result)) => result,
+            // `sent` is dropped here, which cancels the rest.
+            Ok(End::Refused(refusal)) => return refuse(&lock(&part).answer, refusal),
+            Err(oneshot::Canceled) => {
+                return Err(ObjectError::new(ErrorKind::Cancelled, OPERATION, key));
             }
-            None => return refuse(ErrorKind::Integrity, "the answer has no ETag".to_owned()),
+        };
+        sent.done();
+        drop(taken_back);
+        if result.is_err() {
+            return Err(failed(OPERATION, key, &self.endpoint.signing_region, &result));
         }
-        let body = body.unwrap_or_default();
-        if !answer.is_range(range) || body.len() as u64 != range.len() {
-            let came = answer.content_range.unwrap_or_default();
-            return refuse(
-                ErrorKind::Integrity,
-                format!("{range} was asked for, {} bytes of {came:?} came", body.len()),
-            );
+        let part = &mut *lock(&part);
+        let body = part.body.take().unwrap_or_default();
+        if let Some(refusal) = mismatch(&part.answer, &request) {
+            return refuse(&part.answer, refusal);
+        }
+        if part.excess || body.len() as u64 != range.len() {
+            let more = if part.excess { "more than " } else { "" };
+            let why = format!("{range} was asked for, {more}{} bytes came", body.len());
+            return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
         Ok(body)
     }
@@ -101,15 +151,13 @@ impl CrtClient {
         request: &GetObject,
         id: u64,
         part: &Arc<Mutex<Part>>,
-    ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
+    ) -> Result<CancelOnDrop, CrtError> {
         let GetObject { object, range } = request;
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
-        let headers = [
-            ("Range", http_range.as_str()),
-            ("If-Match", object.etag().as_str()),
-        ];
-        let (on_headers, on_body) = (part.clone(), part.clone());
-        let (finish, finished) = oneshot::channel();
+        let if_match = etag(object.etag().as_str());
+        let headers = [("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
+        let (on_headers, on_body, on_finish) = (part.clone(), part.clone(), part.clone());
+        let asked = request.clone();
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::GetObject)
@@ -117,7 +165,19 @@ impl CrtClient {
             .endpoint(self.endpoint.uri.clone())
             .part_size(range.len())
             .custom_id(id)
-            .on_headers(move |headers, status| lock(&on_headers).answer = Answer::new(headers, status))
+            .on_headers(move |headers, status| {
+                let answer = Answer::new(headers, status);
+                let refusal = (200..300)
+                    .contains(&status)
+                    .then(|| mismatch(&answer, &asked))
+                    .flatten();
+                lock(&on_headers).answer = answer;
+                if let Some(refusal) = refusal {
+                    // At once: the CRT believes a wrong Content-Range, and would go on to fetch
+                    // what that lacks of the range that was asked for.
+                    end(&on_headers, End::Refused(refusal));
+                }
+            })
             .on_body(move |_, buffer| {
                 // The ticket that keeps the lent buffer with us. Without one (it is not our pool's)
                 // the bytes have to be copied.
@@ -125,20 +185,18 @@ impl CrtClient {
                     Some(owned) => Bytes::from_owner(owned),
                     None => Bytes::copy_from_slice(buffer),
                 };
-                let part = &mut *lock(&on_body);
-                part.body = Some(match part.body.take() {
-                    None => bytes,
-                    // A part is one callback; more than one is a body that is longer than the part.
-                    Some(first) => [first, bytes].concat().into(),
-                });
+                let mut part = lock(&on_body);
+                if part.end.is_none() {
+                    // Refused already. The bytes go when the lock is gone.
+                } else if part.body.is_none() {
+                    part.body = Some(bytes);
+                    return;
+                } else {
+                    part.excess = true;
+                }
+                drop(part);
             })
-            .on_finish(move |result| {
-                // Nobody waits any more: then nobody has to be told.
-                let _ = finish.send(result);
-            });
-        Ok((
-            CancelOnDrop(Some(self.client.make_meta_request(options)?)),
-            finished,
-        ))
+            .on_finish(move |result| end(&on_finish, End::Finished(result)));
+        Ok(CancelOnDrop(Some(self.client.make_meta_request(options)?)))
     }
 }

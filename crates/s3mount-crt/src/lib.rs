@@ -17,6 +17,7 @@ mod config;
 mod endpoint;
 mod error;
 mod get;
+mod logging;
 mod pool;
 mod request;
 mod tuning;
@@ -24,11 +25,4 @@ mod xml;
 
 pub use client::CrtClient;
 pub use config::{Credentials, CrtConfig};
-
-/// Sends what the CRT logs to the `log` crate, under targets that begin with `awscrt`. To be
-/// called at most once, after the logger was set.
-pub fn init_logging() {
-    if mountpoint_s3_crt::common::rust_log_adapter::RustLogAdapter::try_init().is_err() {
-        tracing::warn!("the CRT has a logger already; its lines go there");
-    }
-}
+pub use logging::init_logging;

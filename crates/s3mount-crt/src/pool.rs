@@ -2,9 +2,14 @@
 //!
 //! The CRT asks its pool for memory when it prepares a request, and tells which request it is
 //! for. So a caller's buffer is put down here under the request's id, and the pool hands out that
-//! one: it never waits, and never allocates. A request that is tried again keeps the buffer it
-//! has. Only a request that asks a second time, or for more than was brought, gets memory of its
-//! own from the heap: the CRT does so when an answer's size contradicts what it was told.
+//! one: it never waits, and never allocates.
+//!
+//! A request asks once. It asks for its range's length, and keeps its ticket when the CRT tries it
+//! again (`s_s3_client_retry_ready` prepares it anew without the pool), so a retry writes into the
+//! same buffer from the front. Only an answer whose `Content-Range` begins elsewhere makes the CRT
+//! invent more requests under the same id; those get memory of their own from the heap, and are
+//! cancelled as soon as the headers are seen. A buffer that the CRT lets go is therefore never put
+//! down again: it goes straight back to whoever lent it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +57,9 @@ pub(crate) enum BodyBuffer {
 impl AsMut<[u8]> for BodyBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         match self {
-            BodyBuffer::Lent { buffer, len } => &mut (**buffer).as_mut()[..*len],
+            // Exactly what was asked for, so that a longer body is an error and no overrun. No panic
+            // here, in the CRT's thread: too short a buffer becomes an empty one, which is refused.
+            BodyBuffer::Lent { buffer, len } => (**buffer).as_mut().get_mut(..*len).unwrap_or_default(),
             BodyBuffer::Own(bytes) => bytes,
         }
     }

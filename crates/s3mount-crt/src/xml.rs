@@ -109,9 +109,8 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
                     .map_err(|_| XmlError::BadValue("Size", text.to_owned()))?;
             }
             ["Contents", "LastModified"] => {
-                let time = humantime::parse_rfc3339(text.trim());
-                contents.last_modified =
-                    Some(time.map_err(|_| XmlError::BadValue("LastModified", text.to_owned()))?);
+                // A date that can't be read is no reason to hide a thousand keys.
+                contents.last_modified = humantime::parse_rfc3339(text.trim()).ok();
             }
             ["Contents"] => page.objects.push(listed(std::mem::take(&mut contents))),
             _ => {}
