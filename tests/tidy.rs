@@ -21,10 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("s3mount-fuse", &["s3mount-fs"]),
     ("s3mount-fs", &["s3mount-object", "s3mount-prefetch"]),
-    (
-        "s3mount-prefetch",
-        &["s3mount-cache", "s3mount-memory", "s3mount-object"],
-    ),
+    ("s3mount-prefetch", &["s3mount-cache", "s3mount-memory", "s3mount-object"]),
     ("s3mount-cache", &["s3mount-memory", "s3mount-object"]),
     ("s3mount-crt", &["s3mount-memory", "s3mount-object"]),
     ("s3mount-memory", &[]),
@@ -41,10 +38,7 @@ const OWNERS: &[(&str, &str)] = &[
 
 /// For each crate of the workspace, what it depends on outside its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .expect("cargo metadata of this workspace");
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata of this workspace");
     let normal = |package: &cargo_metadata::Package| {
         let dependencies = package.dependencies.iter();
         dependencies
@@ -52,20 +46,15 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
             .map(|dependency| dependency.name.clone())
             .collect()
     };
-    metadata
-        .packages
-        .iter()
-        .map(|package| (package.name.to_string(), normal(package)))
-        .collect()
+    metadata.packages.iter().map(|package| (package.name.to_string(), normal(package))).collect()
 }
 
 #[test]
 fn crates_know_only_those_below_them() {
     let allowed: BTreeMap<_, _> = EDGES.iter().copied().collect();
     for (package, dependencies) in dependencies() {
-        let may_use = allowed
-            .get(package.as_str())
-            .unwrap_or_else(|| panic!("{package} is not in the table"));
+        let may_use =
+            allowed.get(package.as_str()).unwrap_or_else(|| panic!("{package} is not in the table"));
         for used in dependencies.iter().filter(|name| name.starts_with("s3mount")) {
             assert!(may_use.contains(&used.as_str()), "{package} must not use {used}");
         }
@@ -98,11 +87,7 @@ fn only_the_command_line_reads_the_environment() {
             let Ok(text) = std::fs::read_to_string(&path) else {
                 continue;
             };
-            assert!(
-                !text.contains("env::var"),
-                "{} reads the environment",
-                path.display()
-            );
+            assert!(!text.contains("env::var"), "{} reads the environment", path.display());
             checked += 1;
         }
     }

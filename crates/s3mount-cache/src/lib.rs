@@ -10,7 +10,7 @@
 //! [`BlockCache::shed`] chooses, oldest use first, when the pool needs memory back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use moka::sync::Cache;
@@ -22,27 +22,25 @@ struct BlockKey {
     index: u64,
 }
 
-/// One block's slot. moka drops values some time after they have left, so the bytes are taken out
-/// of the slot by hand when they do.
+/// A block: its place in the run that it came with. The blocks of a run lie in one buffer, so they
+/// leave together: when the first of them does. moka drops values some time after they have left,
+/// so the bytes are taken out by hand.
 #[derive(Clone)]
-struct Block(Arc<Slot>);
+struct Block(Arc<Run>);
 
-struct Slot {
+struct Run {
+    start: u64,
     bytes: Mutex<Option<Bytes>>,
     used: AtomicU64,
 }
 
 impl Block {
-    fn get(&self) -> Option<Bytes> {
-        self.0
-            .bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<Bytes> {
-        self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().take()
     }
 }
 
@@ -55,9 +53,7 @@ pub struct BlockCache {
 
 impl std::fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlockCache")
-            .field("block_bytes", &self.block_bytes)
-            .finish_non_exhaustive()
+        f.debug_struct("BlockCache").field("block_bytes", &self.block_bytes).finish_non_exhaustive()
     }
 }
 
@@ -70,11 +66,7 @@ impl BlockCache {
             .weigher(move |_, _| weight)
             .eviction_listener(|_, block: Block, _| drop(block.take()))
             .build();
-        Self {
-            block_bytes,
-            clock: AtomicU64::new(0),
-            blocks,
-        }
+        Self { block_bytes, clock: AtomicU64::new(0), blocks }
     }
 
     /// Size of a block in bytes; the last block of an object may be shorter.
@@ -90,52 +82,38 @@ impl BlockCache {
 
     /// The bytes from `offset` to the end of its block, if the block is here.
     pub fn get(&self, object: &ObjectId, offset: u64) -> Option<Bytes> {
-        let key = BlockKey {
-            object: object.clone(),
-            index: offset / self.block_bytes,
-        };
+        let key = BlockKey { object: object.clone(), index: offset / self.block_bytes };
         let block = self.blocks.get(&key)?;
-        block
-            .0
-            .used
-            .store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let mut bytes = block.get()?;
-        let skip = usize::try_from(offset % self.block_bytes).ok()?;
-        (skip < bytes.len()).then(|| bytes.split_off(skip))
+        block.0.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let run = block.lock().clone()?;
+        let end = (offset / self.block_bytes + 1) * self.block_bytes;
+        let from = usize::try_from(offset - block.0.start).ok()?;
+        let to = usize::try_from(end - block.0.start).ok()?.min(run.len());
+        (from < to).then(|| run.slice(from..to))
     }
 
     /// Whether the block that holds `offset` is here.
     pub fn contains(&self, object: &ObjectId, offset: u64) -> bool {
-        self.blocks.contains_key(&BlockKey {
-            object: object.clone(),
-            index: offset / self.block_bytes,
-        })
+        let key = BlockKey { object: object.clone(), index: offset / self.block_bytes };
+        self.blocks.get(&key).is_some_and(|block| block.lock().is_some())
     }
 
     /// Keeps the whole blocks of `run`, which are the object's bytes at `range`. A block counts
     /// as whole when the run covers it, or covers it up to `object_size`.
     pub fn insert(&self, object: &ObjectId, object_size: u64, range: ByteRange, run: &Bytes) {
         let mut start = range.start().next_multiple_of(self.block_bytes);
+        let block = Block(Arc::new(Run {
+            start: range.start(),
+            bytes: Mutex::new(Some(run.clone())),
+            used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
+        }));
         while start < range.end() {
             let end = (start + self.block_bytes).min(object_size);
             if end > range.end() {
                 break;
             }
-            let (Ok(from), Ok(to)) = (
-                usize::try_from(start - range.start()),
-                usize::try_from(end - range.start()),
-            ) else {
-                break;
-            };
-            let slot = Slot {
-                bytes: Mutex::new(Some(run.slice(from..to))),
-                used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
-            };
-            let key = BlockKey {
-                object: object.clone(),
-                index: start / self.block_bytes,
-            };
-            self.blocks.insert(key, Block(Arc::new(slot)));
+            let key = BlockKey { object: object.clone(), index: start / self.block_bytes };
+            self.blocks.insert(key, block.clone());
             start = end;
         }
     }
@@ -178,9 +156,7 @@ mod tests {
     }
 
     fn run(len: u64) -> Bytes {
-        (0..len)
-            .map(|at| u8::try_from(at / 100 % 256).expect("below 256"))
-            .collect()
+        (0..len).map(|at| u8::try_from(at / 100 % 256).expect("below 256")).collect()
     }
 
     #[test]
@@ -201,12 +177,7 @@ mod tests {
         let cache = BlockCache::new(BLOCK, 8 * BLOCK);
         let bytes = run(BLOCK);
         for index in 0..100 {
-            cache.insert(
-                &object(),
-                u64::MAX,
-                ByteRange::new(index * BLOCK, (index + 1) * BLOCK),
-                &bytes,
-            );
+            cache.insert(&object(), u64::MAX, ByteRange::new(index * BLOCK, (index + 1) * BLOCK), &bytes);
         }
         assert!(cache.held_bytes() <= 8 * BLOCK);
         assert!(bytes.is_unique() || cache.held_bytes() > 0);
@@ -218,11 +189,22 @@ mod tests {
     #[test]
     fn sheds_the_oldest_use_first() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
-        let bytes = run(4 * BLOCK);
-        cache.insert(&object(), u64::MAX, ByteRange::new(0, 4 * BLOCK), &bytes);
+        for start in [0, BLOCK, 2 * BLOCK, 3 * BLOCK] {
+            cache.insert(&object(), u64::MAX, ByteRange::new(start, start + BLOCK), &run(BLOCK));
+        }
         assert!(cache.get(&object(), 0).is_some());
         assert_eq!(cache.shed(2 * BLOCK), 2 * BLOCK);
         assert!(cache.contains(&object(), 0) && cache.contains(&object(), 3 * BLOCK));
         assert!(!cache.contains(&object(), BLOCK) && !cache.contains(&object(), 2 * BLOCK));
+    }
+
+    #[test]
+    fn a_run_leaves_as_a_whole() {
+        let cache = BlockCache::new(BLOCK, 1 << 20);
+        let bytes = run(4 * BLOCK);
+        cache.insert(&object(), u64::MAX, ByteRange::new(0, 4 * BLOCK), &bytes);
+        assert_eq!(cache.get(&object(), 2 * BLOCK + 10).as_deref(), Some(&bytes[2058..3072]));
+        assert_eq!(cache.shed(1), 4 * BLOCK);
+        assert!(bytes.is_unique() && !cache.contains(&object(), 3 * BLOCK));
     }
 }

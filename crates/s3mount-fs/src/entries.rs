@@ -34,10 +34,7 @@ pub(crate) struct EntryCache {
 
 impl EntryCache {
     pub(crate) fn new(ttl: Duration) -> Self {
-        Self {
-            ttl,
-            directories: Mutex::default(),
-        }
+        Self { ttl, directories: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Directories> {
@@ -65,13 +62,7 @@ impl EntryCache {
         let directory = directories.by_prefix.entry(prefix.clone()).or_default();
         let before = directory.len();
         for Named { name, target } in names {
-            directory.insert(
-                name.as_str().into(),
-                Seen {
-                    target: target.clone(),
-                    at: now,
-                },
-            );
+            directory.insert(name.as_str().into(), Seen { target: target.clone(), at: now });
         }
         let added = directory.len() - before;
         directories.count += added;
@@ -80,10 +71,7 @@ impl EntryCache {
     /// Forgets `name`: what is known of it has turned out wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         let mut directories = self.lock();
-        let removed = directories
-            .by_prefix
-            .get_mut(prefix)
-            .and_then(|directory| directory.remove(name));
+        let removed = directories.by_prefix.get_mut(prefix).and_then(|directory| directory.remove(name));
         directories.count -= usize::from(removed.is_some());
     }
 }
@@ -115,19 +103,9 @@ mod tests {
     fn a_name_is_believed_for_its_time() {
         let cache = EntryCache::new(Duration::from_secs(10));
         let (prefix, start) = (Arc::<str>::from("d/"), Instant::now());
-        cache.note(
-            &prefix,
-            &[Named {
-                name: "a".into(),
-                target: Target::Directory,
-            }],
-            start,
-        );
+        cache.note(&prefix, &[Named { name: "a".into(), target: Target::Directory }], start);
         let later = start + Duration::from_secs(4);
-        assert_eq!(
-            cache.get("d/", "a", later),
-            Some((Target::Directory, Duration::from_secs(6)))
-        );
+        assert_eq!(cache.get("d/", "a", later), Some((Target::Directory, Duration::from_secs(6))));
         assert_eq!(cache.get("d/", "a", start + Duration::from_secs(10)), None);
         assert_eq!(cache.get("d/", "b", start), None);
         cache.forget("d/", "a");
@@ -138,14 +116,7 @@ mod tests {
     fn minimal_keeps_nothing() {
         let cache = EntryCache::new(Duration::ZERO);
         let (prefix, start) = (Arc::<str>::from(""), Instant::now());
-        cache.note(
-            &prefix,
-            &[Named {
-                name: "a".into(),
-                target: Target::Directory,
-            }],
-            start,
-        );
+        cache.note(&prefix, &[Named { name: "a".into(), target: Target::Directory }], start);
         assert_eq!(cache.get("", "a", start), None);
     }
 }

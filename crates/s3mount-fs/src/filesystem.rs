@@ -82,10 +82,7 @@ impl Filesystem {
     /// A tree of what `client` holds below the prefix, read through `prefetcher`.
     pub fn new(client: Arc<dyn ObjectClient>, prefetcher: Prefetcher, config: FsConfig) -> Self {
         Self {
-            store: Store {
-                client,
-                limit: config.timeout,
-            },
+            store: Store { client, limit: config.timeout },
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
             entries: EntryCache::new(config.metadata_ttl.duration()),
@@ -113,24 +110,15 @@ impl Filesystem {
         }
         let (target, ttl) = match self.entries.get(&prefix, name, Instant::now()) {
             Some(seen) => seen,
-            None => (
-                self.find(&prefix, name).await?,
-                self.config.metadata_ttl.duration(),
-            ),
+            None => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
         };
-        Ok(Entry {
-            attr: self.inodes.give(parent, &prefix, name, &target),
-            ttl,
-        })
+        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
     }
 
     /// Asks the store for `name`: one LIST placed at the name answers for file and directory.
     async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        let request = ListObjects {
-            prefix: format!("{prefix}{name}"),
-            delimiter: true,
-            ..ListObjects::default()
-        };
+        let request =
+            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
         let page = self.store.list(request).await?;
         let is_truncated = page.next.is_some();
         let mut names = Assembler::default().push(prefix, page, &self.hidden);
@@ -148,11 +136,8 @@ impl Filesystem {
     }
 
     async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        let below = ListObjects {
-            prefix: format!("{prefix}{name}/"),
-            max_keys: Some(1),
-            ..ListObjects::default()
-        };
+        let below =
+            ListObjects { prefix: format!("{prefix}{name}/"), max_keys: Some(1), ..ListObjects::default() };
         let page = self.store.list(below).await?;
         let target = if page.objects.is_empty() {
             let at = ListObjects {
@@ -163,20 +148,13 @@ impl Filesystem {
             let mut page = self.store.list(at).await?;
             page.next = None;
             let names = Assembler::default().push(prefix, page, &self.hidden);
-            names
-                .into_iter()
-                .find(|named| named.name == name)
-                .map(|named| named.target)
+            names.into_iter().find(|named| named.name == name).map(|named| named.target)
         } else {
             Some(Target::Directory)
         };
         let target = target.ok_or(FsError::NotFound)?;
-        let named = Named {
-            name: name.to_owned(),
-            target,
-        };
-        self.entries
-            .note(prefix, std::slice::from_ref(&named), Instant::now());
+        let named = Named { name: name.to_owned(), target };
+        self.entries.note(prefix, std::slice::from_ref(&named), Instant::now());
         Ok(named.target)
     }
 
@@ -258,11 +236,7 @@ impl Filesystem {
 
     /// Closes a file.
     pub fn release(&self, handle: u64) {
-        let closed = self
-            .files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle);
+        let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         // The reader may go with it, and cancels what it has in flight: outside the lock.
         drop(closed);
     }
@@ -274,15 +248,8 @@ impl Filesystem {
     pub fn opendir(&self, ino: InodeNo) -> Result<Opened, FsError> {
         let prefix = self.directory(ino)?;
         let handle = self.next_handle();
-        let open = OpenDirectory {
-            ino,
-            prefix,
-            listing: Mutex::default(),
-        };
-        self.directories
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(handle, Arc::new(open));
+        let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
         Ok(Opened { handle })
     }
 
@@ -299,22 +266,14 @@ impl Filesystem {
         }
         let mut page = DirPage::default();
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
-        for (at, (name, ino)) in (1..)
-            .zip(dots)
-            .skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2))
-        {
+        for (at, (name, ino)) in (1..).zip(dots).skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2)) {
             page.names.push((at, name.to_owned(), FileKind::Directory, ino));
         }
         let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
         while listing.names.len() <= first && !listing.is_complete {
             self.list_more(&open.prefix, &mut listing).await?;
         }
-        let names = listing
-            .names
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .take(max_names);
+        let names = listing.names.get(first..).unwrap_or_default().iter().take(max_names);
         for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
             let kind = match named.target {
                 Target::Directory => FileKind::Directory,
@@ -333,20 +292,11 @@ impl Filesystem {
     pub async fn entry_at(&self, handle: u64, offset: u64) -> Result<Entry, FsError> {
         let open = self.open_directory(handle)?;
         let listing = open.listing.lock().await;
-        let index = offset
-            .checked_sub(FIRST_NAME + 1)
-            .and_then(|index| usize::try_from(index).ok());
-        let named = index
-            .and_then(|index| listing.names.get(index))
-            .ok_or(FsError::NotFound)?;
+        let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
+        let named = index.and_then(|index| listing.names.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let ttl = self.config.metadata_ttl.duration().saturating_sub(age);
-        Ok(Entry {
-            attr: self
-                .inodes
-                .give(open.ino, &open.prefix, &named.name, &named.target),
-            ttl,
-        })
+        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), ttl })
     }
 
     async fn list_more(&self, prefix: &Arc<str>, listing: &mut Listing) -> Result<(), FsError> {
@@ -369,11 +319,7 @@ impl Filesystem {
 
     /// Closes a directory.
     pub fn releasedir(&self, handle: u64) {
-        let closed = self
-            .directories
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle);
+        let closed = self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         drop(closed);
     }
 
@@ -396,9 +342,6 @@ impl Filesystem {
 
     fn open_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
         let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
-        directories
-            .get(&handle)
-            .cloned()
-            .ok_or(FsError::BadHandle(handle))
+        directories.get(&handle).cloned().ok_or(FsError::BadHandle(handle))
     }
 }

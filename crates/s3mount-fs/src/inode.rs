@@ -72,21 +72,10 @@ pub(crate) struct InodeTable {
 
 impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
-        let root = Known {
-            node: Node::Directory(Arc::from(prefix)),
-            parent: ROOT,
-            name: Arc::from(""),
-            lookups: 1,
-        };
-        let tables = Tables {
-            known: HashMap::from([(ROOT, root)]),
-            by_name: HashMap::new(),
-            next: ROOT + 1,
-        };
-        Self {
-            tables: Mutex::new(tables),
-            mounted_at,
-        }
+        let root =
+            Known { node: Node::Directory(Arc::from(prefix)), parent: ROOT, name: Arc::from(""), lookups: 1 };
+        let tables = Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: ROOT + 1 };
+        Self { tables: Mutex::new(tables), mounted_at }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -100,10 +89,7 @@ impl InodeTable {
 
     /// The directory an inode was found in, and its name there.
     pub(crate) fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
-        self.lock()
-            .known
-            .get(&ino)
-            .map(|known| (known.parent, known.name.clone()))
+        self.lock().known.get(&ino).map(|known| (known.parent, known.name.clone()))
     }
 
     /// The parent of a directory; the root's is itself.
@@ -131,15 +117,7 @@ impl InodeTable {
         tables.next += 1;
         let attr = self.attr(ino, &node);
         tables.by_name.insert(place.clone(), ino);
-        tables.known.insert(
-            ino,
-            Known {
-                node,
-                parent,
-                name: place.1,
-                lookups: 1,
-            },
-        );
+        tables.known.insert(ino, Known { node, parent, name: place.1, lookups: 1 });
         attr
     }
 
@@ -163,18 +141,8 @@ impl InodeTable {
 
     pub(crate) fn attr(&self, ino: InodeNo, node: &Node) -> Attr {
         match node {
-            Node::Directory(_) => Attr {
-                ino,
-                kind: FileKind::Directory,
-                size: 0,
-                mtime: self.mounted_at,
-            },
-            Node::File(file) => Attr {
-                ino,
-                kind: FileKind::File,
-                size: file.size,
-                mtime: file.mtime,
-            },
+            Node::Directory(_) => Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at },
+            Node::File(file) => Attr { ino, kind: FileKind::File, size: file.size, mtime: file.mtime },
         }
     }
 
@@ -203,11 +171,7 @@ mod tests {
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));
-        Target::File(File {
-            object,
-            size: 1,
-            mtime: SystemTime::UNIX_EPOCH,
-        })
+        Target::File(File { object, size: 1, mtime: SystemTime::UNIX_EPOCH })
     }
 
     #[test]

@@ -73,23 +73,13 @@ pub(crate) struct Assembler {
 impl Assembler {
     /// The names that are certain after the page `page` of the directory `prefix`.
     pub(crate) fn push(&mut self, prefix: &str, page: ListPage, hidden: &Hidden) -> Vec<Named> {
-        let ListPage {
-            objects,
-            common_prefixes,
-            next,
-        } = page;
-        let last_key = objects
-            .last()
-            .map(|object| object.key.as_str())
-            .max(common_prefixes.last().map(String::as_str));
+        let ListPage { objects, common_prefixes, next } = page;
+        let last_key =
+            objects.last().map(|object| object.key.as_str()).max(common_prefixes.last().map(String::as_str));
         let seen_up_to = next.is_some().then(|| last_key.unwrap_or_default().to_owned());
-        let directories: HashSet<&str> = common_prefixes
-            .iter()
-            .filter_map(|key| directory_name(prefix, key, hidden))
-            .collect();
-        let files = objects
-            .into_iter()
-            .filter_map(|object| file(prefix, object, hidden));
+        let directories: HashSet<&str> =
+            common_prefixes.iter().filter_map(|key| directory_name(prefix, key, hidden)).collect();
+        let files = objects.into_iter().filter_map(|object| file(prefix, object, hidden));
         let mut names: Vec<Named> = std::mem::take(&mut self.held_back);
         names.extend(files);
         names.retain(|file| !directories.contains(file.name.as_str()));
@@ -97,10 +87,9 @@ impl Assembler {
             let is_open = |file: &Named| seen.as_str() < format!("{prefix}{}/", file.name).as_str();
             (self.held_back, names) = names.into_iter().partition(is_open);
         }
-        names.extend(directories.iter().map(|name| Named {
-            name: (*name).to_owned(),
-            target: Target::Directory,
-        }));
+        names.extend(
+            directories.iter().map(|name| Named { name: (*name).to_owned(), target: Target::Directory }),
+        );
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         names
     }
@@ -128,14 +117,7 @@ fn file(prefix: &str, listed: ListedObject, hidden: &Hidden) -> Option<Named> {
     let name = name.to_owned();
     let ListedObject { key, meta } = listed;
     let object = ObjectId::new(&key, ETag::clone(&meta.etag));
-    Some(Named {
-        name,
-        target: Target::File(File {
-            object,
-            size: meta.size,
-            mtime: meta.last_modified,
-        }),
-    })
+    Some(Named { name, target: Target::File(File { object, size: meta.size, mtime: meta.last_modified }) })
 }
 
 #[cfg(test)]
@@ -153,33 +135,17 @@ mod tests {
             last_modified: SystemTime::UNIX_EPOCH,
             storage_class: None,
         };
-        let objects = keys
-            .iter()
-            .map(|key| ListedObject {
-                key: (*key).to_owned(),
-                meta: meta.clone(),
-            })
-            .collect();
+        let objects =
+            keys.iter().map(|key| ListedObject { key: (*key).to_owned(), meta: meta.clone() }).collect();
         let common_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
-        ListPage {
-            objects,
-            common_prefixes,
-            next: next.map(str::to_owned),
-        }
+        ListPage { objects, common_prefixes, next: next.map(str::to_owned) }
     }
 
     fn shown(names: &[Named]) -> Vec<String> {
         let slash = |named: &Named| {
-            if named.target == Target::Directory {
-                "/"
-            } else {
-                ""
-            }
+            if named.target == Target::Directory { "/" } else { "" }
         };
-        names
-            .iter()
-            .map(|named| format!("{}{}", named.name, slash(named)))
-            .collect()
+        names.iter().map(|named| format!("{}{}", named.name, slash(named))).collect()
     }
 
     #[test]

@@ -44,22 +44,14 @@ pub(crate) struct Adapter {
 
 impl Adapter {
     pub(crate) fn new(fs: Arc<Filesystem>, runtime: Handle, notifier: Arc<OnceLock<Notifier>>) -> Self {
-        Self {
-            fs,
-            runtime,
-            notifier,
-        }
+        Self { fs, runtime, notifier }
     }
 
     /// Runs `answer` here if it is ready at once, else on the runtime.
     fn answer(&self, answer: impl Future<Output = ()> + Send + 'static) {
         let mut answer = Box::pin(answer);
         let _inside = self.runtime.enter();
-        if answer
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
-        {
+        if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(answer);
         }
     }
@@ -183,16 +175,15 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
-        self.fs
-            .read(fh.0, offset, size as usize, move |result| match result {
-                Ok(bytes) => reply.data(bytes),
-                Err(error) => {
-                    if error.errno() == libc::ESTALE {
-                        runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
-                    }
-                    reply.error(errno("read", (fh, offset, size), &error));
+        self.fs.read(fh.0, offset, size as usize, move |result| match result {
+            Ok(bytes) => reply.data(bytes),
+            Err(error) => {
+                if error.errno() == libc::ESTALE {
+                    runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
                 }
-            });
+                reply.error(errno("read", (fh, offset, size), &error));
+            }
+        });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -437,14 +428,7 @@ async fn fill(
             let entry = fs.entry_at(handle, next).await?;
             (entry.attr, entry.ttl)
         };
-        let full = reply.add(
-            INodeNo(attr.ino),
-            next,
-            &name,
-            &ttl,
-            &file_attr(attr, fs.config()),
-            GENERATION,
-        );
+        let full = reply.add(INodeNo(attr.ino), next, &name, &ttl, &file_attr(attr, fs.config()), GENERATION);
         if full {
             if !is_dot {
                 fs.forget(attr.ino, 1);

@@ -67,20 +67,14 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     // It was empty until now: nothing else sets it.
     drop(notifier.set(session.notifier()));
     let (end, ended) = oneshot::channel();
-    let session = std::thread::Builder::new()
-        .name("fuse".to_owned())
-        .spawn(move || {
-            let result = session.run();
-            // Nobody may be listening: then nobody has to be told.
-            let _ = end.send(());
-            result
-        })?;
+    let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+        let result = session.run();
+        // Nobody may be listening: then nobody has to be told.
+        let _ = end.send(());
+        result
+    })?;
     raise_read_ahead(dir, config.read_ahead_bytes);
-    Ok(Mount {
-        dir: dir.to_owned(),
-        session,
-        ended: Some(ended),
-    })
+    Ok(Mount { dir: dir.to_owned(), session, ended: Some(ended) })
 }
 
 /// Sets the readahead of the mount's device. The kernel starts at 128 KiB, and a FUSE filesystem
@@ -137,9 +131,7 @@ impl Mount {
     /// # Errors
     /// Why the session ended, if not by unmounting.
     pub fn join(self) -> io::Result<()> {
-        self.session
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the FUSE session panicked")))
+        self.session.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE session panicked")))
     }
 }
 
@@ -148,7 +140,5 @@ fn fusermount(dir: &Path, how: &str) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(
-        String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    ))
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

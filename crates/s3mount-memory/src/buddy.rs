@@ -24,10 +24,7 @@ impl Buddy {
     /// All of `units` units free; no block is larger than `1 << max_order` units.
     pub(crate) fn new(units: usize, max_order: u32) -> Self {
         let orders = (0..=max_order)
-            .map(|order| Order {
-                free: vec![0; (units >> order).div_ceil(64).max(1)],
-                count: 0,
-            })
+            .map(|order| Order { free: vec![0; (units >> order).div_ceil(64).max(1)], count: 0 })
             .collect();
         let mut buddy = Self { units, orders };
         buddy.free(0, units);
@@ -53,11 +50,7 @@ impl Buddy {
     pub(crate) fn free(&mut self, mut start: usize, end: usize) {
         debug_assert!(end <= self.units);
         while start < end {
-            let aligned = if start == 0 {
-                usize::BITS - 1
-            } else {
-                start.trailing_zeros()
-            };
+            let aligned = if start == 0 { usize::BITS - 1 } else { start.trailing_zeros() };
             let fits = (end - start).ilog2();
             let order = aligned.min(fits).min(self.orders.len() as u32 - 1);
             self.free_block(start, order as usize);
@@ -68,17 +61,13 @@ impl Buddy {
     /// Free blocks of at least `units` units, as `(first unit, units)`, lowest first by order.
     pub(crate) fn free_blocks(&self, units: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let smallest = units.next_power_of_two().trailing_zeros() as usize;
-        self.orders
-            .iter()
-            .enumerate()
-            .skip(smallest)
-            .flat_map(|(order, blocks)| {
-                blocks.free.iter().enumerate().flat_map(move |(word, bits)| {
-                    (0..64)
-                        .filter(move |bit| bits >> bit & 1 == 1)
-                        .map(move |bit| ((word * 64 + bit) << order, 1 << order))
-                })
+        self.orders.iter().enumerate().skip(smallest).flat_map(|(order, blocks)| {
+            blocks.free.iter().enumerate().flat_map(move |(word, bits)| {
+                (0..64)
+                    .filter(move |bit| bits >> bit & 1 == 1)
+                    .map(move |bit| ((word * 64 + bit) << order, 1 << order))
             })
+        })
     }
 
     /// Takes the free block at the lowest address among those that are large enough, preferring
@@ -86,11 +75,7 @@ impl Buddy {
     fn take_lowest(&mut self, order: usize) -> Option<(usize, usize)> {
         let found = (order..self.orders.len()).find(|order| self.orders[*order].count > 0)?;
         let blocks = &mut self.orders[found];
-        let word = blocks
-            .free
-            .iter()
-            .position(|bits| *bits != 0)
-            .expect("the count says that one is free");
+        let word = blocks.free.iter().position(|bits| *bits != 0).expect("the count says that one is free");
         let bit = blocks.free[word].trailing_zeros() as usize;
         blocks.free[word] &= !(1 << bit);
         blocks.count -= 1;
@@ -108,11 +93,7 @@ impl Buddy {
         }
         let index = start >> order;
         let blocks = &mut self.orders[order];
-        debug_assert_eq!(
-            blocks.free[index / 64] >> (index % 64) & 1,
-            0,
-            "unit {start} freed twice"
-        );
+        debug_assert_eq!(blocks.free[index / 64] >> (index % 64) & 1, 0, "unit {start} freed twice");
         blocks.free[index / 64] |= 1 << (index % 64);
         blocks.count += 1;
     }

@@ -16,11 +16,7 @@ struct Counters {
 impl MemoryBudget {
     /// A budget of `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
-        Self(Arc::new(Counters {
-            limit_bytes,
-            used_bytes: AtomicU64::new(0),
-            peak_bytes: AtomicU64::new(0),
-        }))
+        Self(Arc::new(Counters { limit_bytes, used_bytes: AtomicU64::new(0), peak_bytes: AtomicU64::new(0) }))
     }
 
     /// The bound, in bytes.
@@ -41,18 +37,12 @@ impl MemoryBudget {
     /// Takes `bytes` of the budget if at least `keep_free_bytes` stay free afterwards.
     pub fn try_reserve(&self, bytes: u64, keep_free_bytes: u64) -> Option<Reservation> {
         let limit = self.0.limit_bytes.checked_sub(keep_free_bytes)?;
-        let used = self
-            .0
-            .used_bytes
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|sum| *sum <= limit)
-            });
+        let used = self.0.used_bytes.try_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|sum| *sum <= limit)
+        });
         let used = used.ok()? + bytes;
         self.0.peak_bytes.fetch_max(used, Ordering::Relaxed);
-        Some(Reservation {
-            budget: self.clone(),
-            bytes,
-        })
+        Some(Reservation { budget: self.clone(), bytes })
     }
 }
 

@@ -57,19 +57,12 @@ impl BufferPool {
     pub fn new(budget: MemoryBudget) -> io::Result<Self> {
         let units = usize::try_from(budget.limit_bytes()).unwrap_or(usize::MAX) / UNIT_BYTES;
         if units == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "memory limit is below one buffer unit",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "memory limit is below one buffer unit"));
         }
         let max_order = (MAX_BUFFER_BYTES / UNIT_BYTES).min(units).ilog2();
         let region = Region::new(units * UNIT_BYTES)?;
         let touched = vec![false; (units * UNIT_BYTES).div_ceil(HUGE_PAGE_BYTES)];
-        let state = State {
-            buddy: Buddy::new(units, max_order),
-            touched,
-            queue: VecDeque::new(),
-        };
+        let state = State { buddy: Buddy::new(units, max_order), touched, queue: VecDeque::new() };
         Ok(Self(Arc::new(Inner {
             region,
             reserve_bytes: budget.limit_bytes() / 16,
@@ -130,9 +123,7 @@ impl BufferPool {
         };
         // If our turn comes between the last poll and a drop, the buffer dies in the channel and
         // is given back by its own drop.
-        waiter
-            .await
-            .expect("the queue lives as long as the pool, and a sender is only used or outlived")
+        waiter.await.expect("the queue lives as long as the pool, and a sender is only used or outlived")
     }
 
     /// Gives the memory of free buffers back to the kernel, as far as whole huge pages of it are
@@ -156,25 +147,14 @@ impl BufferPool {
     }
 
     fn cut(&self, state: &mut State, len: usize, keep_free: u64) -> Option<Buffer> {
-        assert!(
-            0 < len && len <= self.0.max_buffer_bytes,
-            "buffer of {len} bytes asked for"
-        );
+        assert!(0 < len && len <= self.0.max_buffer_bytes, "buffer of {len} bytes asked for");
         let units = len.div_ceil(UNIT_BYTES);
-        let reservation = self
-            .0
-            .budget
-            .try_reserve((units * UNIT_BYTES) as u64, keep_free)?;
+        let reservation = self.0.budget.try_reserve((units * UNIT_BYTES) as u64, keep_free)?;
         let first = state.buddy.alloc(units)?;
         let start = first * UNIT_BYTES;
         let pages = start / HUGE_PAGE_BYTES..(start + units * UNIT_BYTES).div_ceil(HUGE_PAGE_BYTES);
         state.touched[pages].fill(true);
-        Some(Buffer {
-            pool: self.clone(),
-            start,
-            len,
-            reservation: Some(reservation),
-        })
+        Some(Buffer { pool: self.clone(), start, len, reservation: Some(reservation) })
     }
 
     /// Takes back the units of a buffer and serves who waits.

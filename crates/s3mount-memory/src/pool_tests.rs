@@ -12,12 +12,8 @@ fn pool(limit: usize) -> BufferPool {
 #[test]
 fn buffers_do_not_overlap() {
     let pool = pool(4 * MIB);
-    let mut buffers: Vec<_> = (0..4)
-        .map(|_| {
-            pool.try_buffer(MIB, Priority::Demand)
-                .expect("there is room for four")
-        })
-        .collect();
+    let mut buffers: Vec<_> =
+        (0..4).map(|_| pool.try_buffer(MIB, Priority::Demand).expect("there is room for four")).collect();
     for (fill, buffer) in (1u8..).zip(&mut buffers) {
         buffer.as_mut().fill(fill);
     }
@@ -38,9 +34,7 @@ fn reading_ahead_leaves_a_reserve() {
 #[tokio::test]
 async fn a_reader_waits_and_is_served_before_anyone_else() {
     let pool = pool(2 * MIB);
-    let held = pool
-        .try_buffer(2 * MIB, Priority::Demand)
-        .expect("all of it is free");
+    let held = pool.try_buffer(2 * MIB, Priority::Demand).expect("all of it is free");
     let waiter = tokio::spawn({
         let pool = pool.clone();
         async move { pool.buffer(MIB).await }
@@ -48,10 +42,7 @@ async fn a_reader_waits_and_is_served_before_anyone_else() {
     while pool.waiting() == 0 {
         tokio::task::yield_now().await;
     }
-    assert!(
-        pool.try_buffer(MIB, Priority::Demand).is_none(),
-        "nobody jumps the queue"
-    );
+    assert!(pool.try_buffer(MIB, Priority::Demand).is_none(), "nobody jumps the queue");
     drop(held);
     let buffer = waiter.await.expect("the waiter does not panic");
     assert_eq!((buffer.as_ref().len(), pool.waiting()), (MIB, 0));
@@ -77,9 +68,7 @@ async fn a_waiter_that_leaves_does_not_hold_up_the_next() {
 #[test]
 fn trim_gives_idle_memory_back() {
     let pool = pool(8 * MIB);
-    let mut buffer = pool
-        .try_buffer(8 * MIB, Priority::Demand)
-        .expect("all of it is free");
+    let mut buffer = pool.try_buffer(8 * MIB, Priority::Demand).expect("all of it is free");
     buffer.as_mut().fill(1);
     assert_eq!(pool.trim(), 0, "nothing is free");
     drop(buffer);
@@ -105,10 +94,7 @@ fn threads_share_the_pool() {
         }
     });
     assert_eq!(pool.budget().used_bytes(), 0);
-    assert!(
-        pool.try_buffer(8 * MIB, Priority::Demand).is_some(),
-        "it has grown together again"
-    );
+    assert!(pool.try_buffer(8 * MIB, Priority::Demand).is_some(), "it has grown together again");
 }
 
 fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {

@@ -54,12 +54,7 @@ impl Region {
             libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE);
             libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTDUMP);
         }
-        Ok(Self {
-            base,
-            len,
-            mapping,
-            mapping_len,
-        })
+        Ok(Self { base, len, mapping, mapping_len })
     }
 
     /// The bytes `start..start + len`.

@@ -72,13 +72,7 @@ impl ObjectError {
     /// A failure of `operation` (`"GetObject"`) on `target` (a key, or a bucket).
     pub fn new(kind: ErrorKind, operation: &'static str, target: &str) -> Self {
         let (target, detail) = (target.to_owned(), S3Detail::default());
-        Self(Box::new(Failure {
-            kind,
-            operation,
-            target,
-            detail,
-            source: None,
-        }))
+        Self(Box::new(Failure { kind, operation, target, detail, source: None }))
     }
 
     /// Keeps what S3 said.
@@ -132,12 +126,7 @@ impl ObjectError {
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}: {:?}", self.0.operation, self.0.target, self.0.kind)?;
-        let S3Detail {
-            status,
-            code,
-            message,
-            request_id,
-        } = &self.0.detail;
+        let S3Detail { status, code, message, request_id } = &self.0.detail;
         if let Some(status) = status {
             write!(f, ", status {status}")?;
         }
@@ -156,10 +145,7 @@ impl fmt::Display for ObjectError {
 
 impl Error for ObjectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0
-            .source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
+        self.0.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }
 

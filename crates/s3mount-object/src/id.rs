@@ -41,10 +41,7 @@ pub struct ObjectId {
 impl ObjectId {
     /// Names the version `etag` of the object at `key`.
     pub fn new(key: &str, etag: ETag) -> Self {
-        Self {
-            key: Arc::from(key),
-            etag,
-        }
+        Self { key: Arc::from(key), etag }
     }
 
     /// The whole key, without the bucket and without a leading slash.

@@ -79,10 +79,7 @@ mod tests {
     #[test]
     fn http_range_is_inclusive() {
         assert_eq!(ByteRange::new(0, 1).to_http(), "bytes=0-0");
-        assert_eq!(
-            ByteRange::new(8 << 20, 16 << 20).to_http(),
-            "bytes=8388608-16777215"
-        );
+        assert_eq!(ByteRange::new(8 << 20, 16 << 20).to_http(), "bytes=8388608-16777215");
     }
 
     #[test]

@@ -24,12 +24,9 @@ pub(crate) async fn fetch(
     buffer: Option<Buffer>,
 ) -> Result<Bytes, ReadError> {
     let limit = shared.config.read_timeout;
-    timeout(
-        limit,
-        attempts(shared, object, range, buffer, Instant::now() + limit),
-    )
-    .await
-    .unwrap_or(Err(ReadError::TimedOut(limit)))
+    timeout(limit, attempts(shared, object, range, buffer, Instant::now() + limit))
+        .await
+        .unwrap_or(Err(ReadError::TimedOut(limit)))
 }
 
 async fn attempts(
@@ -46,10 +43,7 @@ async fn attempts(
             Some(buffer) => buffer,
             None => shared.demand_buffer(len).await,
         };
-        let request = GetObject {
-            object: object.clone(),
-            range,
-        };
+        let request = GetObject { object: object.clone(), range };
         let error = match shared.client.get_object(request, Box::new(into)).await {
             Ok(bytes) => {
                 shared.counters.on_fetched(range.len());

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// GETs ahead of their readers that are in flight.
     pub(crate) ahead_requests: AtomicUsize,
     cached_bytes: AtomicU64,
+    /// Numbers reads in order of arrival.
+    pub(crate) next_ticket: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -110,6 +112,7 @@ impl Prefetcher {
             active_streams: AtomicUsize::new(0),
             ahead_requests: AtomicUsize::new(0),
             cached_bytes: AtomicU64::new(0),
+            next_ticket: AtomicU64::new(0),
             counters: Counters::default(),
         });
         runtime.spawn(keep_house(Arc::downgrade(&shared)));
@@ -130,13 +133,7 @@ impl Prefetcher {
 
     /// The counters.
     pub fn stats(&self) -> PrefetchStats {
-        let Counters {
-            reads,
-            waits,
-            read_bytes,
-            requests,
-            fetched_bytes,
-        } = &self.0.counters;
+        let Counters { reads, waits, read_bytes, requests, fetched_bytes } = &self.0.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PrefetchStats {
             reads: get(reads),
@@ -166,10 +163,7 @@ impl Shared {
     pub(crate) fn forget(&self, object: &ObjectId) {
         let mut readers = self.lock_readers();
         // Another reader of the same version may have come meanwhile.
-        if readers
-            .get(object)
-            .is_some_and(|reader| reader.strong_count() == 0)
-        {
+        if readers.get(object).is_some_and(|reader| reader.strong_count() == 0) {
             readers.remove(object);
         }
     }
@@ -198,7 +192,9 @@ impl Shared {
     }
 
     /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was
-    /// consumed, then cached blocks, then the far ends of the largest windows.
+    /// consumed, then cached blocks, then the far ends of the largest windows. When even that is
+    /// not enough, reads that wait let go of what they have collected, all but the oldest: that
+    /// one completes, so there is always progress.
     fn relieve(&self, bytes: u64) {
         let readers = self.readers();
         let mut freed = 0;
@@ -215,9 +211,14 @@ impl Shared {
             };
             let dropped = largest.drop_far_end();
             if dropped == 0 {
-                return;
+                break;
             }
             freed += dropped;
+        }
+        if freed < bytes
+            && let Some(oldest) = readers.iter().filter_map(|reader| reader.oldest_holder()).min()
+        {
+            readers.iter().for_each(|reader| reader.let_go(oldest));
         }
     }
 }
@@ -232,9 +233,7 @@ async fn keep_house(shared: Weak<Shared>) {
         for reader in shared.readers() {
             reader.tick();
         }
-        shared
-            .cached_bytes
-            .store(shared.cache.held_bytes(), Ordering::Relaxed);
+        shared.cached_bytes.store(shared.cache.held_bytes(), Ordering::Relaxed);
         let reads = shared.counters.reads.load(Ordering::Relaxed);
         quiet_ticks = if reads == reads_before { quiet_ticks + 1 } else { 0 };
         reads_before = reads;

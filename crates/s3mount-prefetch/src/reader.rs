@@ -9,11 +9,11 @@ use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
 
+use crate::ReadError;
 use crate::fetch::fetch;
 use crate::prefetcher::{IDLE_TICKS, Shared};
 use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
-use crate::stream::{Access, BEHIND_BYTES, StreamTable, next_part};
-use crate::{EDGE_BYTES, ReadError};
+use crate::stream::{Access, BEHIND_BYTES, StreamTable, edge_bytes, next_part};
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
 #[derive(Debug)]
@@ -40,8 +40,11 @@ struct State {
 }
 
 /// A read on its way through the segments, from left to right. The bytes it has found it keeps,
-/// so that it gets on however scarce memory is.
+/// and with them the buffers they lie in, until it is complete or memory is so short that it has
+/// to let go and start again.
 struct Progress {
+    /// Order of arrival over all readers: the oldest never has to let go.
+    ticket: u64,
     range: ByteRange,
     at: u64,
     access: Access,
@@ -93,9 +96,7 @@ struct Waiter {
 
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiter")
-            .field("range", &self.progress.range)
-            .finish_non_exhaustive()
+        f.debug_struct("Waiter").field("range", &self.progress.range).finish_non_exhaustive()
     }
 }
 
@@ -107,9 +108,7 @@ impl Ahead {
         let limit = shared.config.max_ahead_requests;
         let count = &shared.ahead_requests;
         let free = |running: usize| (running < limit).then_some(running + 1);
-        count
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, free)
-            .ok()?;
+        count.try_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         Some(Self(shared.clone()))
     }
 }
@@ -168,12 +167,8 @@ impl ObjectReader {
             return reply(Err(error));
         }
         let access = state.streams.on_read(range, &self.shared.config);
-        let mut progress = Progress {
-            range,
-            at: offset,
-            access,
-            pieces: Pieces::None,
-        };
+        let ticket = self.shared.next_ticket.fetch_add(1, Ordering::Relaxed);
+        let mut progress = Progress { ticket, range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
         if waits_on.is_some()
             && let Access::Stream(id) = access
@@ -189,14 +184,7 @@ impl ObjectReader {
             return progress.pieces.with(|bytes| reply(Ok(bytes)));
         };
         self.shared.counters.on_wait();
-        wait(
-            &mut state,
-            start,
-            Waiter {
-                progress,
-                reply: Box::new(reply),
-            },
-        );
+        wait(&mut state, start, Waiter { progress, reply: Box::new(reply) });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -269,7 +257,9 @@ impl ObjectReader {
         let block = config.random_read_bytes;
         let start = (missing.start() / block * block).max(before);
         let unit = match access {
-            Access::Stream(id) if self.is_ramped(state, id) => EDGE_BYTES.max(block),
+            Access::Stream(id) if self.is_ramped(state, id) => {
+                edge_bytes(self.shared.stream_share_bytes(), config).max(block)
+            }
             Access::Stream(_) | Access::Random => block,
         };
         let longest = start + config.part_bytes.max(block);
@@ -287,10 +277,7 @@ impl ObjectReader {
 
     fn is_ramped(&self, state: &State, id: u64) -> bool {
         let initial = self.shared.config.initial_window_bytes;
-        state
-            .streams
-            .get(id)
-            .is_some_and(|stream| stream.window_bytes > initial)
+        state.streams.get(id).is_some_and(|stream| stream.window_bytes > initial)
     }
 
     /// Starts the GETs that keep the window of stream `id` full.
@@ -303,7 +290,11 @@ impl ObjectReader {
                 return;
             }
             let limit = state.segments.next_start(start).unwrap_or(self.size);
-            let part = next_part(start, window, limit, &self.shared.config);
+            let limit = state.streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
+            if start >= limit {
+                return;
+            }
+            let part = next_part(start, window, share, limit, &self.shared.config);
             let Some(ahead) = Ahead::try_new(&self.shared) else {
                 return;
             };
@@ -318,11 +309,8 @@ impl ObjectReader {
     fn buffer_ahead(&self, state: &mut State, part: ByteRange) -> Option<Buffer> {
         let len = usize::try_from(part.len()).ok()?;
         let pool = &self.shared.pool;
-        pool.try_buffer(len, Priority::Prefetch).or_else(|| {
-            (sweep(state) > 0)
-                .then(|| pool.try_buffer(len, Priority::Prefetch))
-                .flatten()
-        })
+        pool.try_buffer(len, Priority::Prefetch)
+            .or_else(|| (sweep(state) > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten())
     }
 
     /// Sends one GET on its way and notes it in the map.
@@ -344,17 +332,8 @@ impl ObjectReader {
                 reader.landed(range.start(), id, result);
             }
         });
-        let state_of_get = SegmentState::InFlight {
-            task: task.abort_handle(),
-            waiters: Vec::new(),
-        };
-        state.segments.insert(Segment {
-            id,
-            range,
-            purpose,
-            state: state_of_get,
-            served_bytes: 0,
-        });
+        let state_of_get = SegmentState::InFlight { task: task.abort_handle(), waiters: Vec::new() };
+        state.segments.insert(Segment { id, range, purpose, state: state_of_get, served_bytes: 0 });
     }
 
     /// A GET has come to its end: whoever waited for it goes on.
@@ -389,10 +368,7 @@ impl ObjectReader {
                 } else if waiters.is_empty() {
                     tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
                 }
-                waiters
-                    .into_iter()
-                    .map(|waiter| (waiter, Some(error.clone())))
-                    .collect()
+                waiters.into_iter().map(|waiter| (waiter, Some(error.clone()))).collect()
             }
         };
         self.count_active(&mut state);
@@ -420,9 +396,7 @@ impl ObjectReader {
     fn plan_all(&self, state: &mut State) {
         let mut ids = [0; 32];
         let mut count = 0;
-        for (slot, stream) in ids
-            .iter_mut()
-            .zip(state.streams.iter().filter(|stream| stream.idle_ticks == 0))
+        for (slot, stream) in ids.iter_mut().zip(state.streams.iter().filter(|stream| stream.idle_ticks == 0))
         {
             *slot = stream.id;
             count += 1;
@@ -471,16 +445,13 @@ impl ObjectReader {
     pub(crate) fn drop_far_end(&self) -> u64 {
         let mut state = self.lock();
         let distance = |segment: &Segment<Waiter>| match segment.purpose {
-            Purpose::Stream(id) => state.streams.get(id).map_or(u64::MAX, |stream| {
-                segment.range.start().saturating_sub(stream.position)
-            }),
+            Purpose::Stream(id) => state
+                .streams
+                .get(id)
+                .map_or(u64::MAX, |stream| segment.range.start().saturating_sub(stream.position)),
             Purpose::Random => u64::MAX,
         };
-        let Some(farthest) = state
-            .segments
-            .iter()
-            .filter(|s| !is_wanted(s))
-            .max_by_key(|s| distance(s))
+        let Some(farthest) = state.segments.iter().filter(|s| !is_wanted(s)).max_by_key(|s| distance(s))
         else {
             return 0;
         };
@@ -498,6 +469,21 @@ impl ObjectReader {
         dropped.range.len()
     }
 
+    /// The ticket of the oldest read here that waits and holds buffers.
+    pub(crate) fn oldest_holder(&self) -> Option<u64> {
+        self.lock().holders().map(|progress| progress.ticket).min()
+    }
+
+    /// Has the reads that wait let go of the buffers they hold, but for the one with this ticket:
+    /// they start again when what they wait for lands.
+    pub(crate) fn let_go(&self, but: u64) {
+        let mut state = self.lock();
+        for progress in state.holders().filter(|progress| progress.ticket != but) {
+            progress.at = progress.range.start();
+            progress.pieces = Pieces::None;
+        }
+    }
+
     /// The housekeeper's look, once a second.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
@@ -509,13 +495,26 @@ impl ObjectReader {
     }
 }
 
+impl State {
+    /// The reads that wait and hold buffers meanwhile.
+    fn holders(&mut self) -> impl Iterator<Item = &mut Progress> {
+        self.segments
+            .iter_mut()
+            .filter_map(|segment| match &mut segment.state {
+                SegmentState::InFlight { waiters, .. } => Some(waiters),
+                SegmentState::Ready(_) => None,
+            })
+            .flatten()
+            .map(|waiter| &mut waiter.progress)
+            .filter(|progress| !matches!(progress.pieces, Pieces::None))
+    }
+}
+
 impl Drop for ObjectReader {
     fn drop(&mut self) {
         self.shared.forget(&self.object);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.shared
-            .active_streams
-            .fetch_sub(state.active_streams, Ordering::Relaxed);
+        self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         for segment in state.segments.iter() {
             if let SegmentState::InFlight { task, .. } = &segment.state {
                 task.abort();

@@ -56,10 +56,7 @@ pub(crate) struct SegmentMap<W> {
 
 impl<W> SegmentMap<W> {
     pub(crate) fn new() -> Self {
-        Self {
-            segments: BTreeMap::new(),
-            held_bytes: 0,
-        }
+        Self { segments: BTreeMap::new(), held_bytes: 0 }
     }
 
     /// Sum of all segments' lengths.
@@ -98,18 +95,12 @@ impl<W> SegmentMap<W> {
 
     /// Where the last segment before `offset` ends.
     pub(crate) fn previous_end(&self, offset: u64) -> Option<u64> {
-        self.segments
-            .range(..offset)
-            .next_back()
-            .map(|(_, segment)| segment.range.end())
+        self.segments.range(..offset).next_back().map(|(_, segment)| segment.range.end())
     }
 
     pub(crate) fn insert(&mut self, segment: Segment<W>) {
         debug_assert!(self.first_gap(segment.range.start()) == segment.range.start());
-        debug_assert!(
-            self.next_start(segment.range.start())
-                .is_none_or(|next| next >= segment.range.end())
-        );
+        debug_assert!(self.next_start(segment.range.start()).is_none_or(|next| next >= segment.range.end()));
         self.held_bytes += segment.range.len();
         self.segments.insert(segment.range.start(), segment);
     }
@@ -122,6 +113,11 @@ impl<W> SegmentMap<W> {
         let segment = self.segments.remove(&start)?;
         self.held_bytes -= segment.range.len();
         Some(segment)
+    }
+
+    /// All segments, in order of their offsets, to change what waits for them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment<W>> {
+        self.segments.values_mut()
     }
 
     /// All segments, in order of their offsets.

@@ -33,6 +33,8 @@ const ADJACENT_BYTES: u64 = 128 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u64,
+    /// First byte read.
+    began: u64,
     /// One past the furthest byte read.
     pub(crate) position: u64,
     /// Everything before is fetched, in flight, or was; what is planned next starts here.
@@ -78,17 +80,9 @@ impl StreamTable {
         let index = self.nearest_stream(range).or_else(|| self.promote(range, config));
         let Some(index) = index else {
             let starts_file = range.start() == 0;
-            let window = if starts_file {
-                config.initial_window_bytes
-            } else {
-                0
-            };
+            let window = if starts_file { config.initial_window_bytes } else { 0 };
             let id = self.add(range, window);
-            return if starts_file {
-                Access::Stream(id)
-            } else {
-                Access::Random
-            };
+            return if starts_file { Access::Stream(id) } else { Access::Random };
         };
         let stream = &mut self.streams[index];
         stream.used = self.clock;
@@ -132,11 +126,7 @@ impl StreamTable {
 
     fn add(&mut self, range: ByteRange, window_bytes: u64) -> u64 {
         if self.streams.len() >= MAX_STREAMS {
-            let oldest = self
-                .streams
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, stream)| stream.used);
+            let oldest = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.used);
             if let Some((index, _)) = oldest {
                 self.streams.swap_remove(index);
             }
@@ -144,6 +134,7 @@ impl StreamTable {
         self.next_id += 1;
         self.streams.push(Stream {
             id: self.next_id,
+            began: range.start(),
             position: range.end(),
             planned_end: range.start(),
             window_bytes,
@@ -158,12 +149,8 @@ impl StreamTable {
     /// same bytes are one.
     fn merge_into(&mut self, id: u64) {
         let Some(into) = self.get(id) else { return };
-        let (from, to) = (
-            into.position.saturating_sub(EDGE_BYTES),
-            into.position + EDGE_BYTES,
-        );
-        self.streams
-            .retain(|stream| stream.id == id || !(from..=to).contains(&stream.position));
+        let (from, to) = (into.position.saturating_sub(EDGE_BYTES), into.position + EDGE_BYTES);
+        self.streams.retain(|stream| stream.id == id || !(from..=to).contains(&stream.position));
     }
 
     /// The stream of this id, if it still is one.
@@ -215,6 +202,13 @@ impl StreamTable {
         }
     }
 
+    /// Where the next stream beyond `position` began. What lies behind that was read already, and
+    /// is the kernel's now: a reader that comes so far mostly ends there (loaders that share a
+    /// file divide it), so nothing of it is fetched ahead before the reader has come so far.
+    pub(crate) fn next_beginning(&self, position: u64) -> Option<u64> {
+        self.iter().map(|stream| stream.began).filter(|began| *began >= position).min()
+    }
+
     /// Notes that everything before `end` is planned for stream `id`.
     pub(crate) fn planned(&mut self, id: u64, end: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
@@ -223,23 +217,35 @@ impl StreamTable {
     }
 }
 
-/// Length of the GETs of a stream with this window: at least four of them share it, so that they
-/// run in parallel; a power of two from 1 MiB up to the largest part.
-pub(crate) fn part_bytes(window_bytes: u64, config: &PrefetchConfig) -> u64 {
-    let quarter = (window_bytes / 4).max(1);
-    let part = 1 << quarter.ilog2();
-    part.clamp(EDGE_BYTES.min(config.part_bytes), config.part_bytes)
+/// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
+const EDGES_AT_ONCE: u64 = 4;
+
+/// The least length of a GET ahead, and what edges are multiples of, for a stream that may hold
+/// `share_bytes`: 1 MiB, or a block where memory is that short.
+pub(crate) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
+    let is_short = share_bytes < EDGES_AT_ONCE * EDGE_BYTES;
+    if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }
 }
 
-/// The next GET that starts at `start` for a stream with this window, up to `limit` (the object's
-/// end, or the next segment): it ends on an edge.
-pub(crate) fn next_part(start: u64, window_bytes: u64, limit: u64, config: &PrefetchConfig) -> ByteRange {
-    let part = part_bytes(window_bytes, config);
-    let end = if start.is_multiple_of(EDGE_BYTES) {
-        start + part
-    } else {
-        start.next_multiple_of(EDGE_BYTES)
-    };
+/// Length of the GETs of a stream with this window: at least four of them share it, so that they
+/// run in parallel; a power of two from the edge's up to the largest part.
+fn part_bytes(window_bytes: u64, edge_bytes: u64, config: &PrefetchConfig) -> u64 {
+    let quarter = (window_bytes / 4).max(1);
+    (1 << quarter.ilog2()).clamp(edge_bytes, config.part_bytes.max(edge_bytes))
+}
+
+/// The next GET that starts at `start` for a stream with this window and this share of the memory,
+/// up to `limit` (the object's end, or the next segment): it ends on an edge.
+pub(crate) fn next_part(
+    start: u64,
+    window_bytes: u64,
+    share_bytes: u64,
+    limit: u64,
+    config: &PrefetchConfig,
+) -> ByteRange {
+    let edge = edge_bytes(share_bytes, config);
+    let part = part_bytes(window_bytes.min(share_bytes), edge, config);
+    let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
     ByteRange::new(start, end.min(limit))
 }
 

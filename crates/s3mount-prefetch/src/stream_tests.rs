@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::{Access, MAX_STREAMS, StreamTable, next_part, part_bytes};
-use crate::{EDGE_BYTES, PrefetchConfig};
+use super::{Access, MAX_STREAMS, StreamTable, edge_bytes, next_part, part_bytes};
+use crate::PrefetchConfig;
 
 const MIB: u64 = 1 << 20;
 
@@ -37,10 +37,7 @@ fn two_readers_far_apart_are_two_streams() {
         read(&mut table, step * MIB, MIB);
         read(&mut table, 500 * MIB + step * MIB, MIB);
     }
-    assert_eq!(
-        table.iter().map(|stream| stream.position).collect::<Vec<_>>(),
-        [20 * MIB, 520 * MIB]
-    );
+    assert_eq!(table.iter().map(|stream| stream.position).collect::<Vec<_>>(), [20 * MIB, 520 * MIB]);
 }
 
 #[test]
@@ -48,29 +45,21 @@ fn the_window_doubles_once_for_each_window_read() {
     let config = PrefetchConfig::default();
     let mut table = StreamTable::default();
     for step in 0..8 {
-        let Access::Stream(id) = read(&mut table, step * MIB, MIB) else {
-            panic!("a stream")
-        };
+        let Access::Stream(id) = read(&mut table, step * MIB, MIB) else { panic!("a stream") };
         table.on_wait(id, &config);
         table.on_wait(id, &config);
     }
     // Read 1 waits by nature. Grown at 2, 3 and 5 MiB: 1 -> 2 -> 4 -> 8.
-    assert_eq!(
-        table.iter().next().map(|stream| stream.window_bytes),
-        Some(8 * MIB)
-    );
+    assert_eq!(table.iter().next().map(|stream| stream.window_bytes), Some(8 * MIB));
 }
 
 #[test]
 fn parts_follow_the_window() {
     let config = PrefetchConfig::default();
-    let parts = [1, 4, 8, 31, 32, 512].map(|window| part_bytes(window * MIB, &config) / MIB);
+    let parts = [1, 4, 8, 31, 32, 512].map(|window| part_bytes(window * MIB, MIB, &config) / MIB);
     assert_eq!(parts, [1, 1, 2, 4, 8, 8]);
-    let small = PrefetchConfig {
-        part_bytes: MIB,
-        ..config
-    };
-    assert_eq!(part_bytes(512 * MIB, &small), MIB);
+    let small = PrefetchConfig { part_bytes: MIB, ..config };
+    assert_eq!(part_bytes(512 * MIB, MIB, &small), MIB);
 }
 
 proptest! {
@@ -92,10 +81,15 @@ proptest! {
     }
 
     #[test]
-    fn parts_end_on_edges(start in 0u64..1 << 40, window in 0u64..1 << 30, size in 1u64..1 << 40) {
-        let limit = start + size;
-        let part = next_part(start, window, limit, &PrefetchConfig::default());
+    fn parts_end_on_edges(
+        start in 0u64..1 << 40,
+        window in 0u64..1 << 30,
+        share in 0u64..1 << 30,
+        size in 1u64..1 << 40,
+    ) {
+        let (limit, config) = (start + size, PrefetchConfig::default());
+        let part = next_part(start, window, share, limit, &config);
         prop_assert!(part.len() > 0 && part.end() <= limit);
-        prop_assert!(part.end() == limit || part.end().is_multiple_of(EDGE_BYTES));
+        prop_assert!(part.end() == limit || part.end().is_multiple_of(edge_bytes(share, &config)));
     }
 }

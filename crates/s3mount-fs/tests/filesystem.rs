@@ -1,0 +1,182 @@
+//! The filesystem over a client in memory: names, freshness, and the requests they cost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_testkit::{MemoryClient, Requests};
+use tokio::runtime::Handle;
+
+fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
+    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
+    let prefetcher = Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current());
+    let config = FsConfig {
+        prefix: prefix.to_owned(),
+        uid: 0,
+        gid: 0,
+        dir_mode: 0o755,
+        file_mode: 0o644,
+        metadata_ttl: ttl,
+        timeout: Duration::from_secs(10),
+    };
+    Arc::new(Filesystem::new(client.clone(), prefetcher, config))
+}
+
+const MINUTE: MetadataTtl = MetadataTtl::For(Duration::from_secs(60));
+
+fn bucket(keys: &[&str]) -> Arc<MemoryClient> {
+    let client = MemoryClient::new();
+    for key in keys {
+        client.put(key, key.to_string());
+    }
+    Arc::new(client)
+}
+
+async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError> {
+    let mut ino = ROOT;
+    for name in path.split('/') {
+        ino = fs.lookup(ino, name).await?.attr.ino;
+    }
+    Ok(ino)
+}
+
+async fn read(fs: &Arc<Filesystem>, handle: u64) -> Result<String, FsError> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    fs.read(handle, 0, 1000, move |result| {
+        let _ = send.send(result.map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
+    });
+    receive.await.expect("an answer")
+}
+
+async fn names(fs: &Filesystem, ino: InodeNo) -> Vec<String> {
+    let handle = fs.opendir(ino).expect("a directory").handle;
+    let (mut names, mut offset) = (Vec::new(), 0);
+    loop {
+        let page = fs.readdir(handle, offset, 7).await.expect("a page");
+        let Some((last, ..)) = page.names.last() else { break };
+        offset = *last;
+        let shown = |kind| if kind == FileKind::Directory { "/" } else { "" };
+        names.extend(page.names.iter().map(|(_, name, kind, _)| format!("{name}{}", shown(*kind))));
+    }
+    fs.releasedir(handle);
+    names
+}
+
+fn lists(list: usize) -> Requests {
+    Requests { get: 0, head: 0, list }
+}
+
+#[tokio::test]
+async fn a_cold_file_costs_one_list_a_name_and_one_get() {
+    let client = bucket(&["a/b/c.bin", "a/b/d.bin"]);
+    let fs = mount(&client, "", MINUTE);
+    let ino = walk(&fs, "a/b/c.bin").await.expect("it is there");
+    let handle = fs.open(ino).expect("a file").handle;
+    assert_eq!(read(&fs, handle).await.expect("bytes"), "a/b/c.bin");
+    assert_eq!(client.take_requests(), Requests { get: 1, head: 0, list: 3 });
+    walk(&fs, "a/b/c.bin").await.expect("it is known");
+    assert_eq!(client.take_requests(), lists(0));
+}
+
+#[tokio::test]
+async fn what_was_listed_is_known() {
+    let keys: Vec<String> = (0..2500).map(|index| format!("d/f{index:05}")).collect();
+    let client = bucket(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let fs = mount(&client, "", MINUTE);
+    let dir = walk(&fs, "d").await.expect("it is there");
+    client.take_requests();
+    assert_eq!(names(&fs, dir).await.len(), 2502);
+    assert_eq!(client.take_requests(), lists(3));
+    for index in [0, 999, 1000, 2499] {
+        fs.lookup(dir, &format!("f{index:05}")).await.expect("it is known");
+    }
+    assert_eq!(client.take_requests(), lists(0));
+}
+
+#[tokio::test]
+async fn a_prefix_is_the_root() {
+    let client = bucket(&["p/q/a", "p/q/b/c", "p/qq", "x"]);
+    let fs = mount(&client, "p/q/", MINUTE);
+    assert_eq!(names(&fs, ROOT).await, ["./", "../", "a", "b/"]);
+    assert!(matches!(walk(&fs, "x").await, Err(FsError::NotFound)));
+    walk(&fs, "b/c").await.expect("it is there");
+}
+
+#[tokio::test]
+async fn directories_win_and_impossible_names_are_hidden() {
+    let long = "n".repeat(256);
+    let client = bucket(&["a", "a/b", "a-b", "x//y", "./z", "../w", &long, "d/", "ok"]);
+    let fs = mount(&client, "", MINUTE);
+    assert_eq!(names(&fs, ROOT).await, ["./", "../", "a/", "a-b", "d/", "ok", "x/"]);
+    let a = fs.lookup(ROOT, "a").await.expect("it is there");
+    assert_eq!(a.attr.kind, FileKind::Directory);
+    let fresh = mount(&client, "", MINUTE);
+    let a = fresh.lookup(ROOT, "a").await.expect("it is there");
+    assert_eq!(a.attr.kind, FileKind::Directory, "also when it was not listed before");
+    assert!(matches!(fresh.lookup(ROOT, &long).await, Err(FsError::NotFound)));
+    let x = fresh.lookup(ROOT, "x").await.expect("it is there").attr.ino;
+    assert_eq!(names(&fresh, x).await, ["./", "../"]);
+}
+
+#[tokio::test]
+async fn a_name_is_found_behind_a_thousand_that_begin_like_it() {
+    let client = bucket(&["file", "dir/inside"]);
+    for index in 0..1500 {
+        client.put(&format!("dir-{index}"), "x");
+        client.put(&format!("file-{index}"), "x");
+    }
+    let fs = mount(&client, "", MINUTE);
+    assert_eq!(fs.lookup(ROOT, "dir").await.expect("a directory").attr.kind, FileKind::Directory);
+    assert_eq!(fs.lookup(ROOT, "file").await.expect("a file").attr.kind, FileKind::File);
+    assert!(matches!(fs.lookup(ROOT, "fil").await, Err(FsError::NotFound)));
+}
+
+#[tokio::test]
+async fn a_replaced_object_is_another_inode_and_the_open_one_is_stale() {
+    let client = bucket(&["k"]);
+    let fs = mount(&client, "", MINUTE);
+    let old = walk(&fs, "k").await.expect("it is there");
+    let handle = fs.open(old).expect("a file").handle;
+    client.put("k", "another");
+    let error = read(&fs, handle).await.expect_err("it was replaced");
+    assert_eq!(error.errno(), libc::ESTALE);
+    let new = walk(&fs, "k").await.expect("the failed read has made us look again");
+    assert_ne!(old, new);
+    let handle = fs.open(new).expect("a file").handle;
+    assert_eq!(read(&fs, handle).await.expect("bytes"), "another");
+    client.delete("k");
+    fs.forget(new, 1);
+    assert_eq!(read(&fs, handle).await.expect("what was read once is still here"), "another");
+}
+
+#[tokio::test]
+async fn minimal_asks_each_time_and_absence_is_never_kept() {
+    let client = bucket(&["k"]);
+    let fs = mount(&client, "", MetadataTtl::Minimal);
+    for _ in 0..3 {
+        let entry = fs.lookup(ROOT, "k").await.expect("it is there");
+        assert_eq!(entry.ttl, Duration::ZERO);
+    }
+    assert_eq!(client.take_requests(), lists(3));
+    let fs = mount(&client, "", MetadataTtl::Indefinite);
+    assert!(matches!(fs.lookup(ROOT, "new").await, Err(FsError::NotFound)));
+    client.put("new", "x");
+    fs.lookup(ROOT, "new").await.expect("it has come");
+}
+
+#[tokio::test]
+async fn wrong_use_has_its_errno() {
+    let client = bucket(&["d/f"]);
+    let fs = mount(&client, "", MINUTE);
+    let dir = walk(&fs, "d").await.expect("it is there");
+    let file = walk(&fs, "d/f").await.expect("it is there");
+    assert_eq!(fs.open(dir).expect_err("a directory").errno(), libc::EISDIR);
+    assert_eq!(fs.opendir(file).expect_err("a file").errno(), libc::ENOTDIR);
+    assert_eq!(fs.lookup(file, "x").await.expect_err("a file").errno(), libc::ENOTDIR);
+    assert_eq!(fs.getattr(999).expect_err("unknown").errno(), libc::EBADF);
+    fs.forget(file, 1);
+    fs.forget(dir, 2);
+    assert_eq!(fs.known_inodes(), 1);
+}

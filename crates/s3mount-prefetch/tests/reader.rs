@@ -1,0 +1,289 @@
+//! Readers over a client in memory: right bytes, and how many GETs and bytes they cost.
+
+use std::ops::Range;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::{ErrorKind, ObjectId};
+use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher, ReadError};
+use s3mount_testkit::{MemoryClient, check};
+use tokio::runtime::Runtime;
+
+const MIB: u64 = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Bed {
+    client: Arc<MemoryClient>,
+    pool: BufferPool,
+    prefetcher: Prefetcher,
+    _runtime: Runtime,
+}
+
+fn bed(memory_bytes: u64, config: PrefetchConfig) -> Bed {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let client = Arc::new(MemoryClient::new());
+    let pool = BufferPool::new(MemoryBudget::new(memory_bytes)).expect("a pool");
+    let prefetcher = Prefetcher::new(client.clone(), pool.clone(), config, runtime.handle());
+    Bed { client, pool, prefetcher, _runtime: runtime }
+}
+
+impl Bed {
+    fn open(&self, key: &str, size: u64) -> (Arc<ObjectReader>, ObjectId) {
+        let object = self.client.put_synthetic(key, size);
+        (self.prefetcher.open(&object, size), object)
+    }
+
+    fn fetched(&self) -> u64 {
+        self.client.take_ranges().into_iter().map(|(_, range)| range.end - range.start).sum()
+    }
+
+    /// Waits until nothing is in flight.
+    fn settle(&self) {
+        for _ in 0..3000 {
+            if self.client.running().0 == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+                if self.client.running().0 == 0 {
+                    return;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("GETs are still in flight");
+    }
+
+    fn wait_for_memory(&self, bytes: u64) {
+        for _ in 0..1000 {
+            if self.pool.budget().used_bytes() <= bytes {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("{} bytes are still reserved", self.pool.budget().used_bytes());
+    }
+}
+
+/// Starts a read; the answer is checked when it is received.
+fn start(reader: &ObjectReader, offset: u64, len: usize) -> mpsc::Receiver<Result<Vec<u8>, ReadError>> {
+    let (send, receive) = mpsc::channel();
+    reader.read(offset, len, move |result| {
+        // A test that has failed does not listen any more.
+        let _ = send.send(result.map(<[u8]>::to_vec));
+    });
+    receive
+}
+
+fn read(reader: &ObjectReader, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
+    start(reader, offset, len).recv_timeout(LIMIT).expect("an answer in time")
+}
+
+fn read_checked(reader: &ObjectReader, offset: u64, len: usize) {
+    let bytes = read(reader, offset, len).expect("bytes");
+    let want = reader.size().saturating_sub(offset).min(len as u64);
+    assert_eq!(bytes.len() as u64, want, "at {offset}");
+    check(reader.object().key(), offset, &bytes).expect("right bytes");
+}
+
+#[test]
+fn a_whole_object_is_fetched_once() {
+    for step in [4096, 100_000, 128 << 10, 1 << 20, 3 << 20] {
+        let bed = bed(256 * MIB, PrefetchConfig::default());
+        let size = 40 * MIB + 12_345;
+        let (reader, _) = bed.open("k", size);
+        for offset in (0..size).step_by(step) {
+            read_checked(&reader, offset, step);
+        }
+        bed.settle();
+        assert_eq!(bed.fetched(), size, "in steps of {step}");
+        drop(reader);
+        bed.wait_for_memory(0);
+    }
+}
+
+#[test]
+fn behind_the_end_is_nothing() {
+    let bed = bed(64 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 1000);
+    assert_eq!(read(&reader, 1000, 10).expect("nothing"), b"");
+    assert_eq!(read(&reader, u64::MAX, 10).expect("nothing"), b"");
+    assert_eq!(bed.fetched(), 0);
+    read_checked(&reader, 990, 100);
+    assert_eq!(bed.client.take_ranges(), [("k".to_owned(), 0..1000)], "a small object comes whole");
+}
+
+#[test]
+fn random_reads_fetch_what_they_ask_for() {
+    let bed = bed(256 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 1024 * MIB);
+    let block = 128 << 10;
+    for index in 1..100u64 {
+        let offset = index * 7_919 * 1031 % (1000 * MIB) + MIB;
+        read_checked(&reader, offset, 4096);
+        bed.settle();
+        let ranges = bed.client.take_ranges();
+        let [(_, Range { start, end })] = &ranges[..] else { panic!("one GET: {ranges:?}") };
+        assert!(*start <= offset && offset + 4096 <= *end && end - start <= 2 * block, "{ranges:?}");
+        read_checked(&reader, offset, 4096);
+        assert_eq!(bed.fetched(), 0, "the block is cached");
+    }
+}
+
+#[test]
+fn many_readers_of_one_place_share_one_fetch() {
+    let bed = bed(256 * MIB, PrefetchConfig::default());
+    let (reader, object) = bed.open("k", 64 * MIB);
+    bed.client.freeze(true);
+    let answers: Vec<_> = (0..32).map(|_| start(&reader, 32 * MIB, 65_536)).collect();
+    let again = bed.prefetcher.open(&object, 64 * MIB);
+    assert!(Arc::ptr_eq(&reader, &again), "one reader for each version");
+    bed.client.freeze(false);
+    for answer in answers {
+        let bytes = answer.recv_timeout(LIMIT).expect("in time").expect("bytes");
+        check("k", 32 * MIB, &bytes).expect("right bytes");
+    }
+    let ahead = bed.client.take_ranges();
+    assert_eq!(ahead.iter().filter(|(_, range)| range.contains(&(32 * MIB))).count(), 1, "{ahead:?}");
+}
+
+#[test]
+fn interleaved_readers_fetch_each_byte_once() {
+    let bed = bed(256 * MIB, PrefetchConfig::default());
+    let size = 128 * MIB;
+    let (reader, _) = bed.open("k", size);
+    let half = size / 2;
+    for offset in (0..half).step_by(MIB as usize) {
+        read_checked(&reader, offset, MIB as usize);
+        read_checked(&reader, half + offset, MIB as usize);
+    }
+    bed.settle();
+    let fetched = bed.fetched();
+    assert!(fetched as f64 <= size as f64 * 1.05, "{fetched} bytes for {size}");
+}
+
+#[test]
+fn an_unread_window_is_all_that_is_wasted() {
+    let bed = bed(256 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 1024 * MIB);
+    read_checked(&reader, 0, 4096);
+    bed.settle();
+    assert!(bed.fetched() <= 3 * MIB, "a header costs no more than the first window and a part");
+}
+
+#[test]
+fn little_memory_is_enough() {
+    let bed = bed(8 * MIB, PrefetchConfig::default());
+    let readers: Vec<_> = (0..24).map(|index| bed.open(&format!("k{index}"), 6 * MIB).0).collect();
+    std::thread::scope(|scope| {
+        for reader in &readers {
+            scope.spawn(|| {
+                for offset in (0..reader.size()).step_by(300_000) {
+                    read_checked(reader, offset, 300_000);
+                }
+            });
+        }
+    });
+    assert!(bed.pool.budget().peak_bytes() <= 8 * MIB);
+    drop(readers);
+    bed.wait_for_memory(2 * MIB);
+}
+
+#[test]
+fn failures_that_pass_are_not_seen() {
+    let bed = bed(64 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 4 * MIB);
+    bed.client.fail_next([ErrorKind::Throttled, ErrorKind::Network, ErrorKind::Integrity]);
+    read_checked(&reader, 0, 4096);
+}
+
+#[test]
+fn failures_that_stay_are_told_to_each_and_not_repeated() {
+    let bed = bed(64 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 64 * MIB);
+    bed.client.fail_next([ErrorKind::Forbidden]);
+    let error = read(&reader, 20 * MIB, 10).expect_err("it is forbidden");
+    assert!(!error.is_stale());
+    read_checked(&reader, 20 * MIB, 10);
+    bed.settle();
+    bed.client.take_requests();
+    bed.client.put("k", "another version");
+    let error = read(&reader, 40 * MIB, 10).expect_err("it was replaced");
+    assert!(error.is_stale());
+    let error = read(&reader, 50 * MIB, 10).expect_err("it still is");
+    assert!(error.is_stale());
+    assert_eq!(bed.client.take_requests().get, 1, "a stale reader asks no more");
+}
+
+#[test]
+fn a_store_that_is_silent_times_out() {
+    let config = PrefetchConfig { read_timeout: Duration::from_millis(200), ..PrefetchConfig::default() };
+    let bed = bed(64 * MIB, config);
+    let (reader, _) = bed.open("k", 64 * MIB);
+    bed.client.freeze(true);
+    let error = read(&reader, 0, 10).expect_err("nobody answers");
+    assert!(matches!(error, ReadError::TimedOut(_)), "{error}");
+    bed.client.freeze(false);
+    read_checked(&reader, 0, 10);
+}
+
+#[test]
+fn closing_cancels_and_gives_everything_back() {
+    let bed = bed(256 * MIB, PrefetchConfig::default());
+    let (reader, _) = bed.open("k", 1024 * MIB);
+    for offset in (0..32 * MIB).step_by(MIB as usize) {
+        read_checked(&reader, offset, MIB as usize);
+    }
+    bed.client.freeze(true);
+    read_checked(&reader, 31 * MIB, 10);
+    assert!(bed.pool.budget().used_bytes() > 0);
+    drop(reader);
+    bed.wait_for_memory(0);
+    assert_eq!(bed.prefetcher.open_readers(), 0);
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    offset: u64,
+    len: usize,
+    sequential: bool,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0u64..20 * MIB, 1usize..2 << 20, any::<bool>()).prop_map(|(offset, len, sequential)| Step {
+        offset,
+        len,
+        sequential,
+    });
+    proptest::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is read, in whatever order, in however little memory: right bytes, and the bound
+    /// holds.
+    #[test]
+    fn any_order_any_memory(steps in steps(), memory in 4u64..40, size in 1u64..20 * MIB) {
+        let bed = bed(memory * MIB, PrefetchConfig::default());
+        let (reader, _) = bed.open("k", size);
+        let mut next = 0;
+        let mut pending = Vec::new();
+        for Step { offset, len, sequential } in steps {
+            let offset = if sequential { next } else { offset };
+            next = offset + len as u64;
+            pending.push((offset, len, start(&reader, offset, len)));
+            if pending.len() == 4 {
+                for (offset, len, answer) in pending.drain(..) {
+                    let bytes = answer.recv_timeout(LIMIT).expect("an answer in time").expect("bytes");
+                    prop_assert_eq!(bytes.len() as u64, size.saturating_sub(offset).min(len as u64));
+                    prop_assert_eq!(check("k", offset, &bytes), Ok(()));
+                }
+            }
+        }
+        prop_assert!(bed.pool.budget().peak_bytes() <= memory * MIB);
+        drop(pending);
+        drop(reader);
+        bed.wait_for_memory(memory * MIB / 4 + MIB);
+    }
+}
