@@ -1,0 +1,81 @@
+//! What the CRT logs, as `tracing` events with the target `awscrt`.
+//!
+//! At its info level the CRT logs what it signs: the canonical request with the session token, and
+//! the authorization header. So the parts that handle credentials may only warn, and a line that
+//! names such a header is dropped whoever wrote it. Its trace level holds bodies and is never on.
+
+use mountpoint_s3_crt::common::allocator::Allocator;
+use mountpoint_s3_crt::common::logging::{Level, Logger, LoggerImpl, Subject};
+use tracing::level_filters::LevelFilter;
+
+/// Sends what the CRT logs to `tracing`, under the target `awscrt`; credentials are left out.
+/// Meant for `--debug`: it takes time in every request. To be called after the subscriber is set;
+/// a second call changes nothing.
+pub fn init_logging() {
+    if Logger::new(&Allocator::default(), ToTracing).try_init().is_err() {
+        tracing::debug!("the CRT has a logger already");
+    }
+}
+
+struct ToTracing;
+
+impl LoggerImpl for ToTracing {
+    fn log(&self, level: Level, subject: Subject, message: &str) {
+        if is_secret(message) {
+            return;
+        }
+        let subject = subject.name();
+        // What the CRT calls an error is often a request that it repeats.
+        match level {
+            Level::Fatal => tracing::error!(target: "awscrt", "{subject}: {message}"),
+            Level::Error | Level::Warn => tracing::warn!(target: "awscrt", "{subject}: {message}"),
+            Level::None | Level::Info | Level::Debug | Level::Trace => {
+                tracing::debug!(target: "awscrt", "{subject}: {message}");
+            }
+        }
+    }
+
+    fn get_log_level(&self, subject: Subject) -> Level {
+        level_of(&subject.name(), LevelFilter::current())
+    }
+}
+
+/// How much the CRT's `subject` may say.
+fn level_of(subject: &str, wanted: LevelFilter) -> Level {
+    if wanted == LevelFilter::OFF {
+        Level::None
+    } else if subject == "http-stream" {
+        // Its errors quote what a server sent, which need not be text; the binding to the logger
+        // ends the process over a line that isn't.
+        Level::Fatal
+    } else if wanted < LevelFilter::DEBUG || subject.to_ascii_lowercase().contains("auth") {
+        Level::Warn
+    } else {
+        Level::Debug
+    }
+}
+
+fn is_secret(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["authorization", "x-amz-security-token", "x-amz-s3session-token", "secret"]
+        .iter()
+        .any(|word| message.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use mountpoint_s3_crt::common::logging::Level;
+    use tracing::level_filters::LevelFilter;
+
+    use super::{is_secret, level_of};
+
+    #[test]
+    fn signing_is_not_told() {
+        assert_eq!(level_of("AuthSigning", LevelFilter::TRACE), Level::Warn);
+        assert_eq!(level_of("AuthCredentialsProvider", LevelFilter::DEBUG), Level::Warn);
+        assert_eq!(level_of("S3MetaRequest", LevelFilter::TRACE), Level::Debug);
+        assert_eq!(level_of("S3MetaRequest", LevelFilter::OFF), Level::None);
+        assert!(is_secret("Authorization:AWS4-HMAC-SHA256 Credential=AKIA"));
+        assert!(!is_secret("id=0x7f: connection acquired"));
+    }
+}
