@@ -98,6 +98,16 @@ impl MemoryClient {
         self.lock().frozen = frozen;
     }
 
+    /// The requests since the last call of [`take_requests`](Self::take_requests).
+    pub fn requests(&self) -> Requests {
+        self.lock().requests
+    }
+
+    /// The ranges that were asked for since the last call of [`take_ranges`](Self::take_ranges).
+    pub fn ranges(&self) -> Vec<(String, Range<u64>)> {
+        self.lock().ranges.clone()
+    }
+
     /// The requests since the last call of this.
     pub fn take_requests(&self) -> Requests {
         std::mem::take(&mut self.lock().requests)
@@ -133,21 +143,14 @@ impl MemoryClient {
         let _running = {
             let mut state = self.lock();
             state.requests.get += 1;
-            state
-                .ranges
-                .push((id.key().to_owned(), range.start()..range.end()));
+            state.ranges.push((id.key().to_owned(), range.start()..range.end()));
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
             Running(self)
         };
         self.wait("GetObject", id.key()).await?;
         let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
-        let object = self
-            .lock()
-            .objects
-            .get(id.key())
-            .cloned()
-            .ok_or_else(|| fail(ErrorKind::NotFound))?;
+        let object = self.lock().objects.get(id.key()).cloned().ok_or_else(|| fail(ErrorKind::NotFound))?;
         if object.etag != id.etag().as_str() {
             return Err(fail(ErrorKind::PreconditionFailed));
         }
@@ -199,9 +202,7 @@ impl ObjectClient for MemoryClient {
             self.wait("HeadObject", key).await?;
             let state = self.lock();
             let object = state.objects.get(key);
-            object
-                .map(meta)
-                .ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
+            object.map(meta).ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
         }
         .boxed()
     }
@@ -218,10 +219,8 @@ impl ObjectClient for MemoryClient {
             };
             let state = self.lock();
             let page = page(&state.objects, &query);
-            let listed = |(key, object): (&String, &Object)| ListedObject {
-                key: key.clone(),
-                meta: meta(object),
-            };
+            let listed =
+                |(key, object): (&String, &Object)| ListedObject { key: key.clone(), meta: meta(object) };
             Ok(ListPage {
                 objects: page.objects.into_iter().map(listed).collect(),
                 common_prefixes: page.prefixes,

@@ -22,8 +22,8 @@ pub(crate) struct Page<'a, V> {
     pub(crate) next: Option<String>,
 }
 
-/// The least string behind all that begin with `prefix`.
-fn behind(prefix: &str) -> String {
+/// The least string behind all that begin with `prefix`, if there is one.
+fn behind(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
         // Surrogates are no characters: the next one lies behind them.
@@ -33,38 +33,33 @@ fn behind(prefix: &str) -> String {
         };
         if let Some(next) = next {
             text.push(next);
-            return text;
+            return Some(text);
         }
     }
-    text
+    None
 }
 
 /// Lists one page of `keys`.
 pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<'a, V> {
-    let Query {
-        prefix,
-        delimiter,
-        after,
-        max_keys,
-    } = query;
+    let Query { prefix, delimiter, after, max_keys } = query;
     let rolled_up = |key: &str| {
         let delimiter = delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
         let rest = key.strip_prefix(prefix.as_str())?;
         let end = prefix.len() + rest.find(delimiter)? + delimiter.len();
         Some(key[..end].to_owned())
     };
-    let mut page = Page {
-        objects: Vec::new(),
-        prefixes: Vec::new(),
-        next: None,
-    };
-    let mut bound = match after {
-        Some(after) if rolled_up(after).as_ref() == Some(after) => Bound::Included(behind(after)),
+    let mut page = Page { objects: Vec::new(), prefixes: Vec::new(), next: None };
+    let first = match after {
+        Some(after) if rolled_up(after).as_ref() == Some(after) => match behind(after) {
+            Some(behind) => Bound::Included(behind),
+            None => return page,
+        },
         Some(after) if after >= prefix => Bound::Excluded(after.clone()),
         Some(_) | None => Bound::Included(prefix.clone()),
     };
     let mut last = None;
-    while let Some((key, value)) = keys.range((bound, Bound::Unbounded)).next() {
+    let mut left = keys.range((first, Bound::Unbounded));
+    while let Some((key, value)) = left.next() {
         if !key.starts_with(prefix.as_str()) {
             break;
         }
@@ -73,11 +68,15 @@ pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<
             break;
         }
         if let Some(common) = rolled_up(key) {
-            bound = Bound::Included(behind(&common));
+            // Straight to what follows the prefix, however many keys it has.
+            let next = behind(&common);
             last = Some(common.clone());
             page.prefixes.push(common);
+            match next {
+                Some(next) => left = keys.range((Bound::Included(next), Bound::Unbounded)),
+                None => break,
+            }
         } else {
-            bound = Bound::Excluded(key.clone());
             last = Some(key.clone());
             page.objects.push((key, value));
         }

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
@@ -11,7 +12,8 @@ use s3mount_testkit::{Builder, Shape, TestS3, parse_size};
 /// An S3 server for tests and the demo, on loopback.
 ///
 /// Synthetic objects have any size and cost nothing. `/_test/stats`, `/_test/reset`,
-/// `/_test/shape`, `/_test/fault`, `/_test/freeze`, `/_test/thaw` and `/_test/put` steer it.
+/// `/_test/shape`, `/_test/fault`, `/_test/freeze`, `/_test/thaw`, `/_test/put` and
+/// `/_test/quit` steer it.
 #[derive(Debug, Parser)]
 struct Args {
     /// Port to listen on; 0 takes a free one.
@@ -35,12 +37,15 @@ struct Args {
     /// Threads that serve.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Answer only requests that this access key signs.
-    #[arg(long, value_name = "ACCESS_KEY")]
+    /// Answer only requests that this access key signs. A secret is not checked, and may be left out.
+    #[arg(long, value_name = "ACCESS_KEY[:SECRET]")]
     credentials: Option<String>,
     /// Say that the buckets are in this region, and refuse requests signed for another.
     #[arg(long)]
     region: Option<String>,
+    /// Serve HTTPS as localhost, and write the certificate to trust to ca.pem in this folder.
+    #[arg(long, value_name = "DIR")]
+    tls_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -60,23 +65,18 @@ fn split<'a>(text: &'a str, form: &str) -> anyhow::Result<(&'a str, &'a str, &'a
 }
 
 fn build(args: &Args) -> anyhow::Result<Builder> {
-    let mut server = TestS3::builder()
-        .port(args.port)
-        .threads(args.threads)
-        .shape(match args.model {
-            Model::Fast => Shape::fast(),
-            Model::Aws => Shape::aws(),
-        });
+    let mut server = TestS3::builder().port(args.port).threads(args.threads).shape(match args.model {
+        Model::Fast => Shape::fast(),
+        Model::Aws => Shape::aws(),
+    });
     for bucket in &args.bucket {
         server = server.bucket(bucket);
     }
     if let Some(root) = &args.root {
         for entry in std::fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
             let path = entry?.path();
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .context("a bucket's name is not UTF-8")?;
+            let name =
+                path.file_name().and_then(|name| name.to_str()).context("a bucket's name is not UTF-8")?;
             if path.is_dir() {
                 server = server.bucket(name).folder(name, &path)?;
             }
@@ -89,16 +89,18 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     for text in &args.many {
         let form = "BUCKET/PREFIX=COUNTxSIZE";
         let (bucket, prefix, rest) = split(text, form)?;
-        let (count, size) = rest
-            .split_once('x')
-            .with_context(|| format!("{text:?} is not {form}"))?;
+        let (count, size) = rest.split_once('x').with_context(|| format!("{text:?} is not {form}"))?;
         let (count, size): (u32, u64) = (count.parse()?, parse_size(size)?);
         for index in 0..count {
             server = server.synthetic(bucket, &format!("{prefix}f{index:05}.bin"), size);
         }
     }
-    if let Some(access_key) = &args.credentials {
+    if let Some(credentials) = &args.credentials {
+        let access_key = credentials.split(':').next().unwrap_or_default();
         server = server.credentials(access_key);
+    }
+    if args.tls_dir.is_some() {
+        server = server.tls();
     }
     if let Some(region) = &args.region {
         server = server.region(region);
@@ -108,12 +110,19 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let server = build(&Args::parse())?.start()?;
+    let args = Args::parse();
+    let server = build(&args)?.start()?;
+    if let (Some(dir), Some(pem)) = (&args.tls_dir, server.ca_pem()) {
+        let write = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(dir.join("ca.pem"), pem));
+        write.with_context(|| format!("writing ca.pem into {}", dir.display()))?;
+    }
     println!("listening on {}", server.endpoint());
     std::io::stdout().flush()?;
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
+        // Time for the answer to leave.
+        () = server.quit_requested() => tokio::time::sleep(Duration::from_millis(50)).await,
         result = tokio::signal::ctrl_c() => result?,
     }
     Ok(())

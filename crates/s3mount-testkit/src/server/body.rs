@@ -16,6 +16,10 @@ use crate::server::stats::UnderWay;
 const PIECE: usize = 1 << 20;
 const PACED_PIECE: usize = 128 << 10;
 
+/// How far a paced body may run behind its schedule and still catch up. Timers are late by a few
+/// milliseconds, which the next pieces make good; a reader that paused gets no burst for it.
+const MOST_LAG: Duration = Duration::from_millis(20);
+
 /// The body of an answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -49,35 +53,14 @@ impl Reply {
         let bytes = bytes.into();
         let end = bytes.len() as u64;
         let source = Source::Bytes(bytes);
-        Self {
-            source,
-            at: 0,
-            end,
-            break_at: None,
-            flip_bit: false,
-            pace: None,
-            under_way,
-        }
+        Self { source, at: 0, end, break_at: None, flip_bit: false, pace: None, under_way }
     }
 
     /// A body of an object's bytes `start..end`.
     pub(crate) fn object(object: Object, start: u64, end: u64, rate: u64, under_way: UnderWay) -> Self {
-        let pace = (rate > 0).then_some(Pace {
-            bytes_per_second: rate,
-            started: None,
-            sent: 0,
-            sleep: None,
-        });
+        let pace = (rate > 0).then_some(Pace { bytes_per_second: rate, started: None, sent: 0, sleep: None });
         let (source, under_way) = (Source::Object(object), Some(under_way));
-        Self {
-            source,
-            at: start,
-            end,
-            break_at: None,
-            flip_bit: false,
-            pace,
-            under_way,
-        }
+        Self { source, at: start, end, break_at: None, flip_bit: false, pace, under_way }
     }
 
     /// Breaks the connection half-way.
@@ -115,11 +98,14 @@ impl Reply {
 }
 
 impl Pace {
-    /// Ready when the next piece may leave.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let started = *self.started.get_or_insert_with(Instant::now);
-        let due = started + Duration::from_secs_f64(self.sent as f64 / self.bytes_per_second as f64);
-        if due <= Instant::now() {
+    /// Ready when a wire of this rate would have carried the next piece of `len` bytes.
+    fn poll(&mut self, len: u64, context: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let started = self.started.get_or_insert(now);
+        let takes = Duration::from_secs_f64((self.sent + len) as f64 / self.bytes_per_second as f64);
+        let due = *started + takes;
+        if due <= now {
+            *started += (now - due).saturating_sub(MOST_LAG);
             return Poll::Ready(());
         }
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(due)));
@@ -140,8 +126,9 @@ impl Body for Reply {
         if this.at >= this.end {
             return Poll::Ready(None);
         }
+        let next = (this.end - this.at).min(PACED_PIECE as u64);
         if let Some(pace) = &mut this.pace
-            && pace.poll(context).is_pending()
+            && pace.poll(next, context).is_pending()
         {
             return Poll::Pending;
         }

@@ -49,6 +49,8 @@ pub enum FaultKind {
     ShortBody,
     /// The answer comes this many milliseconds late.
     Stall(u64),
+    /// The answer waits until the server is thawed.
+    Freeze,
     /// The answer has another ETag than the object.
     WrongEtag,
     /// One bit of the body is another.
@@ -74,10 +76,12 @@ impl Faults {
     pub(crate) fn strike(&self, operation: Operation, key: &str) -> Option<FaultKind> {
         let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let index = faults.iter().position(|fault| {
-            fault.operation.is_none_or(|only| only == operation) && key.contains(&fault.key_contains)
+            fault.count > 0
+                && fault.operation.is_none_or(|only| only == operation)
+                && key.contains(&fault.key_contains)
         })?;
         let fault = &mut faults[index];
-        fault.count = fault.count.saturating_sub(1);
+        fault.count -= 1;
         let kind = fault.kind.clone();
         if fault.count == 0 {
             faults.remove(index);

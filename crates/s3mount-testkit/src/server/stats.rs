@@ -1,7 +1,7 @@
 //! What was asked and what was sent.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,7 @@ struct Inner {
     concurrent_gets: AtomicU64,
     most_concurrent_gets: AtomicU64,
     ranges: Mutex<Vec<(String, Range<u64>)>>,
+    no_ranges: AtomicBool,
 }
 
 /// An answer under way; counts the bytes that leave, and GETs while they last.
@@ -114,7 +115,15 @@ impl Counters {
         self.0.errors[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether ranges are written down.
+    pub(crate) fn log_ranges(&self, log: bool) {
+        self.0.no_ranges.store(!log, Ordering::Relaxed);
+    }
+
     pub(crate) fn range(&self, key: &str, range: Range<u64>) {
+        if self.0.no_ranges.load(Ordering::Relaxed) {
+            return;
+        }
         let mut ranges = self.0.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         if ranges.len() < MAX_RANGES {
             ranges.push((key.to_owned(), range));
@@ -124,11 +133,7 @@ impl Counters {
     /// The ranges of `key` that were sent, in order.
     pub(crate) fn ranges(&self, key: &str) -> Vec<Range<u64>> {
         let ranges = self.0.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges
-            .iter()
-            .filter(|(of, _)| of == key)
-            .map(|(_, range)| range.clone())
-            .collect()
+        ranges.iter().filter(|(of, _)| of == key).map(|(_, range)| range.clone()).collect()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -154,16 +159,10 @@ impl Counters {
     pub(crate) fn reset(&self) {
         let inner = &self.0;
         for counters in [&inner.requests, &inner.errors, &inner.bytes] {
-            counters
-                .iter()
-                .for_each(|counter| counter.store(0, Ordering::Relaxed));
+            counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
         }
         inner.connections.store(0, Ordering::Relaxed);
         inner.most_concurrent_gets.store(0, Ordering::Relaxed);
-        inner
-            .ranges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        inner.ranges.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

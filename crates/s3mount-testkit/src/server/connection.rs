@@ -1,0 +1,58 @@
+//! Taking connections.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpCongestion;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::server::Shared;
+use crate::server::handler;
+
+/// How long to wait when no connection can be taken, which is when descriptors have run out.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
+
+/// Takes and serves connections for ever.
+pub(crate) async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+            continue;
+        };
+        shared.counters.connection();
+        tune(&stream);
+        let (shared, acceptor) = (shared.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            match acceptor {
+                None => serve(stream, shared).await,
+                Some(acceptor) => {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, shared).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Sends at once, and under cubic: BBR, where it is the system's default, halves loopback.
+fn tune(stream: &TcpStream) {
+    // Either is only a matter of speed.
+    let _ = (stream.set_nodelay(true), setsockopt(stream, TcpCongestion, &OsString::from("cubic")));
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move { handler::handle(&shared, request).await }
+    });
+    // A connection that ends in an error was broken by a fault, or by the client.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
