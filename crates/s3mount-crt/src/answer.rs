@@ -57,14 +57,9 @@ mod tests {
     fn reads_content_ranges() {
         assert_eq!(content_range("bytes 0-9/100"), Some(ByteRange::new(0, 10)));
         assert_eq!(content_range("bytes 5-5/*"), Some(ByteRange::new(5, 6)));
-        for bad in [
-            "",
-            "bytes */100",
-            "bytes 9-0/100",
-            "bytes 0-18446744073709551615/1",
-            "0-9/100",
-            "bytes a-b/c",
-        ] {
+        for bad in
+            ["", "bytes */100", "bytes 9-0/100", "bytes 0-18446744073709551615/1", "0-9/100", "bytes a-b/c"]
+        {
             assert_eq!(content_range(bad), None, "{bad}");
         }
     }

@@ -114,18 +114,8 @@ impl CrtClient {
         let endpoint = Endpoint::new(&config, region, &allocator)?;
         let pool = LendingPool::default();
         let client = build(&config, &endpoint, &pool, &allocator)?;
-        let CrtConfig {
-            bucket, user_agent, ..
-        } = config;
-        Ok(Self {
-            client,
-            allocator,
-            endpoint,
-            pool,
-            user_agent,
-            next_id: AtomicU64::new(1),
-            bucket,
-        })
+        let CrtConfig { bucket, user_agent, .. } = config;
+        Ok(Self { client, allocator, endpoint, pool, user_agent, next_id: AtomicU64::new(1), bucket })
     }
 }
 
@@ -138,15 +128,10 @@ fn build(
     let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
     let threads = event_loop_threads(config.event_loop_threads);
     let mut event_loops = EventLoopGroup::new_default(allocator, Some(threads), || {}).map_err(fail)?;
-    let resolver = HostResolverDefaultOptions {
-        max_entries: 8,
-        event_loop_group: &mut event_loops,
-    };
+    let resolver = HostResolverDefaultOptions { max_entries: 8, event_loop_group: &mut event_loops };
     let mut host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
-    let bootstrap = ClientBootstrapOptions {
-        event_loop_group: &mut event_loops,
-        host_resolver: &mut host_resolver,
-    };
+    let bootstrap =
+        ClientBootstrapOptions { event_loop_group: &mut event_loops, host_resolver: &mut host_resolver };
     let mut bootstrap = ClientBootstrap::new(allocator, &bootstrap).map_err(fail)?;
     let mut retries = StandardRetryOptions::default(&mut event_loops);
     // One, at once, for a connection that the store closed meanwhile; 0 would mean three. The
@@ -154,11 +139,7 @@ fn build(
     retries.backoff_retry_options.max_retries = 1;
     retries.backoff_retry_options.backoff_scale_factor = Duration::from_millis(50);
     let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
-    let tls = config
-        .ca_bundle
-        .as_deref()
-        .map(|pem| trust(pem, allocator))
-        .transpose()?;
+    let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
     let provider = credentials(config, &mut bootstrap, tls.as_ref(), allocator)?;
     let signing = init_signing_config(
         &endpoint.signing_region,
@@ -205,9 +186,7 @@ fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, Obj
         ObjectError::new(ErrorKind::Tls, "read CA bundle", &name).with_source(error.to_string())
     };
     let mut options = TlsContextOptions::new_default_client(allocator);
-    options
-        .override_default_trust_store_from_path(None, Some(pem))
-        .map_err(|error| bad(&error))?;
+    options.override_default_trust_store_from_path(None, Some(pem)).map_err(|error| bad(&error))?;
     TlsContext::new(allocator, &options).map_err(|error| bad(&error))
 }
 
@@ -220,33 +199,17 @@ fn credentials(
     let (what, provider) = match &config.credentials {
         Credentials::Chain => {
             let options = CredentialsProviderChainDefaultOptions { bootstrap, tls_ctx };
-            (
-                "default chain",
-                CredentialsProvider::new_chain_default(allocator, options),
-            )
+            ("default chain", CredentialsProvider::new_chain_default(allocator, options))
         }
         Credentials::Profile(profile) => {
-            let options = CredentialsProviderProfileOptions {
-                bootstrap,
-                profile_name_override: profile,
-                tls_ctx,
-            };
-            (
-                profile.as_str(),
-                CredentialsProvider::new_profile(allocator, options),
-            )
+            let options =
+                CredentialsProviderProfileOptions { bootstrap, profile_name_override: profile, tls_ctx };
+            (profile.as_str(), CredentialsProvider::new_profile(allocator, options))
         }
-        Credentials::Static {
-            access_key_id,
-            secret_access_key,
-            session_token,
-        } => {
+        Credentials::Static { access_key_id, secret_access_key, session_token } => {
             let session_token = session_token.as_deref();
-            let options = CredentialsProviderStaticOptions {
-                access_key_id,
-                secret_access_key,
-                session_token,
-            };
+            let options =
+                CredentialsProviderStaticOptions { access_key_id, secret_access_key, session_token };
             ("static", CredentialsProvider::new_static(allocator, options))
         }
         Credentials::Anonymous => ("none", CredentialsProvider::new_anonymous(allocator)),
@@ -267,28 +230,16 @@ impl ObjectClient for CrtClient {
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
         async move {
-            let (answer, _) = self
-                .send("HeadObject", key, "HEAD", &self.endpoint.object_path(key))
-                .await?;
+            let (answer, _) = self.send("HeadObject", key, "HEAD", &self.endpoint.object_path(key)).await?;
             let request_id = answer.request_id.clone();
             let odd = |why: &str| {
-                let detail = S3Detail {
-                    request_id: request_id.clone(),
-                    ..S3Detail::default()
-                };
-                ObjectError::new(ErrorKind::Integrity, "HeadObject", key)
-                    .with_detail(detail)
-                    .with_source(why)
+                let detail = S3Detail { request_id: request_id.clone(), ..S3Detail::default() };
+                ObjectError::new(ErrorKind::Integrity, "HeadObject", key).with_detail(detail).with_source(why)
             };
-            let date = answer
-                .last_modified
-                .as_deref()
-                .and_then(|date| httpdate::parse_http_date(date).ok());
+            let date = answer.last_modified.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(ObjectMeta {
                 etag: etag(&answer.etag.ok_or_else(|| odd("the answer has no ETag"))?),
-                size: answer
-                    .content_length
-                    .ok_or_else(|| odd("the answer has no Content-Length"))?,
+                size: answer.content_length.ok_or_else(|| odd("the answer has no Content-Length"))?,
                 last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
                 storage_class: answer.storage_class,
             })
@@ -298,19 +249,9 @@ impl ObjectClient for CrtClient {
 
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
         async move {
-            let ListObjects {
-                prefix,
-                delimiter,
-                continuation,
-                start_after,
-                max_keys,
-            } = request;
+            let ListObjects { prefix, delimiter, continuation, start_after, max_keys } = request;
             let max_keys = max_keys.map(|keys| keys.to_string());
-            let mut query = vec![
-                ("list-type", "2"),
-                ("encoding-type", "url"),
-                ("prefix", prefix.as_str()),
-            ];
+            let mut query = vec![("list-type", "2"), ("encoding-type", "url"), ("prefix", prefix.as_str())];
             if delimiter {
                 query.push(("delimiter", "/"));
             }
@@ -319,20 +260,13 @@ impl ObjectClient for CrtClient {
                 ("start-after", &start_after),
                 ("max-keys", &max_keys),
             ];
-            query.extend(
-                optional
-                    .iter()
-                    .filter_map(|(name, value)| Some((*name, value.as_deref()?))),
-            );
+            query.extend(optional.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
             // SigV4 signs the query sorted, and some stores compare it as it was sent.
             query.sort_unstable();
             let path = self.endpoint.bucket_path(&query);
             let (answer, body) = self.send("ListObjectsV2", &prefix, "GET", &path).await?;
             list_page(&body).map_err(|error| {
-                let detail = S3Detail {
-                    request_id: answer.request_id,
-                    ..S3Detail::default()
-                };
+                let detail = S3Detail { request_id: answer.request_id, ..S3Detail::default() };
                 ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &prefix)
                     .with_detail(detail)
                     .with_source(error)
@@ -345,9 +279,7 @@ impl ObjectClient for CrtClient {
         async move {
             let path = self.endpoint.bucket_path(&[]);
             let (answer, _) = self.send("HeadBucket", &self.bucket, "HEAD", &path).await?;
-            Ok(BucketInfo {
-                region: answer.region,
-            })
+            Ok(BucketInfo { region: answer.region })
         }
         .boxed()
     }

@@ -69,16 +69,10 @@ impl Endpoint {
         let bucket = config.bucket.as_str();
         let fail = |error: &dyn std::fmt::Display| invalid(bucket, error.to_string());
         let mut context = RequestContext::new(allocator).map_err(|error| fail(&error))?;
-        context
-            .add_string(allocator, "Bucket", bucket)
-            .map_err(|error| fail(&error))?;
-        context
-            .add_string(allocator, "Region", region)
-            .map_err(|error| fail(&error))?;
+        context.add_string(allocator, "Bucket", bucket).map_err(|error| fail(&error))?;
+        context.add_string(allocator, "Region", region).map_err(|error| fail(&error))?;
         if config.force_path_style {
-            context
-                .add_boolean(allocator, "ForcePathStyle", true)
-                .map_err(|error| fail(&error))?;
+            context.add_boolean(allocator, "ForcePathStyle", true).map_err(|error| fail(&error))?;
         }
         let engine = RuleEngine::new(allocator).map_err(|error| fail(&error))?;
         let resolved = engine.resolve(context).map_err(|error| fail(&error))?;
@@ -109,15 +103,8 @@ impl Endpoint {
     /// The path of the bucket, with a query whose values are encoded here.
     pub(crate) fn bucket_path(&self, query: &[(&str, &str)]) -> String {
         let base = if self.path.is_empty() { "/" } else { &self.path };
-        let pairs: Vec<_> = query
-            .iter()
-            .map(|(name, value)| format!("{name}={}", encode(value)))
-            .collect();
-        if pairs.is_empty() {
-            base.to_owned()
-        } else {
-            format!("{base}?{}", pairs.join("&"))
-        }
+        let pairs: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        if pairs.is_empty() { base.to_owned() } else { format!("{base}?{}", pairs.join("&")) }
     }
 }
 
@@ -155,11 +142,8 @@ pub(crate) fn decode(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
-        let escaped = || {
-            std::str::from_utf8(tail.get(..2)?)
-                .ok()
-                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
-        };
+        let escaped =
+            || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match first {
             b'+' => bytes.push(b' '),
             b'%' if let Some(byte) = escaped() => {
@@ -190,11 +174,8 @@ mod tests {
 
     /// `Host` and path of the key `k` in `bucket`.
     fn place(bucket: &str, url: Option<&str>, force_path_style: bool) -> (String, String) {
-        let config = CrtConfig {
-            endpoint_url: url.map(str::to_owned),
-            force_path_style,
-            ..CrtConfig::new(bucket)
-        };
+        let config =
+            CrtConfig { endpoint_url: url.map(str::to_owned), force_path_style, ..CrtConfig::new(bucket) };
         let endpoint = Endpoint::new(&config, "eu-west-1", &Allocator::default()).expect("an endpoint");
         (endpoint.host.clone(), endpoint.object_path("k"))
     }
@@ -205,52 +186,29 @@ mod tests {
             (None, false, "b1b.s3.eu-west-1.amazonaws.com", "/k"),
             (None, true, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
             (Some("http://127.0.0.1:9000"), false, "127.0.0.1:9000", "/b1b/k"),
-            (
-                Some("https://minio.example/store/"),
-                false,
-                "minio.example",
-                "/store/b1b/k",
-            ),
+            (Some("https://minio.example/store/"), false, "minio.example", "/store/b1b/k"),
             (
                 Some("https://s3.dualstack.eu-west-1.amazonaws.com"),
                 false,
                 "b1b.s3.dualstack.eu-west-1.amazonaws.com",
                 "/k",
             ),
-            (
-                Some("https://s3.eu-west-1.amazonaws.com/"),
-                true,
-                "s3.eu-west-1.amazonaws.com",
-                "/b1b/k",
-            ),
+            (Some("https://s3.eu-west-1.amazonaws.com/"), true, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
         ];
         for (url, force, host, path) in cases {
-            assert_eq!(
-                place("b1b", url, force),
-                (host.to_owned(), path.to_owned()),
-                "{url:?}"
-            );
+            assert_eq!(place("b1b", url, force), (host.to_owned(), path.to_owned()), "{url:?}");
         }
         assert_eq!(
             place("dotted.bucket", None, false),
-            (
-                "s3.eu-west-1.amazonaws.com".to_owned(),
-                "/dotted.bucket/k".to_owned()
-            )
+            ("s3.eu-west-1.amazonaws.com".to_owned(), "/dotted.bucket/k".to_owned())
         );
     }
 
     #[test]
     fn nonsense_is_no_endpoint() {
         for url in ["localhost:9000", "ftp://host", "http://", ""] {
-            let config = CrtConfig {
-                endpoint_url: Some(url.to_owned()),
-                ..CrtConfig::new("b")
-            };
-            assert!(
-                Endpoint::new(&config, "eu-west-1", &Allocator::default()).is_err(),
-                "{url}"
-            );
+            let config = CrtConfig { endpoint_url: Some(url.to_owned()), ..CrtConfig::new("b") };
+            assert!(Endpoint::new(&config, "eu-west-1", &Allocator::default()).is_err(), "{url}");
         }
     }
 }

@@ -14,42 +14,21 @@ pub(crate) fn failed(
     signing_region: &str,
     result: &MetaRequestResult,
 ) -> ObjectError {
-    let answer = result
-        .error_response_headers
-        .as_ref()
-        .map(|headers| Answer::new(headers, result.response_status));
-    let body = result
-        .error_response_body
-        .as_ref()
-        .map(|body| body.as_encoded_bytes())
-        .unwrap_or_default();
+    let answer =
+        result.error_response_headers.as_ref().map(|headers| Answer::new(headers, result.response_status));
+    let body = result.error_response_body.as_ref().map(|body| body.as_encoded_bytes()).unwrap_or_default();
     let said = s3_error(body);
-    let region = answer
-        .as_ref()
-        .and_then(|answer| answer.region.clone())
-        .or_else(|| said.region.clone());
+    let region = answer.as_ref().and_then(|answer| answer.region.clone()).or_else(|| said.region.clone());
     let elsewhere = region.filter(|region| region != signing_region);
-    let status = u16::try_from(result.response_status)
-        .ok()
-        .filter(|status| *status >= 100);
+    let status = u16::try_from(result.response_status).ok().filter(|status| *status >= 100);
     let kind = match status {
         Some(status) if !(200..300).contains(&status) => kind_of_status(operation, status, &said, elsewhere),
         Some(_) | None => kind_of_crt(result.crt_error),
     };
-    let S3Error {
-        code,
-        message,
-        request_id,
-        ..
-    } = said;
+    let S3Error { code, message, request_id, .. } = said;
     let request_id = answer.and_then(|answer| answer.request_id).or(request_id);
     ObjectError::new(kind, operation, target)
-        .with_detail(S3Detail {
-            status,
-            code,
-            message,
-            request_id,
-        })
+        .with_detail(S3Detail { status, code, message, request_id })
         .with_source(result.crt_error)
 }
 
@@ -134,36 +113,15 @@ mod tests {
         let cases = [
             (aws_s3_errors::AWS_ERROR_S3_CANCELED as i32, ErrorKind::Cancelled),
             (aws_s3_errors::AWS_ERROR_S3_SLOW_DOWN as i32, ErrorKind::Throttled),
-            (
-                aws_s3_errors::AWS_ERROR_S3_INTERNAL_ERROR as i32,
-                ErrorKind::Server,
-            ),
-            (
-                aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32,
-                ErrorKind::Integrity,
-            ),
-            (
-                aws_auth_errors::AWS_AUTH_SIGNING_NO_CREDENTIALS as i32,
-                ErrorKind::NoCredentials,
-            ),
-            (
-                aws_http_errors::AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE as i32,
-                ErrorKind::TimedOut,
-            ),
-            (
-                aws_http_errors::AWS_ERROR_HTTP_CONNECTION_CLOSED as i32,
-                ErrorKind::Network,
-            ),
+            (aws_s3_errors::AWS_ERROR_S3_INTERNAL_ERROR as i32, ErrorKind::Server),
+            (aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32, ErrorKind::Integrity),
+            (aws_auth_errors::AWS_AUTH_SIGNING_NO_CREDENTIALS as i32, ErrorKind::NoCredentials),
+            (aws_http_errors::AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE as i32, ErrorKind::TimedOut),
+            (aws_http_errors::AWS_ERROR_HTTP_CONNECTION_CLOSED as i32, ErrorKind::Network),
             (aws_io_errors::AWS_IO_DNS_INVALID_NAME as i32, ErrorKind::Network),
-            (
-                aws_io_errors::AWS_IO_SOCKET_CONNECTION_REFUSED as i32,
-                ErrorKind::Network,
-            ),
+            (aws_io_errors::AWS_IO_SOCKET_CONNECTION_REFUSED as i32, ErrorKind::Network),
             (aws_io_errors::AWS_IO_SOCKET_TIMEOUT as i32, ErrorKind::TimedOut),
-            (
-                aws_io_errors::AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE as i32,
-                ErrorKind::Tls,
-            ),
+            (aws_io_errors::AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE as i32, ErrorKind::Tls),
         ];
         for (code, kind) in cases {
             assert_eq!(kind_of_crt(code.into()), kind, "{code}");
@@ -172,10 +130,7 @@ mod tests {
 
     #[test]
     fn kinds_follow_status_and_code() {
-        let said = |code: &str| S3Error {
-            code: Some(code.to_owned()),
-            ..S3Error::default()
-        };
+        let said = |code: &str| S3Error { code: Some(code.to_owned()), ..S3Error::default() };
         let elsewhere = || Some("eu-west-1".to_owned());
         let cases = [
             (404, said("NoSuchKey"), None, ErrorKind::NotFound),
@@ -183,51 +138,19 @@ mod tests {
             (403, said("AccessDenied"), None, ErrorKind::Forbidden),
             (403, said("AccessDenied"), elsewhere(), ErrorKind::Forbidden),
             (403, said("InvalidObjectState"), None, ErrorKind::Archived),
-            (
-                403,
-                said("SignatureDoesNotMatch"),
-                None,
-                ErrorKind::BadCredentials,
-            ),
+            (403, said("SignatureDoesNotMatch"), None, ErrorKind::BadCredentials),
             (400, said("ExpiredToken"), None, ErrorKind::BadCredentials),
-            (
-                400,
-                said("AuthorizationHeaderMalformed"),
-                elsewhere(),
-                ErrorKind::WrongRegion(elsewhere()),
-            ),
-            (
-                400,
-                S3Error::default(),
-                elsewhere(),
-                ErrorKind::WrongRegion(elsewhere()),
-            ),
-            (
-                301,
-                said("PermanentRedirect"),
-                elsewhere(),
-                ErrorKind::WrongRegion(elsewhere()),
-            ),
-            (
-                412,
-                said("PreconditionFailed"),
-                None,
-                ErrorKind::PreconditionFailed,
-            ),
+            (400, said("AuthorizationHeaderMalformed"), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (400, S3Error::default(), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (301, said("PermanentRedirect"), elsewhere(), ErrorKind::WrongRegion(elsewhere())),
+            (412, said("PreconditionFailed"), None, ErrorKind::PreconditionFailed),
             (503, said("SlowDown"), None, ErrorKind::Throttled),
             (500, said("InternalError"), None, ErrorKind::Server),
             (405, said("MethodNotAllowed"), None, ErrorKind::Rejected),
         ];
         for (status, said, elsewhere, kind) in cases {
-            assert_eq!(
-                kind_of_status("GetObject", status, &said, elsewhere),
-                kind,
-                "{status} {said:?}"
-            );
+            assert_eq!(kind_of_status("GetObject", status, &said, elsewhere), kind, "{status} {said:?}");
         }
-        assert_eq!(
-            kind_of_status("HeadBucket", 404, &S3Error::default(), None),
-            ErrorKind::NoSuchBucket
-        );
+        assert_eq!(kind_of_status("HeadBucket", 404, &S3Error::default(), None), ErrorKind::NoSuchBucket);
     }
 }

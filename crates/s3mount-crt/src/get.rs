@@ -68,19 +68,13 @@ fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
     match answer.etag.as_deref().map(etag) {
         Some(now) if now == asked => {}
         Some(now) => {
-            return Some((
-                ErrorKind::PreconditionFailed,
-                format!("{asked} was asked for, {now} came"),
-            ));
+            return Some((ErrorKind::PreconditionFailed, format!("{asked} was asked for, {now} came")));
         }
         None => return Some((ErrorKind::Integrity, "the answer has no ETag".to_owned())),
     }
     (!answer.is_range(request.range)).then(|| {
         let came = answer.content_range.as_deref().unwrap_or("no range");
-        (
-            ErrorKind::Integrity,
-            format!("{} was asked for, {came:?} came", request.range),
-        )
+        (ErrorKind::Integrity, format!("{} was asked for, {came:?} came", request.range))
     })
 }
 
@@ -106,18 +100,14 @@ impl CrtClient {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.pool.lend(id, into);
         let taken_back = TakeBack(&self.pool, id);
-        let sent = self
-            .send_get(&request, id, &part)
-            .map_err(|error| crt_error(OPERATION, key, error))?;
+        let sent = self.send_get(&request, id, &part).map_err(|error| crt_error(OPERATION, key, error))?;
         let refuse = |answer: &Answer, (kind, why): Refusal| {
             let detail = S3Detail {
                 status: u16::try_from(answer.status).ok(),
                 request_id: answer.request_id.clone(),
                 ..S3Detail::default()
             };
-            Err(ObjectError::new(kind, OPERATION, key)
-                .with_detail(detail)
-                .with_source(why))
+            Err(ObjectError::new(kind, OPERATION, key).with_detail(detail).with_source(why))
         };
         let result = match ended.await {
             Ok(End::Finished(result)) => result,
@@ -167,10 +157,7 @@ impl CrtClient {
             .custom_id(id)
             .on_headers(move |headers, status| {
                 let answer = Answer::new(headers, status);
-                let refusal = (200..300)
-                    .contains(&status)
-                    .then(|| mismatch(&answer, &asked))
-                    .flatten();
+                let refusal = (200..300).contains(&status).then(|| mismatch(&answer, &asked)).flatten();
                 lock(&on_headers).answer = answer;
                 if let Some(refusal) = refusal {
                     // At once: the CRT believes a wrong Content-Range, and would go on to fetch

@@ -36,7 +36,7 @@ impl LoggerImpl for ToTracing {
     }
 
     fn get_log_level(&self, subject: Subject) -> Level {
-        level_of(&subject.name(), LevelFilter::current())
+        level_of(subject.name(), LevelFilter::current())
     }
 }
 

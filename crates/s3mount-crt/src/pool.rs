@@ -24,9 +24,7 @@ pub(crate) struct LendingPool(Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>);
 
 impl std::fmt::Debug for LendingPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LendingPool")
-            .field("waiting", &self.lock().len())
-            .finish()
+        f.debug_struct("LendingPool").field("waiting", &self.lock().len()).finish()
     }
 }
 

@@ -108,9 +108,6 @@ impl CrtClient {
                 // Nobody waits any more: then nobody has to be told.
                 let _ = finish.send(result);
             });
-        Ok((
-            CancelOnDrop(Some(self.client.make_meta_request(options)?)),
-            finished,
-        ))
+        Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
     }
 }

@@ -46,16 +46,10 @@ fn walk(xml: &[u8], mut visit: impl FnMut(&[String], &str) -> Result<(), XmlErro
                 path.pop();
             }
             Event::Text(text) => {
-                texts
-                    .last_mut()
-                    .map(|last| last.push_str(&text))
-                    .unwrap_or_default();
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
             }
             Event::CData(text) => {
-                texts
-                    .last_mut()
-                    .map(|last| last.push_str(&text))
-                    .unwrap_or_default();
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
             }
             Event::GeneralRef(reference) => {
                 let name = &*reference;
@@ -65,10 +59,7 @@ fn walk(xml: &[u8], mut visit: impl FnMut(&[String], &str) -> Result<(), XmlErro
                         .ok_or_else(|| XmlError::Malformed(format!("unknown entity &{name};")))?
                         .to_owned(),
                 };
-                texts
-                    .last_mut()
-                    .map(|last| last.push_str(&text))
-                    .unwrap_or_default();
+                texts.last_mut().map(|last| last.push_str(&text)).unwrap_or_default();
             }
             Event::Eof if path.is_empty() => return Ok(()),
             Event::Eof => return Err(XmlError::Malformed("it ends in the middle".to_owned())),
@@ -103,10 +94,8 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
             ["Contents", "ETag"] => contents.etag = text.to_owned(),
             ["Contents", "StorageClass"] => contents.storage_class = Some(text.to_owned()),
             ["Contents", "Size"] => {
-                contents.size = text
-                    .trim()
-                    .parse()
-                    .map_err(|_| XmlError::BadValue("Size", text.to_owned()))?;
+                contents.size =
+                    text.trim().parse().map_err(|_| XmlError::BadValue("Size", text.to_owned()))?;
             }
             ["Contents", "LastModified"] => {
                 // A date that can't be read is no reason to hide a thousand keys.
@@ -121,12 +110,8 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
         return Err(XmlError::NotAListing(root.unwrap_or_default()));
     }
     if encoded {
-        page.common_prefixes
-            .iter_mut()
-            .for_each(|prefix| *prefix = decode(prefix));
-        page.objects
-            .iter_mut()
-            .for_each(|object| object.key = decode(&object.key));
+        page.common_prefixes.iter_mut().for_each(|prefix| *prefix = decode(prefix));
+        page.objects.iter_mut().for_each(|object| object.key = decode(&object.key));
     }
     if truncated && token.is_none() {
         return Err(XmlError::BadValue("NextContinuationToken", String::new()));
@@ -142,10 +127,7 @@ fn listed(contents: Contents) -> ListedObject {
         last_modified: contents.last_modified.unwrap_or(SystemTime::UNIX_EPOCH),
         storage_class: contents.storage_class,
     };
-    ListedObject {
-        key: contents.key,
-        meta,
-    }
+    ListedObject { key: contents.key, meta }
 }
 
 /// An ETag as `If-Match` wants it: some stores leave the quotes out of listings.
@@ -209,25 +191,13 @@ mod tests {
     #[test]
     fn reads_a_page() {
         let page = list_page(PAGE.as_bytes()).expect("a page");
-        assert_eq!(
-            page.next.as_deref(),
-            Some("1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=")
-        );
+        assert_eq!(page.next.as_deref(), Some("1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM="));
         assert_eq!(page.common_prefixes, ["photos/"]);
-        let [first, second] = &page.objects[..] else {
-            panic!("two objects")
-        };
+        let [first, second] = &page.objects[..] else { panic!("two objects") };
         assert_eq!((first.key.as_str(), first.meta.size), ("a & b c", 434_234));
         assert_eq!(first.meta.etag.as_str(), "\"fba9dede5f27731c9771645a39863328\"");
-        assert_eq!(
-            first.meta.last_modified,
-            SystemTime::UNIX_EPOCH + Duration::from_secs(1_255_369_830)
-        );
-        assert_eq!(
-            second.meta.etag.as_str(),
-            "\"abc-2\"",
-            "quotes are added where a store leaves them out"
-        );
+        assert_eq!(first.meta.last_modified, SystemTime::UNIX_EPOCH + Duration::from_secs(1_255_369_830));
+        assert_eq!(second.meta.etag.as_str(), "\"abc-2\"", "quotes are added where a store leaves them out");
     }
 
     #[test]
@@ -240,10 +210,7 @@ mod tests {
             let page = list_page(xml.as_bytes()).expect("a page");
             (page.objects[0].key.clone(), page.common_prefixes[0].clone())
         };
-        assert_eq!(
-            page("<EncodingType>url</EncodingType>"),
-            ("a b+c".into(), "d e/".into())
-        );
+        assert_eq!(page("<EncodingType>url</EncodingType>"), ("a b+c".into(), "d e/".into()));
         assert_eq!(page(""), ("a+b%2Bc".into(), "d%20e/".into()));
     }
 
@@ -265,10 +232,7 @@ mod tests {
             b"<Error><Code>SlowDown</Code><Message>Reduce</Message><RequestId>4442</RequestId><Foo/>",
         );
         assert_eq!(error.code.as_deref(), Some("SlowDown"));
-        assert_eq!(
-            (error.message.as_deref(), error.request_id.as_deref()),
-            (Some("Reduce"), Some("4442"))
-        );
+        assert_eq!((error.message.as_deref(), error.request_id.as_deref()), (Some("Reduce"), Some("4442")));
         assert_eq!(s3_error(b"502 Bad Gateway").code, None);
     }
 }
