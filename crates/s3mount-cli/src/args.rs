@@ -11,6 +11,10 @@ use crate::size::Size;
 ///
 /// Reads become parallel ranged GETs that run ahead of the reader, inside a hard memory bound.
 /// The mount is read-only. `s3mount umount DIR` takes it down.
+///
+/// The defaults need no tuning. Sizes are written 8MiB, 1.5G or 512k (powers of 1024), 8MB (of
+/// 1000), or in bytes. The command ends when the mount answers, with 0; with 1 when there will be
+/// no mount, and 2 when a flag can't be read.
 #[derive(Debug, Parser)]
 #[command(
     name = "s3mount",
@@ -30,10 +34,14 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Mount a bucket; the word may be left out.
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
     /// Unmount a folder that s3mount has mounted.
+    ///
+    /// Returns when it is gone. A mount in use stays, and the processes that use it are named. A
+    /// mount whose daemon was killed is taken down too.
     Umount {
-        /// Where it is mounted.
+        /// Folder where the bucket is mounted.
+        #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
 }
@@ -49,16 +57,21 @@ const RUNNING: &str = "Running and logging";
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MountArgs {
     /// Bucket, with or without s3://, and the prefix to show.
+    ///
+    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. An ARN of an access point, or its
+    /// alias, will do for a bucket.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true, help_heading = SOURCE)]
     pub(crate) source: Option<String>,
 
     /// Empty folder to mount at.
+    ///
+    /// What a killed daemon has left there is unmounted first.
     #[arg(value_name = "DIR", required = true, help_heading = SOURCE)]
     pub(crate) dir: Option<PathBuf>,
 
     /// Show only keys below this prefix.
     ///
-    /// The same as BUCKET/PREFIX.
+    /// The same as BUCKET/PREFIX; give one of them. A slash is added where it does not end in one.
     #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
     pub(crate) prefix: Option<String>,
 
@@ -72,12 +85,15 @@ pub(crate) struct MountArgs {
     #[arg(long, help_heading = SOURCE)]
     pub(crate) nonempty: bool,
 
-    /// Region of the bucket [default: $AWS_REGION, else found out].
+    /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
+    /// out].
+    ///
+    /// Giving it saves a request at the start.
     #[arg(long, value_name = "REGION", help_heading = ACCESS)]
     pub(crate) region: Option<String>,
 
     /// URL of another S3 server than AWS's, such as http://127.0.0.1:9000 [default:
-    /// $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL].
+    /// $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else AWS].
     #[arg(long, value_name = "URL", help_heading = ACCESS)]
     pub(crate) endpoint_url: Option<String>,
 
@@ -102,11 +118,16 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
 
-    /// Let all users use the mount.
+    /// Let all users use the mount [default: only you].
+    ///
+    /// Needed where the jobs run as another user. Users other than root need a line
+    /// user_allow_other in /etc/fuse.conf for it.
     #[arg(long, help_heading = PERMISSIONS)]
     pub(crate) allow_other: bool,
 
     /// Let root use the mount, besides you.
+    ///
+    /// Needs the same line as --allow-other.
     #[arg(long, conflicts_with = "allow_other", help_heading = PERMISSIONS)]
     pub(crate) allow_root: bool,
 
@@ -119,10 +140,14 @@ pub(crate) struct MountArgs {
     pub(crate) gid: Option<u32>,
 
     /// Permission bits of folders, octal.
+    ///
+    /// Nobody can write, whatever they say; 0750 keeps others out under --allow-other.
     #[arg(long, value_name = "MODE", default_value = "0755", value_parser = mode, help_heading = PERMISSIONS)]
     pub(crate) dir_mode: u16,
 
     /// Permission bits of files, octal.
+    ///
+    /// 0755 makes files executable.
     #[arg(long, value_name = "MODE", default_value = "0644", value_parser = mode, help_heading = PERMISSIONS)]
     pub(crate) file_mode: u16,
 
@@ -134,12 +159,12 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub(crate) memory_limit: Option<Size>,
 
-    /// Largest GET.
+    /// Largest GET [default: 8MiB, less below 128MiB of memory].
     ///
     /// A multiple of 1MiB, up to 64MiB. New and short-windowed streams use smaller ones. Smaller
     /// parts bring more speed for each byte of memory, larger ones fewer requests.
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = READING)]
-    pub(crate) part_size: Size,
+    #[arg(long, value_name = "SIZE", help_heading = READING)]
+    pub(crate) part_size: Option<Size>,
 
     /// Most bytes to read ahead of one stream [default: half the memory limit, up to 512MiB].
     ///
@@ -150,13 +175,14 @@ pub(crate) struct MountArgs {
 
     /// Bytes to read ahead of a stream that has just begun.
     ///
-    /// What a reader that only looks at headers wastes.
+    /// Lower it for readers that only look at headers, down to 64KiB; raise it for files of a few
+    /// MiB that are read whole.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
     pub(crate) prefetch_initial: Size,
 
     /// Unit of random reads: they fetch what was asked for, rounded to this.
     ///
-    /// A multiple of 64KiB. Raise it where neighbouring records are read soon after.
+    /// A power of two from 64KiB to 8MiB. Raise it where neighbouring records are read soon after.
     #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING)]
     pub(crate) random_read_size: Size,
 
@@ -167,45 +193,59 @@ pub(crate) struct MountArgs {
     pub(crate) read_ahead: Size,
 
     /// A read without an answer fails after this many seconds, retries included.
+    ///
+    /// Lower it where a job would rather fail and restart than wait out an outage.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), help_heading = READING)]
     pub(crate) read_timeout: u64,
 
     /// Connections to the store, at most.
     ///
-    /// One connection to S3 carries about 90 MB/s: 64 are good for 40 Gbit/s.
+    /// 1 to 1024. One connection to S3 carries about 90 MB/s: 64 are good for 40 Gbit/s. Raise it
+    /// for faster networks or distant stores.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub(crate) max_connections: u32,
 
     /// Threads that answer the kernel, and as many for the work behind [default: one per core, 2 to
     /// 16].
+    ///
+    /// Lower it where the loaders need every core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 
     /// How long a name that was seen is believed: seconds, `minimal`, or `indefinite` for data
     /// that never changes.
+    ///
+    /// A longer time saves requests; a shorter one shows sooner what others write. An open file
+    /// never mixes two versions, whatever is said here.
     #[arg(long, value_name = "TTL", default_value = "60", help_heading = METADATA)]
     pub(crate) metadata_ttl: MetadataTtl,
 
-    /// Stay in the foreground, and log to the terminal.
+    /// Stay in the foreground, and log to the terminal [default: become a daemon].
+    ///
+    /// For systemd units and containers. Ctrl-C unmounts.
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) foreground: bool,
 
     /// Write logs to files in this folder [default: syslog].
+    ///
+    /// Each run writes its own; the folder is made where it is missing.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub(crate) log_directory: Option<PathBuf>,
 
-    /// Log in detail. $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace.
+    /// Log in detail.
+    ///
+    /// $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace, and goes before this flag.
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) debug: bool,
 
     /// Options as mount(8) and fstab have them: the flags' names, separated by commas.
+    ///
+    /// A line of /etc/fstab: s3://BUCKET /mnt/data fuse.s3mount _netdev,allow_other,part_size=4MiB 0 0
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
 }
 
 fn mode(text: &str) -> Result<u16, String> {
-    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777);
+    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "not permission bits; write three octal digits, such as 755".to_owned())
 }

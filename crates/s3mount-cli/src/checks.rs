@@ -10,22 +10,43 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::config::Config;
 use crate::mounts::mount_at;
+use crate::umount::fusermount;
+
+/// What a container needs for FUSE.
+const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 
 /// Checks folder, device and permissions; takes away a mount whose daemon is dead.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     check_dir(&config.dir, config.nonempty)?;
+    config.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
     check_device(Path::new("/dev/fuse"))?;
-    let is_root = nix::unistd::geteuid().is_root();
-    if (config.allow_other || config.allow_root) && !is_root {
+    if !nix::unistd::geteuid().is_root() {
         let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-        ensure!(
-            conf.lines().any(|line| line.trim() == "user_allow_other"),
-            "--allow-other and --allow-root take a line `user_allow_other` in /etc/fuse.conf, which only root can add"
-        );
+        check_allowed(config.allow_other, config.allow_root, &conf)?;
     }
-    if let Some(bundle) = &config.ca_bundle {
-        File::open(bundle).with_context(|| format!("cannot read the CA bundle {}", bundle.display()))?;
-    }
+    Ok(())
+}
+
+/// Users other than root may open their mounts to others only where fuse.conf lets them.
+fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow::Result<()> {
+    let flag = match (allow_other, allow_root) {
+        (true, _) => "--allow-other",
+        (_, true) => "--allow-root",
+        _ => return Ok(()),
+    };
+    ensure!(
+        fuse_conf.lines().any(|line| line.trim() == "user_allow_other"),
+        "{flag} takes a line `user_allow_other` in /etc/fuse.conf; have root add it, or leave {flag} out"
+    );
+    Ok(())
+}
+
+fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
+    let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
+    let readable = File::open(bundle).and_then(|file| file.metadata());
+    let metadata =
+        readable.with_context(|| format!("cannot read the CA bundle {}; {remedy}", bundle.display()))?;
+    ensure!(!metadata.is_dir(), "the CA bundle {} is a folder; {remedy}", bundle.display());
     Ok(())
 }
 
@@ -34,6 +55,7 @@ fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
     let mut entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
+            // Each turn takes one dead mount away, so there is an end to it.
             recover(dir)?;
             return check_dir(dir, nonempty);
         }
@@ -46,8 +68,9 @@ fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(|| format!("cannot read the folder {shown}")),
     };
     if let Some(mount) = mount_at(dir) {
+        let umount = if mount.kind == "fuse.s3mount" { "s3mount umount" } else { "umount" };
         bail!(
-            "{} is mounted at {shown} already ({}); unmount it first, with: s3mount umount {shown}",
+            "{} is mounted at {shown} already ({}); unmount it first, with: {umount} {shown}",
             mount.source,
             mount.kind
         );
@@ -61,36 +84,37 @@ fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
 
 /// Takes away what a killed daemon has left.
 fn recover(dir: &Path) -> anyhow::Result<()> {
-    crate::say(&format!(
-        "s3mount: {} was left behind by a daemon that is gone; unmounting it",
-        dir.display()
+    let shown = dir.display();
+    let Some(mount) = mount_at(dir).filter(|mount| mount.kind.starts_with("fuse")) else {
+        bail!("{shown} lies in a mount whose daemon is gone; unmount that first, with: s3mount umount FOLDER")
+    };
+    crate::output::notice(&format!(
+        "{} at {shown} was left behind by a daemon that is gone; unmounting it",
+        mount.source
     ));
     let result = match umount2(dir, MntFlags::MNT_DETACH) {
-        Err(Errno::EPERM) => crate::umount::fusermount(dir, "-uz"),
+        Err(Errno::EPERM) => fusermount(dir, &["-u", "-z"]),
         result => result.map_err(Into::into),
     };
-    result.with_context(|| format!("cannot unmount what is left at {}", dir.display()))
+    result.with_context(|| {
+        format!("cannot unmount what is left at {shown}; have root do it, with: umount -l {shown}")
+    })
 }
 
 fn check_device(device: &Path) -> anyhow::Result<()> {
     match File::options().read(true).write(true).open(device) {
         Ok(_) => Ok(()),
         Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound)
+            if error.kind() == io::ErrorKind::NotFound
                 || error.raw_os_error() == Some(Errno::ENODEV as i32) =>
         {
             bail!(
-                "{} does not exist; load FUSE with `modprobe fuse`, or start the container with \
-                 `--device /dev/fuse --cap-add SYS_ADMIN`",
+                "{} does not exist; load FUSE with `modprobe fuse`, or start the container with {CONTAINER}",
                 device.display()
             )
         }
-        Err(error) => Err(error).with_context(|| {
-            format!(
-                "cannot open {}; a container needs `--device /dev/fuse --cap-add SYS_ADMIN`",
-                device.display()
-            )
-        }),
+        Err(error) => Err(error)
+            .with_context(|| format!("cannot open {}; a container needs {CONTAINER}", device.display())),
     }
 }
 
@@ -98,7 +122,16 @@ fn check_device(device: &Path) -> anyhow::Result<()> {
 mod tests {
     use std::path::Path;
 
-    use super::check_device;
+    use super::{check_allowed, check_device};
+
+    #[test]
+    fn others_are_let_in_where_fuse_conf_says_so() {
+        let error = check_allowed(true, false, "# user_allow_other\n").expect_err("a comment").to_string();
+        assert!(error.starts_with("--allow-other takes a line `user_allow_other`"), "{error}");
+        assert!(check_allowed(false, true, "").is_err());
+        assert!(check_allowed(true, false, "mount_max = 9\n user_allow_other\n").is_ok());
+        assert!(check_allowed(false, false, "").is_ok());
+    }
 
     #[test]
     fn a_missing_device_says_what_to_do() {

@@ -6,9 +6,13 @@ mod checks;
 mod config;
 mod daemon;
 mod logging;
+mod memory;
 mod mounts;
 mod options;
+mod output;
+mod profile;
 mod size;
+mod source;
 mod umount;
 mod wire;
 
@@ -23,9 +27,9 @@ use config::Config;
 use daemon::{Outcome, Role};
 
 /// Runs the command line `args`, its own name first; returns what to exit with: 0, 1 for a
-/// failure, 2 for a command line that makes no sense.
+/// failure, 2 for flags that can't be read.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(options::expand(args)) {
+    let args = match options::expand(args).and_then(Args::try_parse_from) {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
@@ -35,7 +39,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         None => start(&args.mount),
     };
     result.unwrap_or_else(|error| {
-        say(&format!("s3mount: {error:#}"));
+        output::notice(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }
@@ -43,19 +47,22 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let config = Config::new(args)?;
     checks::check(&config)?;
+    for warning in &config.warnings {
+        output::notice(warning);
+    }
     if config.foreground {
         logging::start(&config)?;
-        wire::mount(&config, || say(&mounted(&config)))?;
+        wire::mount(&config, || output::result(&mounted(&config)))?;
         return Ok(ExitCode::SUCCESS);
     }
     // The fork comes before the first thread of ours, of tokio's, or of the CRT's.
     match daemon::daemonise().context("cannot start a daemon")? {
         Role::Parent(Outcome::Ready) => {
-            say(&mounted(&config));
+            output::result(&mounted(&config));
             Ok(ExitCode::SUCCESS)
         }
         Role::Parent(Outcome::Failed(message)) => {
-            say(&format!("s3mount: {message}"));
+            output::notice(&message);
             Ok(ExitCode::FAILURE)
         }
         Role::Daemon(parent) => {
@@ -64,26 +71,11 @@ fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));
             }
-            Ok(if result.is_ok() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            })
+            Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }
 
 fn mounted(config: &Config) -> String {
-    format!(
-        "s3://{}/{} is mounted at {}",
-        config.bucket,
-        config.prefix,
-        config.dir.display()
-    )
-}
-
-/// Tells the user one line.
-#[expect(clippy::print_stderr, reason = "this is where the command speaks")]
-fn say(line: &str) {
-    eprintln!("{line}");
+    format!("s3://{}/{} is mounted at {}", config.bucket, config.prefix, config.dir.display())
 }

@@ -1,12 +1,15 @@
 //! What is mounted where, from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountedAt {
+    /// The kernel's number of the mount: tells apart what is stacked in one place.
+    pub(crate) id: u64,
     pub(crate) dir: PathBuf,
     /// Such as `fuse.s3mount`.
     pub(crate) kind: String,
@@ -14,13 +17,24 @@ pub(crate) struct MountedAt {
     pub(crate) source: String,
 }
 
+/// `dir`, absolute and without symbolic links, as mountinfo has it. Where the daemon of a mount is
+/// dead its folder can't be looked into; then the links before the last name have to do.
+pub(crate) fn resolve(dir: &Path) -> io::Result<PathBuf> {
+    if let Ok(path) = dir.canonicalize() {
+        return Ok(path);
+    }
+    let dir = std::path::absolute(dir)?;
+    let parent = dir.parent().and_then(|parent| parent.canonicalize().ok());
+    Ok(match (parent, dir.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => dir,
+    })
+}
+
 /// The topmost mount at `dir` itself.
 pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mountinfo
-        .lines()
-        .filter_map(parse)
-        .rfind(|mount| mount.dir == dir)
+    mountinfo.lines().filter_map(parse).rfind(|mount| mount.dir == dir)
 }
 
 fn parse(line: &str) -> Option<MountedAt> {
@@ -28,6 +42,7 @@ fn parse(line: &str) -> Option<MountedAt> {
     let mut filesystem = filesystem.split(' ');
     let dir = unescape(mount.split(' ').nth(4)?);
     Some(MountedAt {
+        id: mount.split(' ').next()?.parse().ok()?,
         dir: PathBuf::from(OsString::from_vec(dir)),
         kind: filesystem.next()?.to_owned(),
         source: String::from_utf8_lossy(&unescape(filesystem.next()?)).into_owned(),
@@ -58,12 +73,25 @@ fn unescape(text: &str) -> Vec<u8> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{MountedAt, parse};
+    use super::{MountedAt, parse, resolve, unescape};
+
+    #[test]
+    fn folders_are_resolved_also_where_the_last_name_is_missing() {
+        assert_eq!(resolve("/proc/self/../meminfo".as_ref()).ok(), Some(PathBuf::from("/proc/meminfo")));
+        assert_eq!(resolve("/usr/./no-such".as_ref()).ok(), Some(PathBuf::from("/usr/no-such")));
+        assert_eq!(resolve("/no/such".as_ref()).ok(), Some(PathBuf::from("/no/such")));
+    }
+
+    #[test]
+    fn what_is_no_escape_stays() {
+        assert_eq!(unescape(r"a\134b\9\04"), br"a\b\9\04");
+    }
 
     #[test]
     fn reads_a_line_with_escapes() {
         let line = r"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
         let mount = MountedAt {
+            id: 36,
             dir: PathBuf::from("/mnt/a b"),
             kind: "fuse.s3mount".into(),
             source: "s3://b/p q/".into(),

@@ -2,7 +2,13 @@
 
 use std::ffi::OsString;
 
-/// Options that mount(8) or fstab means for itself, or that say what s3mount does anyway.
+use clap::error::ErrorKind;
+use clap::{Arg, Command, CommandFactory, Error};
+
+use crate::args::Args;
+
+/// Options that mount(8) or fstab means for itself, or that say what s3mount does anyway. `rw` is
+/// among them because mount(8) adds it to every line that does not say `ro`.
 const MEANT_FOR_OTHERS: &[&str] = &[
     "_netdev",
     "async",
@@ -23,70 +29,147 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "owner",
     "relatime",
     "ro",
+    "rw",
+    "suid",
     "user",
     "users",
 ];
 
-/// Turns each `-o` into the flags it names. What is no flag is left for the parser to refuse.
-pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// More edits than this make another word of it.
+const MAX_EDITS: usize = 3;
+
+/// Turns each `-o` into the flags it names.
+///
+/// # Errors
+/// When an option is no flag, or lacks its value; as of a flag that can't be read.
+pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Error> {
+    let mut command = Args::command();
     let mut expanded = Vec::new();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
-        let options = match arg.to_str() {
-            Some("-o") => args.next(),
-            Some(text) if text.starts_with("-o") => Some(OsString::from(&text[2..])),
-            _ => None,
+        if arg == "--" {
+            expanded.push(arg);
+            expanded.extend(args);
+            break;
+        }
+        let Some((before, attached)) = arg.to_str().and_then(split) else {
+            expanded.push(arg);
+            continue;
         };
-        match options.as_ref().and_then(|options| options.to_str()) {
-            Some(options) => expanded.extend(options.split(',').filter_map(flag)),
-            None => expanded.push(arg),
+        expanded.extend(before.chars().map(|flag| OsString::from(format!("-{flag}"))));
+        let options = match attached {
+            "" => args.next(),
+            text => Some(text.into()),
+        };
+        // Without options it is left for the parser to refuse.
+        let Some(options) = options else {
+            expanded.push("-o".into());
+            break;
+        };
+        for option in options.to_string_lossy().split(',') {
+            match flag(&command, option) {
+                Ok(flag) => expanded.extend(flag),
+                Err(why) => return Err(command.error(ErrorKind::UnknownArgument, why)),
+            }
         }
     }
-    expanded
+    Ok(expanded)
 }
 
-fn flag(option: &str) -> Option<OsString> {
-    let (name, value) = option
-        .split_once('=')
-        .map_or((option, None), |(name, value)| (name, Some(value)));
-    if name.is_empty() || name.starts_with("x-") || name == "comment" || MEANT_FOR_OTHERS.contains(&name) {
-        return None;
+/// Of `-o`, `-oOPTIONS`, or `-fdo`: the short flags before the `o`, and what follows it.
+fn split(arg: &str) -> Option<(&str, &str)> {
+    let (before, attached) = arg.strip_prefix('-')?.split_once('o')?;
+    before.chars().all(|flag| "fd".contains(flag)).then_some((before, attached))
+}
+
+/// The flag of one option; none for what is not for us.
+fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    let is_for_others = name.starts_with("x-") || name == "comment" || MEANT_FOR_OTHERS.contains(&name);
+    if name.is_empty() || is_for_others {
+        return Ok(None);
     }
-    let name = name.replace('_', "-");
-    Some(
-        value
-            .map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"))
-            .into(),
-    )
+    let long = name.replace('_', "-");
+    let flags = || command.get_arguments().filter(|arg| arg.get_long().is_some_and(is_option));
+    let Some(known) = flags().find(|arg| arg.get_long() == Some(&long)) else {
+        let hint = nearest(&long, flags()).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        return Err(format!("unknown mount option '{name}'{hint}"));
+    };
+    match (known.get_action().takes_values(), value) {
+        (true, None | Some("")) => Err(format!("the mount option '{name}' needs a value: {name}=...")),
+        (false, Some(value)) => Err(format!("the mount option '{name}' takes no value, but has '{value}'")),
+        (_, Some(value)) => Ok(Some(format!("--{long}={value}").into())),
+        (_, None) => Ok(Some(format!("--{long}").into())),
+    }
+}
+
+/// Whether a flag makes sense among mount options.
+fn is_option(long: &str) -> bool {
+    !matches!(long, "help" | "version")
+}
+
+fn nearest<'a>(name: &str, flags: impl Iterator<Item = &'a Arg>) -> Option<&'a str> {
+    let rated = flags.filter_map(Arg::get_long).map(|long| (edits(name, long), long));
+    rated.min().filter(|(edits, _)| *edits <= MAX_EDITS).map(|(_, long)| long)
+}
+
+/// How many letters to change, add or leave out to get from one word to the other.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for column in 1..row.len() {
+            let change = diagonal + usize::from(to[column - 1] != letter);
+            diagonal = row[column];
+            row[column] = change.min(diagonal + 1).min(row[column - 1] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use super::expand;
+    use super::{edits, expand};
+
+    fn check(args: &[&str], expected: &[&str]) {
+        let args = args.iter().map(OsString::from);
+        assert_eq!(expand(args).expect("known options"), expected);
+    }
+
+    fn check_error(args: &[&str], expected: &str) {
+        let error = expand(args.iter().map(OsString::from)).expect_err("a bad option").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 
     #[test]
     fn options_become_flags() {
-        let args = [
-            "s3mount",
-            "b",
-            "d",
-            "-o",
-            "ro,_netdev,allow_other,part_size=4MiB,x-systemd.automount",
-            "-odebug",
-        ];
-        let expanded = expand(args.map(OsString::from));
-        assert_eq!(
-            expanded,
-            [
-                "s3mount",
-                "b",
-                "d",
-                "--allow-other",
-                "--part-size=4MiB",
-                "--debug"
-            ]
+        let options = "rw,_netdev,allow_other,part_size=4MiB,x-systemd.automount,,comment=c";
+        check(
+            &["s3mount", "b", "d", "-o", options, "-odebug"],
+            &["s3mount", "b", "d", "--allow-other", "--part-size=4MiB", "--debug"],
         );
+        check(&["s3mount", "-fo", "uid=5", "-d"], &["s3mount", "-f", "--uid=5", "-d"]);
+        check(&["s3mount", "-l", "o", "--prefix=o"], &["s3mount", "-l", "o", "--prefix=o"]);
+        check(&["s3mount", "--", "-o", "x"], &["s3mount", "--", "-o", "x"]);
+        check(&["s3mount", "b", "-o"], &["s3mount", "b", "-o"]);
+    }
+
+    #[test]
+    fn bad_options_are_named() {
+        check_error(&["s3mount", "-o", "banana"], "unknown mount option 'banana'");
+        check_error(&["s3mount", "-o", "alow_other"], "'alow_other'; did you mean allow-other?");
+        check_error(&["s3mount", "-o", "help"], "unknown mount option 'help'");
+        check_error(&["s3mount", "-o", "part_size,uid=1"], "'part_size' needs a value: part_size=...");
+        check_error(&["s3mount", "-o", "debug=1"], "'debug' takes no value, but has '1'");
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "ab"), 2);
+        assert_eq!(edits("uid", "uid"), 0);
     }
 }

@@ -8,79 +8,91 @@ use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-use crate::mounts::mount_at;
+use crate::mounts::{MountedAt, mount_at, resolve};
+
+/// How long the kernel may take to let go.
+const GONE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Processes that a message names, at most.
+const MAX_USERS: usize = 10;
 
 /// Unmounts what s3mount has mounted at `dir`, and returns when it is gone.
 pub(crate) fn umount(dir: &Path) -> anyhow::Result<()> {
-    // A mount whose daemon is dead can't be looked into, so the path is taken as it is.
-    let dir = std::path::absolute(dir).with_context(|| format!("{} is no path", dir.display()))?;
+    let dir = resolve(dir).with_context(|| format!("{} is no path", dir.display()))?;
     let shown = dir.display();
     let Some(mount) = mount_at(&dir) else {
-        bail!("nothing is mounted at {shown}")
+        bail!("nothing is mounted at {shown}; `findmnt -t fuse.s3mount` lists what is")
     };
     ensure!(
-        mount.kind == "fuse.s3mount",
+        mount.kind == "fuse.s3mount" || is_stale(&mount),
         "{} at {shown} is not s3mount's but {}; use umount for it",
         mount.source,
         mount.kind
     );
     let result = match umount2(&dir, MntFlags::empty()) {
-        Err(Errno::EPERM) => fusermount(&dir, "-u"),
-        Err(Errno::EBUSY) => bail!(
-            "{shown} is in use{}; end what uses it, and try again",
-            users(&dir)
-        ),
+        Err(Errno::EPERM) => fusermount(&dir, &["-u"]),
         result => result.map_err(Into::into),
     };
-    result.with_context(|| format!("cannot unmount {shown}"))?;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while mount_at(&dir).is_some_and(|now| now == mount) && Instant::now() < deadline {
+    if let Err(error) = result {
+        if is_busy(&error) {
+            bail!("{shown} is in use{}; end what uses it, and try again", users(&dir));
+        }
+        return Err(error.context(format!("cannot unmount {shown}")));
+    }
+    let deadline = Instant::now() + GONE_LIMIT;
+    while mount_at(&dir).is_some_and(|now| now.id == mount.id) {
+        ensure!(Instant::now() < deadline, "{shown} is still mounted after {GONE_LIMIT:?}; try again");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
+/// Whether it is a FUSE mount whose daemon is gone.
+fn is_stale(mount: &MountedAt) -> bool {
+    let is_dead = |error: std::io::Error| error.raw_os_error() == Some(Errno::ENOTCONN as i32);
+    mount.kind.starts_with("fuse") && std::fs::metadata(&mount.dir).is_err_and(is_dead)
+}
+
+/// The kernel says it by a number, fusermount by a word.
+fn is_busy(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Errno>() {
+        Some(errno) => *errno == Errno::EBUSY,
+        None => error.to_string().contains("busy"),
+    }
+}
+
 /// Has the set-uid helper of FUSE unmount for us.
-pub(crate) fn fusermount(dir: &Path, how: &str) -> anyhow::Result<()> {
-    let output = Command::new("fusermount3")
-        .args([how, "--"])
-        .arg(dir)
-        .output()
-        .context("cannot run fusermount3; install fuse3")?;
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+pub(crate) fn fusermount(dir: &Path, flags: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("fusermount3");
+    // Its words are read below.
+    command.env("LC_ALL", "C").args(flags).arg("--").arg(dir);
+    let output = command.output().context("cannot run fusermount3; install fuse3")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
-/// The processes that have something below `dir` open, as far as we may see.
+/// The processes that use something below `dir`, as far as we may see: " by cat (12)".
 fn users(dir: &Path) -> String {
-    let uses = |process: &Path| {
-        let links = ["cwd", "root"].map(|link| process.join(link)).into_iter();
-        let open = std::fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|fd| fd.path());
-        links
-            .chain(open)
-            .any(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir)))
-    };
     let describe = |process: PathBuf| {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
         let name = std::fs::read_to_string(process.join("comm")).ok()?;
-        uses(&process).then(|| format!("{} ({pid})", name.trim()))
+        let is_other = pid != std::process::id();
+        (is_other && uses(&process, dir)).then(|| format!("{} ({pid})", name.trim()))
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let found: Vec<_> = processes
-        .filter_map(|entry| describe(entry.path()))
-        .take(10)
-        .collect();
-    if found.is_empty() {
-        String::new()
-    } else {
-        format!(" by {}", found.join(", "))
-    }
+    let found: Vec<_> = processes.filter_map(|entry| describe(entry.path())).take(MAX_USERS).collect();
+    if found.is_empty() { String::new() } else { format!(" by {}", found.join(", ")) }
+}
+
+/// Whether a process works in `dir`, or has something in it open or mapped.
+fn uses(process: &Path, dir: &Path) -> bool {
+    let listed = |name: &str| {
+        let entries = std::fs::read_dir(process.join(name)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    let links = ["cwd", "root", "exe"].map(|link| process.join(link)).into_iter();
+    links
+        .chain(listed("fd"))
+        .chain(listed("map_files"))
+        .any(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir)))
 }

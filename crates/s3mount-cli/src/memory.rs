@@ -1,0 +1,134 @@
+//! How much memory there is, and how parts share it.
+
+use std::path::Path;
+
+use anyhow::ensure;
+
+use crate::size::Size;
+
+const MIB: u64 = 1 << 20;
+
+/// The least memory that reads anything at speed: a few parts for each of a few streams.
+const MIN_LIMIT_BYTES: u64 = 64 * MIB;
+
+/// The part size that needs no tuning.
+const PART_BYTES: u64 = 8 * MIB;
+
+/// The largest GET that one buffer holds.
+const MAX_PART_BYTES: u64 = 64 * MIB;
+
+/// Fewer parts than this in memory leave connections idle; smaller parts then bring more speed.
+const MIN_PARTS: u64 = 16;
+
+/// The bound on object data: the flag's, or an eighth of what the machine and the cgroup allow.
+pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
+    if let Some(Size(bytes)) = flag {
+        ensure!(
+            bytes >= MIN_LIMIT_BYTES,
+            "--memory-limit {} is too small: s3mount needs at least {}; try --memory-limit 256MiB",
+            Size(bytes),
+            Size(MIN_LIMIT_BYTES)
+        );
+        return Ok(bytes);
+    }
+    let machine = machine_bytes().unwrap_or(8 << 30);
+    let bound = cgroup_bytes().map_or(machine, |limit| limit.min(machine));
+    Ok(share(bound))
+}
+
+fn share(bound_bytes: u64) -> u64 {
+    (bound_bytes / 8).clamp(256 * MIB, 4096 * MIB) / MIB * MIB
+}
+
+/// The largest GET, and a warning where the flag's does not suit the memory.
+pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64, Option<String>)> {
+    let fitting = 1 << (limit_bytes / MIN_PARTS).max(MIB).ilog2();
+    let Some(size) = flag else {
+        return Ok((PART_BYTES.min(fitting), None));
+    };
+    ensure!(
+        (MIB..=MAX_PART_BYTES).contains(&size.0) && size.0.is_multiple_of(MIB),
+        "--part-size {size} is not a multiple of 1MiB from 1MiB to {}",
+        Size(MAX_PART_BYTES)
+    );
+    let warning = (size.0.saturating_mul(MIN_PARTS) > limit_bytes).then(|| {
+        format!(
+            "warning: --part-size {size} leaves room for fewer than {MIN_PARTS} parts in a memory limit of {}; \
+             --part-size {} or a larger --memory-limit is faster",
+            Size(limit_bytes),
+            Size(fitting)
+        )
+    });
+    Ok((size.0, warning))
+}
+
+fn machine_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The least memory limit of this process's cgroup and those above it.
+fn cgroup_bytes() -> Option<u64> {
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    cgroups.lines().flat_map(limits_of).min()
+}
+
+/// The limits of one line of `/proc/self/cgroup`: `hierarchy:controllers:path`. Version 2 has one
+/// line, without controllers.
+fn limits_of(line: &str) -> Vec<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        }
+        _ => return Vec::new(),
+    };
+    let own = Path::new(root).join(path.trim_start_matches('/'));
+    own.ancestors()
+        .take_while(|group| group.starts_with(root))
+        .filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MIB, limit, part, share};
+    use crate::size::Size;
+
+    #[test]
+    fn a_small_limit_names_value_and_remedy() {
+        let error = limit(Some(Size(MIB))).expect_err("too small").to_string();
+        assert_eq!(
+            error,
+            "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB"
+        );
+        assert_eq!(limit(Some(Size(64 * MIB))).ok(), Some(64 * MIB));
+    }
+
+    #[test]
+    fn the_default_is_an_eighth_within_bounds() {
+        assert_eq!(share(512 * MIB), 256 * MIB);
+        assert_eq!(share(16 << 30), 2 << 30);
+        assert_eq!(share(1 << 40), 4 << 30);
+        assert!((256 * MIB..=4 << 30).contains(&limit(None).expect("a default")));
+    }
+
+    #[test]
+    fn parts_get_smaller_with_the_memory_unless_given() {
+        let default = |limit_mib: u64| part(None, limit_mib * MIB).expect("a default");
+        assert_eq!(default(4096), (8 * MIB, None));
+        assert_eq!(default(128), (8 * MIB, None));
+        assert_eq!(default(100), (4 * MIB, None));
+        assert_eq!(default(64), (4 * MIB, None));
+        let (bytes, warning) = part(Some(Size(16 * MIB)), 128 * MIB).expect("a part size");
+        assert_eq!(bytes, 16 * MIB);
+        assert!(warning.is_some_and(|text| text.contains("--part-size 16MiB") && text.contains("8MiB")));
+        assert_eq!(part(Some(Size(3 * MIB)), 128 * MIB).ok(), Some((3 * MIB, None)));
+        for bytes in [0, MIB / 2, 3 * MIB / 2, 128 * MIB] {
+            assert!(part(Some(Size(bytes)), 4096 * MIB).is_err(), "{bytes}");
+        }
+    }
+}
