@@ -29,14 +29,28 @@ impl LoggerImpl for ToTracing {
         match level {
             Level::Fatal => tracing::error!(target: "awscrt", "{subject}: {message}"),
             Level::Error | Level::Warn => tracing::warn!(target: "awscrt", "{subject}: {message}"),
-            Level::None | Level::Info | Level::Debug | Level::Trace => {
+            Level::Info => tracing::info!(target: "awscrt", "{subject}: {message}"),
+            Level::None | Level::Debug | Level::Trace => {
                 tracing::debug!(target: "awscrt", "{subject}: {message}");
             }
         }
     }
 
     fn get_log_level(&self, subject: Subject) -> Level {
-        level_of(subject.name(), LevelFilter::current())
+        level_of(subject.name(), wanted())
+    }
+}
+
+/// What the subscriber takes of the CRT: lines that it doesn't are not even made.
+fn wanted() -> LevelFilter {
+    if tracing::enabled!(target: "awscrt", tracing::Level::DEBUG) {
+        LevelFilter::DEBUG
+    } else if tracing::enabled!(target: "awscrt", tracing::Level::INFO) {
+        LevelFilter::INFO
+    } else if tracing::enabled!(target: "awscrt", tracing::Level::WARN) {
+        LevelFilter::WARN
+    } else {
+        LevelFilter::OFF
     }
 }
 
@@ -48,8 +62,10 @@ fn level_of(subject: &str, wanted: LevelFilter) -> Level {
         // Its errors quote what a server sent, which need not be text; the binding to the logger
         // ends the process over a line that isn't.
         Level::Fatal
-    } else if wanted < LevelFilter::DEBUG || subject.to_ascii_lowercase().contains("auth") {
+    } else if wanted < LevelFilter::INFO || subject.to_ascii_lowercase().contains("auth") {
         Level::Warn
+    } else if wanted < LevelFilter::DEBUG {
+        Level::Info
     } else {
         Level::Debug
     }
@@ -74,6 +90,7 @@ mod tests {
         assert_eq!(level_of("AuthSigning", LevelFilter::TRACE), Level::Warn);
         assert_eq!(level_of("AuthCredentialsProvider", LevelFilter::DEBUG), Level::Warn);
         assert_eq!(level_of("S3MetaRequest", LevelFilter::TRACE), Level::Debug);
+        assert_eq!(level_of("S3MetaRequest", LevelFilter::INFO), Level::Info);
         assert_eq!(level_of("S3MetaRequest", LevelFilter::OFF), Level::None);
         assert!(is_secret("Authorization:AWS4-HMAC-SHA256 Credential=AKIA"));
         assert!(!is_secret("id=0x7f: connection acquired"));
