@@ -60,13 +60,13 @@ pub(crate) struct MountArgs {
     ///
     /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. An ARN of an access point, or its
     /// alias, will do for a bucket.
-    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true, help_heading = SOURCE)]
+    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
     pub(crate) source: Option<String>,
 
     /// Empty folder to mount at.
     ///
     /// What a killed daemon has left there is unmounted first.
-    #[arg(value_name = "DIR", required = true, help_heading = SOURCE)]
+    #[arg(value_name = "DIR", required = true)]
     pub(crate) dir: Option<PathBuf>,
 
     /// Show only keys below this prefix.

@@ -1,0 +1,175 @@
+//! What can't be mounted: each message says what, with which value, and what to do.
+
+use std::os::unix::fs::symlink;
+
+use tempfile::TempDir;
+
+use crate::run::{check_fails, check_usage, run, s3mount};
+
+/// An empty folder, by its real path.
+fn folder() -> (TempDir, String) {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().canonicalize().expect("its path").display().to_string();
+    (folder, path)
+}
+
+/// Whether the flags of a mount at an empty folder fail by `message`.
+fn check_flags(flags: &[&str], message: &str) {
+    let (_folder, dir) = folder();
+    check_fails(&[&["bucket", &dir], flags].concat(), message);
+}
+
+#[test]
+fn values_that_cannot_be_read() {
+    let check = |flags: &[&str], line: &str| check_usage(&[&["bucket", "/mnt"], flags].concat(), line);
+    check(
+        &["--part-size", "banana"],
+        "error: invalid value 'banana' for '--part-size <SIZE>': not a size; write a number with a unit, such \
+         as 8MiB or 2G",
+    );
+    check(
+        &["--metadata-ttl", "soon"],
+        "error: invalid value 'soon' for '--metadata-ttl <TTL>': neither seconds, such as 60, nor minimal, nor \
+         indefinite",
+    );
+    check(
+        &["--file-mode", "999"],
+        "error: invalid value '999' for '--file-mode <MODE>': not permission bits; write three octal digits, \
+         such as 755",
+    );
+    check(
+        &["--max-connections", "0"],
+        "error: invalid value '0' for '--max-connections <N>': 0 is not in 1..=1024",
+    );
+    check(&["--banana"], "error: unexpected argument '--banana' found");
+    check(
+        &["--profile", "p", "--no-sign-request"],
+        "error: the argument '--profile <PROFILE>' cannot be used with '--no-sign-request'",
+    );
+}
+
+#[test]
+fn missing_arguments() {
+    check_usage(&[], "error: the following required arguments were not provided:");
+    check_usage(&["bucket"], "error: the following required arguments were not provided:");
+    check_usage(&["umount"], "error: the following required arguments were not provided:");
+}
+
+#[test]
+fn mount_options() {
+    let check = |options: &str, line: &str| check_usage(&["bucket", "/mnt", "-o", options], line);
+    check("ro,_netdev,banana", "error: unknown mount option 'banana'");
+    check("alow_other", "error: unknown mount option 'alow_other'; did you mean allow-other?");
+    check("part_size", "error: the mount option 'part_size' needs a value: part_size=...");
+    check(
+        "part_size=banana",
+        "error: invalid value 'banana' for '--part-size <SIZE>': not a size; write a number with a unit, such \
+         as 8MiB or 2G",
+    );
+    check_flags(
+        &["-o", "rw,defaults,noauto,user,nofail,memory_limit=1MiB"],
+        "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB",
+    );
+}
+
+#[test]
+fn sizes_out_of_bounds() {
+    check_flags(
+        &["--memory-limit", "1MiB"],
+        "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB",
+    );
+    check_flags(&["--part-size", "1.5MiB"], "--part-size 1536KiB is not a multiple of 1MiB from 1MiB to 64MiB");
+    check_flags(
+        &["--random-read-size", "100KB"],
+        "--random-read-size 100000B is not a power of two from 64KiB to 8MiB; try 128KiB",
+    );
+    check_flags(
+        &["--prefetch-window", "1k"],
+        "--prefetch-window 1KiB is too small: it needs at least 1MiB; leave it out for the default",
+    );
+    check_flags(
+        &["--prefetch-initial", "1k"],
+        "--prefetch-initial 1KiB is too small: it needs at least 64KiB; leave it out for the default",
+    );
+}
+
+#[test]
+fn buckets_and_prefixes() {
+    let (_folder, dir) = folder();
+    let check = |source: &str, message: &str| check_fails(&[source, &dir], message);
+    check("s3://", "the name of the bucket is missing; write BUCKET, BUCKET/PREFIX or s3://BUCKET/PREFIX");
+    check(
+        "my bucket",
+        "\"my bucket\" is not a bucket's name; write BUCKET, BUCKET/PREFIX or s3://BUCKET/PREFIX",
+    );
+    check(
+        "My_Bucket/p",
+        "\"My_Bucket\" is not the name of a bucket at AWS: those have 3 to 63 lower-case letters, digits, dots \
+         and hyphens; check it, or name another store with --endpoint-url",
+    );
+    check_fails(
+        &["s3://bucket/p", &dir, "--prefix", "q"],
+        "two prefixes were given, \"p\" with the bucket and --prefix \"q\"; give one",
+    );
+}
+
+#[test]
+fn endpoints_and_certificates() {
+    check_flags(
+        &["--endpoint-url", "localhost:9000"],
+        "--endpoint-url \"localhost:9000\" is no URL; write it with http:// or https://, such as \
+         http://127.0.0.1:9000",
+    );
+    let (_folder, dir) = folder();
+    let mut command = s3mount(&["bucket", &dir]);
+    command.env("AWS_ENDPOINT_URL", "localhost");
+    let said = run(command).stderr;
+    assert!(said.starts_with("s3mount: AWS_ENDPOINT_URL \"localhost\" is no URL"), "{said}");
+}
+
+#[test]
+fn folders_that_cannot_be_mounted_at() {
+    let (folder, dir) = folder();
+    let below = |name: &str| format!("{dir}/{name}");
+    let missing = below("missing");
+    check_fails(
+        &["bucket", &missing],
+        &format!("the folder {missing} does not exist; make it with: mkdir -p {missing}"),
+    );
+    let file = below("file");
+    std::fs::write(&file, "").expect("a file");
+    check_fails(
+        &["bucket", &file],
+        &format!("{file} is not a folder; give an empty folder to mount at"),
+    );
+    let full = format!(
+        "the folder {dir} is not empty; give an empty one, or pass --nonempty to hide what is in it"
+    );
+    check_fails(&["bucket", &dir], &full);
+    check_fails(&["mount", "bucket", &dir], &full);
+    // By a link, and from the folder itself, it is the same folder.
+    let link = folder.path().join("link");
+    symlink(&dir, &link).expect("a link");
+    check_fails(&["bucket", &link.display().to_string()], &full);
+    let mut command = s3mount(&["bucket", "."]);
+    command.current_dir(&dir);
+    assert_eq!(run(command).stderr, format!("s3mount: {full}\n"));
+}
+
+#[test]
+fn a_folder_where_something_is_mounted() {
+    check_fails(
+        &["bucket", "/proc"],
+        "proc is mounted at /proc already (proc); unmount it first, with: umount /proc",
+    );
+}
+
+#[test]
+fn certificates_that_cannot_be_read() {
+    let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
+    check_flags(
+        &["--ca-bundle", "/no/such.pem"],
+        &format!("cannot read the CA bundle /no/such.pem; {remedy}: No such file or directory (os error 2)"),
+    );
+    check_flags(&["--ca-bundle", "/usr"], &format!("the CA bundle /usr is a folder; {remedy}"));
+}

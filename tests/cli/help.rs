@@ -1,0 +1,40 @@
+//! What `--help` says is part of the product: each change of it shows up in a review.
+
+use crate::run::{run, s3mount};
+
+fn help(args: &[&str]) -> String {
+    let output = run(s3mount(args));
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{args:?}");
+    output.stdout
+}
+
+#[test]
+fn long() {
+    insta::assert_snapshot!("help_long", help(&["--help"]));
+}
+
+#[test]
+fn short() {
+    insta::assert_snapshot!("help_short", help(&["-h"]));
+}
+
+#[test]
+fn of_umount() {
+    insta::assert_snapshot!("help_umount", help(&["umount", "--help"]));
+}
+
+#[test]
+fn mount_has_the_flags_of_the_bare_command() {
+    let flags = |help: &str| {
+        let lines = help.lines().map(str::trim).filter(|line| line.starts_with('-'));
+        let mut flags: Vec<_> = lines.map(str::to_owned).collect();
+        flags.retain(|line| !line.contains("--version"));
+        flags
+    };
+    assert_eq!(flags(&help(&["mount", "--help"])), flags(&help(&["--help"])));
+}
+
+#[test]
+fn version() {
+    assert_eq!(help(&["--version"]), concat!("s3mount ", env!("CARGO_PKG_VERSION"), "\n"));
+}
