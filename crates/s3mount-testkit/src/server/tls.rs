@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -14,6 +14,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 pub(crate) fn acceptor() -> anyhow::Result<(TlsAcceptor, String)> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Unlike the certificate's name: a certificate that names itself as its issuer is self-signed.
+    authority.distinguished_name.push(DnType::CommonName, "s3mount test authority");
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let names = ["localhost", "127.0.0.1"].map(str::to_owned);

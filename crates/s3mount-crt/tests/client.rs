@@ -1,0 +1,265 @@
+//! The client against a real server on loopback.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use s3mount_crt::{Credentials, CrtClient, CrtConfig};
+use s3mount_object::{
+    ByteRange, ETag, ErrorKind, GetObject, ListObjects, ObjectClient, ObjectError, ObjectId, PartBuffer,
+};
+use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check, content};
+
+const MIB: u64 = 1 << 20;
+const KEY: &str = "a b/ü+%20'.bin";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A lent buffer that tells when it came back.
+struct Lent {
+    bytes: Vec<u8>,
+    back: Arc<AtomicBool>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Lent {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.back.store(true, Ordering::SeqCst);
+    }
+}
+
+fn lend(len: usize) -> (Box<dyn PartBuffer>, *const u8, Arc<AtomicBool>) {
+    let back = Arc::new(AtomicBool::new(false));
+    let lent = Lent { bytes: vec![0; len], back: back.clone() };
+    let address = lent.bytes.as_ptr();
+    (Box::new(lent), address, back)
+}
+
+fn config(server: &TestS3) -> CrtConfig {
+    CrtConfig {
+        endpoint_url: Some(server.endpoint()),
+        credentials: Credentials::Static {
+            access_key_id: "AKID".into(),
+            secret_access_key: "secret".into(),
+            session_token: None,
+        },
+        ..CrtConfig::new("b")
+    }
+}
+
+/// A server with one synthetic object of 10 MiB, and a client of it.
+fn setup() -> (TestS3, CrtClient) {
+    let server =
+        TestS3::builder().synthetic("b", KEY, 10 * MIB).credentials("AKID").start().expect("a server");
+    let client = CrtClient::new(config(&server)).expect("a client");
+    (server, client)
+}
+
+async fn object(client: &CrtClient) -> ObjectId {
+    let meta = client.head_object(KEY).await.expect("it is there");
+    assert_eq!(meta.size, 10 * MIB);
+    ObjectId::new(KEY, meta.etag)
+}
+
+async fn get(
+    client: &CrtClient,
+    object: &ObjectId,
+    start: u64,
+    end: u64,
+) -> Result<bytes::Bytes, ObjectError> {
+    let range = ByteRange::new(start, end);
+    let (buffer, ..) = lend(usize::try_from(end - start).expect("it fits"));
+    let request = GetObject { object: object.clone(), range };
+    tokio::time::timeout(LIMIT, client.get_object(request, buffer)).await.expect("in time")
+}
+
+async fn eventually(what: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if what() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it did not happen within 10 s");
+}
+
+#[tokio::test]
+async fn a_part_lands_in_the_lent_buffer() {
+    let (_server, client) = setup();
+    let object = object(&client).await;
+    let (buffer, address, back) = lend(5 * MIB as usize);
+    let request = GetObject { object, range: ByteRange::new(3 * MIB + 7, 8 * MIB) };
+    let bytes = client.get_object(request, buffer).await.expect("the part");
+    assert_eq!(bytes.len() as u64, 5 * MIB - 7);
+    check(KEY, 3 * MIB + 7, &bytes).expect("right bytes");
+    assert_eq!(bytes.as_ptr(), address, "no copy");
+    drop(client);
+    check(KEY, 3 * MIB + 7, &bytes).expect("they outlive the client");
+    assert!(!back.load(Ordering::SeqCst));
+    drop(bytes);
+    eventually(|| back.load(Ordering::SeqCst)).await;
+}
+
+#[tokio::test]
+async fn many_parts_at_once() {
+    let (server, client) = setup();
+    let object = object(&client).await;
+    let parts = (0..160u64).map(|part| get(&client, &object, part * MIB / 16, (part + 1) * MIB / 16));
+    for (part, bytes) in join_all(parts).await.into_iter().enumerate() {
+        check(KEY, part as u64 * MIB / 16, &bytes.expect("the part")).expect("right bytes");
+    }
+    assert_eq!(server.stats().get_object.requests, 160);
+}
+
+#[tokio::test]
+async fn another_version_is_refused() {
+    let (server, client) = setup();
+    let old = object(&client).await;
+    server.put("b", KEY, content(KEY, 0, 100));
+    let error = get(&client, &old, 0, 100).await.expect_err("it was replaced");
+    assert_eq!(error.kind(), &ErrorKind::PreconditionFailed);
+    let now = ObjectId::new(KEY, client.head_object(KEY).await.expect("it is there").etag);
+    server.fault(fault(FaultKind::WrongEtag, 1));
+    let error = get(&client, &now, 0, 100).await.expect_err("another ETag came, in spite of If-Match");
+    assert_eq!(error.kind(), &ErrorKind::PreconditionFailed);
+}
+
+fn fault(kind: FaultKind, count: u32) -> Fault {
+    Fault { operation: Some(Operation::GetObject), key_contains: String::new(), count, kind }
+}
+
+#[tokio::test]
+async fn faults_are_retried_once_or_told() {
+    let (server, client) = setup();
+    let object = object(&client).await;
+    for kind in [FaultKind::Status(503, "SlowDown".into()), FaultKind::Reset, FaultKind::ShortBody] {
+        server.fault(fault(kind, 1));
+        let bytes = get(&client, &object, MIB, 3 * MIB).await.expect("the second attempt");
+        check(KEY, MIB, &bytes).expect("right bytes");
+    }
+    for (kind, told) in [
+        (FaultKind::Status(503, "SlowDown".into()), ErrorKind::Throttled),
+        (FaultKind::Status(500, "InternalError".into()), ErrorKind::Server),
+        (FaultKind::Status(403, "AccessDenied".into()), ErrorKind::Forbidden),
+        (FaultKind::Status(403, "InvalidObjectState".into()), ErrorKind::Archived),
+        (FaultKind::Status(404, "NoSuchKey".into()), ErrorKind::NotFound),
+        (FaultKind::Status(400, "ExpiredToken".into()), ErrorKind::BadCredentials),
+        (FaultKind::Reset, ErrorKind::Network),
+    ] {
+        server.fault(fault(kind.clone(), 2));
+        let error = get(&client, &object, 0, MIB).await.expect_err("both attempts failed");
+        assert_eq!(error.kind(), &told, "{kind:?}: {error}");
+        server.reset_stats();
+        while get(&client, &object, 0, 1).await.is_err() {}
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_the_range_is_refused() {
+    let (server, client) = setup();
+    let object = object(&client).await;
+    server.fault(fault(FaultKind::WholeObject, 4));
+    let error = get(&client, &object, MIB, 2 * MIB).await.expect_err("the whole object came");
+    assert!(error.is_retryable(), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_a_get_cancels_it_and_gives_the_buffer_back() {
+    let (server, client) = setup();
+    let object = object(&client).await;
+    server.freeze(true);
+    let given_back = Arc::new(AtomicUsize::new(0));
+    for delay in [0, 1, 50] {
+        let (buffer, _, back) = lend(MIB as usize);
+        let request = GetObject { object: object.clone(), range: ByteRange::new(0, MIB) };
+        let get = client.get_object(request, buffer);
+        let timed_out = tokio::time::timeout(Duration::from_millis(delay), get).await;
+        assert!(timed_out.is_err(), "the server is frozen");
+        eventually(|| back.load(Ordering::SeqCst)).await;
+        given_back.fetch_add(1, Ordering::SeqCst);
+    }
+    assert_eq!(given_back.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn listings_are_paged_and_decoded() {
+    let (server, client) = setup();
+    let odd = ["a b/ü+%20'.bin", "d/&<>\"", "d/new\nline", "d/sub/x", "d/+", "d/ "];
+    for key in odd {
+        server.put("b", key, "x");
+    }
+    let request =
+        ListObjects { prefix: "d/".into(), delimiter: true, max_keys: Some(2), ..Default::default() };
+    let (mut keys, mut prefixes, mut next, mut pages) = (Vec::new(), Vec::new(), None, 0);
+    loop {
+        let page =
+            client.list_objects(ListObjects { continuation: next, ..request.clone() }).await.expect("a page");
+        keys.extend(page.objects.into_iter().map(|object| object.key));
+        prefixes.extend(page.common_prefixes);
+        pages += 1;
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!((keys.join("|"), pages), ("d/ |d/&<>\"|d/+|d/new\nline".to_owned(), 3));
+    assert_eq!(prefixes, ["d/sub/"]);
+    let head = client.head_object("d/&<>\"").await.expect("it is there");
+    let first = ListObjects { prefix: "d/&".into(), ..Default::default() };
+    let listed = client.list_objects(first).await.expect("a page").objects.remove(0).meta;
+    assert_eq!((listed.etag, listed.size, listed.last_modified), (head.etag, head.size, head.last_modified));
+}
+
+#[tokio::test]
+async fn errors_say_what_the_store_said() {
+    let (server, client) = setup();
+    let error = client.head_object("nothing").await.expect_err("there is none");
+    assert_eq!(error.kind(), &ErrorKind::NotFound);
+    let gone = ObjectId::new("nothing", ETag::new("\"1\""));
+    let error = get(&client, &gone, 0, 1).await.expect_err("there is none");
+    assert_eq!(error.kind(), &ErrorKind::NotFound);
+    assert_eq!(error.detail().code.as_deref(), Some("NoSuchKey"));
+    assert!(error.detail().request_id.is_some(), "{error}");
+    let other = CrtConfig { bucket: "other".into(), ..config(&server) };
+    let error = CrtClient::connect(other).await.expect_err("no such bucket");
+    assert_eq!(error.kind(), &ErrorKind::NoSuchBucket);
+    let nobody = CrtConfig { endpoint_url: Some("http://127.0.0.1:9".into()), ..config(&server) };
+    let error = CrtClient::connect(nobody).await.expect_err("nobody listens");
+    assert_eq!(error.kind(), &ErrorKind::Network);
+}
+
+#[tokio::test]
+async fn the_region_is_found_out() {
+    let server = TestS3::builder().object("b", "k", "x").region("eu-north-1").start().expect("a server");
+    let (client, info) = CrtClient::connect(config(&server)).await.expect("the right region");
+    assert_eq!(info.region.as_deref(), Some("eu-north-1"));
+    assert_eq!(client.head_object("k").await.expect("it is there").size, 1);
+    let wrong = CrtConfig { region: Some("us-west-2".into()), ..config(&server) };
+    let error = CrtClient::connect(wrong).await.expect_err("it was told the wrong region");
+    assert_eq!(error.kind(), &ErrorKind::WrongRegion(Some("eu-north-1".into())));
+}
+
+#[tokio::test]
+async fn tls_trusts_the_given_authority_only() {
+    let server = TestS3::builder().synthetic("b", "k", 3 * MIB).tls().start().expect("a server");
+    let dir = tempfile::tempdir().expect("a folder");
+    let pem = dir.path().join("ca.pem");
+    std::fs::write(&pem, server.ca_pem().expect("it has one")).expect("it is written");
+    let trusting = CrtConfig { ca_bundle: Some(pem), credentials: Credentials::Anonymous, ..config(&server) };
+    let client = CrtClient::new(trusting).expect("a client");
+    let object = ObjectId::new("k", client.head_object("k").await.expect("it is there").etag);
+    check("k", MIB, &get(&client, &object, MIB, 2 * MIB).await.expect("the part")).expect("right bytes");
+    let bad = CrtConfig { ca_bundle: Some(dir.path().join("none.pem")), ..config(&server) };
+    assert_eq!(CrtClient::new(bad).expect_err("no such file").kind(), &ErrorKind::Tls);
+}
