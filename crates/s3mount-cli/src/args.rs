@@ -204,8 +204,6 @@ pub(crate) struct MountArgs {
 }
 
 fn mode(text: &str) -> Result<u16, String> {
-    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777);
+    let mode = u16::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "not permission bits; write three octal digits, such as 755".to_owned())
 }

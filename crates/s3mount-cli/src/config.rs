@@ -84,16 +84,10 @@ impl Config {
         let (bucket, prefix) = bucket_and_prefix(source, args.prefix.as_deref())?;
         let dir = args.dir.as_deref().context("no folder was given")?;
         let memory_limit_bytes = memory_limit(args.memory_limit)?;
-        let window = args
-            .prefetch_window
-            .map_or((memory_limit_bytes / 2).min(512 * MIB), |size| size.0);
+        let window = args.prefetch_window.map_or((memory_limit_bytes / 2).min(512 * MIB), |size| size.0);
         let part_bytes = multiple("--part-size", args.part_size, MIB, 64 * MIB)?;
         let random_read_bytes = multiple("--random-read-size", args.random_read_size, MIB / 16, 8 * MIB)?;
-        ensure!(
-            window >= MIB,
-            "--prefetch-window {} is too small: it needs at least 1MiB",
-            Size(window)
-        );
+        ensure!(window >= MIB, "--prefetch-window {} is too small: it needs at least 1MiB", Size(window));
         let initial = args.prefetch_initial.0.min(window);
         ensure!(
             initial >= MIB / 16,
@@ -105,11 +99,7 @@ impl Config {
             prefix,
             dir: std::path::absolute(dir).with_context(|| format!("{} is no path", dir.display()))?,
             nonempty: args.nonempty,
-            region: args
-                .region
-                .clone()
-                .or_else(|| env("AWS_REGION"))
-                .or_else(|| env("AWS_DEFAULT_REGION")),
+            region: args.region.clone().or_else(|| env("AWS_REGION")).or_else(|| env("AWS_DEFAULT_REGION")),
             endpoint_url: args
                 .endpoint_url
                 .clone()
@@ -118,10 +108,7 @@ impl Config {
             force_path_style: args.force_path_style,
             profile: args.profile.clone(),
             no_sign_request: args.no_sign_request,
-            ca_bundle: args
-                .ca_bundle
-                .clone()
-                .or_else(|| env("AWS_CA_BUNDLE").map(PathBuf::from)),
+            ca_bundle: args.ca_bundle.clone().or_else(|| env("AWS_CA_BUNDLE").map(PathBuf::from)),
             allow_other: args.allow_other,
             allow_root: args.allow_root,
             uid: args.uid.unwrap_or_else(|| nix::unistd::getuid().as_raw()),
@@ -139,20 +126,14 @@ impl Config {
             threads: args.max_threads.map_or_else(cores, usize::from),
             metadata_ttl: args.metadata_ttl,
             foreground: args.foreground,
-            log_directory: args
-                .log_directory
-                .as_deref()
-                .map(std::path::absolute)
-                .transpose()?,
+            log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
             debug: args.debug,
         })
     }
 }
 
 fn cores() -> usize {
-    std::thread::available_parallelism()
-        .map_or(4, usize::from)
-        .clamp(2, 16)
+    std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
 }
 
 fn bucket_and_prefix(source: &str, flag: Option<&str>) -> anyhow::Result<(String, String)> {
@@ -170,11 +151,7 @@ fn bucket_and_prefix(source: &str, flag: Option<&str>) -> anyhow::Result<(String
             bail!("two prefixes were given, {prefix:?} with the bucket and --prefix {flag:?}; give one")
         }
     };
-    let slash = if prefix.is_empty() || prefix.ends_with('/') {
-        ""
-    } else {
-        "/"
-    };
+    let slash = if prefix.is_empty() || prefix.ends_with('/') { "" } else { "/" };
     Ok((bucket.to_owned(), format!("{prefix}{slash}")))
 }
 
@@ -208,11 +185,7 @@ fn memory_limit(flag: Option<Size>) -> anyhow::Result<u64> {
 fn meminfo_total() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib * 1024)
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// The least memory limit of this process's cgroup and those above it.
@@ -220,10 +193,7 @@ fn cgroup_limit() -> Option<u64> {
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = cgroups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (
-            fields.next().unwrap_or_default(),
-            fields.next().unwrap_or_default(),
-        );
+        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
         let (root, file) = match controllers {
             "" => ("/sys/fs/cgroup", "memory.max"),
             _ if controllers.split(',').any(|name| name == "memory") => {
@@ -234,13 +204,7 @@ fn cgroup_limit() -> Option<u64> {
         let own = Path::new(root).join(path.trim_start_matches('/'));
         own.ancestors()
             .take_while(|group| group.starts_with(root))
-            .filter_map(|group| {
-                std::fs::read_to_string(group.join(file))
-                    .ok()?
-                    .trim()
-                    .parse()
-                    .ok()
-            })
+            .filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok())
             .collect::<Vec<u64>>()
     });
     limits.min()
@@ -270,16 +234,11 @@ mod tests {
         let error = memory_limit(Some(Size(1 << 20))).map_err(|error| error.to_string());
         assert_eq!(
             error,
-            Err(
-                "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB"
-                    .into()
-            )
+            Err("--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB"
+                .into())
         );
         assert!(multiple("--part-size", Size(3 << 19), 1 << 20, 64 << 20).is_err());
-        assert_eq!(
-            multiple("--part-size", Size(3 << 20), 1 << 20, 64 << 20).ok(),
-            Some(3 << 20)
-        );
+        assert_eq!(multiple("--part-size", Size(3 << 20), 1 << 20, 64 << 20).ok(), Some(3 << 20));
         let default = memory_limit(None).expect("a default");
         assert!((256 << 20..=4u64 << 30).contains(&default));
     }

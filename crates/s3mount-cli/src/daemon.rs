@@ -45,9 +45,7 @@ impl Parent {
 
     fn send(&self, text: &str) {
         // A parent that is gone does not wait.
-        let _ = (&self.0)
-            .write_all(text.as_bytes())
-            .and_then(|()| (&self.0).write_all(b"\n"));
+        let _ = (&self.0).write_all(text.as_bytes()).and_then(|()| (&self.0).write_all(b"\n"));
     }
 }
 

@@ -64,22 +64,13 @@ fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));
             }
-            Ok(if result.is_ok() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            })
+            Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }
 
 fn mounted(config: &Config) -> String {
-    format!(
-        "s3://{}/{} is mounted at {}",
-        config.bucket,
-        config.prefix,
-        config.dir.display()
-    )
+    format!("s3://{}/{} is mounted at {}", config.bucket, config.prefix, config.dir.display())
 }
 
 /// Tells the user one line.

@@ -16,11 +16,7 @@ use crate::config::Config;
 /// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
 /// else to syslog.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
-    let default = if config.debug {
-        "info,s3mount=debug,awscrt=info"
-    } else {
-        "warn,s3mount=info"
-    };
+    let default = if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info" };
     let filter = std::env::var("S3MOUNT_LOG").unwrap_or_else(|_| default.to_owned());
     let filter =
         EnvFilter::try_new(&filter).with_context(|| format!("S3MOUNT_LOG={filter:?} is no filter"))?;
@@ -39,10 +35,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
 }
 
 fn log_file(directory: &std::path::Path) -> anyhow::Result<Arc<File>> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
     std::fs::create_dir_all(directory)
         .and_then(|()| File::options().create(true).append(true).mode(0o640).open(&path))

@@ -17,10 +17,7 @@ pub(crate) struct MountedAt {
 /// The topmost mount at `dir` itself.
 pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mountinfo
-        .lines()
-        .filter_map(parse)
-        .rfind(|mount| mount.dir == dir)
+    mountinfo.lines().filter_map(parse).rfind(|mount| mount.dir == dir)
 }
 
 fn parse(line: &str) -> Option<MountedAt> {

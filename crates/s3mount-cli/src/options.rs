@@ -46,18 +46,12 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
 }
 
 fn flag(option: &str) -> Option<OsString> {
-    let (name, value) = option
-        .split_once('=')
-        .map_or((option, None), |(name, value)| (name, Some(value)));
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     if name.is_empty() || name.starts_with("x-") || name == "comment" || MEANT_FOR_OTHERS.contains(&name) {
         return None;
     }
     let name = name.replace('_', "-");
-    Some(
-        value
-            .map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"))
-            .into(),
-    )
+    Some(value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into())
 }
 
 #[cfg(test)]
@@ -77,16 +71,6 @@ mod tests {
             "-odebug",
         ];
         let expanded = expand(args.map(OsString::from));
-        assert_eq!(
-            expanded,
-            [
-                "s3mount",
-                "b",
-                "d",
-                "--allow-other",
-                "--part-size=4MiB",
-                "--debug"
-            ]
-        );
+        assert_eq!(expanded, ["s3mount", "b", "d", "--allow-other", "--part-size=4MiB", "--debug"]);
     }
 }

@@ -15,9 +15,7 @@ pub(crate) fn umount(dir: &Path) -> anyhow::Result<()> {
     // A mount whose daemon is dead can't be looked into, so the path is taken as it is.
     let dir = std::path::absolute(dir).with_context(|| format!("{} is no path", dir.display()))?;
     let shown = dir.display();
-    let Some(mount) = mount_at(&dir) else {
-        bail!("nothing is mounted at {shown}")
-    };
+    let Some(mount) = mount_at(&dir) else { bail!("nothing is mounted at {shown}") };
     ensure!(
         mount.kind == "fuse.s3mount",
         "{} at {shown} is not s3mount's but {}; use umount for it",
@@ -26,10 +24,7 @@ pub(crate) fn umount(dir: &Path) -> anyhow::Result<()> {
     );
     let result = match umount2(&dir, MntFlags::empty()) {
         Err(Errno::EPERM) => fusermount(&dir, "-u"),
-        Err(Errno::EBUSY) => bail!(
-            "{shown} is in use{}; end what uses it, and try again",
-            users(&dir)
-        ),
+        Err(Errno::EBUSY) => bail!("{shown} is in use{}; end what uses it, and try again", users(&dir)),
         result => result.map_err(Into::into),
     };
     result.with_context(|| format!("cannot unmount {shown}"))?;
@@ -47,11 +42,7 @@ pub(crate) fn fusermount(dir: &Path, how: &str) -> anyhow::Result<()> {
         .arg(dir)
         .output()
         .context("cannot run fusermount3; install fuse3")?;
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
@@ -59,14 +50,8 @@ pub(crate) fn fusermount(dir: &Path, how: &str) -> anyhow::Result<()> {
 fn users(dir: &Path) -> String {
     let uses = |process: &Path| {
         let links = ["cwd", "root"].map(|link| process.join(link)).into_iter();
-        let open = std::fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|fd| fd.path());
-        links
-            .chain(open)
-            .any(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir)))
+        let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+        links.chain(open).any(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir)))
     };
     let describe = |process: PathBuf| {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
@@ -74,13 +59,6 @@ fn users(dir: &Path) -> String {
         uses(&process).then(|| format!("{} ({pid})", name.trim()))
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let found: Vec<_> = processes
-        .filter_map(|entry| describe(entry.path()))
-        .take(10)
-        .collect();
-    if found.is_empty() {
-        String::new()
-    } else {
-        format!(" by {}", found.join(", "))
-    }
+    let found: Vec<_> = processes.filter_map(|entry| describe(entry.path())).take(10).collect();
+    if found.is_empty() { String::new() } else { format!(" by {}", found.join(", ")) }
 }

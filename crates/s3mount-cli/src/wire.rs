@@ -73,11 +73,8 @@ fn serve(runtime: &Runtime, mut mount: Mount) -> anyhow::Result<()> {
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let attempt = async {
         let (client, _) = CrtClient::connect(crt_config(config)).await?;
-        let first = ListObjects {
-            prefix: config.prefix.clone(),
-            max_keys: Some(1),
-            ..ListObjects::default()
-        };
+        let first =
+            ListObjects { prefix: config.prefix.clone(), max_keys: Some(1), ..ListObjects::default() };
         let page = client.list_objects(first).await?;
         Ok((client, page.objects.is_empty()))
     };
@@ -103,14 +100,8 @@ fn store(config: &Config) -> &str {
 fn explain(config: &Config, error: ObjectError) -> anyhow::Error {
     let (bucket, store) = (&config.bucket, store(config));
     let detail = error.detail();
-    let said = [&detail.code, &detail.message]
-        .map(|text| text.as_deref().unwrap_or_default())
-        .join(": ");
-    let said = if said == ": " {
-        "access denied".to_owned()
-    } else {
-        said
-    };
+    let said = [&detail.code, &detail.message].map(|text| text.as_deref().unwrap_or_default()).join(": ");
+    let said = if said == ": " { "access denied".to_owned() } else { said };
     let text = match error.kind() {
         ErrorKind::NoSuchBucket | ErrorKind::NotFound => format!(
             "bucket {bucket:?} does not exist at {store}; check its name, and --endpoint-url if it is not at AWS"

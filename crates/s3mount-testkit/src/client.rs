@@ -133,21 +133,14 @@ impl MemoryClient {
         let _running = {
             let mut state = self.lock();
             state.requests.get += 1;
-            state
-                .ranges
-                .push((id.key().to_owned(), range.start()..range.end()));
+            state.ranges.push((id.key().to_owned(), range.start()..range.end()));
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
             Running(self)
         };
         self.wait("GetObject", id.key()).await?;
         let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
-        let object = self
-            .lock()
-            .objects
-            .get(id.key())
-            .cloned()
-            .ok_or_else(|| fail(ErrorKind::NotFound))?;
+        let object = self.lock().objects.get(id.key()).cloned().ok_or_else(|| fail(ErrorKind::NotFound))?;
         if object.etag != id.etag().as_str() {
             return Err(fail(ErrorKind::PreconditionFailed));
         }
@@ -199,9 +192,7 @@ impl ObjectClient for MemoryClient {
             self.wait("HeadObject", key).await?;
             let state = self.lock();
             let object = state.objects.get(key);
-            object
-                .map(meta)
-                .ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
+            object.map(meta).ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
         }
         .boxed()
     }
@@ -218,10 +209,8 @@ impl ObjectClient for MemoryClient {
             };
             let state = self.lock();
             let page = page(&state.objects, &query);
-            let listed = |(key, object): (&String, &Object)| ListedObject {
-                key: key.clone(),
-                meta: meta(object),
-            };
+            let listed =
+                |(key, object): (&String, &Object)| ListedObject { key: key.clone(), meta: meta(object) };
             Ok(ListPage {
                 objects: page.objects.into_iter().map(listed).collect(),
                 common_prefixes: page.prefixes,

@@ -76,15 +76,8 @@ pub fn check(key: &str, offset: u64, got: &[u8]) -> Result<(), String> {
         let take = block.len().min(got.len() - done);
         let (got, want) = (&got[done..done + take], &block[..take]);
         if got != want {
-            let at = got
-                .iter()
-                .zip(want)
-                .position(|(got, want)| got != want)
-                .unwrap_or(0);
-            return Err(format!(
-                "{key:?} differs at offset {}",
-                offset + (done + at) as u64
-            ));
+            let at = got.iter().zip(want).position(|(got, want)| got != want).unwrap_or(0);
+            return Err(format!("{key:?} differs at offset {}", offset + (done + at) as u64));
         }
         done += take;
     }
@@ -98,12 +91,7 @@ mod tests {
     #[test]
     fn any_range_is_the_same_as_of_the_whole() {
         let whole = content("a/b", 0, 5 << 20);
-        for (offset, len) in [
-            (0, 10),
-            (1 << 20, 1 << 20),
-            ((1 << 20) - 3, 7),
-            (4_000_001, 900_001),
-        ] {
+        for (offset, len) in [(0, 10), (1 << 20, 1 << 20), ((1 << 20) - 3, 7), (4_000_001, 900_001)] {
             let part = content("a/b", offset as u64, len);
             assert_eq!(part, whole[offset..offset + len]);
             assert_eq!(check("a/b", offset as u64, &part), Ok(()));
@@ -117,9 +105,6 @@ mod tests {
         assert!(check("k", (1 << 40) + 1, &bytes).is_err());
         bytes[2_000_000] ^= 1;
         let message = check("k", 1 << 40, &bytes).expect_err("a bit was flipped");
-        assert!(
-            message.ends_with(&format!(" {}", (1u64 << 40) + 2_000_000)),
-            "{message}"
-        );
+        assert!(message.ends_with(&format!(" {}", (1u64 << 40) + 2_000_000)), "{message}");
     }
 }

@@ -39,10 +39,6 @@ pub fn parse_size(text: &str) -> anyhow::Result<u64> {
         "T" | "TiB" => 40,
         _ => anyhow::bail!("{text:?} is not a size such as 8GiB"),
     };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| anyhow::anyhow!("{text:?} is not a size such as 8GiB"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| anyhow::anyhow!("{text:?} is too large"))
+    let number: u64 = number.parse().map_err(|_| anyhow::anyhow!("{text:?} is not a size such as 8GiB"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| anyhow::anyhow!("{text:?} is too large"))
 }

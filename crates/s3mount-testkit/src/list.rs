@@ -41,23 +41,14 @@ fn behind(prefix: &str) -> String {
 
 /// Lists one page of `keys`.
 pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<'a, V> {
-    let Query {
-        prefix,
-        delimiter,
-        after,
-        max_keys,
-    } = query;
+    let Query { prefix, delimiter, after, max_keys } = query;
     let rolled_up = |key: &str| {
         let delimiter = delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
         let rest = key.strip_prefix(prefix.as_str())?;
         let end = prefix.len() + rest.find(delimiter)? + delimiter.len();
         Some(key[..end].to_owned())
     };
-    let mut page = Page {
-        objects: Vec::new(),
-        prefixes: Vec::new(),
-        next: None,
-    };
+    let mut page = Page { objects: Vec::new(), prefixes: Vec::new(), next: None };
     let mut bound = match after {
         Some(after) if rolled_up(after).as_ref() == Some(after) => Bound::Included(behind(after)),
         Some(after) if after >= prefix => Bound::Excluded(after.clone()),

@@ -44,15 +44,8 @@ impl MountGuard {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {:?}", command.get_program()))?;
-        let mut guard = Self {
-            dir: dir.to_owned(),
-            child,
-            stderr,
-        };
-        MOUNTS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((guard.dir.clone(), guard.child.id()));
+        let mut guard = Self { dir: dir.to_owned(), child, stderr };
+        MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).push((guard.dir.clone(), guard.child.id()));
         guard.wait_until_up()?;
         Ok(guard)
     }
@@ -64,10 +57,7 @@ impl MountGuard {
                 bail!("the daemon ended with {status} and said: {}", self.stderr());
             }
             if Instant::now() > deadline {
-                bail!(
-                    "no mount after {MOUNT_LIMIT:?}; the daemon said: {}",
-                    self.stderr()
-                );
+                bail!("no mount after {MOUNT_LIMIT:?}; the daemon said: {}", self.stderr());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -111,8 +101,7 @@ impl MountGuard {
     fn status_kib(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
-            .unwrap_or(0)
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
     }
 
     /// CPU time that the daemon has used, in seconds.
@@ -148,18 +137,8 @@ impl MountGuard {
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything; utime and stime are the 12th and 13th after it.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |index: usize| {
-        fields
-            .get(index)
-            .and_then(|field| field.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / 100.0
 }
 
@@ -175,10 +154,7 @@ impl Drop for MountGuard {
         if is_mounted(&self.dir) {
             let _ = umount2(&self.dir, MntFlags::MNT_DETACH);
         }
-        MOUNTS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(_, mounted)| *mounted != pid);
+        MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, mounted)| *mounted != pid);
     }
 }
 

@@ -30,10 +30,7 @@ pub(crate) enum Content {
 
 /// Whole seconds, as S3's dates are.
 fn now() -> SystemTime {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
@@ -46,25 +43,13 @@ impl Object {
         };
         let digest = bytes.chunks(8).fold(bytes.len() as u64, fold);
         let (size, etag) = (bytes.len() as u64, format!("\"{digest:032x}\""));
-        Self {
-            content: Content::Bytes(bytes),
-            size,
-            etag,
-            modified: now(),
-            storage_class: None,
-        }
+        Self { content: Content::Bytes(bytes), size, etag, modified: now(), storage_class: None }
     }
 
     pub(crate) fn synthetic(key: &str, size: u64) -> Self {
         let hash = hash(key);
         let etag = format!("\"{hash:016x}{size:016x}\"");
-        Self {
-            content: Content::Synthetic(hash),
-            size,
-            etag,
-            modified: now(),
-            storage_class: None,
-        }
+        Self { content: Content::Synthetic(hash), size, etag, modified: now(), storage_class: None }
     }
 
     pub(crate) fn file(path: PathBuf) -> std::io::Result<Self> {
@@ -72,20 +57,12 @@ impl Object {
         let modified = metadata.modified()?;
         let nanos = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let etag = format!("\"{:016x}{nanos:016x}\"", metadata.len());
-        Ok(Self {
-            content: Content::File(path),
-            size: metadata.len(),
-            etag,
-            modified,
-            storage_class: None,
-        })
+        Ok(Self { content: Content::File(path), size: metadata.len(), etag, modified, storage_class: None })
     }
 
     /// Some of the bytes from `offset` on: at least one, at most `most`. The offset lies inside.
     pub(crate) fn read(&self, offset: u64, most: usize) -> std::io::Result<Bytes> {
-        let most = usize::try_from(self.size - offset)
-            .unwrap_or(usize::MAX)
-            .min(most);
+        let most = usize::try_from(self.size - offset).unwrap_or(usize::MAX).min(most);
         match &self.content {
             Content::Bytes(bytes) => Ok(bytes.slice(offset as usize..offset as usize + most)),
             Content::Synthetic(hash) => {

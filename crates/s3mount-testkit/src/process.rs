@@ -54,11 +54,7 @@ pub fn run_with_timeout(command: &mut Command, limit: Duration) -> anyhow::Resul
     let join = |thread: JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
     let (stdout, stderr) = (join(stdout), join(stderr));
     match status {
-        Some(status) => Ok(Output {
-            status,
-            stdout,
-            stderr,
-        }),
+        Some(status) => Ok(Output { status, stdout, stderr }),
         None => bail!(
             "{command:?} was killed after {limit:?}; it printed {:?} and {:?}",
             String::from_utf8_lossy(&stdout),

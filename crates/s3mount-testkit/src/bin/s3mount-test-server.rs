@@ -60,23 +60,18 @@ fn split<'a>(text: &'a str, form: &str) -> anyhow::Result<(&'a str, &'a str, &'a
 }
 
 fn build(args: &Args) -> anyhow::Result<Builder> {
-    let mut server = TestS3::builder()
-        .port(args.port)
-        .threads(args.threads)
-        .shape(match args.model {
-            Model::Fast => Shape::fast(),
-            Model::Aws => Shape::aws(),
-        });
+    let mut server = TestS3::builder().port(args.port).threads(args.threads).shape(match args.model {
+        Model::Fast => Shape::fast(),
+        Model::Aws => Shape::aws(),
+    });
     for bucket in &args.bucket {
         server = server.bucket(bucket);
     }
     if let Some(root) = &args.root {
         for entry in std::fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
             let path = entry?.path();
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .context("a bucket's name is not UTF-8")?;
+            let name =
+                path.file_name().and_then(|name| name.to_str()).context("a bucket's name is not UTF-8")?;
             if path.is_dir() {
                 server = server.bucket(name).folder(name, &path)?;
             }
@@ -89,9 +84,7 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     for text in &args.many {
         let form = "BUCKET/PREFIX=COUNTxSIZE";
         let (bucket, prefix, rest) = split(text, form)?;
-        let (count, size) = rest
-            .split_once('x')
-            .with_context(|| format!("{text:?} is not {form}"))?;
+        let (count, size) = rest.split_once('x').with_context(|| format!("{text:?} is not {form}"))?;
         let (count, size): (u32, u64) = (count.parse()?, parse_size(size)?);
         for index in 0..count {
             server = server.synthetic(bucket, &format!("{prefix}f{index:05}.bin"), size);

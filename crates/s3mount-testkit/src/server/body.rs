@@ -49,35 +49,14 @@ impl Reply {
         let bytes = bytes.into();
         let end = bytes.len() as u64;
         let source = Source::Bytes(bytes);
-        Self {
-            source,
-            at: 0,
-            end,
-            break_at: None,
-            flip_bit: false,
-            pace: None,
-            under_way,
-        }
+        Self { source, at: 0, end, break_at: None, flip_bit: false, pace: None, under_way }
     }
 
     /// A body of an object's bytes `start..end`.
     pub(crate) fn object(object: Object, start: u64, end: u64, rate: u64, under_way: UnderWay) -> Self {
-        let pace = (rate > 0).then_some(Pace {
-            bytes_per_second: rate,
-            started: None,
-            sent: 0,
-            sleep: None,
-        });
+        let pace = (rate > 0).then_some(Pace { bytes_per_second: rate, started: None, sent: 0, sleep: None });
         let (source, under_way) = (Source::Object(object), Some(under_way));
-        Self {
-            source,
-            at: start,
-            end,
-            break_at: None,
-            flip_bit: false,
-            pace,
-            under_way,
-        }
+        Self { source, at: start, end, break_at: None, flip_bit: false, pace, under_way }
     }
 
     /// Breaks the connection half-way.

@@ -15,12 +15,7 @@ use crate::server::request::Target;
 pub(crate) async fn control(shared: &Shared, request: Request<Incoming>) -> Response<Reply> {
     let target = Target::new(&Method::GET, request.uri(), request.headers());
     let path = request.uri().path().to_owned();
-    let body = request
-        .into_body()
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let (status, text) = match act(shared, &path, &target, &body) {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()),
@@ -31,12 +26,8 @@ pub(crate) async fn control(shared: &Shared, request: Request<Incoming>) -> Resp
 }
 
 fn act(shared: &Shared, path: &str, target: &Target, body: &[u8]) -> anyhow::Result<String> {
-    let parameter = |name: &str| {
-        target
-            .query
-            .get(name)
-            .ok_or_else(|| anyhow::anyhow!("the query has no {name}"))
-    };
+    let parameter =
+        |name: &str| target.query.get(name).ok_or_else(|| anyhow::anyhow!("the query has no {name}"));
     match path {
         "/_test/stats" => return Ok(serde_json::to_string(&shared.counters.stats())?),
         "/_test/reset" => {
@@ -50,11 +41,7 @@ fn act(shared: &Shared, path: &str, target: &Target, body: &[u8]) -> anyhow::Res
         "/_test/put" => {
             let (bucket, key) = (parameter("bucket")?, parameter("key")?);
             let object = Object::synthetic(key, crate::parse_size(parameter("size")?)?);
-            shared
-                .write()
-                .entry(bucket.clone())
-                .or_default()
-                .insert(key.clone(), object);
+            shared.write().entry(bucket.clone()).or_default().insert(key.clone(), object);
         }
         _ => anyhow::bail!("{path} is none of stats, reset, shape, fault, freeze, thaw, put"),
     }

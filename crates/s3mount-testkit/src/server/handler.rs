@@ -43,12 +43,7 @@ pub(crate) struct Refusal {
 }
 
 pub(crate) fn refuse(status: u16, code: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal {
-        status,
-        code,
-        message: message.into(),
-        extra: String::new(),
-    }
+    Refusal { status, code, message: message.into(), extra: String::new() }
 }
 
 type Answer = Result<Response<Reply>, Refusal>;
@@ -79,20 +74,13 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     };
     let mut response = answer.unwrap_or_else(|refusal| {
         shared.counters.error(target.operation);
-        let Refusal {
-            status,
-            code,
-            message,
-            extra,
-        } = refusal;
+        let Refusal { status, code, message, extra } = refusal;
         let resource = format!("/{}/{}", target.bucket, target.key);
         let body = xml::error(code, &message, &resource, &request_id, &extra);
         let body = if is_head { Bytes::new() } else { body.into() };
         let mut response = Response::new(Reply::bytes(body, None));
         *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         response
     });
     let headers = response.headers_mut();
@@ -142,10 +130,7 @@ fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Resul
     {
         let message = format!("the region '{region}' is wrong; expecting '{}'", shared.region);
         let extra = format!("<Region>{}</Region>", shared.region);
-        return Err(Refusal {
-            extra,
-            ..refuse(400, "AuthorizationHeaderMalformed", message)
-        });
+        return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
     let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
     if shared.denied.iter().any(is_denied) {
@@ -164,10 +149,7 @@ async fn answer(
     check(shared, target, &request)?;
     if target.bucket.is_empty() {
         let buckets = shared.read();
-        return Ok(Response::new(Reply::bytes(
-            xml::buckets(buckets.keys()),
-            Some(under_way),
-        )));
+        return Ok(Response::new(Reply::bytes(xml::buckets(buckets.keys()), Some(under_way))));
     }
     let is_new = target.operation == Operation::Other && request.method() == Method::PUT;
     if !is_new && !shared.read().contains_key(&target.bucket) {
@@ -180,10 +162,7 @@ async fn answer(
         Operation::HeadBucket => Ok(Response::new(Reply::bytes("", None))),
         Operation::PutObject => put(shared, target, request).await,
         Operation::DeleteObject => {
-            shared
-                .write()
-                .get_mut(&target.bucket)
-                .and_then(|keys| keys.remove(&target.key));
+            shared.write().get_mut(&target.bucket).and_then(|keys| keys.remove(&target.key));
             let mut response = Response::new(Reply::bytes("", None));
             *response.status_mut() = StatusCode::NO_CONTENT;
             Ok(response)
@@ -192,24 +171,17 @@ async fn answer(
             shared.write().entry(target.bucket.clone()).or_default();
             Ok(Response::new(Reply::bytes("", None)))
         }
-        Operation::Other if target.query.contains_key("location") => Ok(Response::new(Reply::bytes(
-            xml::location(&shared.region),
-            Some(under_way),
-        ))),
-        Operation::Other => Err(refuse(
-            501,
-            "NotImplemented",
-            "The test server does not know this.",
-        )),
+        Operation::Other if target.query.contains_key("location") => {
+            Ok(Response::new(Reply::bytes(xml::location(&shared.region), Some(under_way))))
+        }
+        Operation::Other => Err(refuse(501, "NotImplemented", "The test server does not know this.")),
     }
 }
 
 fn find(shared: &Shared, target: &Target) -> Result<Object, Refusal> {
     let buckets = shared.read();
     let object = buckets.get(&target.bucket).and_then(|keys| keys.get(&target.key));
-    object
-        .cloned()
-        .ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))
+    object.cloned().ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))
 }
 
 /// Headers that GET and HEAD share.
@@ -242,9 +214,7 @@ fn precondition(object: &Object, headers: &header::HeaderMap) -> Result<(), Refu
 fn head(object: &Object, headers: &header::HeaderMap) -> Answer {
     precondition(object, headers)?;
     let mut response = describe(object, &object.etag);
-    response
-        .headers_mut()
-        .insert(header::CONTENT_LENGTH, object.size.into());
+    response.headers_mut().insert(header::CONTENT_LENGTH, object.size.into());
     Ok(response)
 }
 
@@ -269,19 +239,11 @@ fn get(
         Wanted::Whole => (StatusCode::OK, 0..object.size),
         Wanted::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
         Wanted::Unsatisfiable => {
-            return Err(refuse(
-                416,
-                "InvalidRange",
-                "The requested range is not satisfiable",
-            ));
+            return Err(refuse(416, "InvalidRange", "The requested range is not satisfiable"));
         }
     };
     shared.counters.range(&target.key, part.clone());
-    let etag = if fault == Some(&FaultKind::WrongEtag) {
-        "\"another\""
-    } else {
-        &object.etag
-    };
+    let etag = if fault == Some(&FaultKind::WrongEtag) { "\"another\"" } else { &object.etag };
     let mut response = describe(&object, etag);
     *response.status_mut() = status;
     if status == StatusCode::PARTIAL_CONTENT {
@@ -320,36 +282,24 @@ fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
     };
     let url = text("encoding-type").as_deref() == Some("url");
     let buckets = shared.read();
-    let keys = buckets
-        .get(&target.bucket)
-        .ok_or_else(|| refuse(404, "NoSuchBucket", "It is gone"))?;
+    let keys = buckets.get(&target.bucket).ok_or_else(|| refuse(404, "NoSuchBucket", "It is gone"))?;
     let body = xml::listing(&target.bucket, &query, &page(keys, &query), url, v2);
     let mut response = Response::new(Reply::bytes(body, Some(under_way)));
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     Ok(response)
 }
 
 async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> Answer {
     let chunked = is_chunked(request.headers());
     let body = request.into_body().collect().await;
-    let body = body
-        .map_err(|error| refuse(400, "IncompleteBody", error.to_string()))?
-        .to_bytes();
+    let body = body.map_err(|error| refuse(400, "IncompleteBody", error.to_string()))?.to_bytes();
     let body = if chunked {
-        dechunk(&body)
-            .ok_or_else(|| refuse(400, "IncompleteBody", "the chunks are malformed"))?
-            .into()
+        dechunk(&body).ok_or_else(|| refuse(400, "IncompleteBody", "the chunks are malformed"))?.into()
     } else {
         body
     };
     let object = Object::bytes(body);
     let response = describe(&object, &object.etag);
-    shared
-        .write()
-        .entry(target.bucket.clone())
-        .or_default()
-        .insert(target.key.clone(), object);
+    shared.write().entry(target.bucket.clone()).or_default().insert(target.key.clone(), object);
     Ok(response)
 }

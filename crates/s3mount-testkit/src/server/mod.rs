@@ -97,10 +97,7 @@ impl Builder {
     }
 
     fn add(mut self, bucket: &str, key: &str, object: Object) -> Self {
-        self.buckets
-            .entry(bucket.to_owned())
-            .or_default()
-            .insert(key.to_owned(), object);
+        self.buckets.entry(bucket.to_owned()).or_default().insert(key.to_owned(), object);
         self
     }
 
@@ -116,10 +113,7 @@ impl Builder {
 
     /// Adds an object that has to be restored before it can be read.
     pub fn archived(self, bucket: &str, key: &str, size: u64) -> Self {
-        let object = Object {
-            storage_class: Some("GLACIER".to_owned()),
-            ..Object::synthetic(key, size)
-        };
+        let object = Object { storage_class: Some("GLACIER".to_owned()), ..Object::synthetic(key, size) };
         self.add(bucket, key, object)
     }
 
@@ -138,11 +132,7 @@ impl Builder {
                     folders.push(path);
                     continue;
                 }
-                let key = path
-                    .strip_prefix(dir)?
-                    .to_str()
-                    .context("a file name is not UTF-8")?
-                    .to_owned();
+                let key = path.strip_prefix(dir)?.to_str().context("a file name is not UTF-8")?.to_owned();
                 self = self.add(bucket, &key, Object::file(path)?);
             }
         }
@@ -223,12 +213,7 @@ impl Builder {
             denied: self.denied,
         });
         runtime.spawn(accept(listener, acceptor, shared.clone()));
-        Ok(TestS3 {
-            shared,
-            address,
-            ca_pem,
-            runtime: Some(runtime),
-        })
+        Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
     }
 }
 
@@ -257,10 +242,7 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
 /// Sends at once, and under cubic: BBR, where it is the system's default, halves loopback.
 fn tune(stream: &TcpStream) {
     // Either is only a matter of speed.
-    let _ = (
-        stream.set_nodelay(true),
-        setsockopt(stream, TcpCongestion, &OsString::from("cubic")),
-    );
+    let _ = (stream.set_nodelay(true), setsockopt(stream, TcpCongestion, &OsString::from("cubic")));
 }
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
@@ -269,9 +251,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, sha
         async move { handler::handle(&shared, request).await }
     });
     // A connection that ends in an error was broken by a fault, or by the client.
-    let _ = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// A running server. Dropping it ends it and breaks its connections.
@@ -312,11 +292,7 @@ impl TestS3 {
     }
 
     fn insert(&self, bucket: &str, key: &str, object: Object) {
-        self.shared
-            .write()
-            .entry(bucket.to_owned())
-            .or_default()
-            .insert(key.to_owned(), object);
+        self.shared.write().entry(bucket.to_owned()).or_default().insert(key.to_owned(), object);
     }
 
     /// Puts an object.
@@ -331,10 +307,7 @@ impl TestS3 {
 
     /// Deletes an object.
     pub fn delete(&self, bucket: &str, key: &str) {
-        self.shared
-            .write()
-            .get_mut(bucket)
-            .and_then(|keys| keys.remove(key));
+        self.shared.write().get_mut(bucket).and_then(|keys| keys.remove(key));
     }
 
     /// Makes it slow, or fast again.

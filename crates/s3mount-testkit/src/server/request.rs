@@ -21,10 +21,7 @@ pub(crate) struct Target {
 
 /// A header's text; empty where it is missing.
 pub(crate) fn header(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> &str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Undoes percent escapes; `+` stands for a space in queries only.
@@ -33,11 +30,8 @@ fn decode(text: &str, plus_is_space: bool) -> String {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
-        let escaped = || {
-            std::str::from_utf8(tail.get(..2)?)
-                .ok()
-                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
-        };
+        let escaped =
+            || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match first {
             b'+' if plus_is_space => bytes.push(b' '),
             b'%' if let Some(byte) = escaped() => {
@@ -53,10 +47,7 @@ fn decode(text: &str, plus_is_space: bool) -> String {
 impl Target {
     /// Sorts a request. `BUCKET.localhost` in the `Host` header names a bucket, else the path does.
     pub(crate) fn new(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
-        let host = header(headers, hyper::header::HOST)
-            .split(':')
-            .next()
-            .unwrap_or_default();
+        let host = header(headers, hyper::header::HOST).split(':').next().unwrap_or_default();
         let path = uri.path().trim_start_matches('/');
         let (bucket, key) = match host.strip_suffix(".localhost") {
             Some(bucket) => (bucket, path),
@@ -80,21 +71,12 @@ impl Target {
             (&Method::DELETE, false, false) => Operation::DeleteObject,
             _ => Operation::Other,
         };
-        Self {
-            operation,
-            bucket,
-            key,
-            query,
-        }
+        Self { operation, bucket, key, query }
     }
 
     /// What a fault or a refusal is looked up by: the key, or a listing's prefix.
     pub(crate) fn name(&self) -> &str {
-        if self.key.is_empty() {
-            self.query.get("prefix").map_or("", String::as_str)
-        } else {
-            &self.key
-        }
+        if self.key.is_empty() { self.query.get("prefix").map_or("", String::as_str) } else { &self.key }
     }
 }
 
@@ -115,10 +97,7 @@ pub(crate) enum Wanted {
 
 /// Reads a `Range` header; one that can't be read is ignored, as HTTP has it.
 pub(crate) fn range(header: &str, size: u64) -> Wanted {
-    let Some((first, last)) = header
-        .strip_prefix("bytes=")
-        .and_then(|range| range.split_once('-'))
-    else {
+    let Some((first, last)) = header.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return Wanted::Whole;
     };
     match (first.parse::<u64>(), last.parse::<u64>()) {

@@ -46,10 +46,7 @@ impl Shape {
     /// listings 60 ms.
     pub fn aws() -> Self {
         Self {
-            first_byte: FirstByte::LogNormal {
-                median_ms: 25.0,
-                sigma: 0.5,
-            },
+            first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
             list_latency_ms: 60.0,
             bytes_per_second: 90_000_000,
         }

@@ -124,11 +124,7 @@ impl Counters {
     /// The ranges of `key` that were sent, in order.
     pub(crate) fn ranges(&self, key: &str) -> Vec<Range<u64>> {
         let ranges = self.0.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges
-            .iter()
-            .filter(|(of, _)| of == key)
-            .map(|(_, range)| range.clone())
-            .collect()
+        ranges.iter().filter(|(of, _)| of == key).map(|(_, range)| range.clone()).collect()
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -154,16 +150,10 @@ impl Counters {
     pub(crate) fn reset(&self) {
         let inner = &self.0;
         for counters in [&inner.requests, &inner.errors, &inner.bytes] {
-            counters
-                .iter()
-                .for_each(|counter| counter.store(0, Ordering::Relaxed));
+            counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
         }
         inner.connections.store(0, Ordering::Relaxed);
         inner.most_concurrent_gets.store(0, Ordering::Relaxed);
-        inner
-            .ranges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        inner.ranges.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

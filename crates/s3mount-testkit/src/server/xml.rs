@@ -75,10 +75,7 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
         element("Delimiter", &name(delimiter));
     }
     if v2 {
-        element(
-            "KeyCount",
-            &(page.objects.len() + page.prefixes.len()).to_string(),
-        );
+        element("KeyCount", &(page.objects.len() + page.prefixes.len()).to_string());
     }
     match &page.next {
         Some(next) if v2 => element("NextContinuationToken", &token(next)),
@@ -98,11 +95,7 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
         );
     }
     for prefix in &page.prefixes {
-        let _ = write!(
-            xml,
-            "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>",
-            name(prefix)
-        );
+        let _ = write!(xml, "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", name(prefix));
     }
     xml + "</ListBucketResult>"
 }
@@ -125,10 +118,7 @@ pub(crate) fn read_token(token: &str) -> Option<String> {
 
 /// The body of GetBucketLocation.
 pub(crate) fn location(region: &str) -> String {
-    format!(
-        "{HEAD}<LocationConstraint xmlns=\"{NAMESPACE}\">{}</LocationConstraint>",
-        escape(region)
-    )
+    format!("{HEAD}<LocationConstraint xmlns=\"{NAMESPACE}\">{}</LocationConstraint>", escape(region))
 }
 
 /// The body of ListBuckets.
