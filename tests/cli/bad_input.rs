@@ -78,7 +78,10 @@ fn sizes_out_of_bounds() {
         &["--memory-limit", "1MiB"],
         "--memory-limit 1MiB is too small: s3mount needs at least 64MiB; try --memory-limit 256MiB",
     );
-    check_flags(&["--part-size", "1.5MiB"], "--part-size 1536KiB is not a multiple of 1MiB from 1MiB to 64MiB");
+    check_flags(
+        &["--part-size", "1.5MiB"],
+        "--part-size 1536KiB is not a multiple of 1MiB from 1MiB to 64MiB",
+    );
     check_flags(
         &["--random-read-size", "100KB"],
         "--random-read-size 100000B is not a power of two from 64KiB to 8MiB; try 128KiB",
@@ -138,13 +141,9 @@ fn folders_that_cannot_be_mounted_at() {
     );
     let file = below("file");
     std::fs::write(&file, "").expect("a file");
-    check_fails(
-        &["bucket", &file],
-        &format!("{file} is not a folder; give an empty folder to mount at"),
-    );
-    let full = format!(
-        "the folder {dir} is not empty; give an empty one, or pass --nonempty to hide what is in it"
-    );
+    check_fails(&["bucket", &file], &format!("{file} is not a folder; give an empty folder to mount at"));
+    let full =
+        format!("the folder {dir} is not empty; give an empty one, or pass --nonempty to hide what is in it");
     check_fails(&["bucket", &dir], &full);
     check_fails(&["mount", "bucket", &dir], &full);
     // By a link, and from the folder itself, it is the same folder.

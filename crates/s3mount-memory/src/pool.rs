@@ -109,7 +109,7 @@ impl BufferPool {
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
     pub async fn buffer(&self, len: usize) -> Buffer {
-        let waiter = {
+        let mut place = {
             let mut state = lock(&self.0.state);
             if state.queue.is_empty()
                 && let Some(buffer) = self.cut(&mut state, len, 0)
@@ -119,11 +119,12 @@ impl BufferPool {
             let (sender, receiver) = oneshot::channel();
             state.queue.push_back((len, sender));
             self.0.waiting.store(state.queue.len() as u64, Ordering::Relaxed);
-            receiver
+            Place { pool: self, receiver: Some(receiver) }
         };
-        // If our turn comes between the last poll and a drop, the buffer dies in the channel and
-        // is given back by its own drop.
-        waiter.await.expect("the queue lives as long as the pool, and a sender is only used or outlived")
+        let receiver = place.receiver.as_mut().expect("it was just put there");
+        let buffer = receiver.await.expect("the queue lives as long as the pool, and serves who listens");
+        place.receiver = None;
+        buffer
     }
 
     /// Gives the memory of free buffers back to the kernel, as far as whole huge pages of it are
@@ -160,21 +161,27 @@ impl BufferPool {
     /// Takes back the units of a buffer and serves who waits.
     fn give_back(&self, start: usize, reservation: Reservation) {
         let units = usize::try_from(reservation.bytes()).expect("buffers fit the address space") / UNIT_BYTES;
-        let mut served = Vec::new();
         {
             let mut state = lock(&self.0.state);
             let first = start / UNIT_BYTES;
             state.buddy.free(first, first + units);
             drop(reservation);
+        }
+        self.serve();
+    }
+
+    /// Hands out what is free to those who wait, in order.
+    fn serve(&self) {
+        let mut served = Vec::new();
+        {
+            let mut state = lock(&self.0.state);
             while let Some((len, sender)) = state.queue.front() {
                 if sender.is_closed() {
                     state.queue.pop_front();
                     continue;
                 }
                 let len = *len;
-                let Some(buffer) = self.cut(&mut state, len, 0) else {
-                    break;
-                };
+                let Some(buffer) = self.cut(&mut state, len, 0) else { break };
                 let (_, sender) = state.queue.pop_front().expect("the front was just looked at");
                 served.push((sender, buffer));
             }
@@ -183,6 +190,21 @@ impl BufferPool {
         for (sender, buffer) in served {
             // One that left meanwhile drops its buffer here, which serves the next in line.
             drop(sender.send(buffer));
+        }
+    }
+}
+
+/// A place in the queue. Who gives it up lets those behind move up: they may fit where it did not.
+struct Place<'a> {
+    pool: &'a BufferPool,
+    receiver: Option<oneshot::Receiver<Buffer>>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.receiver.take() {
+            drop(receiver);
+            self.pool.serve();
         }
     }
 }

@@ -104,3 +104,16 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         std::task::Poll::Pending => None,
     }
 }
+
+#[tokio::test]
+async fn who_fits_moves_up_when_the_first_in_line_leaves() {
+    let pool = pool(2 * MIB);
+    let held = pool.try_buffer(MIB, Priority::Demand).expect("half of it is free");
+    let mut first = Box::pin(pool.buffer(2 * MIB));
+    assert!(futures_poll(&mut first).is_none(), "there is room for half of it");
+    let mut next = Box::pin(pool.buffer(MIB));
+    assert!(futures_poll(&mut next).is_none(), "nobody jumps the queue");
+    drop(first);
+    assert!(futures_poll(&mut next).is_some(), "nothing else is given back that could wake it");
+    drop(held);
+}

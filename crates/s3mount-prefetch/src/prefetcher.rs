@@ -40,8 +40,6 @@ pub(crate) struct Shared {
     /// GETs ahead of their readers that are in flight.
     pub(crate) ahead_requests: AtomicUsize,
     cached_bytes: AtomicU64,
-    /// Numbers reads in order of arrival.
-    pub(crate) next_ticket: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -112,7 +110,6 @@ impl Prefetcher {
             active_streams: AtomicUsize::new(0),
             ahead_requests: AtomicUsize::new(0),
             cached_bytes: AtomicU64::new(0),
-            next_ticket: AtomicU64::new(0),
             counters: Counters::default(),
         });
         runtime.spawn(keep_house(Arc::downgrade(&shared)));
@@ -193,8 +190,8 @@ impl Shared {
 
     /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was
     /// consumed, then cached blocks, then the far ends of the largest windows. When even that is
-    /// not enough, reads that wait let go of what they have collected, all but the oldest: that
-    /// one completes, so there is always progress.
+    /// not enough, reads that wait give up what they have collected: none holds what another
+    /// waits for, so the pool can't deadlock.
     fn relieve(&self, bytes: u64) {
         let readers = self.readers();
         let mut freed = 0;
@@ -215,10 +212,11 @@ impl Shared {
             }
             freed += dropped;
         }
-        if freed < bytes
-            && let Some(oldest) = readers.iter().filter_map(|reader| reader.oldest_holder()).min()
-        {
-            readers.iter().for_each(|reader| reader.let_go(oldest));
+        if freed < bytes {
+            let detached: usize = readers.iter().map(|reader| reader.detach_holders()).sum();
+            if detached > 0 {
+                tracing::debug!(detached, "memory is short: reads go their own way");
+            }
         }
     }
 }

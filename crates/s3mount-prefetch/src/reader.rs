@@ -40,11 +40,9 @@ struct State {
 }
 
 /// A read on its way through the segments, from left to right. The bytes it has found it keeps,
-/// and with them the buffers they lie in, until it is complete or memory is so short that it has
-/// to let go and start again.
+/// and with them the buffers they lie in, until it is complete or memory is so short that it goes
+/// its own way ([`ObjectReader::detach_holders`]).
 struct Progress {
-    /// Order of arrival over all readers: the oldest never has to let go.
-    ticket: u64,
     range: ByteRange,
     at: u64,
     access: Access,
@@ -167,8 +165,7 @@ impl ObjectReader {
             return reply(Err(error));
         }
         let access = state.streams.on_read(range, &self.shared.config);
-        let ticket = self.shared.next_ticket.fetch_add(1, Ordering::Relaxed);
-        let mut progress = Progress { ticket, range, at: offset, access, pieces: Pieces::None };
+        let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
         if waits_on.is_some()
             && let Access::Stream(id) = access
@@ -469,19 +466,21 @@ impl ObjectReader {
         dropped.range.len()
     }
 
-    /// The ticket of the oldest read here that waits and holds buffers.
-    pub(crate) fn oldest_holder(&self) -> Option<u64> {
-        self.lock().holders().map(|progress| progress.ticket).min()
-    }
-
-    /// Has the reads that wait let go of the buffers they hold, but for the one with this ticket:
-    /// they start again when what they wait for lands.
-    pub(crate) fn let_go(&self, but: u64) {
-        let mut state = self.lock();
-        for progress in state.holders().filter(|progress| progress.ticket != but) {
-            progress.at = progress.range.start();
-            progress.pieces = Pieces::None;
+    /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by
+    /// a GET of its own for all that it asked for: it needs one buffer, and holds none while it
+    /// waits for that. Returns how many reads that were.
+    pub(crate) fn detach_holders(&self) -> usize {
+        let detached: Vec<Waiter> = self.lock().take_holders();
+        let count = detached.len();
+        for Waiter { progress, reply } in detached {
+            let (shared, object) = (self.shared.clone(), self.object.clone());
+            drop(progress.pieces);
+            self.shared.runtime.spawn(async move {
+                let result = fetch(&shared, &object, progress.range, None).await;
+                reply(result.as_deref().map_err(Clone::clone));
+            });
         }
+        count
     }
 
     /// The housekeeper's look, once a second.
@@ -496,17 +495,17 @@ impl ObjectReader {
 }
 
 impl State {
-    /// The reads that wait and hold buffers meanwhile.
-    fn holders(&mut self) -> impl Iterator<Item = &mut Progress> {
-        self.segments
-            .iter_mut()
-            .filter_map(|segment| match &mut segment.state {
-                SegmentState::InFlight { waiters, .. } => Some(waiters),
-                SegmentState::Ready(_) => None,
+    /// Takes the reads out that wait and hold buffers meanwhile.
+    fn take_holders(&mut self) -> Vec<Waiter> {
+        let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
+            SegmentState::InFlight { waiters, .. } => Some(waiters),
+            SegmentState::Ready(_) => None,
+        });
+        waiters
+            .flat_map(|waiters| {
+                waiters.extract_if(.., |waiter| !matches!(waiter.progress.pieces, Pieces::None))
             })
-            .flatten()
-            .map(|waiter| &mut waiter.progress)
-            .filter(|progress| !matches!(progress.pieces, Pieces::None))
+            .collect()
     }
 }
 
