@@ -18,6 +18,10 @@ use crate::config::Config;
 /// How long the store may take to answer for the first time.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a store's silence may mean. A certificate that is not trusted is one of them, because s2n
+/// waits for up to 30 s before it says so.
+const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
+
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -80,7 +84,7 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     };
     let (client, is_empty) = tokio::time::timeout(CONNECT_LIMIT, attempt)
         .await
-        .map_err(|_| anyhow!("{} gave no answer within {CONNECT_LIMIT:?}", store(config)))?
+        .map_err(|_| anyhow!("{} gave no answer within {CONNECT_LIMIT:?}; {SILENCE}", store(config)))?
         .map_err(|error| explain(config, error))?;
     if is_empty && !config.prefix.is_empty() {
         tracing::warn!(
@@ -128,6 +132,11 @@ fn explain(config: &Config, error: ObjectError) -> anyhow::Error {
         ErrorKind::Tls => format!(
             "no TLS with {store}; an http:// server needs http:// in --endpoint-url, and a certificate of your own \
              authority needs --ca-bundle FILE"
+        ),
+        // What a server without TLS makes of a handshake: it hangs up.
+        ErrorKind::Network if store.starts_with("https://") => format!(
+            "cannot reach {store} for bucket {bucket:?}; check --endpoint-url (a server without TLS takes http://) \
+             and the network"
         ),
         ErrorKind::Network | ErrorKind::TimedOut => {
             format!("cannot reach {store} for bucket {bucket:?}; check --endpoint-url and the network")

@@ -1,6 +1,8 @@
 //! Mounting, and coming down again.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +11,16 @@ use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::unistd::{getegid, geteuid};
 use s3mount_fs::Filesystem;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::adapter::Adapter;
+
+/// What tells our mounts from those of others.
+const SUBTYPE: &str = "s3mount";
 
 /// Settings of the mount, as plain data.
 #[derive(Clone, Debug)]
@@ -49,7 +55,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     options.mount_options = vec![
         MountOption::RO,
         MountOption::FSName(config.fs_name.clone()),
-        MountOption::Subtype("s3mount".to_owned()),
+        MountOption::Subtype(SUBTYPE.to_owned()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
         MountOption::NoSuid,
@@ -63,7 +69,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = true;
     let notifier = Arc::new(OnceLock::new());
-    let session = Session::new(Adapter::new(fs, runtime, notifier.clone()), dir, &options)?;
+    let session = start(Adapter::new(fs, runtime, notifier.clone()), dir, options, &config.fs_name)?;
     // It was empty until now: nothing else sets it.
     drop(notifier.set(session.notifier()));
     let (end, ended) = oneshot::channel();
@@ -75,6 +81,28 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     })?;
     raise_read_ahead(dir, config.read_ahead_bytes);
     Ok(Mount { dir: dir.to_owned(), session, ended: Some(ended) })
+}
+
+/// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find it. fuser drops
+/// the subtype where it mounts by itself; where that takes fusermount3, it keeps it.
+fn start(adapter: Adapter, dir: &Path, options: Config, fs_name: &str) -> io::Result<Session<Adapter>> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
+    let allow_other = if options.acl == SessionACL::Owner { "" } else { ",allow_other" };
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
+        device.as_raw_fd(),
+        geteuid(),
+        getegid()
+    );
+    let kind = format!("fuse.{SUBTYPE}");
+    match nix::mount::mount(Some(fs_name), dir, Some(kind.as_str()), flags, Some(data.as_str())) {
+        Ok(()) => Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| {
+            let _ = umount2(dir, MntFlags::MNT_DETACH);
+        }),
+        Err(Errno::EPERM) => Session::new(adapter, dir, &options),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Sets the readahead of the mount's device. The kernel starts at 128 KiB, and a FUSE filesystem

@@ -1,0 +1,74 @@
+//! The bucket changes behind the mount's back.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use nix::errno::Errno;
+use s3mount_testkit::{TestS3, check};
+
+use crate::world::{BUCKET, GIB, MIB, World, check_file};
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw)
+}
+
+#[test]
+fn a_deleted_object_is_enoent_at_open_and_estale_while_open() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "minimal"]);
+    let file = File::open(world.path("f")).expect("a file");
+    let mut buffer = vec![0; MIB as usize];
+    file.read_exact_at(&mut buffer, 0).expect("a read");
+    world.server.delete(BUCKET, "f");
+    let error = file.read_at(&mut buffer, 700 * MIB).expect_err("it is gone");
+    assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
+    let error = File::open(world.path("f")).expect_err("it is gone");
+    assert_eq!(errno(&error), Some(Errno::ENOENT), "{error}");
+    let error = world.path("f").metadata().expect_err("it is gone");
+    assert_eq!(errno(&error), Some(Errno::ENOENT), "{error}");
+}
+
+#[test]
+fn a_replaced_object_is_estale_while_open_and_new_at_the_next_open() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "minimal"]);
+    let file = File::open(world.path("f")).expect("a file");
+    let mut buffer = vec![0; 4096];
+    file.read_exact_at(&mut buffer, 0).expect("a read");
+    let old = file.metadata().expect("attributes").ino();
+    world.server.put(BUCKET, "f", "new content");
+    let error = file.read_at(&mut buffer, 700 * MIB).expect_err("another version");
+    assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
+    // What was read stays right.
+    file.read_exact_at(&mut buffer, 0).expect("from memory");
+    check("f", 0, &buffer).expect("the old version's bytes");
+    assert_eq!(fs::read(world.path("f")).expect("the new version"), b"new content");
+    assert_ne!(world.path("f").metadata().expect("attributes").ino(), old);
+}
+
+#[test]
+fn a_replaced_object_of_the_same_size_is_never_served_from_old_pages() {
+    let server = TestS3::builder().object(BUCKET, "f", "one");
+    let world = World::new(server, &["--metadata-ttl", "minimal"]);
+    for text in ["two", "six", "ten"] {
+        assert_ne!(fs::read(world.path("f")).expect("a file"), text.as_bytes());
+        world.server.put(BUCKET, "f", text);
+        assert_eq!(fs::read(world.path("f")).expect("a file"), text.as_bytes());
+    }
+}
+
+#[test]
+fn names_are_believed_for_the_ttl_and_new_ones_found_at_once() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "d/f", MIB), &["--metadata-ttl", "indefinite"]);
+    check_file(&world.path("d/f"), "d/f");
+    assert!(!world.path("d/g").exists());
+    world.server.put(BUCKET, "d/g", "there");
+    assert_eq!(fs::read(world.path("d/g")).expect("a new file"), b"there");
+    world.server.delete(BUCKET, "d/f");
+    assert!(world.path("d/f").exists(), "within the TTL");
+    let names: Vec<_> = fs::read_dir(world.path("d"))
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    assert_eq!(names, ["g"], "readdir lists anew");
+}

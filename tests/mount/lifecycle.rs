@@ -1,0 +1,194 @@
+//! Coming up as a daemon, and coming down.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use s3mount_testkit::{TestS3, WatchdogGuard, run_with_timeout, watchdog};
+use tempfile::TempDir;
+
+use crate::world::{BUCKET, MIB, World, s3mount};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A daemon of its own, and what it needs. Dropping it takes the mount down.
+struct Daemon {
+    dir: PathBuf,
+    server: TestS3,
+    folder: TempDir,
+    _watchdog: WatchdogGuard,
+}
+
+fn umount(dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    run_with_timeout(command.arg("umount").arg(dir), LIMIT).expect("s3mount umount")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Daemon {
+    fn new(name: &str) -> Self {
+        let _watchdog = watchdog(Duration::from_secs(120));
+        let folder = TempDir::new().expect("a folder");
+        let dir = folder.path().join(name);
+        fs::create_dir(&dir).expect("a mount point");
+        let server = TestS3::builder().object(BUCKET, "d/f", "text").start().expect("a server");
+        Self { dir, server, folder, _watchdog }
+    }
+
+    fn start(&self) -> Output {
+        let log = self.folder.path().join("log").display().to_string();
+        let mut command = s3mount(&self.server.endpoint(), BUCKET, &self.dir, &["--log-directory", &log]);
+        run_with_timeout(&mut command, LIMIT).expect("s3mount")
+    }
+
+    /// What /proc/self/mountinfo says of it.
+    fn mounted(&self) -> Option<String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+        let dir = self.dir.display().to_string().replace(' ', "\\040");
+        mounts.lines().find(|line| line.split(' ').nth(4) == Some(&dir)).map(str::to_owned)
+    }
+
+    /// The process that serves it: the one that was told to mount there.
+    fn pid(&self) -> Option<Pid> {
+        let dir = self.dir.as_os_str().as_encoded_bytes();
+        fs::read_dir("/proc").expect("processes").flatten().find_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let command = fs::read(entry.path().join("cmdline")).ok()?;
+            let mut words = command.split(|byte| *byte == 0);
+            let is_ours = words.next()?.ends_with(b"s3mount") && words.any(|word| word == dir);
+            is_ours.then(|| Pid::from_raw(pid))
+        })
+    }
+
+    fn wait_for_end(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while self.pid().is_some() || self.mounted().is_some() {
+            assert!(Instant::now() < deadline, "daemon {:?}, mount {:?}", self.pid(), self.mounted());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        if self.mounted().is_some() {
+            let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+        }
+    }
+}
+
+#[test]
+fn a_daemon_answers_when_the_command_returns_and_umount_ends_it() {
+    let daemon = Daemon::new("with space");
+    let output = daemon.start();
+    let said = format!("s3://data/ is mounted at {}\n", daemon.dir.display());
+    assert_eq!(
+        (output.status.code(), text(&output.stdout), text(&output.stderr)),
+        (Some(0), said, String::new())
+    );
+    assert_eq!(fs::read_to_string(daemon.dir.join("d/f")).expect("a file"), "text");
+    let mounted = daemon.mounted().expect("a mount");
+    assert!(mounted.contains(" - fuse.s3mount s3://data/ ro,"), "{mounted}");
+
+    // A second one at the same place is refused, and harms nothing.
+    let output = daemon.start();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let dir = daemon.dir.display();
+    let expected = format!(
+        "s3://data/ is mounted at {dir} already (fuse.s3mount); unmount it first, with: s3mount umount {dir}"
+    );
+    assert_eq!(said.trim_end(), format!("s3mount: {expected}"));
+
+    // In use, it stays, and the user is named.
+    let file = File::open(daemon.dir.join("d/f")).expect("a file");
+    let output = umount(&daemon.dir);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is in use by ") && said.contains(&format!("({})", std::process::id())), "{said}");
+    drop(file);
+
+    let output = umount(&daemon.dir);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    daemon.wait_for_end();
+}
+
+#[test]
+fn a_daemon_that_cannot_mount_says_why_to_the_one_who_started_it() {
+    let daemon = Daemon::new("mnt");
+    let mut command = s3mount(&daemon.server.endpoint(), "no-such-bucket", &daemon.dir, &[]);
+    let output = run_with_timeout(&mut command, LIMIT).expect("s3mount");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{said}");
+    assert!(
+        said.starts_with("s3mount: bucket \"no-such-bucket\" does not exist at http://127.0.0.1:"),
+        "{said}"
+    );
+    assert_eq!(daemon.pid(), None);
+}
+
+#[test]
+fn sigterm_and_sigint_unmount() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let daemon = Daemon::new("mnt");
+        assert_eq!(daemon.start().status.code(), Some(0));
+        kill(daemon.pid().expect("a daemon"), signal).expect("a signal");
+        daemon.wait_for_end();
+    }
+    let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
+    assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_a_mount_in_use_and_its_readers_get_an_error() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", 4096 * MIB), &[]);
+    let mut file = File::open(world.path("f")).expect("a file");
+    file.read_exact(&mut [0; 4096]).expect("a read");
+    let World { mount, server, .. } = world;
+    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
+    let mut rest = vec![0; 64 << 20];
+    let error = file.read_exact(&mut rest).expect_err("the daemon is gone");
+    assert_eq!(error.raw_os_error(), Some(Errno::ENOTCONN as i32), "{error}");
+    drop(server);
+}
+
+#[test]
+fn what_a_killed_daemon_leaves_is_taken_over_by_the_next() {
+    let daemon = Daemon::new("mnt");
+    assert_eq!(daemon.start().status.code(), Some(0));
+    kill(daemon.pid().expect("a daemon"), Signal::SIGKILL).expect("a signal");
+    let deadline = Instant::now() + LIMIT;
+    let is_dead = || {
+        fs::read_dir(&daemon.dir)
+            .is_err_and(|error: io::Error| error.raw_os_error() == Some(Errno::ENOTCONN as i32))
+    };
+    while !is_dead() {
+        assert!(Instant::now() < deadline, "the kernel has not noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = daemon.start();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("was left behind by a daemon that is gone; unmounting it"), "{said}");
+    assert_eq!(fs::read_to_string(daemon.dir.join("d/f")).expect("a file"), "text");
+
+    kill(daemon.pid().expect("a daemon"), Signal::SIGKILL).expect("a signal");
+    while !is_dead() {
+        assert!(Instant::now() < deadline, "the kernel has not noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = umount(&daemon.dir);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert_eq!(daemon.mounted(), None);
+}

@@ -1,0 +1,15 @@
+//! The whole chain: the real binary mounts a bucket of a real server on loopback, and real programs
+//! read it. Bytes are compared; requests, bytes and memory are counted; time is not judged.
+
+mod freshness;
+mod lifecycle;
+mod loader;
+mod moto;
+mod names;
+mod random;
+mod readonly;
+mod refused;
+mod requests;
+mod streams;
+mod tools;
+mod world;

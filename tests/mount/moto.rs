@@ -1,0 +1,82 @@
+//! Against moto, a server of another make that checks signatures.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use s3mount_testkit::{MountGuard, content, watchdog};
+use tempfile::TempDir;
+
+use crate::world::{run_command, s3mount};
+
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/moto_bucket.py");
+
+/// A running moto. Dropping it ends it.
+struct Moto(Child);
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let group = Pid::from_raw(self.0.id() as i32);
+        let _ = killpg(group, Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+fn start(port: u16) -> Moto {
+    let mut command = Command::new(PYTHON);
+    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+    // From the first request after the set-up on, signatures and policies are checked.
+    command.env("INITIAL_NO_AUTH_ACTION_COUNT", "1000").process_group(0);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut moto = Moto(child.expect("moto in target/venv; `make test` installs it"));
+    let mut lines = BufReader::new(moto.0.stderr.take().expect("a pipe")).lines();
+    let is_up = |line: &String| line.contains("Running on http");
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| is_up(&line)), "moto did not start");
+    // Its log must not fill the pipe.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    moto
+}
+
+#[test]
+fn signed_reads_of_moto() {
+    let _watchdog = watchdog(Duration::from_secs(180));
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let _moto = start(port);
+    let folder = TempDir::new().expect("a folder");
+    // Fills the bucket by boto3, makes a user that may read it, and turns the checks on.
+    let source = folder.path().join("source");
+    std::fs::create_dir_all(source.join("a/b c")).expect("a folder");
+    let names =
+        [("big.bin", 40_000_000), ("a/small", 1000), ("a/b c/naïve+café 100%.bin", 70_000), ("a/empty", 0)];
+    for (name, len) in names {
+        std::fs::write(source.join(name), content(name, 0, len)).expect("a file");
+    }
+    let keys = run_command(Command::new(PYTHON).args([SCRIPT, &endpoint]).arg(&source));
+    let (access_key, secret) = keys.trim().split_once(' ').expect("a key and its secret");
+
+    let dir = folder.path().join("mnt");
+    std::fs::create_dir(&dir).expect("a mount point");
+    let command = |access_key: &str, secret: &str| {
+        let mut command = s3mount(&endpoint, "bucket", &dir, &["--foreground", "--region", "us-east-1"]);
+        command.env("AWS_ACCESS_KEY_ID", access_key).env("AWS_SECRET_ACCESS_KEY", secret);
+        command
+    };
+    // A wrong secret is found out by moto, so it does check.
+    let start = Instant::now();
+    let error =
+        MountGuard::new(&mut command(access_key, "wrong"), &dir).expect_err("a wrong signature").to_string();
+    assert!(error.contains("SignatureDoesNotMatch"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(20), "not retried");
+
+    let mount = MountGuard::new(&mut command(access_key, secret), &dir).expect("a mount");
+    run_command(Command::new("diff").arg("-r").arg(&source).arg(mount.path()));
+    let listed = run_command(Command::new("find").arg(mount.path()).args(["-type", "f"]));
+    assert_eq!(listed.lines().count(), names.len());
+}

@@ -1,0 +1,111 @@
+//! Names that are unusual, and trees.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+
+use s3mount_testkit::TestS3;
+
+use crate::world::{BUCKET, World, run};
+
+#[test]
+fn odd_names_are_listed_and_read() {
+    let longest = "x".repeat(255);
+    let names = [
+        "with space",
+        " leading",
+        "trailing ",
+        "tab\tin",
+        "new\nline",
+        "naïve-café",
+        "数据集",
+        "🦀.bin",
+        "100%",
+        "%20",
+        "a%2Fb",
+        "a+b",
+        "a&b=c",
+        "quote\"s",
+        "it's",
+        "back\\slash",
+        "semi;colon",
+        "#hash",
+        "?query",
+        "[b]*",
+        "$HOME",
+        "~",
+        "-rf",
+        "...",
+        "<xml>&amp;",
+        longest.as_str(),
+    ];
+    let server = names.iter().fold(TestS3::builder(), |server, name| {
+        server.object(BUCKET, name, name.to_string()).object(BUCKET, &format!("dir {name}/{name}"), "below")
+    });
+    let world = World::new(server, &[]);
+    for name in names {
+        assert_eq!(fs::read_to_string(world.path(name)).expect(name), name);
+    }
+    // The folder of the longest name would be too long a name.
+    let fitting: Vec<_> = names.iter().filter(|name| name.len() + 4 <= 255).collect();
+    for name in &fitting {
+        assert_eq!(fs::read_to_string(world.path(&format!("dir {name}/{name}"))).expect(name), "below");
+    }
+    let listed: BTreeSet<_> = fs::read_dir(world.mount.path())
+        .expect("the root")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    let folders = fitting.iter().map(|name| format!("dir {name}"));
+    let expected: BTreeSet<_> =
+        names.iter().map(|name| (*name).to_owned()).chain(folders).map(Into::into).collect();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn keys_that_are_no_paths_are_hidden() {
+    let keys = ["a//b", "/c", "d/../e", "./f", "g/", "h/i", "h"];
+    let server = keys.iter().fold(TestS3::builder(), |server, key| server.object(BUCKET, key, "x"));
+    let world = World::new(server.object(BUCKET, &"y".repeat(256), "x"), &[]);
+    let names = |dir: &str| -> BTreeSet<_> {
+        fs::read_dir(world.path(dir))
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect()
+    };
+    assert_eq!(names(""), ["a", "d", "g", "h"].map(Into::into).into());
+    assert_eq!(names("h"), [OsStr::new("i").to_owned()].into());
+    for empty in ["a", "d", "g"] {
+        assert!(names(empty).is_empty(), "{empty}");
+    }
+    assert!(world.path("h").is_dir(), "a folder wins over a key of its name");
+}
+
+#[test]
+fn a_tree_of_ten_thousand_keys_by_ls() {
+    let server = (0..10_000).fold(TestS3::builder(), |server, index| {
+        server.synthetic(BUCKET, &format!("t/{:02}/{:02}/f{index:05}", index / 1000, index / 100 % 10), index)
+    });
+    let world = World::new(server, &[]);
+    let listed = run("ls", &[OsStr::new("-lR"), world.path("t").as_os_str()]);
+    let files: BTreeSet<(u64, &str)> = listed
+        .lines()
+        .filter(|line| line.starts_with('-'))
+        .map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            (fields[4].parse().expect("a size"), *fields.last().expect("a name"))
+        })
+        .collect();
+    let expected: Vec<_> = (0..10_000).map(|index| (index, format!("f{index:05}"))).collect();
+    assert_eq!(files, expected.iter().map(|(size, name)| (*size, name.as_str())).collect());
+    // t, its 10 folders, and their 100: one page each, and a lookup for t.
+    let lists = world.server.stats().list_objects.requests;
+    assert!(lists <= 112, "{lists} LISTs");
+}
+
+#[test]
+fn a_prefix_is_the_root_of_the_mount() {
+    let server = TestS3::builder().object(BUCKET, "train/a/0", "zero").object(BUCKET, "train2", "no");
+    let world = World::new(server, &["--prefix", "train"]);
+    assert_eq!(fs::read_to_string(world.path("a/0")).expect("a file"), "zero");
+    assert_eq!(fs::read_dir(world.mount.path()).expect("the root").count(), 1);
+}

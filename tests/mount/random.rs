@@ -1,0 +1,89 @@
+//! Reads at random: maps, pread, seeks.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use s3mount_testkit::{TestS3, check};
+
+use crate::world::{BUCKET, GIB, KIB, MIB, World};
+
+/// Has python read `name`, compares each piece it prints with the object, and returns their number
+/// and bytes.
+fn check_pieces(world: &World, how: &str, name: &str) -> (u64, u64) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/random_reads.py");
+    let mut python = Command::new("/usr/bin/python3");
+    let mut child = python.args([script, how]).arg(world.path(name)).stdout(Stdio::piped()).spawn();
+    let child = child.as_mut().expect("python");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let (mut count, mut bytes, mut head, mut data) = (0, 0, [0; 16], Vec::new());
+    while stdout.read_exact(&mut head).is_ok() {
+        let (offset, length) = head.split_at(8);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        data.resize(number(length) as usize, 0);
+        stdout.read_exact(&mut data).expect("a piece");
+        check(name, number(offset), &data).expect("the object's bytes");
+        count += 1;
+        bytes += number(length);
+    }
+    assert!(child.wait().expect("its end").success());
+    (count, bytes)
+}
+
+#[test]
+fn a_gib_through_a_map() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "map.bin", GIB), &["--memory-limit", "256MiB"]);
+    assert_eq!(check_pieces(&world, "mmap", "map.bin"), (1024, GIB));
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn a_gib_through_a_numpy_memmap() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "map.bin", GIB), &["--memory-limit", "256MiB"]);
+    assert_eq!(check_pieces(&world, "numpy", "map.bin"), (1024, GIB));
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn pread_anywhere() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "rec.bin", GIB), &["--memory-limit", "256MiB"]);
+    let (count, _) = check_pieces(&world, "pread", "rec.bin");
+    assert_eq!(count, 2000);
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn a_small_random_read_fetches_no_more_than_its_unit() {
+    let server = TestS3::builder().synthetic(BUCKET, "rec.bin", 64 * GIB);
+    let world = World::new(server, &["--random-read-size", "128KiB"]);
+    let file = File::open(world.path("rec.bin")).expect("a file");
+    let mut buffer = vec![0; 4 * KIB as usize];
+    // Far from each other, and from any beginning.
+    for index in 1..=100u64 {
+        let offset = (index * 37 % 101) * 600 * MIB + index * 4 * KIB;
+        file.read_exact_at(&mut buffer, offset).expect("a read");
+        check("rec.bin", offset, &buffer).expect("the object's bytes");
+    }
+    let stats = world.server.stats().get_object;
+    assert!(stats.requests <= 100, "{} GETs for 100 reads", stats.requests);
+    assert!(stats.bytes <= 100 * 128 * KIB, "{} bytes fetched", stats.bytes);
+}
+
+#[test]
+fn reads_at_the_end_and_beyond() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "odd.bin", MIB + 3).object(BUCKET, "empty", ""), &[]);
+    let mut file = File::open(world.path("odd.bin")).expect("a file");
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::End(-5)).expect("a seek");
+    file.read_to_end(&mut bytes).expect("the end");
+    check("odd.bin", MIB - 2, &bytes).expect("the object's bytes");
+    assert_eq!(bytes.len(), 5);
+    assert_eq!(file.read_at(&mut [0; 10], MIB + 3).expect("nothing"), 0);
+    assert_eq!(file.read_at(&mut [0; 10], 5 * MIB).expect("nothing"), 0);
+    assert_eq!(std::fs::read(world.path("empty")).expect("an empty file"), b"");
+}

@@ -1,0 +1,53 @@
+//! Whatever would write fails with EROFS.
+
+use std::fs::{self, File, FileTimes, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::time::SystemTime;
+
+use s3mount_testkit::TestS3;
+
+use crate::world::{BUCKET, World};
+
+#[test]
+fn writing_fails_with_erofs() {
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &[]);
+    let (file, new, dir) = (world.path("d/f"), world.path("d/new"), world.path("d"));
+    let open = |path: &Path, how: &mut fs::OpenOptions| how.open(path).map(drop);
+    let attempts: [(&str, io::Result<()>); 12] = [
+        ("create", File::create(&new).map(drop)),
+        ("open for writing", open(&file, File::options().write(true))),
+        ("append", open(&file, File::options().append(true))),
+        ("truncate", open(&file, File::options().write(true).truncate(true))),
+        ("unlink", fs::remove_file(&file)),
+        ("mkdir", fs::create_dir(&new)),
+        ("rmdir", fs::remove_dir(&dir)),
+        ("rename", fs::rename(&file, &new)),
+        ("link", fs::hard_link(&file, &new)),
+        ("symlink", symlink(&file, &new)),
+        ("chmod", fs::set_permissions(&file, Permissions::from_mode(0o777))),
+        ("chown", chown(&file, Some(1), Some(1))),
+    ];
+    for (what, result) in attempts {
+        let error = result.expect_err(what);
+        assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem, "{what}: {error}");
+    }
+    let times = FileTimes::new().set_modified(SystemTime::now());
+    let error = File::open(&file).and_then(|file| file.set_times(times)).expect_err("utimens");
+    assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read(&file).expect("still there"), b"text");
+    let stats = world.server.stats();
+    assert_eq!(stats.put_object.requests + stats.delete_object.requests, 0);
+}
+
+#[test]
+fn owner_and_modes_are_the_flags() {
+    use std::os::unix::fs::MetadataExt;
+    let flags = ["--uid", "1234", "--gid", "2345", "--dir-mode", "0751", "--file-mode", "640"];
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &flags);
+    for (name, mode) in [("d", 0o40751), ("d/f", 0o100_640)] {
+        let metadata = world.path(name).metadata().expect("attributes");
+        assert_eq!((metadata.uid(), metadata.gid(), metadata.mode()), (1234, 2345, mode), "{name}");
+    }
+}

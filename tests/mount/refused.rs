@@ -1,0 +1,152 @@
+//! Stores that can't be mounted: exit code 1, and a message with value and remedy.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use s3mount_testkit::{Builder, TestS3, run_with_timeout, watchdog};
+use tempfile::TempDir;
+
+use crate::world::{BUCKET, World, s3mount};
+
+/// What a mount of `source` says before it fails.
+fn refusal(endpoint: &str, source: &str, flags: &[&str]) -> String {
+    let _watchdog = watchdog(Duration::from_secs(60));
+    let folder = TempDir::new().expect("a folder");
+    let flags = [&["--foreground"], flags].concat();
+    let mut command = s3mount(endpoint, source, folder.path(), &flags);
+    let output = run_with_timeout(&mut command, Duration::from_secs(45)).expect("s3mount");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+fn server(builder: Builder) -> TestS3 {
+    builder.object(BUCKET, "f", "text").start().expect("a server")
+}
+
+#[test]
+fn a_bucket_that_is_not_there() {
+    let server = server(TestS3::builder());
+    let said = refusal(&server.endpoint(), "s3://nowhere/prefix/", &[]);
+    let expected = format!(
+        "s3mount: bucket \"nowhere\" does not exist at {}; check its name, and --endpoint-url if it is not at AWS",
+        server.endpoint()
+    );
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+#[test]
+fn a_bucket_in_another_region() {
+    let server = server(TestS3::builder().region("eu-west-1"));
+    let said = refusal(&server.endpoint(), BUCKET, &["--region", "us-west-2"]);
+    assert!(
+        said.starts_with("s3mount: bucket \"data\" is in region \"eu-west-1\"; pass --region eu-west-1"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_region_that_is_not_given_is_found_out() {
+    let world = World::new(TestS3::builder().region("eu-west-1").object(BUCKET, "f", "text"), &[]);
+    assert_eq!(std::fs::read(world.path("f")).expect("a file"), b"text");
+}
+
+#[test]
+fn access_that_is_denied() {
+    let server = server(TestS3::builder().deny("secret/"));
+    let said = refusal(&server.endpoint(), "data/secret/", &[]);
+    assert!(said.contains("refuses access to bucket \"data\" (AccessDenied: "), "{said}");
+    assert!(said.contains("the credentials need s3:ListBucket and s3:GetObject"), "{said}");
+}
+
+#[test]
+fn credentials_that_are_unknown() {
+    let server = server(TestS3::builder().credentials("another"));
+    let said = refusal(&server.endpoint(), BUCKET, &[]);
+    assert!(
+        said.contains("does not accept the credentials for bucket \"data\" (InvalidAccessKeyId: "),
+        "{said}"
+    );
+    assert!(said.contains("renew them, or choose others with --profile"), "{said}");
+}
+
+#[test]
+fn no_credentials() {
+    let server = server(TestS3::builder().credentials("another"));
+    let said = refusal(&server.endpoint(), BUCKET, &["--no-sign-request"]);
+    assert!(said.contains("refuses access to bucket \"data\""), "{said}");
+}
+
+#[test]
+fn a_port_where_nobody_listens() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let said = refusal(&endpoint, BUCKET, &[]);
+    let expected =
+        format!("s3mount: cannot reach {endpoint} for bucket \"data\"; check --endpoint-url and the network");
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+#[test]
+fn a_host_that_is_not_there() {
+    let said = refusal("http://no-such-host.invalid", BUCKET, &[]);
+    assert!(
+        said.starts_with("s3mount: cannot reach http://no-such-host.invalid for bucket \"data\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn tls_to_a_plain_port() {
+    let server = server(TestS3::builder());
+    let endpoint = server.endpoint().replace("http://", "https://");
+    let said = refusal(&endpoint, BUCKET, &[]);
+    let expected = format!(
+        "s3mount: cannot reach {endpoint} for bucket \"data\"; check --endpoint-url (a server without TLS takes \
+         http://) and the network"
+    );
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_until_its_authority_is_given() {
+    let world = TestS3::builder().tls();
+    let server = server(world);
+    let said = refusal(&server.endpoint(), BUCKET, &[]);
+    assert!(said.contains("needs --ca-bundle FILE"), "{said}");
+    let folder = TempDir::new().expect("a folder");
+    let bundle = folder.path().join("ca.pem");
+    std::fs::write(&bundle, server.ca_pem().expect("a certificate")).expect("a file");
+    let _watchdog = watchdog(Duration::from_secs(60));
+    let dir = folder.path().join("mnt");
+    std::fs::create_dir(&dir).expect("a mount point");
+    let bundle = bundle.display().to_string();
+    let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &["--foreground", "--ca-bundle", &bundle]);
+    let mount = s3mount_testkit::MountGuard::new(&mut command, &dir).expect("a mount");
+    assert_eq!(std::fs::read(dir.join("f")).expect("a file"), b"text");
+    drop(mount);
+}
+
+#[test]
+fn plain_http_to_a_tls_port() {
+    let server = server(TestS3::builder().tls());
+    let said = refusal(&server.endpoint().replace("https://", "http://"), BUCKET, &[]);
+    assert!(said.contains("localhost"), "{said}");
+}
+
+#[test]
+fn a_prefix_without_keys_is_an_empty_mount_and_a_warning() {
+    let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &["--prefix", "nothing/here"]);
+    assert_eq!(std::fs::read_dir(world.mount.path()).expect("the root").count(), 0);
+    let said = world.mount.stderr();
+    assert!(
+        said.contains(
+            "there is no key below the prefix \"nothing/here/\" of bucket \"data\": the mount is empty"
+        ),
+        "{said}"
+    );
+}

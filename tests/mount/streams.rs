@@ -1,0 +1,118 @@
+//! Sequential reads of large objects.
+
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use s3mount_testkit::TestS3;
+
+use crate::world::{BUCKET, GIB, MIB, World, check_file, check_stream};
+
+/// A `dd` whose output is read here.
+struct Dd(Child);
+
+impl Dd {
+    fn new(world: &World, name: &str, args: &[&str]) -> Self {
+        let mut command = Command::new("dd");
+        command.arg(format!("if={}", world.path(name).display())).args(args).arg("status=none");
+        Self(command.stdout(Stdio::piped()).spawn().expect("dd"))
+    }
+
+    /// Compares what it prints with `key` from `offset` on.
+    fn check(mut self, key: &str, offset: u64) -> u64 {
+        let read = check_stream(self.0.stdout.take().expect("a pipe"), key, offset, MIB as usize);
+        assert!(self.0.wait().expect("its end").success());
+        read
+    }
+}
+
+#[test]
+fn eight_gib_by_dd_within_the_memory_limit() {
+    let size = 8 * GIB;
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "big.bin", size), &["--memory-limit", "256MiB"]);
+    assert_eq!(Dd::new(&world, "big.bin", &["bs=1M"]).check("big.bin", 0), size);
+    assert!(world.fetched() as f64 <= 1.02 * size as f64, "{} bytes fetched", world.fetched());
+    // Parts are of 8 MiB in a full window, and smaller in the short one of a slow reader.
+    let gets = world.server.stats().get_object.requests;
+    assert!(gets <= size / (4 * MIB), "{gets} GETs");
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn four_objects_at_once() {
+    let keys = ["a.bin", "b.bin", "c.bin", "d.bin"];
+    let server = keys.iter().fold(TestS3::builder(), |server, key| server.synthetic(BUCKET, key, GIB));
+    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    thread::scope(|scope| {
+        for key in keys {
+            let world = &world;
+            scope.spawn(move || assert_eq!(Dd::new(world, key, &["bs=128k"]).check(key, 0), GIB));
+        }
+    });
+    assert!(world.fetched() as f64 <= 1.02 * 4.0 * GIB as f64, "{} bytes fetched", world.fetched());
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn one_object_by_four_processes_at_different_offsets() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "one.bin", GIB), &["--memory-limit", "256MiB"]);
+    thread::scope(|scope| {
+        for quarter in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                let skip = format!("skip={}", quarter * 256);
+                let dd = Dd::new(world, "one.bin", &["bs=1M", "count=256", &skip]);
+                assert_eq!(dd.check("one.bin", quarter * 256 * MIB), 256 * MIB);
+            });
+        }
+    });
+    // A reader that stops early leaves a window behind; three of the windows are the next one's data.
+    assert!(world.fetched() as f64 <= 1.1 * GIB as f64, "{} bytes fetched", world.fetched());
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn eight_processes_that_read_the_same_object_share_its_bytes() {
+    let size = 512 * MIB;
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "one.bin", size), &["--memory-limit", "256MiB"]);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            let world = &world;
+            scope.spawn(move || assert_eq!(Dd::new(world, "one.bin", &["bs=1M"]).check("one.bin", 0), size));
+        }
+    });
+    assert!(world.fetched() as f64 <= 1.1 * size as f64, "{} bytes fetched", world.fetched());
+}
+
+#[test]
+fn many_streams_in_little_memory() {
+    let keys: Vec<String> = (0..32).map(|index| format!("{index}.bin")).collect();
+    let server = keys.iter().fold(TestS3::builder(), |server, key| server.synthetic(BUCKET, key, 32 * MIB));
+    let world = World::new(server, &["--memory-limit", "64MiB"]);
+    thread::scope(|scope| {
+        for key in &keys {
+            let world = &world;
+            scope.spawn(move || assert_eq!(check_file(&world.path(key), key), 32 * MIB));
+        }
+    });
+    world.check_memory(64 * MIB);
+}
+
+#[test]
+fn direct_reads() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "one.bin", GIB + 5), &[]);
+    let dd = Dd::new(&world, "one.bin", &["bs=8M", "iflag=direct"]);
+    assert_eq!(dd.check("one.bin", 0), GIB + 5);
+    assert!(world.fetched() as f64 <= 1.02 * GIB as f64, "{} bytes fetched", world.fetched());
+}
+
+#[test]
+fn a_second_read_comes_from_the_page_cache() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "one.bin", 64 * MIB), &[]);
+    check_file(&world.path("one.bin"), "one.bin");
+    world.server.reset_stats();
+    check_file(&world.path("one.bin"), "one.bin");
+    assert_eq!(world.server.stats().requests(), 0);
+}

@@ -1,0 +1,108 @@
+//! A bucket, its server, and a mount of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
+use tempfile::TempDir;
+
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// Ends a test that hangs. The slowest takes a tenth of it on two cores.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The bucket that all tests mount.
+pub(crate) const BUCKET: &str = "data";
+
+/// What a mount may use beyond its memory limit: the program, its threads, names and connections.
+pub(crate) const OVERHEAD: u64 = 64 * MIB;
+
+/// The binary, to mount at `dir` with `flags`, with credentials that the test server takes.
+pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    command.arg(source).arg(dir).args(["--endpoint-url", endpoint]).args(flags);
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
+    command
+}
+
+/// Fields are dropped in this order: the mount before its server.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) mount: MountGuard,
+    pub(crate) server: TestS3,
+    _folder: TempDir,
+    _watchdog: WatchdogGuard,
+}
+
+impl World {
+    /// Mounts the bucket with `flags`.
+    pub(crate) fn new(server: Builder, flags: &[&str]) -> Self {
+        let watchdog = watchdog(LIMIT);
+        let folder = TempDir::new().expect("a folder");
+        let server = server.bucket(BUCKET).start().expect("a server");
+        let dir = folder.path().join("mnt");
+        std::fs::create_dir(&dir).expect("a mount point");
+        let flags = [&["--foreground"], flags].concat();
+        let mount = MountGuard::new(&mut s3mount(&server.endpoint(), BUCKET, &dir, &flags), &dir);
+        let mount = mount.expect("a mount");
+        // Only what the test does is counted.
+        server.reset_stats();
+        Self { mount, server, _folder: folder, _watchdog: watchdog }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.mount.path().join(name)
+    }
+
+    /// Bytes of objects that the server has sent.
+    pub(crate) fn fetched(&self) -> u64 {
+        self.server.stats().get_object.bytes
+    }
+
+    /// Asserts that the daemon has kept to `--memory-limit`.
+    pub(crate) fn check_memory(&self, limit: u64) {
+        let peak = self.mount.peak_rss_bytes();
+        assert!(peak > 0 && peak <= limit + OVERHEAD, "peak RSS {} MiB", peak / MIB);
+    }
+}
+
+/// Runs a program, which must succeed, and returns what it printed.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
+    run_command(Command::new(program).args(args))
+}
+
+/// Runs a command, which must succeed, and returns what it printed.
+pub(crate) fn run_command(command: &mut Command) -> String {
+    let output = run_with_timeout(command, LIMIT).expect("a program that ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Reads all there is, in pieces of `piece` bytes, compares it with the synthetic object `key` from
+/// `offset` on, and returns how much it was.
+pub(crate) fn check_stream(mut from: impl Read, key: &str, offset: u64, piece: usize) -> u64 {
+    let mut buffer = vec![0; piece];
+    let mut at = offset;
+    loop {
+        match from.read(&mut buffer).expect("a read") {
+            0 => return at - offset,
+            read => {
+                check(key, at, &buffer[..read]).expect("the object's bytes");
+                at += read as u64;
+            }
+        }
+    }
+}
+
+/// Reads a file to its end, in pieces of 1 MiB, and compares it with the synthetic object `key`.
+pub(crate) fn check_file(path: &Path, key: &str) -> u64 {
+    check_stream(File::open(path).expect("a file"), key, 0, MIB as usize)
+}
