@@ -1,7 +1,7 @@
 # `make demo` shows it, `make test` tests it, `make lint` is what reviewers ask for.
-# ARGS goes to the demo: `make demo ARGS=--once`.
+# ARGS goes to the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
 
-.PHONY: build demo test lint clean
+.PHONY: build demo bench test lint clean
 
 build:
 	.ci/setup
@@ -10,6 +10,10 @@ build:
 demo: build
 	cargo build --release --package s3mount-testkit --bin s3mount-test-server
 	cargo run --release --example demo -- $(ARGS)
+
+bench: build
+	cargo build --release --package s3mount-testkit --bin s3mount-test-server
+	cargo bench --bench e2e -- $(ARGS)
 
 test:
 	.ci/setup test

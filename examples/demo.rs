@@ -4,11 +4,9 @@
 #![expect(clippy::print_stdout, reason = "it is a demo")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::process::CommandExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
@@ -18,7 +16,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::{SigSet, Signal};
-use s3mount_testkit::{MountGuard, Stats, check};
+use s3mount_testkit::{MountGuard, ServerProcess, check};
 
 const BIG: &str = "big.bin";
 const BIG_BYTES: u64 = 8 << 30;
@@ -42,46 +40,6 @@ struct Args {
     /// How slow the server is: fast is loopback as it is, aws has S3's latency and bandwidth.
     #[arg(long, default_value = "fast")]
     model: String,
-}
-
-/// The test server as a process. Dropping it ends it.
-struct Server {
-    child: Child,
-    endpoint: String,
-}
-
-impl Server {
-    fn start(programs: &Path, model: &str) -> anyhow::Result<Self> {
-        let mut command = Command::new(programs.join("s3mount-test-server"));
-        command.args(["--model", model, "--synthetic", &format!("demo/{BIG}={BIG_BYTES}")]);
-        command.args(["--many", &format!("demo/small/={SMALL}x{SMALL_BYTES}")]);
-        // Ctrl-C is for us: we end it when the mount is down.
-        let child = command.process_group(0).stdout(Stdio::piped()).spawn().context("starting the server")?;
-        let mut server = Self { child, endpoint: String::new() };
-        let mut line = String::new();
-        BufReader::new(server.child.stdout.take().context("a pipe")?).read_line(&mut line)?;
-        let endpoint = line.trim().strip_prefix("listening on ");
-        server.endpoint = endpoint.context("the test server did not start")?.to_owned();
-        Ok(server)
-    }
-
-    fn stats(&self) -> anyhow::Result<Stats> {
-        let host = self.endpoint.trim_start_matches("http://");
-        let mut stream = TcpStream::connect(host)?;
-        write!(stream, "GET /_test/stats HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (_, body) = answer.split_once("\r\n\r\n").context("an answer")?;
-        Ok(serde_json::from_str(body)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn bar(length: u64, template: &str) -> anyhow::Result<ProgressBar> {
@@ -174,15 +132,18 @@ fn main() -> anyhow::Result<()> {
     });
 
     let programs = programs()?;
-    let server = Server::start(&programs, &args.model)?;
+    let mut command = Command::new(programs.join("s3mount-test-server"));
+    command.args(["--model", &args.model, "--synthetic", &format!("demo/{BIG}={BIG_BYTES}")]);
+    command.args(["--many", &format!("demo/small/={SMALL}x{SMALL_BYTES}")]);
+    let server = ServerProcess::start(&mut command)?;
     let folder = tempfile::Builder::new().prefix("s3mount-demo-").tempdir()?;
     let dir = folder.path().join("demo");
     std::fs::create_dir(&dir)?;
     let mut command = Command::new(programs.join("s3mount"));
     command.args(["demo"]).arg(&dir).args(["--foreground", "--no-sign-request"]);
-    command.args(["--endpoint-url", &server.endpoint, "--memory-limit", &args.memory_limit]);
+    command.args(["--endpoint-url", server.endpoint(), "--memory-limit", &args.memory_limit]);
     let mount = MountGuard::new(&mut command, &dir)?;
-    println!("s3://demo of the test server {} is mounted at {}", server.endpoint, dir.display());
+    println!("s3://demo of the test server {} is mounted at {}", server.endpoint(), dir.display());
 
     let seconds = stream(&dir.join(BIG), stop)?;
     let cpu = mount.cpu_seconds();

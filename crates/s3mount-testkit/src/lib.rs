@@ -14,15 +14,17 @@ mod mount;
 mod object;
 mod process;
 mod server;
+mod server_process;
 
 pub use client::{MemoryClient, Requests};
 pub use content::{check, content};
-pub use mount::{MountGuard, WatchdogGuard, watchdog};
+pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
 pub use process::run_with_timeout;
 pub use server::fault::{Fault, FaultKind, Operation};
 pub use server::shape::{FirstByte, Shape};
 pub use server::stats::{Counts, Stats};
 pub use server::{Builder, TestS3};
+pub use server_process::ServerProcess;
 
 /// Parses a size such as `8GiB`, `100KiB` or `4096`; units are powers of 1024.
 ///

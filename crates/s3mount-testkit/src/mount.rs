@@ -94,18 +94,12 @@ impl MountGuard {
 
     /// The daemon's largest resident size so far, in bytes.
     pub fn peak_rss_bytes(&self) -> u64 {
-        self.status_kib("VmHWM:") * 1024
+        peak_rss_bytes(self.pid())
     }
 
     /// The daemon's resident size now, in bytes.
     pub fn rss_bytes(&self) -> u64 {
-        self.status_kib("VmRSS:") * 1024
-    }
-
-    fn status_kib(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
+        status_bytes(self.pid(), "VmRSS:")
     }
 
     /// CPU time that the daemon has used, in seconds.
@@ -137,8 +131,19 @@ impl MountGuard {
     }
 }
 
-/// CPU time that a process has used, in seconds.
-pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+fn status_bytes(pid: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).map_or(0, |kib: u64| kib * 1024)
+}
+
+/// A process's largest resident size so far, in bytes; 0 when it is gone.
+pub fn peak_rss_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// CPU time that a process has used, in seconds; 0 when it is gone.
+pub fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may hold anything; utime and stime are the 12th and 13th after it.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

@@ -1,0 +1,113 @@
+//! `make bench`: the whole chain, beside its two ceilings, in one run.
+//!
+//! - *raw*: our S3 client fetches the same bytes into the same pool, without FUSE;
+//! - *null*: our filesystem and FUSE adapter over a client that answers at once;
+//! - *mount*: the real binary; *peer*: another `mount-s3`-like binary, when one is given.
+//!
+//! Each is a process of its own, so are the server and the readers; so CPU and memory are told
+//! apart. Passes are interleaved, the page cache is dropped before each, the first pass is not
+//! counted, and the median of the others is shown.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a terminal")]
+
+mod null;
+mod raw;
+mod reader;
+mod report;
+mod scenario;
+mod target;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use s3mount_testkit::ServerProcess;
+
+use crate::report::{Pass, Row};
+use crate::scenario::{Model, SCENARIOS, Scenario};
+use crate::target::Target;
+
+/// Measures streams and random reads through a mount, beside the client and the filesystem alone.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only scenarios whose names contain this.
+    #[arg(value_name = "NAME")]
+    only: Option<String>,
+    /// Passes that count, of each target.
+    #[arg(long, default_value_t = 5)]
+    passes: usize,
+    /// A mount-s3 binary to measure beside us.
+    #[arg(long, value_name = "PATH")]
+    peer: Option<PathBuf>,
+    /// Another s3mount binary than this build's.
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    /// Only these targets: raw, null, mount, peer.
+    #[arg(long, value_delimiter = ',')]
+    targets: Vec<String>,
+    /// Append the results to benches/history.jsonl and draw benches/history.svg.
+    #[arg(long)]
+    record: bool,
+    /// Cargo passes it.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    // Processes that this one starts of itself.
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some("role-reader") => return reader::serve(),
+        Some("role-raw") => return raw::serve(&args.collect::<Vec<_>>()),
+        Some("role-null") => return null::serve(&args.collect::<Vec<_>>()),
+        _ => {}
+    }
+    let args = Args::parse();
+    let mut rows = Vec::new();
+    for scenario in SCENARIOS
+        .iter()
+        .filter(|scenario| args.only.as_deref().is_none_or(|only| scenario.name.contains(only)))
+    {
+        let measured = measure(scenario, &args).with_context(|| scenario.name.to_owned())?;
+        print!("{}", report::table(scenario, &measured));
+        rows.extend(measured);
+    }
+    if args.record {
+        report::record(&rows)?;
+    }
+    Ok(())
+}
+
+/// All passes of one scenario.
+fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
+    let programs = target::programs()?;
+    let server = ServerProcess::start(&mut scenario::server(&programs))?;
+    let mut targets = Vec::new();
+    let wanted = |name: &str| args.targets.is_empty() || args.targets.iter().any(|target| target == name);
+    if wanted("raw") && scenario.is_sequential() {
+        targets.push(Target::raw(&server, scenario)?);
+    }
+    // What answers at once knows no latency.
+    if wanted("null") && scenario.model == Model::Fast {
+        targets.push(Target::null(scenario)?);
+    }
+    if wanted("mount") {
+        let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
+        targets.push(Target::mount(&binary, &server, scenario)?);
+    }
+    if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
+        targets.push(Target::peer(peer, &server, scenario)?);
+    }
+    server.shape(scenario.model.shape())?;
+    let mut passes: Vec<Vec<Pass>> = targets.iter().map(|_| Vec::new()).collect();
+    for number in 0..=args.passes {
+        for (target, passes) in targets.iter_mut().zip(&mut passes) {
+            eprint!("\r{:<28} {:<6} pass {number} of {}   ", scenario.name, target.name, args.passes);
+            let pass = target.pass(&server, scenario, number as u64)?;
+            if number > 0 {
+                passes.push(pass);
+            }
+        }
+    }
+    eprint!("\r{:60}\r", "");
+    Ok(targets.iter().zip(&passes).map(|(target, passes)| Row::new(scenario, target.name, passes)).collect())
+}

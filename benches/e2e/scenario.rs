@@ -1,0 +1,198 @@
+//! What is read, how, and from how slow a server.
+
+use std::path::Path;
+use std::process::Command;
+
+use s3mount_testkit::Shape;
+use serde::{Deserialize, Serialize};
+
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// Files in the bucket, and the size of each.
+pub(crate) const FILES: usize = 64;
+pub(crate) const FILE_BYTES: u64 = 16 * GIB;
+
+pub(crate) fn file_name(index: usize) -> String {
+    format!("f{index:05}.bin")
+}
+
+/// The test server with the bucket `bench`.
+pub(crate) fn server(programs: &Path) -> Command {
+    let mut command = Command::new(programs.join("s3mount-test-server"));
+    command.args(["--many", &format!("bench/={FILES}x{FILE_BYTES}")]);
+    command
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    /// Loopback as it is.
+    Fast,
+    /// First byte 25 ms, 90 MB/s a connection, LIST 60 ms.
+    Aws,
+}
+
+impl Model {
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            Model::Fast => Shape::fast(),
+            Model::Aws => Shape::aws(),
+        }
+    }
+}
+
+/// One thread's reads of one file, in order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) file: usize,
+    pub(crate) reads: Reads,
+    pub(crate) block: u64,
+    pub(crate) count: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reads {
+    /// The offset of the first, and from one to the next.
+    Steps { start: u64, step: i64 },
+    /// Anywhere in this many bytes, by this seed.
+    Random { span: u64, seed: u64 },
+}
+
+impl Plan {
+    pub(crate) fn offset(&self, index: u64) -> u64 {
+        match self.reads {
+            Reads::Steps { start, step } => start.saturating_add_signed(step * index as i64),
+            Reads::Random { span, seed } => {
+                // SplitMix64, as the server's content has it.
+                let mut x = (seed << 32 ^ index).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                (x ^ (x >> 31)) % (span - self.block)
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.block * self.count
+    }
+}
+
+/// What all readers of a pass do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) plans: Vec<Plan>,
+    /// By `O_DIRECT`.
+    pub(crate) direct: bool,
+    /// All plans of one file use one descriptor, one read after the other in turn.
+    pub(crate) interleaved: bool,
+    /// The folder of the files; filled in for each pass.
+    pub(crate) dir: String,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) model: Model,
+    pub(crate) memory_limit: u64,
+    pub(crate) pattern: Pattern,
+    /// The pages of the pass before stay in the kernel.
+    pub(crate) keep_pages: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pattern {
+    /// `streams` files from their beginnings, `bytes` of each.
+    Streams { streams: usize, bytes: u64, block: u64, direct: bool },
+    /// `readers` of the same file, each `bytes` from its beginning.
+    Same { readers: usize, bytes: u64 },
+    /// `readers` of one file, each its own share of `bytes`.
+    Shares { readers: usize, bytes: u64 },
+    /// Two readers of two halves, in turn on one descriptor.
+    Interleaved { bytes: u64 },
+    /// Every second MiB.
+    Skipping { bytes: u64 },
+    /// From the end to the beginning, a MiB at a time.
+    Backwards { bytes: u64 },
+    /// `threads` that read `count` blocks each, anywhere in a file.
+    Random { threads: usize, count: u64, block: u64 },
+}
+
+const fn stream(name: &'static str, streams: usize, bytes: u64, block: u64) -> Scenario {
+    let pattern = Pattern::Streams { streams, bytes, block, direct: false };
+    Scenario { name, model: Model::Fast, memory_limit: GIB, pattern, keep_pages: false }
+}
+
+const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
+    Scenario { name, model: Model::Fast, memory_limit: GIB, pattern, keep_pages: false }
+}
+
+impl Scenario {
+    const fn aws(self, memory_limit: u64) -> Self {
+        Self { model: Model::Aws, memory_limit, ..self }
+    }
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    stream("1 stream 1MiB", 1, 2 * GIB, MIB),
+    stream("1 stream 128KiB", 1, 2 * GIB, 128 * KIB),
+    stream("4 streams", 4, GIB, MIB),
+    stream("16 streams", 16, 256 * MIB, MIB),
+    pattern("direct 8MiB", Pattern::Streams { streams: 1, bytes: 4 * GIB, block: 8 * MIB, direct: true }),
+    Scenario { keep_pages: true, ..stream("second read", 1, GIB, MIB) },
+    pattern("same file 32 readers", Pattern::Same { readers: 32, bytes: 256 * MIB }),
+    pattern("same file 8 shares", Pattern::Shares { readers: 8, bytes: 2 * GIB }),
+    pattern("interleaved", Pattern::Interleaved { bytes: GIB }),
+    pattern("skipping", Pattern::Skipping { bytes: GIB }),
+    pattern("backwards", Pattern::Backwards { bytes: GIB }),
+    pattern("random 4KiB", Pattern::Random { threads: 8, count: 500, block: 4 * KIB }),
+    pattern("random 150KiB", Pattern::Random { threads: 8, count: 500, block: 150 * KIB }),
+    stream("aws 1 stream 1GiB", 1, 4 * GIB, MIB).aws(GIB),
+    stream("aws 1 stream 256MiB", 1, 2 * GIB, MIB).aws(256 * MIB),
+    stream("aws 16 streams 512MiB", 16, 256 * MIB, MIB).aws(512 * MIB),
+    stream("aws 64 streams 512MiB", 64, 64 * MIB, MIB).aws(512 * MIB),
+    stream("aws first byte", 1, MIB, MIB).aws(GIB),
+    pattern("aws random 4KiB", Pattern::Random { threads: 8, count: 100, block: 4 * KIB }).aws(GIB),
+    pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
+];
+
+fn steps(file: usize, start: u64, step: i64, block: u64, count: u64) -> Plan {
+    Plan { file, reads: Reads::Steps { start, step }, block, count }
+}
+
+impl Scenario {
+    /// Whether it reads files from front to back, as the client alone can do it.
+    pub(crate) fn is_sequential(&self) -> bool {
+        matches!(self.pattern, Pattern::Streams { .. }) && !self.keep_pages
+    }
+
+    /// The work of one pass.
+    pub(crate) fn work(&self, pass: u64) -> Work {
+        let mib = MIB as i64;
+        let plans = match self.pattern {
+            Pattern::Streams { streams, bytes, block, .. } => {
+                (0..streams).map(|file| steps(file, 0, block as i64, block, bytes / block)).collect()
+            }
+            Pattern::Same { readers, bytes } => vec![steps(0, 0, mib, MIB, bytes / MIB); readers],
+            Pattern::Shares { readers, bytes } => {
+                let share = bytes / readers as u64;
+                (0..readers as u64).map(|turn| steps(0, turn * share, mib, MIB, share / MIB)).collect()
+            }
+            Pattern::Interleaved { bytes } => {
+                [0, bytes / 2].map(|start| steps(0, start, mib, MIB, bytes / 2 / MIB)).into()
+            }
+            Pattern::Skipping { bytes } => vec![steps(0, 0, 2 * mib, MIB, bytes / 2 / MIB)],
+            Pattern::Backwards { bytes } => vec![steps(0, bytes - MIB, -mib, MIB, bytes / MIB)],
+            Pattern::Random { threads, count, block } => (0..threads)
+                .map(|thread| {
+                    let seed = pass * 100 + thread as u64;
+                    Plan { file: 0, reads: Reads::Random { span: FILE_BYTES, seed }, block, count }
+                })
+                .collect(),
+        };
+        let direct = matches!(self.pattern, Pattern::Streams { direct: true, .. });
+        let interleaved = matches!(self.pattern, Pattern::Interleaved { .. });
+        Work { plans, direct, interleaved, dir: String::new() }
+    }
+}

@@ -1,0 +1,147 @@
+//! What is measured: a process that serves or fetches, and the process that reads.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::Context;
+use s3mount_testkit::{MountGuard, ServerProcess, cpu_seconds};
+use tempfile::TempDir;
+
+use crate::reader::Read;
+use crate::report::Pass;
+use crate::scenario::{Scenario, Work};
+
+/// The folder of the release programs: the bench lies in `deps` below it.
+pub(crate) fn programs() -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe()?.ancestors().nth(2).context("the bench's folder")?.to_owned())
+}
+
+/// A process of this program in another role: takes a work a line, answers with a result a line.
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(args: &[&str]) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take().context("a pipe")?;
+        let stdout = BufReader::new(child.stdout.take().context("a pipe")?);
+        Ok(Self { child, stdin, stdout })
+    }
+
+    fn run(&mut self, work: &Work) -> anyhow::Result<Read> {
+        writeln!(self.stdin, "{}", serde_json::to_string(work)?)?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        serde_json::from_str(&line).context("the reader failed")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One of the columns.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    /// Reads through the mount, or fetches.
+    worker: Worker,
+    mount: Option<(MountGuard, TempDir)>,
+}
+
+/// A folder to mount at.
+fn mount_point() -> anyhow::Result<(TempDir, PathBuf)> {
+    let folder = tempfile::Builder::new().prefix("s3mount-bench-").tempdir()?;
+    let dir = folder.path().join("mnt");
+    std::fs::create_dir(&dir)?;
+    Ok((folder, dir))
+}
+
+impl Target {
+    pub(crate) fn raw(server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
+        let limit = scenario.memory_limit.to_string();
+        let worker = Worker::start(&["role-raw", server.endpoint(), &limit])?;
+        Ok(Self { name: "raw", worker, mount: None })
+    }
+
+    fn mounted(name: &'static str, command: &mut Command, at: (TempDir, PathBuf)) -> anyhow::Result<Self> {
+        let (folder, dir) = at;
+        let mount = MountGuard::new(command, &dir)?;
+        Ok(Self { name, worker: Worker::start(&["role-reader"])?, mount: Some((mount, folder)) })
+    }
+
+    pub(crate) fn null(scenario: &Scenario) -> anyhow::Result<Self> {
+        let at = mount_point()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("role-null").arg(&at.1).arg(scenario.memory_limit.to_string());
+        Self::mounted("null", &mut command, at)
+    }
+
+    pub(crate) fn mount(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
+        let at = mount_point()?;
+        let mut command = Command::new(binary);
+        command.arg("bench").arg(&at.1).args(["--foreground", "--no-sign-request", "--region", "us-east-1"]);
+        command.args(["--endpoint-url", server.endpoint()]);
+        command.args(["--memory-limit", &scenario.memory_limit.to_string()]);
+        Self::mounted("mount", &mut command, at)
+    }
+
+    pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
+        let at = mount_point()?;
+        let mut command = Command::new(binary);
+        command.arg("bench").arg(&at.1).args(["--foreground", "--no-sign-request", "--region", "us-east-1"]);
+        command.args(["--endpoint-url", server.endpoint(), "--force-path-style", "--read-only"]);
+        command.args(["--max-memory-target", &(scenario.memory_limit >> 20).to_string()]);
+        Self::mounted("peer", &mut command, at)
+    }
+
+    /// The process that serves, or fetches.
+    fn daemon(&self) -> u32 {
+        self.mount.as_ref().map_or(self.worker.child.id(), |(mount, _)| mount.pid())
+    }
+
+    /// Lets the readers do their work once, and says what it took.
+    pub(crate) fn pass(
+        &mut self,
+        server: &ServerProcess,
+        scenario: &Scenario,
+        number: u64,
+    ) -> anyhow::Result<Pass> {
+        let mut work = scenario.work(number);
+        if let Some((mount, _)) = &self.mount {
+            work.dir = mount.path().display().to_string();
+        }
+        if !scenario.keep_pages {
+            std::fs::write("/proc/sys/vm/drop_caches", "1")
+                .context("dropping the page cache; run it as root")?;
+        }
+        let (daemon, reader) = (self.daemon(), self.worker.child.id());
+        // Sets the peak to what it is now.
+        std::fs::write(format!("/proc/{daemon}/clear_refs"), "5")?;
+        server.reset_stats()?;
+        let before = (cpu_seconds(daemon), cpu_seconds(reader), server.cpu_seconds());
+        let read = self.worker.run(&work)?;
+        let after = (cpu_seconds(daemon), cpu_seconds(reader), server.cpu_seconds());
+        let stats = server.stats()?;
+        Ok(Pass {
+            daemon_cpu: after.0 - before.0,
+            reader_cpu: if self.mount.is_some() { after.1 - before.1 } else { 0.0 },
+            server_cpu: after.2 - before.2,
+            peak_rss: s3mount_testkit::peak_rss_bytes(daemon),
+            requests: stats.requests(),
+            fetched: stats.get_object.bytes,
+            read,
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! The test server as a process of its own: what it costs is then not the test's, or the bench's.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+
+use crate::mount::cpu_seconds;
+use crate::{Shape, Stats};
+
+/// A running `s3mount-test-server`. Dropping it ends it.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    endpoint: String,
+}
+
+impl ServerProcess {
+    /// Runs `command` and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not start, or says something else.
+    pub fn start(command: &mut Command) -> anyhow::Result<Self> {
+        // Ctrl-C at the terminal is for whoever started it, who ends it when the mounts are down.
+        let command = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.spawn().context("starting the test server")?;
+        let mut server = Self { child, endpoint: String::new() };
+        let mut line = String::new();
+        BufReader::new(server.child.stdout.take().context("a pipe")?).read_line(&mut line)?;
+        let endpoint = line.trim().strip_prefix("listening on ");
+        server.endpoint = endpoint.context("the test server did not start")?.to_owned();
+        Ok(server)
+    }
+
+    /// Its URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// CPU time that it has used, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.child.id())
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn stats(&self) -> anyhow::Result<Stats> {
+        Ok(serde_json::from_str(&self.control("stats", "")?)?)
+    }
+
+    /// Sets the counters to zero.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn reset_stats(&self) -> anyhow::Result<()> {
+        self.control("reset", "").map(drop)
+    }
+
+    /// Makes it slow, or fast again.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn shape(&self, shape: Shape) -> anyhow::Result<()> {
+        self.control("shape", &serde_json::to_string(&shape)?).map(drop)
+    }
+
+    fn control(&self, what: &str, body: &str) -> anyhow::Result<String> {
+        let host = self.endpoint.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(host)?;
+        let length = body.len();
+        write!(
+            stream,
+            "POST /_test/{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n\
+             {body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("the test server hung up")?;
+        Ok(body.to_owned())
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
