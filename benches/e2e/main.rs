@@ -7,7 +7,7 @@
 //! Each is a process of its own, so are the server and the readers; so CPU and memory are told
 //! apart. Passes are interleaved, the page cache is dropped before each, the first pass is not
 //! counted, and the median of the others is shown.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a terminal")]
+#![expect(clippy::print_stdout, reason = "it reports to a terminal")]
 
 mod null;
 mod raw;
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
+use indicatif::ProgressBar;
 use s3mount_testkit::ServerProcess;
 
 use crate::report::{Pass, Row};
@@ -41,6 +42,9 @@ struct Args {
     /// Another s3mount binary than this build's.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
+    /// More flags for s3mount, such as --flags="--part-size 4MiB".
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    flags: String,
     /// Only these targets: raw, null, mount, peer.
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
@@ -92,22 +96,24 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     }
     if wanted("mount") {
         let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
-        targets.push(Target::mount(&binary, &server, scenario)?);
+        targets.push(Target::mount(&binary, &args.flags, &server, scenario)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
         targets.push(Target::peer(peer, &server, scenario)?);
     }
     server.shape(scenario.model.shape())?;
+    let bar = ProgressBar::new_spinner();
     let mut passes: Vec<Vec<Pass>> = targets.iter().map(|_| Vec::new()).collect();
     for number in 0..=args.passes {
         for (target, passes) in targets.iter_mut().zip(&mut passes) {
-            eprint!("\r{:<28} {:<6} pass {number} of {}   ", scenario.name, target.name, args.passes);
+            bar.set_message(format!("{}, {}, pass {number} of {}", scenario.name, target.name, args.passes));
+            bar.tick();
             let pass = target.pass(&server, scenario, number as u64)?;
             if number > 0 {
                 passes.push(pass);
             }
         }
     }
-    eprint!("\r{:60}\r", "");
+    bar.finish_and_clear();
     Ok(targets.iter().zip(&passes).map(|(target, passes)| Row::new(scenario, target.name, passes)).collect())
 }
