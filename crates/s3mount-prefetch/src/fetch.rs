@@ -44,9 +44,11 @@ async fn attempts(
             None => shared.demand_buffer(len).await,
         };
         let request = GetObject { object: object.clone(), range };
+        let began = Instant::now();
         let error = match shared.client.get_object(request, Box::new(into)).await {
             Ok(bytes) => {
                 shared.counters.on_fetched(range.len());
+                shared.latencies.note(range.len(), began.elapsed());
                 return Ok(bytes);
             }
             Err(error) => error,

@@ -7,7 +7,7 @@
 //!   ready. A read is answered from the segments that cover it, or waits on the first one that is
 //!   not there yet. So a byte range is fetched once, however many want it;
 //! - the *stream table* ([`stream`]): up to 32 sequential readers, recognised by offset and not by
-//!   handle, each with a window of bytes to keep ahead of it. It is pure: reads in, plans out.
+//!   handle, each with a [`window`] of bytes to keep ahead of it. Both are pure: reads in, plans out.
 //!
 //! A read that belongs to no stream is random. It fetches what it asked for, rounded to whole
 //! blocks, and the blocks move to the [`BlockCache`](s3mount_cache::BlockCache) when they land.
@@ -27,10 +27,12 @@
 mod config;
 mod error;
 mod fetch;
+mod latency;
 mod prefetcher;
 mod reader;
 mod segment;
 mod stream;
+mod window;
 
 pub use config::PrefetchConfig;
 pub use error::ReadError;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, Priority};
@@ -11,6 +11,7 @@ use s3mount_object::{ObjectClient, ObjectId};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::latency::Latencies;
 use crate::{ObjectReader, PrefetchConfig};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
@@ -40,6 +41,9 @@ pub(crate) struct Shared {
     /// GETs ahead of their readers that are in flight.
     pub(crate) ahead_requests: AtomicUsize,
     cached_bytes: AtomicU64,
+    /// What the policies' time counts from.
+    pub(crate) started: Instant,
+    pub(crate) latencies: Latencies,
     pub(crate) counters: Counters,
 }
 
@@ -110,6 +114,8 @@ impl Prefetcher {
             active_streams: AtomicUsize::new(0),
             ahead_requests: AtomicUsize::new(0),
             cached_bytes: AtomicU64::new(0),
+            started: Instant::now(),
+            latencies: Latencies::default(),
             counters: Counters::default(),
         });
         runtime.spawn(keep_house(Arc::downgrade(&shared)));
@@ -231,6 +237,7 @@ async fn keep_house(shared: Weak<Shared>) {
         for reader in shared.readers() {
             reader.tick();
         }
+        shared.latencies.age();
         shared.cached_bytes.store(shared.cache.held_bytes(), Ordering::Relaxed);
         let reads = shared.counters.reads.load(Ordering::Relaxed);
         quiet_ticks = if reads == reads_before { quiet_ticks + 1 } else { 0 };

@@ -14,6 +14,7 @@ use crate::fetch::fetch;
 use crate::prefetcher::{IDLE_TICKS, Shared};
 use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES, StreamTable, edge_bytes, next_part};
+use crate::window::Terms;
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
 #[derive(Debug)]
@@ -167,12 +168,9 @@ impl ObjectReader {
         let access = state.streams.on_read(range, &self.shared.config);
         let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
-        if waits_on.is_some()
-            && let Access::Stream(id) = access
-        {
-            state.streams.on_wait(id, &self.shared.config);
-        }
         if let Access::Stream(id) = access {
+            let now = self.shared.started.elapsed();
+            self.with_terms(|terms| state.streams.on_answer(id, now, waits_on.is_some(), terms));
             self.plan(&mut state, id);
         }
         self.count_active(&mut state);
@@ -274,14 +272,26 @@ impl ObjectReader {
 
     fn is_ramped(&self, state: &State, id: u64) -> bool {
         let initial = self.shared.config.initial_window_bytes;
-        state.streams.get(id).is_some_and(|stream| stream.window_bytes > initial)
+        state.streams.get(id).is_some_and(|stream| stream.window.bytes() > initial)
+    }
+
+    /// Shows what a stream may use just now.
+    fn with_terms<R>(&self, show: impl FnOnce(&Terms<'_>) -> R) -> R {
+        let config = &self.shared.config;
+        let share_bytes = self.shared.stream_share_bytes();
+        let latency = |bytes| self.shared.latencies.of(bytes);
+        show(&Terms { edge_bytes: edge_bytes(share_bytes, config), share_bytes, latency: &latency, config })
     }
 
     /// Starts the GETs that keep the window of stream `id` full.
     fn plan(&self, state: &mut State, id: u64) {
-        let share = self.shared.stream_share_bytes();
+        self.with_terms(|terms| self.plan_by(state, id, terms));
+    }
+
+    fn plan_by(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
         while let Some(stream) = state.streams.get(id) {
-            let window = stream.window_bytes.min(share);
+            let window = stream.window.bytes().min(terms.share_bytes);
+            let part = stream.window.part_bytes(terms);
             let start = state.segments.first_gap(stream.planned_end.max(stream.position));
             if start >= self.size || start >= stream.position + window {
                 return;
@@ -291,7 +301,7 @@ impl ObjectReader {
             if start >= limit {
                 return;
             }
-            let part = next_part(start, window, share, limit, &self.shared.config);
+            let part = next_part(start, part, terms.edge_bytes, limit);
             let Some(ahead) = Ahead::try_new(&self.shared) else {
                 return;
             };

@@ -10,8 +10,11 @@
 //! A read at offset 0 starts a stream. A read elsewhere is a *candidate*, and fetches nothing
 //! ahead, until a second read goes on where it ended.
 
+use std::time::Duration;
+
 use s3mount_object::ByteRange;
 
+use crate::window::{Terms, Window};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 /// Streams and candidates of one object; the least recently used leaves first.
@@ -39,10 +42,8 @@ pub(crate) struct Stream {
     pub(crate) position: u64,
     /// Everything before is fetched, in flight, or was; what is planned next starts here.
     pub(crate) planned_end: u64,
-    /// How far ahead of `position` to fetch, in bytes; 0 for a candidate.
-    pub(crate) window_bytes: u64,
-    /// The window does not grow again before the cursor is here.
-    grow_at: u64,
+    /// How far ahead of `position` to fetch; closed for a candidate.
+    pub(crate) window: Window,
     /// Ticks of the housekeeper since the last read.
     pub(crate) idle_ticks: u32,
     used: u64,
@@ -52,7 +53,7 @@ impl Stream {
     /// Whether the stream is expected to read any of `range`, going on or a little behind.
     pub(crate) fn may_read(&self, range: ByteRange) -> bool {
         range.end() + BEHIND_BYTES > self.position
-            && range.start() < self.planned_end.max(self.position + self.window_bytes)
+            && range.start() < self.planned_end.max(self.position + self.window.bytes())
     }
 }
 
@@ -102,8 +103,8 @@ impl StreamTable {
             .iter()
             .enumerate()
             .filter(|(_, stream)| {
-                let ahead = stream.window_bytes.clamp(EDGE_BYTES, AHEAD_BYTES);
-                stream.window_bytes > 0
+                let ahead = stream.window.bytes().clamp(EDGE_BYTES, AHEAD_BYTES);
+                stream.window.bytes() > 0
                     && start + BEHIND_BYTES >= stream.position
                     && start <= stream.position + ahead
             })
@@ -114,13 +115,12 @@ impl StreamTable {
     /// Makes a stream of the candidate that `range` goes on from.
     fn promote(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
         let index = self.streams.iter().position(|stream| {
-            stream.window_bytes == 0
+            stream.window.bytes() == 0
                 && (stream.position..=stream.position + ADJACENT_BYTES).contains(&range.start())
         })?;
         let stream = &mut self.streams[index];
-        stream.window_bytes = config.initial_window_bytes;
+        stream.window = Window::new(config.initial_window_bytes);
         stream.planned_end = range.start();
-        stream.grow_at = range.end();
         Some(index)
     }
 
@@ -137,8 +137,7 @@ impl StreamTable {
             began: range.start(),
             position: range.end(),
             planned_end: range.start(),
-            window_bytes,
-            grow_at: range.end() + 1,
+            window: Window::new(window_bytes),
             idle_ticks: 0,
             used: self.clock,
         });
@@ -160,11 +159,11 @@ impl StreamTable {
 
     /// All streams, without the candidates.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.streams.iter().filter(|stream| stream.window_bytes > 0)
+        self.streams.iter().filter(|stream| stream.window.bytes() > 0)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
-        self.streams.iter_mut().filter(|stream| stream.window_bytes > 0)
+        self.streams.iter_mut().filter(|stream| stream.window.bytes() > 0)
     }
 
     /// How many streams take a share of the memory: those that are read and not at their end.
@@ -174,15 +173,10 @@ impl StreamTable {
             .count()
     }
 
-    /// The reader of stream `id` had to wait for bytes that were on their way, or not even
-    /// planned: the window is too small. Doubles it once for each window that was read.
-    pub(crate) fn on_wait(&mut self, id: u64, config: &PrefetchConfig) {
-        let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) else {
-            return;
-        };
-        if stream.position >= stream.grow_at {
-            stream.grow_at = stream.position + stream.window_bytes;
-            stream.window_bytes = (stream.window_bytes * 2).min(config.max_window_bytes);
+    /// The reader of stream `id` got its bytes at once or `waits` for them, at the time `now`.
+    pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            stream.window.on_read(stream.position, now, waits, terms);
         }
     }
 
@@ -198,7 +192,7 @@ impl StreamTable {
     /// What was fetched ahead for stream `id` was thrown away unread: its window was too large.
     pub(crate) fn on_waste(&mut self, id: u64, config: &PrefetchConfig) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
-            stream.window_bytes = (stream.window_bytes / 2).max(config.initial_window_bytes);
+            stream.window.on_waste(config);
         }
     }
 
@@ -227,24 +221,9 @@ pub(crate) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
     if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }
 }
 
-/// Length of the GETs of a stream with this window: at least four of them share it, so that they
-/// run in parallel; a power of two from the edge's up to the largest part.
-fn part_bytes(window_bytes: u64, edge_bytes: u64, config: &PrefetchConfig) -> u64 {
-    let quarter = (window_bytes / 4).max(1);
-    (1 << quarter.ilog2()).clamp(edge_bytes, config.part_bytes.max(edge_bytes))
-}
-
-/// The next GET that starts at `start` for a stream with this window and this share of the memory,
-/// up to `limit` (the object's end, or the next segment): it ends on an edge.
-pub(crate) fn next_part(
-    start: u64,
-    window_bytes: u64,
-    share_bytes: u64,
-    limit: u64,
-    config: &PrefetchConfig,
-) -> ByteRange {
-    let edge = edge_bytes(share_bytes, config);
-    let part = part_bytes(window_bytes.min(share_bytes), edge, config);
+/// The GET of `part` bytes that starts at `start`, up to `limit` (the object's end, or the next
+/// segment): it ends on an edge.
+pub(crate) fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
     let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
     ByteRange::new(start, end.min(limit))
 }

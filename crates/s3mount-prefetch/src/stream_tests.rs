@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::{Access, MAX_STREAMS, StreamTable, edge_bytes, next_part, part_bytes};
+use super::{Access, MAX_STREAMS, StreamTable, next_part};
 use crate::PrefetchConfig;
 
 const MIB: u64 = 1 << 20;
@@ -40,28 +40,6 @@ fn two_readers_far_apart_are_two_streams() {
     assert_eq!(table.iter().map(|stream| stream.position).collect::<Vec<_>>(), [20 * MIB, 520 * MIB]);
 }
 
-#[test]
-fn the_window_doubles_once_for_each_window_read() {
-    let config = PrefetchConfig::default();
-    let mut table = StreamTable::default();
-    for step in 0..8 {
-        let Access::Stream(id) = read(&mut table, step * MIB, MIB) else { panic!("a stream") };
-        table.on_wait(id, &config);
-        table.on_wait(id, &config);
-    }
-    // Read 1 waits by nature. Grown at 2, 3 and 5 MiB: 1 -> 2 -> 4 -> 8.
-    assert_eq!(table.iter().next().map(|stream| stream.window_bytes), Some(8 * MIB));
-}
-
-#[test]
-fn parts_follow_the_window() {
-    let config = PrefetchConfig::default();
-    let parts = [1, 4, 8, 31, 32, 512].map(|window| part_bytes(window * MIB, MIB, &config) / MIB);
-    assert_eq!(parts, [1, 1, 2, 4, 8, 8]);
-    let small = PrefetchConfig { part_bytes: MIB, ..config };
-    assert_eq!(part_bytes(512 * MIB, MIB, &small), MIB);
-}
-
 proptest! {
     /// Whatever is read: the table stays bounded, cursors never lie before what was read last by
     /// their stream, and a part is neither empty nor beyond its limit, and ends on an edge.
@@ -83,13 +61,13 @@ proptest! {
     #[test]
     fn parts_end_on_edges(
         start in 0u64..1 << 40,
-        window in 0u64..1 << 30,
-        share in 0u64..1 << 30,
+        edge in 0u32..4,
+        parts in 0u32..5,
         size in 1u64..1 << 40,
     ) {
-        let (limit, config) = (start + size, PrefetchConfig::default());
-        let part = next_part(start, window, share, limit, &config);
+        let (limit, edge) = (start + size, (64u64 << 10) << edge);
+        let part = next_part(start, edge << parts, edge, limit);
         prop_assert!(part.len() > 0 && part.end() <= limit);
-        prop_assert!(part.end() == limit || part.end().is_multiple_of(edge_bytes(share, &config)));
+        prop_assert!(part.end() == limit || part.end().is_multiple_of(edge));
     }
 }

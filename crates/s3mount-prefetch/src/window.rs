@@ -1,0 +1,211 @@
+//! How far ahead of one stream to fetch, and in how large parts.
+//!
+//! What a stream needs ahead of it follows from Little's law: its rate times the time that a GET
+//! takes. Its rate is only seen when the window does not limit it, so the window is found by growth:
+//! it doubles when the reader had to wait, once for each window that was read, as in TCP's slow
+//! start. But a reader also waits where the network, the store or the processor is the limit, and
+//! there a larger window only holds more memory, and pushes data out of the processor's caches
+//! before it is read. So it stops growing at [`SLACK`] times what Little's law asks for.
+//!
+//! Larger parts mean fewer requests; they also take longer, so they need a larger window. The parts
+//! are the largest for which the window is enough, so they grow with it, and stay small where
+//! memory keeps it small.
+//!
+//! Pure: time and latencies are told to it.
+
+use std::time::Duration;
+
+use crate::PrefetchConfig;
+
+/// Rates over less time than this say little: a scheduler's time slice is some milliseconds.
+const MIN_ROUND: Duration = Duration::from_millis(10);
+
+/// A slow reader is not watched for longer than this before its rate is taken.
+const MAX_ROUND: Duration = Duration::from_secs(1);
+
+/// How much more than rate × time of the fastest GETs is ahead: GETs take longer than the fastest
+/// do (S3's first byte: 25 ms in the median, 10 ms at best), and arrive out of order.
+const SLACK: f64 = 2.0;
+
+/// A window that is always granted, memory permitting: below it a stream on a fast network waits
+/// for each part by itself.
+const FLOOR_BYTES: u64 = 32 << 20;
+
+/// Parts that share a window at least, so that they run in parallel.
+const MIN_PARTS: u64 = 4;
+
+/// What a stream may use, and what is known of the store.
+pub(crate) struct Terms<'a> {
+    /// The least length of a part.
+    pub(crate) edge_bytes: u64,
+    /// Memory that the stream may fill, in bytes.
+    pub(crate) share_bytes: u64,
+    /// The time that a GET of so many bytes takes at least.
+    pub(crate) latency: &'a dyn Fn(u64) -> Duration,
+    pub(crate) config: &'a PrefetchConfig,
+}
+
+impl Terms<'_> {
+    /// What a stream of `rate` bytes a second needs ahead of it in parts of `part` bytes.
+    fn needed_bytes(&self, rate: f64, part: u64) -> u64 {
+        (rate * (self.latency)(part).as_secs_f64() * SLACK) as u64
+    }
+
+    /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
+    fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
+        let requests = self.config.max_ahead_requests.max(1) as u64;
+        let smallest = (bytes / requests).max(self.edge_bytes);
+        let quota = (bytes / MIN_PARTS).max(1);
+        let mut part = (1 << quota.ilog2()).min(self.config.part_bytes).max(self.edge_bytes);
+        while part / 2 >= smallest && self.needed_bytes(rate, part) > bytes {
+            part /= 2;
+        }
+        part
+    }
+}
+
+/// The window of one stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    bytes: u64,
+    /// Bytes a second.
+    rate: f64,
+    /// Where and when the round began over which the rate is measured.
+    round: Option<(u64, Duration)>,
+    /// Whether the reader waited in this round.
+    waited: bool,
+}
+
+impl Window {
+    /// A window of `bytes`; 0 for one that is closed.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self { bytes, rate: 0.0, round: None, waited: false }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Length of the GETs ahead: the edge's, or that doubled some times, up to the largest part.
+    pub(crate) fn part_bytes(&self, terms: &Terms<'_>) -> u64 {
+        terms.part_bytes(self.rate, self.bytes.min(terms.share_bytes))
+    }
+
+    /// The reader has come to `position` at the time `now`, and had to wait or not.
+    pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
+        self.waited |= waits;
+        let Some((start, began)) = self.round else {
+            self.round = Some((position, now));
+            self.waited = false;
+            return;
+        };
+        let (read, took) = (position.saturating_sub(start), now.saturating_sub(began));
+        if (read < self.bytes.min(terms.share_bytes) && took < MAX_ROUND) || took < MIN_ROUND {
+            return;
+        }
+        let rate = read as f64 / took.as_secs_f64();
+        // A reader that never waits is as slow as it looks. One that does may have been held up.
+        let is_sure = rate > self.rate || !self.waited;
+        self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
+        let available = terms.share_bytes.min(terms.config.max_window_bytes);
+        let part = terms.part_bytes(self.rate, available);
+        let needed = terms.needed_bytes(self.rate, part).max(FLOOR_BYTES);
+        // A window that is large enough for small parts only costs requests.
+        let is_too_small = self.waited || self.part_bytes(terms) < part;
+        if is_too_small && self.bytes < needed {
+            self.bytes = (self.bytes * 2).min(terms.config.max_window_bytes);
+        } else if self.bytes / 2 > needed {
+            self.bytes /= 2;
+        }
+        self.round = Some((position, now));
+        self.waited = false;
+    }
+
+    /// What it had fetched was thrown away unread: it was too large.
+    pub(crate) fn on_waste(&mut self, config: &PrefetchConfig) {
+        self.bytes = (self.bytes / 2).max(config.initial_window_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Terms, Window};
+    use crate::PrefetchConfig;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A store: time to the first byte, and bytes a second of one connection.
+    #[derive(Clone, Copy)]
+    struct Store(f64, f64);
+
+    impl Store {
+        fn latency(self, bytes: u64) -> Duration {
+            Duration::from_secs_f64(self.0 + bytes as f64 / self.1)
+        }
+    }
+
+    const S3: Store = Store(0.025, 9e7);
+    const LOOPBACK: Store = Store(0.001, 3e9);
+
+    /// Reads for so many seconds as fast as the window and `most` bytes a second allow.
+    fn run(window: &mut Window, store: Store, memory: u64, seconds: f64, most: f64) -> (u64, u64) {
+        let config = PrefetchConfig::default();
+        let latency = |bytes| store.latency(bytes);
+        let terms = Terms { edge_bytes: MIB, share_bytes: memory, latency: &latency, config: &config };
+        let (mut position, mut now) = (0, 0.0);
+        window.round = None;
+        while now < seconds {
+            let part = window.part_bytes(&terms);
+            let in_flight = window.bytes().min(memory).min(64 * part);
+            let by_window = in_flight as f64 / store.latency(part).as_secs_f64();
+            position += MIB;
+            now += MIB as f64 / by_window.min(most);
+            window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, &terms);
+        }
+        (window.bytes() / MIB, window.part_bytes(&terms) / MIB)
+    }
+
+    #[test]
+    fn holds_what_the_rate_and_the_store_ask_for() {
+        let new = || Window::new(PrefetchConfig::default().initial_window_bytes);
+        // 1 GB/s at 118 ms for 8 MiB: 113 MiB in flight.
+        let (window, part) = run(&mut new(), S3, 1 << 30, 3.0, 1e9);
+        assert!((140..=290).contains(&window) && part == 8, "{window} {part}");
+        // The same in 128 MiB takes smaller parts: 2 MiB take 48 ms, and so 46 MiB.
+        let (window, part) = run(&mut new(), S3, 128 * MIB, 3.0, 1e9);
+        assert!(window <= 128 && part == 2, "{window} {part}");
+        // Where a GET takes 4 ms, more than the floor is never needed.
+        let (window, _) = run(&mut new(), LOOPBACK, 1 << 30, 3.0, 6e9);
+        assert!(window <= 64, "{window}");
+    }
+
+    #[test]
+    fn ramps_within_a_second() {
+        let mut window = Window::new(PrefetchConfig::default().initial_window_bytes);
+        let (bytes, _) = run(&mut window, S3, 1 << 30, 1.0, 2.5e9);
+        assert!(bytes >= 250, "{bytes}");
+    }
+
+    #[test]
+    fn follows_its_reader_down_and_up() {
+        let mut window = Window::new(PrefetchConfig::default().initial_window_bytes);
+        let (fast, _) = run(&mut window, S3, 1 << 30, 3.0, 2e9);
+        let (slow, _) = run(&mut window, S3, 1 << 30, 10.0, 1e8);
+        let (again, _) = run(&mut window, S3, 1 << 30, 3.0, 2e9);
+        assert!(slow <= 64 && fast > 200 && again > 200, "{fast} {slow} {again}");
+    }
+
+    #[test]
+    fn waste_halves_it() {
+        let config = PrefetchConfig::default();
+        let mut window = Window::new(8 * MIB);
+        window.on_waste(&config);
+        assert_eq!(window.bytes(), 4 * MIB);
+        for _ in 0..9 {
+            window.on_waste(&config);
+        }
+        assert_eq!(window.bytes(), config.initial_window_bytes);
+    }
+}
