@@ -135,7 +135,7 @@ impl Scenario {
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    stream("1 stream 1MiB", 1, 2 * GIB, MIB),
+    stream("1 stream 1MiB", 1, 4 * GIB, MIB),
     stream("1 stream 128KiB", 1, 2 * GIB, 128 * KIB),
     stream("4 streams", 4, GIB, MIB),
     stream("16 streams", 16, 256 * MIB, MIB),
