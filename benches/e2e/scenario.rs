@@ -152,7 +152,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     stream("aws 1 stream 256MiB", 1, 2 * GIB, MIB).aws(256 * MIB),
     stream("aws 16 streams 512MiB", 16, 256 * MIB, MIB).aws(512 * MIB),
     stream("aws 64 streams 512MiB", 64, 64 * MIB, MIB).aws(512 * MIB),
-    stream("aws first byte", 1, MIB, MIB).aws(GIB),
+    stream("aws first byte", 1, 128 * KIB, 128 * KIB).aws(GIB),
     pattern("aws random 4KiB", Pattern::Random { threads: 8, count: 100, block: 4 * KIB }).aws(GIB),
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
 ];

@@ -280,7 +280,9 @@ impl ObjectReader {
         let config = &self.shared.config;
         let share_bytes = self.shared.stream_share_bytes();
         let latency = |bytes| self.shared.latencies.of(bytes);
-        show(&Terms { edge_bytes: edge_bytes(share_bytes, config), share_bytes, latency: &latency, config })
+        let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
+        let edge_bytes = edge_bytes(share_bytes, config);
+        show(&Terms { edge_bytes, share_bytes, streams, latency: &latency, config })
     }
 
     /// Starts the GETs that keep the window of stream `id` full.

@@ -40,6 +40,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) edge_bytes: u64,
     /// Memory that the stream may fill, in bytes.
     pub(crate) share_bytes: u64,
+    /// How many streams there are.
+    pub(crate) streams: u64,
     /// The time that a GET of so many bytes takes at least.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
     pub(crate) config: &'a PrefetchConfig,
@@ -54,8 +56,9 @@ impl Terms<'_> {
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
         let requests = self.config.max_ahead_requests.max(1) as u64;
-        let smallest = (bytes / requests).max(self.edge_bytes);
-        let quota = (bytes / MIN_PARTS).max(1);
+        // Smaller ones than this would be more than may be in flight, over all streams.
+        let smallest = (bytes * self.streams / requests).max(self.edge_bytes);
+        let quota = (bytes / MIN_PARTS).max(smallest.min(bytes / 2)).max(1);
         let mut part = (1 << quota.ilog2()).min(self.config.part_bytes).max(self.edge_bytes);
         while part / 2 >= smallest && self.needed_bytes(rate, part) > bytes {
             part /= 2;
@@ -153,7 +156,8 @@ mod tests {
     fn run(window: &mut Window, store: Store, memory: u64, seconds: f64, most: f64) -> (u64, u64) {
         let config = PrefetchConfig::default();
         let latency = |bytes| store.latency(bytes);
-        let terms = Terms { edge_bytes: MIB, share_bytes: memory, latency: &latency, config: &config };
+        let terms =
+            Terms { edge_bytes: MIB, share_bytes: memory, streams: 1, latency: &latency, config: &config };
         let (mut position, mut now) = (0, 0.0);
         window.round = None;
         while now < seconds {
