@@ -49,6 +49,7 @@ pub(crate) struct Row {
     first_byte_ms: f64,
     p50_ms: f64,
     p99_ms: f64,
+    max_ms: f64,
     slowest_of_mean: f64,
 }
 
@@ -80,6 +81,7 @@ impl Row {
             first_byte_ms: of(&|pass| pass.read.first_byte_ms),
             p50_ms: of(&|pass| pass.read.p50_ms),
             p99_ms: of(&|pass| pass.read.p99_ms),
+            max_ms: of(&|pass| pass.read.max_ms),
             slowest_of_mean: of(&|pass| pass.read.slowest / pass.read.mean),
         }
     }
@@ -88,7 +90,7 @@ impl Row {
 /// The scenario's rows, and how near the mount comes to what is possible.
 pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
     let mut text = format!(
-        "{:<24} {:>6} {:>11} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>7} {:>7} {:>7} {:>5}\n",
+        "{:<24} {:>6} {:>11} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>5}\n",
         scenario.name,
         "GB/s",
         "least-most",
@@ -102,12 +104,13 @@ pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
         "ttfb ms",
         "p50 ms",
         "p99 ms",
+        "max ms",
         "slow"
     );
     for row in rows {
         let _ = writeln!(
             text,
-            "  {:<22} {:>6.2} {:>5.2}-{:<5.2} {:>6.2} {:>6.2} {:>6.2} {:>6.2} {:>5} {:>6} {:>6.2} {:>7.1} {:>7.2} {:>7.2} {:>5.2}",
+            "  {:<22} {:>6.2} {:>5.2}-{:<5.2} {:>6.2} {:>6.2} {:>6.2} {:>6.2} {:>5} {:>6} {:>6.2} {:>7.1} {:>7.2} {:>7.2} {:>7.1} {:>5.2}",
             row.target,
             row.gb_s,
             row.gb_s_least,
@@ -122,6 +125,7 @@ pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
             row.first_byte_ms,
             row.p50_ms,
             row.p99_ms,
+            row.max_ms,
             row.slowest_of_mean,
         );
     }

@@ -31,6 +31,8 @@ pub(crate) enum Model {
     Fast,
     /// First byte 25 ms, 90 MB/s a connection, LIST 60 ms.
     Aws,
+    /// The same, and each hundredth GET takes a second more.
+    AwsTail,
 }
 
 impl Model {
@@ -38,6 +40,7 @@ impl Model {
         match self {
             Model::Fast => Shape::fast(),
             Model::Aws => Shape::aws(),
+            Model::AwsTail => Shape::aws_with_tail(),
         }
     }
 }
@@ -129,6 +132,10 @@ const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
 }
 
 impl Scenario {
+    const fn tail(self) -> Self {
+        Self { model: Model::AwsTail, ..self }
+    }
+
     const fn aws(self, memory_limit: u64) -> Self {
         Self { model: Model::Aws, memory_limit, ..self }
     }
@@ -155,6 +162,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     stream("aws first byte", 1, 128 * KIB, 128 * KIB).aws(GIB),
     pattern("aws random 4KiB", Pattern::Random { threads: 8, count: 100, block: 4 * KIB }).aws(GIB),
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
+    stream("tail 1 stream", 1, 2 * GIB, MIB).tail(),
+    pattern("tail random 150KiB", Pattern::Random { threads: 8, count: 300, block: 150 * KIB }).tail(),
 ];
 
 fn steps(file: usize, start: u64, step: i64, block: u64, count: u64) -> Plan {

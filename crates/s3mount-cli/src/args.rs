@@ -198,6 +198,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), help_heading = READING)]
     pub(crate) read_timeout: u64,
 
+    /// Do not send a second GET for a part that takes much longer than its peers.
+    ///
+    /// A few of S3's answers come very late; the second GET, at most one for twenty, mostly brings
+    /// the part at once. Give this flag where each request is dear.
+    #[arg(long, help_heading = READING)]
+    pub(crate) no_hedging: bool,
+
     /// Connections to the store, at most.
     ///
     /// 1 to 1024. One connection to S3 carries about 90 MB/s: 64 are good for 40 Gbit/s. Raise it

@@ -165,14 +165,16 @@ fn crt_config(config: &Config) -> CrtConfig {
 }
 
 fn prefetch_config(config: &Config) -> PrefetchConfig {
+    let default = PrefetchConfig::default();
     PrefetchConfig {
+        hedge_share: if config.no_hedging { 0.0 } else { default.hedge_share },
         part_bytes: config.part_bytes,
         initial_window_bytes: config.initial_window_bytes,
         max_window_bytes: config.max_window_bytes,
         random_read_bytes: config.random_read_bytes,
         read_timeout: config.read_timeout,
         max_ahead_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
-        ..PrefetchConfig::default()
+        ..default
     }
 }
 

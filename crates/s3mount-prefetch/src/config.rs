@@ -17,6 +17,8 @@ pub struct PrefetchConfig {
     pub small_object_bytes: u64,
     /// A read that has no answer after this long fails, retries included.
     pub read_timeout: Duration,
+    /// Of all GETs, the part that may be sent a second time because they are slow; 0 for none.
+    pub hedge_share: f64,
     /// At most this many GETs ahead of the readers are in flight at once, over all streams.
     /// Those that a reader waits for are not counted.
     pub max_ahead_requests: usize,
@@ -31,6 +33,7 @@ impl Default for PrefetchConfig {
             random_read_bytes: 128 << 10,
             small_object_bytes: 1 << 20,
             read_timeout: Duration::from_secs(60),
+            hedge_share: 0.05,
             max_ahead_requests: 64,
         }
     }

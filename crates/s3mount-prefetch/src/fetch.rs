@@ -1,10 +1,11 @@
-//! One GET: memory, retries, deadline.
+//! One GET: memory, retries, deadline; and a second one beside it when it is slow.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::Buffer;
-use s3mount_object::{ByteRange, GetObject, ObjectId};
+use s3mount_object::{ByteRange, GetObject, ObjectError, ObjectId};
 use tokio::time::{Instant, timeout};
 
 use crate::ReadError;
@@ -44,11 +45,9 @@ async fn attempts(
             None => shared.demand_buffer(len).await,
         };
         let request = GetObject { object: object.clone(), range };
-        let began = Instant::now();
-        let error = match shared.client.get_object(request, Box::new(into)).await {
+        let error = match hedged(shared, request, into).await {
             Ok(bytes) => {
                 shared.counters.on_fetched(range.len());
-                shared.latencies.note(range.len(), began.elapsed());
                 return Ok(bytes);
             }
             Err(error) => error,
@@ -59,6 +58,64 @@ async fn attempts(
         tracing::warn!(%error, %range, ?backoff, "GET failed, trying again");
         tokio::time::sleep(jittered(backoff, range)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Sends a GET, and a second one when it takes much longer than its peers do: of S3's answers, a
+/// few come very late, and who asks again gets another server. The first answer counts, and the
+/// other GET is cancelled; a failure counts when both have failed.
+async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Bytes, ObjectError> {
+    let (len, began) = (request.range.len(), Instant::now());
+    let send = |into: Buffer| async {
+        let began = Instant::now();
+        let result = shared.client.get_object(request.clone(), Box::new(into)).await;
+        if result.is_ok() {
+            shared.latencies.note(len, began.elapsed());
+        }
+        result
+    };
+    shared.hedges.earn(shared.config.hedge_share);
+    let mut first = std::pin::pin!(send(into));
+    if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
+        return result;
+    }
+    let Some(buffer) = shared.hedge_buffer(len) else { return first.await };
+    tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "GET is slow, sending another");
+    let mut second = std::pin::pin!(send(buffer));
+    tokio::select! {
+        result = &mut first => match result {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => second.await,
+        },
+        result = &mut second => match result {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => first.await,
+        },
+    }
+}
+
+/// The budget of second GETs: each GET earns a part of one.
+#[derive(Debug, Default)]
+pub(crate) struct Hedges(AtomicU64);
+
+impl Hedges {
+    /// Parts of a second GET that a budget is counted in.
+    const ONE: u64 = 1 << 20;
+
+    /// What is saved up at most: a store that was good for an hour may not be asked for everything
+    /// twice when it gets slow.
+    const MOST: u64 = 8 * Self::ONE;
+
+    fn earn(&self, share: f64) {
+        let part = (share * Self::ONE as f64) as u64;
+        let earn = |saved: u64| Some((saved + part).min(Self::MOST));
+        // It never refuses.
+        let _ = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, earn);
+    }
+
+    /// Takes one out of the budget, if there is one.
+    pub(crate) fn spend(&self) -> bool {
+        self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(Self::ONE)).is_ok()
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long GETs take when nothing is in their way.
+//! How long GETs take: when nothing is in their way, and mostly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,14 +11,35 @@ const FIRST_CLASS: u32 = u32::ilog2(64 << 10);
 /// has become slower is believed after a minute.
 const DRIFT: u64 = 64;
 
-/// The shortest durations of GETs seen, by their length. The shortest, not the mean: that one has
-/// the waiting in it that too many GETs at once bring upon themselves, and would call for more.
+/// What one GET adds to the mean, as a part of it; those far beyond it count as this many of it.
+const MEAN_SHARE: u64 = 16;
+const MEAN_MOST: u64 = 3;
+
+/// A GET that takes this many times as long as they mostly do is slow. With S3's spread (log-normal,
+/// sigma 0.5) that is one of a hundred small ones, and next to none of the large.
+const SLOW: u32 = 3;
+
+/// Nothing is slow before this: where GETs take a millisecond, a scheduler's whim takes ten.
+const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
+
+/// What is slow where no GET of such a length has come back yet.
+const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
+
+/// Microseconds of the GETs of one class of lengths; `u64::MAX` before the first.
 #[derive(Debug)]
-pub(crate) struct Latencies([AtomicU64; CLASSES]);
+struct Class {
+    shortest: AtomicU64,
+    mean: AtomicU64,
+}
+
+/// How long GETs take, by their length.
+#[derive(Debug)]
+pub(crate) struct Latencies([Class; CLASSES]);
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))
+        let unknown = || AtomicU64::new(u64::MAX);
+        Self(std::array::from_fn(|_| Class { shortest: unknown(), mean: unknown() }))
     }
 }
 
@@ -30,23 +51,41 @@ impl Latencies {
     /// A GET of `bytes` took this long.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.0[class(bytes)].fetch_min(micros, Ordering::Relaxed);
+        let class = &self.0[class(bytes)];
+        class.shortest.fetch_min(micros, Ordering::Relaxed);
+        // Where two add to it at once, one of them is lost: it is a mean all the same.
+        let mean = match class.mean.load(Ordering::Relaxed) {
+            u64::MAX => micros,
+            mean => mean - mean / MEAN_SHARE + micros.min(mean.saturating_mul(MEAN_MOST)) / MEAN_SHARE,
+        };
+        class.mean.store(mean, Ordering::Relaxed);
     }
 
-    /// How long a GET of `bytes` takes at least. Where none was that long yet, as if a longer one
+    /// When a GET of `bytes` is so much slower than its peers that another may be faster.
+    pub(crate) fn slow_after(&self, bytes: u64) -> Duration {
+        match self.0[class(bytes)].mean.load(Ordering::Relaxed) {
+            u64::MAX => SLOW_UNKNOWN,
+            mean => (Duration::from_micros(mean) * SLOW).max(SLOW_AT_LEAST),
+        }
+    }
+
+    /// How long a GET of `bytes` takes at least. The shortest of them, not the mean, tells what a
+    /// window needs: the mean has the waiting in it that too many at once bring upon themselves, and
+    /// would call for more. Where none was that long yet, as if a longer one
     /// took longer in proportion, which is the most it can; no time where there was none at all.
     pub(crate) fn of(&self, bytes: u64) -> Duration {
-        let known = self.0[..=class(bytes)].iter().rev().map(|micros| micros.load(Ordering::Relaxed));
+        let classes = self.0[..=class(bytes)].iter().rev();
+        let known = classes.map(|class| class.shortest.load(Ordering::Relaxed));
         let nearest = known.enumerate().find(|(_, micros)| *micros != u64::MAX);
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }
 
     /// Lets the minima rise; to be called once a second.
     pub(crate) fn age(&self) {
-        for micros in &self.0 {
+        for Class { shortest, .. } in &self.0 {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread ages, and a lower minimum that comes between is as good.
-            let _ = micros.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
+            let _ = shortest.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
         }
     }
 }
@@ -56,6 +95,23 @@ mod tests {
     use std::time::Duration;
 
     use super::Latencies;
+
+    #[test]
+    fn slow_is_thrice_the_mean() {
+        let latencies = Latencies::default();
+        let ms = Duration::from_millis;
+        assert_eq!(latencies.slow_after(1), ms(2000));
+        for _ in 0..100 {
+            latencies.note(1, ms(40));
+        }
+        assert!((ms(115)..=ms(120)).contains(&latencies.slow_after(1)), "{:?}", latencies.slow_after(1));
+        latencies.note(1, ms(5000));
+        assert!(latencies.slow_after(1) < ms(140), "one says little");
+        for _ in 0..100 {
+            latencies.note(1, ms(2));
+        }
+        assert_eq!(latencies.slow_after(1), ms(50));
+    }
 
     #[test]
     fn the_shortest_of_each_length_counts_and_ages() {

@@ -11,6 +11,7 @@ use s3mount_object::{ObjectClient, ObjectId};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::fetch::Hedges;
 use crate::latency::Latencies;
 use crate::{ObjectReader, PrefetchConfig};
 
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     /// What the policies' time counts from.
     pub(crate) started: Instant,
     pub(crate) latencies: Latencies,
+    pub(crate) hedges: Hedges,
     pub(crate) counters: Counters,
 }
 
@@ -60,6 +62,8 @@ pub struct PrefetchStats {
     pub requests: u64,
     /// Bytes these brought.
     pub fetched_bytes: u64,
+    /// Second GETs, sent because the first were slow.
+    pub hedges: u64,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +73,7 @@ pub(crate) struct Counters {
     read_bytes: AtomicU64,
     requests: AtomicU64,
     fetched_bytes: AtomicU64,
+    hedges: AtomicU64,
 }
 
 impl Counters {
@@ -116,6 +121,7 @@ impl Prefetcher {
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),
             latencies: Latencies::default(),
+            hedges: Hedges::default(),
             counters: Counters::default(),
         });
         runtime.spawn(keep_house(Arc::downgrade(&shared)));
@@ -136,7 +142,7 @@ impl Prefetcher {
 
     /// The counters.
     pub fn stats(&self) -> PrefetchStats {
-        let Counters { reads, waits, read_bytes, requests, fetched_bytes } = &self.0.counters;
+        let Counters { reads, waits, read_bytes, requests, fetched_bytes, hedges } = &self.0.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PrefetchStats {
             reads: get(reads),
@@ -144,6 +150,7 @@ impl Prefetcher {
             read_bytes: get(read_bytes),
             requests: get(requests),
             fetched_bytes: get(fetched_bytes),
+            hedges: get(hedges),
         }
     }
 
@@ -192,6 +199,16 @@ impl Shared {
                 return buffer;
             }
         }
+    }
+
+    /// A buffer for a second GET of `len` bytes, if the budget and the memory have room for one.
+    pub(crate) fn hedge_buffer(&self, len: u64) -> Option<Buffer> {
+        let len = usize::try_from(len).ok()?;
+        let buffer = self.pool.try_buffer(len, Priority::Prefetch)?;
+        self.hedges.spend().then(|| {
+            self.counters.hedges.fetch_add(1, Ordering::Relaxed);
+            buffer
+        })
     }
 
     /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was

@@ -198,6 +198,40 @@ fn failures_that_pass_are_not_seen() {
 }
 
 #[test]
+fn a_slow_get_is_sent_again_within_the_budget() {
+    let config = PrefetchConfig { hedge_share: 0.05, ..PrefetchConfig::default() };
+    let bed = bed(64 * MIB, config);
+    let (reader, _) = bed.open("k", 1 << 30);
+    let far_reads =
+        |count: u64| (0..count).for_each(|turn| read_checked(&reader, (turn * 97 % 1000 + 1) * MIB, 10));
+    far_reads(200);
+    bed.client.take_requests();
+    // Ten GETs in a row would take a minute each; the budget has saved up eight second ones.
+    let stall = Duration::from_secs(60);
+    for turn in 0..8 {
+        bed.client.stall_next([stall]);
+        let start = std::time::Instant::now();
+        read_checked(&reader, (turn * 89 + 7) * MIB + MIB / 2, 10);
+        assert!(start.elapsed() < LIMIT, "a second GET has answered");
+    }
+    assert_eq!(bed.client.take_requests().get, 16);
+    assert_eq!(bed.prefetcher.stats().hedges, 8);
+    // What has lost is cancelled.
+    bed.settle();
+}
+
+#[test]
+fn without_a_share_nothing_is_sent_twice() {
+    let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
+    let bed = bed(64 * MIB, config);
+    let (reader, _) = bed.open("k", 1 << 30);
+    read_checked(&reader, 500 * MIB, 10);
+    bed.client.stall_next([Duration::from_millis(300)]);
+    read_checked(&reader, 700 * MIB, 10);
+    assert_eq!((bed.client.take_requests().get, bed.prefetcher.stats().hedges), (2, 0));
+}
+
+#[test]
 fn failures_that_stay_are_told_to_each_and_not_repeated() {
     let bed = bed(64 * MIB, PrefetchConfig::default());
     let (reader, _) = bed.open("k", 64 * MIB);

@@ -38,6 +38,7 @@ struct State {
     ranges: Vec<(String, Range<u64>)>,
     latency: Duration,
     failures: VecDeque<ErrorKind>,
+    stalls: VecDeque<Duration>,
     frozen: bool,
     running: usize,
     most_running: usize,
@@ -93,6 +94,11 @@ impl MemoryClient {
         self.lock().failures.extend(kinds);
     }
 
+    /// Has the next requests, one each, wait so long besides.
+    pub fn stall_next(&self, stalls: impl IntoIterator<Item = Duration>) {
+        self.lock().stalls.extend(stalls);
+    }
+
     /// While frozen, no request is answered.
     pub fn freeze(&self, frozen: bool) {
         self.lock().frozen = frozen;
@@ -127,7 +133,8 @@ impl MemoryClient {
     async fn wait(&self, operation: &'static str, target: &str) -> Result<(), ObjectError> {
         let (latency, failure) = {
             let mut state = self.lock();
-            (state.latency, state.failures.pop_front())
+            let stall = state.stalls.pop_front().unwrap_or_default();
+            (state.latency + stall, state.failures.pop_front())
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;

@@ -17,6 +17,8 @@ pub struct Shape {
     pub list_latency_ms: f64,
     /// Bytes a second that each connection carries; 0 is no limit.
     pub bytes_per_second: u64,
+    /// Of all GETs, the part that is held up besides, and for how many milliseconds.
+    pub tail: (f64, f64),
 }
 
 /// Time to the first byte.
@@ -49,7 +51,13 @@ impl Shape {
             first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
             list_latency_ms: 60.0,
             bytes_per_second: 90_000_000,
+            tail: (0.0, 0.0),
         }
+    }
+
+    /// The same with a bad tail: each hundredth GET takes a second more.
+    pub fn aws_with_tail() -> Self {
+        Self { tail: (0.01, 1000.0), ..Self::aws() }
     }
 
     pub(crate) fn first_byte_latency(&self) -> Duration {
@@ -58,7 +66,9 @@ impl Shape {
             FirstByte::Fixed(ms) => ms,
             FirstByte::LogNormal { median_ms, sigma } => median_ms * (sigma * normal()).exp(),
         };
-        Duration::from_secs_f64(ms.max(0.0) / 1000.0)
+        let (share, tail_ms) = self.tail;
+        let held_up = if share > 0.0 && uniform() < share { tail_ms } else { 0.0 };
+        Duration::from_secs_f64((ms + held_up).max(0.0) / 1000.0)
     }
 
     pub(crate) fn list_latency(&self) -> Duration {
@@ -66,12 +76,14 @@ impl Shape {
     }
 }
 
-/// A standard normal number, by Box and Muller, from a counter: each run has the same sequence.
-fn normal() -> f64 {
+/// A number from 0 to 1, from a counter: each run has the same sequence.
+fn uniform() -> f64 {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let uniform = || {
-        let bits = mix(COUNTER.fetch_add(1, Ordering::Relaxed)) >> 11;
-        (bits as f64 + 0.5) / (1u64 << 53) as f64
-    };
+    let bits = mix(COUNTER.fetch_add(1, Ordering::Relaxed)) >> 11;
+    (bits as f64 + 0.5) / (1u64 << 53) as f64
+}
+
+/// A standard normal number, by Box and Muller.
+fn normal() -> f64 {
     (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
 }
