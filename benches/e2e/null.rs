@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use globset::GlobSet;
 use s3mount_fs::{Filesystem, FsConfig, MetadataTtl};
 use s3mount_fuse::FuseConfig;
 use s3mount_memory::{BufferPool, MemoryBudget};
@@ -77,6 +78,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         PrefetchConfig { max_window_bytes: (limit_bytes / 2).min(512 * MIB), ..PrefetchConfig::default() };
     let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
     let fs = FsConfig {
+        direct_io: GlobSet::empty(),
         prefix: String::new(),
         uid: 0,
         gid: 0,

@@ -5,7 +5,7 @@ use std::thread;
 
 use s3mount_testkit::TestS3;
 
-use crate::world::{BUCKET, GIB, MIB, World, check_file, check_stream};
+use crate::world::{BUCKET, GIB, MIB, World, check_file, check_stream, run};
 
 /// A `dd` whose output is read here.
 struct Dd(Child);
@@ -106,6 +106,29 @@ fn direct_reads() {
     let dd = Dd::new(&world, "one.bin", &["bs=8M", "iflag=direct"]);
     assert_eq!(dd.check("one.bin", 0), GIB + 5);
     assert!(world.fetched() as f64 <= 1.02 * GIB as f64, "{} bytes fetched", world.fetched());
+}
+
+#[test]
+fn files_that_match_go_around_the_page_cache() {
+    let size = 64 * MIB;
+    let server = TestS3::builder().synthetic(BUCKET, "d/one.big", size).synthetic(BUCKET, "two.bin", size);
+    let world = World::new(server, &["--direct-io", "*.big"]);
+    for key in ["d/one.big", "two.bin"] {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    world.server.reset_stats();
+    check_file(&world.path("two.bin"), "two.bin");
+    assert_eq!(world.fetched(), 0);
+    check_file(&world.path("d/one.big"), "d/one.big");
+    assert!(world.fetched() >= size, "nothing was kept");
+    // Maps work all the same.
+    let script = "import mmap,sys,zlib; f=open(sys.argv[1],'rb'); print(zlib.crc32(mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)))";
+    let mapped = run("/usr/bin/python3", &["-c", script, &world.path("d/one.big").display().to_string()]);
+    let read = "import sys,zlib; print(zlib.crc32(open(sys.argv[1],'rb').read()))";
+    assert_eq!(
+        mapped,
+        run("/usr/bin/python3", &["-c", read, &world.path("d/one.big").display().to_string()])
+    );
 }
 
 #[test]

@@ -198,6 +198,15 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), help_heading = READING)]
     pub(crate) read_timeout: u64,
 
+    /// Read files that match without the kernel's page cache; may be repeated.
+    ///
+    /// '*.safetensors' is a name in any folder, 'models/**' a path. Large reads take half the
+    /// processor time then, and push nothing out of the page cache; small ones, of less than 1MiB,
+    /// become slow, and a second read asks the store again. A file opened with O_DIRECT needs no
+    /// flag.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append, help_heading = READING)]
+    pub(crate) direct_io: Vec<String>,
+
     /// Do not send a second GET for a part that takes much longer than its peers.
     ///
     /// A few of S3's answers come very late; the second GET, at most one for twenty, mostly brings

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::args::MountArgs;
 use crate::size::Size;
@@ -41,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) read_ahead_bytes: u64,
     pub(crate) read_timeout: Duration,
     pub(crate) no_hedging: bool,
+    pub(crate) direct_io: GlobSet,
     pub(crate) max_connections: u32,
     pub(crate) threads: usize,
     pub(crate) metadata_ttl: MetadataTtl,
@@ -114,6 +116,7 @@ impl Config {
             read_ahead_bytes: args.read_ahead.0,
             read_timeout: Duration::from_secs(args.read_timeout),
             no_hedging: args.no_hedging,
+            direct_io: direct_io(&args.direct_io)?,
             max_connections: args.max_connections,
             threads: args.max_threads.map_or_else(cores, usize::from),
             metadata_ttl: args.metadata_ttl,
@@ -156,6 +159,21 @@ fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
     Ok(Some(url))
 }
 
+/// The files to read without page cache. A pattern without a slash means the name, in any folder.
+fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let anywhere = if pattern.contains('/') { "" } else { "**/" };
+        let whole = format!("{anywhere}{}", pattern.trim_start_matches('/'));
+        let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
+            let kind = error.kind();
+            anyhow!("--direct-io {pattern:?} is no pattern: {kind}; write it like '*.tar' or 'models/**'")
+        })?;
+        set.add(glob);
+    }
+    Ok(set.build()?)
+}
+
 /// The largest and the first window of a stream.
 fn windows(args: &MountArgs, memory_limit_bytes: u64) -> anyhow::Result<(u64, u64)> {
     let largest = args.prefetch_window.map_or((memory_limit_bytes / 2).min(512 * MIB), |size| size.0);
@@ -185,7 +203,7 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 mod tests {
     use std::time::Duration;
 
-    use super::{MetadataTtl, endpoint_url, random_read};
+    use super::{MetadataTtl, direct_io, endpoint_url, random_read};
     use crate::size::Size;
 
     #[test]
@@ -197,6 +215,18 @@ mod tests {
         for text in ["", "soon", "-1", "1.5", "99999999999"] {
             assert!(text.parse::<MetadataTtl>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn direct_io_goes_by_name_or_by_path() {
+        let globs = ["*.tar".to_owned(), "models/**".to_owned(), "/a/?.bin".to_owned()];
+        let set = direct_io(&globs).expect("patterns");
+        let matches = ["x.tar", "d/x.tar", "models/7b/w", "a/b.bin"].map(|path| set.is_match(path));
+        assert_eq!(matches, [true; 4]);
+        let others = ["x.tar.gz", "d/models/w", "a/bb.bin", "d/a/b.bin"].map(|path| set.is_match(path));
+        assert_eq!(others, [false; 4]);
+        let error = direct_io(&["[a".to_owned()]).expect_err("no end").to_string();
+        assert!(error.starts_with("--direct-io \"[a\" is no pattern: unclosed character class"), "{error}");
     }
 
     #[test]

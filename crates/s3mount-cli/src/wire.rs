@@ -186,6 +186,7 @@ fn fs_config(config: &Config) -> FsConfig {
         dir_mode: config.dir_mode,
         file_mode: config.file_mode,
         metadata_ttl: config.metadata_ttl.0,
+        direct_io: config.direct_io.clone(),
         timeout: config.read_timeout,
     }
 }

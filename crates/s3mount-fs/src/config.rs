@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use globset::GlobSet;
+
 /// What the mount looks like.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
@@ -17,6 +19,8 @@ pub struct FsConfig {
     pub file_mode: u16,
     /// How long a name that was seen is believed.
     pub metadata_ttl: MetadataTtl,
+    /// Files, by their paths below the root, that are read without the kernel's page cache.
+    pub direct_io: GlobSet,
     /// A request for metadata that has no answer after this long fails, retries included.
     pub timeout: Duration,
 }

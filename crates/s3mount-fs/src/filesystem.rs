@@ -66,6 +66,8 @@ pub struct Entry {
 pub struct Opened {
     /// The handle, for the calls that follow.
     pub handle: u64,
+    /// Whether reads go around the kernel's page cache.
+    pub direct_io: bool,
 }
 
 /// Some names of a directory, in order.
@@ -186,7 +188,8 @@ impl Filesystem {
         let handle = self.next_handle();
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.insert(handle, OpenFile { ino, reader });
-        Ok(Opened { handle })
+        let path = file.object.key().strip_prefix(&*self.config.prefix);
+        Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
     }
 
     /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
@@ -250,7 +253,7 @@ impl Filesystem {
         let handle = self.next_handle();
         let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
         self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
-        Ok(Opened { handle })
+        Ok(Opened { handle, direct_io: false })
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at

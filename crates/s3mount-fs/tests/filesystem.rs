@@ -13,6 +13,7 @@ fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<File
     let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
     let prefetcher = Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current());
     let config = FsConfig {
+        direct_io: globset::GlobSet::empty(),
         prefix: prefix.to_owned(),
         uid: 0,
         gid: 0,

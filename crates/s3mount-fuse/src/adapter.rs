@@ -112,6 +112,7 @@ impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in [
             InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -157,6 +158,9 @@ impl fuser::Filesystem for Adapter {
             return reply.error(Errno::EROFS);
         }
         match self.fs.open(ino.0) {
+            Ok(opened) if opened.direct_io => {
+                reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_DIRECT_IO);
+            }
             // The pages that the kernel holds for this inode are of this very version.
             Ok(opened) => reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE),
             Err(error) => reply.error(errno("open", ino, &error)),
