@@ -58,6 +58,9 @@ pub(crate) struct Plan {
 pub(crate) enum Reads {
     /// The offset of the first, and from one to the next.
     Steps { start: u64, step: i64 },
+    /// Pieces of so many bytes, one in `stride` until all were read; odd, and their number a power
+    /// of two, so that each comes once.
+    Pieces { piece: u64, stride: u64 },
     /// Anywhere in this many bytes, by this seed.
     Random { span: u64, seed: u64 },
 }
@@ -66,6 +69,10 @@ impl Plan {
     pub(crate) fn offset(&self, index: u64) -> u64 {
         match self.reads {
             Reads::Steps { start, step } => start.saturating_add_signed(step * index as i64),
+            Reads::Pieces { piece, stride } => {
+                let (per_piece, pieces) = (piece / self.block, self.bytes() / piece);
+                (index / per_piece * stride % pieces) * piece + index % per_piece * self.block
+            }
             Reads::Random { span, seed } => {
                 // SplitMix64, as the server's content has it.
                 let mut x = (seed << 32 ^ index).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -87,6 +94,8 @@ pub(crate) struct Work {
     pub(crate) plans: Vec<Plan>,
     /// By `O_DIRECT`.
     pub(crate) direct: bool,
+    /// Through a map.
+    pub(crate) mapped: bool,
     /// All plans of one file use one descriptor, one read after the other in turn.
     pub(crate) interleaved: bool,
     /// The folder of the files; filled in for each pass.
@@ -118,6 +127,9 @@ pub(crate) enum Pattern {
     Skipping { bytes: u64 },
     /// From the end to the beginning, a MiB at a time.
     Backwards { bytes: u64 },
+    /// `readers` that map one file of which they read `bytes`, in pieces of 64 MiB, each in an order
+    /// of its own.
+    Mapped { readers: usize, bytes: u64 },
     /// `threads` that read `count` blocks each, anywhere in a file.
     Random { threads: usize, count: u64, block: u64 },
 }
@@ -153,6 +165,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     pattern("interleaved", Pattern::Interleaved { bytes: GIB }),
     pattern("skipping", Pattern::Skipping { bytes: GIB }),
     pattern("backwards", Pattern::Backwards { bytes: GIB }),
+    pattern("mapped 4 readers", Pattern::Mapped { readers: 4, bytes: 2 * GIB }),
     pattern("random 4KiB", Pattern::Random { threads: 8, count: 500, block: 4 * KIB }),
     pattern("random 150KiB", Pattern::Random { threads: 8, count: 500, block: 150 * KIB }),
     stream("aws 1 stream 1GiB", 1, 4 * GIB, MIB).aws(GIB),
@@ -193,6 +206,14 @@ impl Scenario {
             }
             Pattern::Skipping { bytes } => vec![steps(0, 0, 2 * mib, MIB, bytes / 2 / MIB)],
             Pattern::Backwards { bytes } => vec![steps(0, bytes - MIB, -mib, MIB, bytes / MIB)],
+            Pattern::Mapped { readers, bytes } => (0..readers as u64)
+                .map(|turn| Plan {
+                    file: 0,
+                    reads: Reads::Pieces { piece: 64 * MIB, stride: 2 * turn + 1 },
+                    block: MIB,
+                    count: bytes / MIB,
+                })
+                .collect(),
             Pattern::Random { threads, count, block } => (0..threads)
                 .map(|thread| {
                     let seed = pass * 100 + thread as u64;
@@ -201,7 +222,8 @@ impl Scenario {
                 .collect(),
         };
         let direct = matches!(self.pattern, Pattern::Streams { direct: true, .. });
+        let mapped = matches!(self.pattern, Pattern::Mapped { .. });
         let interleaved = matches!(self.pattern, Pattern::Interleaved { .. });
-        Work { plans, direct, interleaved, dir: String::new() }
+        Work { plans, direct, mapped, interleaved, dir: String::new() }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use s3mount_testkit::TestS3;
 
-use crate::world::{BUCKET, GIB, MIB, World, check_file, check_stream, run};
+use crate::world::{BUCKET, GIB, MIB, OVERHEAD, World, check_file, check_stream, run};
 
 /// A `dd` whose output is read here.
 struct Dd(Child);
@@ -98,6 +99,23 @@ fn many_streams_in_little_memory() {
         }
     });
     world.check_memory(64 * MIB);
+}
+
+#[test]
+fn memory_is_given_back_when_nobody_reads() {
+    let keys = ["a.bin", "b.bin", "c.bin", "d.bin"];
+    let server = keys.iter().fold(TestS3::builder(), |server, key| server.synthetic(BUCKET, key, GIB));
+    let world = World::new(server, &["--memory-limit", "512MiB"]);
+    thread::scope(|scope| {
+        for key in keys {
+            let world = &world;
+            scope.spawn(move || check_file(&world.path(key), key));
+        }
+    });
+    // Readahead is at an end by then, and the housekeeper has been round.
+    thread::sleep(Duration::from_secs(5));
+    let rss = world.mount.rss_bytes();
+    assert!(rss <= OVERHEAD, "{} MiB are resident", rss / MIB);
 }
 
 #[test]
