@@ -5,12 +5,14 @@
 //!   every range of them can be checked. It counts what it serves, and can be made slow or faulty.
 //! - [`MountGuard`] mounts with the real binary and takes the mount down again, whatever happens.
 //! - [`MemoryClient`] is the same bucket beneath the network: an
-//!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers.
+//!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers. [`NullClient`]
+//!   answers without moving a byte, to see what all above it costs.
 
 mod client;
 mod content;
 mod list;
 mod mount;
+mod null_client;
 mod object;
 mod process;
 mod server;
@@ -19,6 +21,7 @@ mod server_process;
 pub use client::{MemoryClient, Requests};
 pub use content::{check, content};
 pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
+pub use null_client::NullClient;
 pub use process::run_with_timeout;
 pub use server::fault::{Fault, FaultKind, Operation};
 pub use server::shape::{FirstByte, Shape};
