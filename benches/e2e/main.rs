@@ -10,6 +10,7 @@
 #![expect(clippy::print_stdout, reason = "it reports to a terminal")]
 
 mod null;
+mod plot;
 mod raw;
 mod reader;
 mod report;
@@ -77,6 +78,7 @@ fn main() -> anyhow::Result<()> {
     }
     if args.record {
         report::record(&rows)?;
+        plot::draw()?;
     }
     Ok(())
 }

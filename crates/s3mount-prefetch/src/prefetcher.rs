@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, Priority};
 use s3mount_object::{ObjectClient, ObjectId};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::fetch::Hedges;
 use crate::latency::Latencies;

@@ -2,7 +2,7 @@
 //!
 //! What a stream needs ahead of it follows from Little's law: its rate times the time that a GET
 //! takes. Its rate is only seen when the window does not limit it, so the window is found by growth:
-//! it doubles when the reader had to wait, once for each window that was read, as in TCP's slow
+//! up to fourfold when the reader had to wait, once for each window that was read, as in TCP's slow
 //! start. But a reader also waits where the network, the store or the processor is the limit, and
 //! there a larger window only holds more memory, and pushes data out of the processor's caches
 //! before it is read. So it stops growing at [`SLACK`] times what Little's law asks for.
@@ -30,6 +30,14 @@ const SLACK: f64 = 2.0;
 /// A window that is always granted, memory permitting: below it a stream on a fast network waits
 /// for each part by itself.
 const FLOOR_BYTES: u64 = 32 << 20;
+
+/// A window that is far too small grows by this factor at once. It is then at most three times what
+/// its stream has read so far.
+const RAMP: u64 = 4;
+
+/// While each round is faster than the one before by this factor, the rate lags behind the window,
+/// and twice as much is granted; what turns out to be too much is given back at the end of the ramp.
+const FASTER: f64 = 1.1;
 
 /// Parts that share a window at least, so that they run in parallel.
 const MIN_PARTS: u64 = 4;
@@ -77,12 +85,14 @@ pub(crate) struct Window {
     round: Option<(u64, Duration)>,
     /// Whether the reader waited in this round.
     waited: bool,
+    /// Whether each round was faster than the one before, so far.
+    is_ramping: bool,
 }
 
 impl Window {
     /// A window of `bytes`; 0 for one that is closed.
     pub(crate) fn new(bytes: u64) -> Self {
-        Self { bytes, rate: 0.0, round: None, waited: false }
+        Self { bytes, rate: 0.0, round: None, waited: false, is_ramping: true }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -91,7 +101,9 @@ impl Window {
 
     /// Length of the GETs ahead: the edge's, or that doubled some times, up to the largest part.
     pub(crate) fn part_bytes(&self, terms: &Terms<'_>) -> u64 {
-        terms.part_bytes(self.rate, self.bytes.min(terms.share_bytes))
+        // While it ramps, its rate is about to double.
+        let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
+        terms.part_bytes(rate, self.bytes.min(terms.share_bytes))
     }
 
     /// The reader has come to `position` at the time `now`, and had to wait or not.
@@ -107,16 +119,23 @@ impl Window {
             return;
         }
         let rate = read as f64 / took.as_secs_f64();
+        let is_faster = rate > self.rate * FASTER;
         // A reader that never waits is as slow as it looks. One that does may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         let available = terms.share_bytes.min(terms.config.max_window_bytes);
         let part = terms.part_bytes(self.rate, available);
         let needed = terms.needed_bytes(self.rate, part).max(FLOOR_BYTES);
+        if self.is_ramping && !is_faster {
+            self.is_ramping = false;
+            self.bytes = self.bytes.min(needed);
+        }
+        let goal = if self.is_ramping { needed * 2 } else { needed };
         // A window that is large enough for small parts only costs requests.
         let is_too_small = self.waited || self.part_bytes(terms) < part;
-        if is_too_small && self.bytes < needed {
-            self.bytes = (self.bytes * 2).min(terms.config.max_window_bytes);
+        if is_too_small && self.bytes < goal {
+            let most = (self.bytes * RAMP).min(goal);
+            self.bytes = most.min(available.max(self.bytes));
         } else if self.bytes / 2 > needed {
             self.bytes /= 2;
         }

@@ -1,0 +1,315 @@
+//! What the policy does over stores that are far away, or fast, or both: the real readers, over a
+//! model of a store, in virtual time. `cargo test -p s3mount-prefetch --test simulator --
+//! --nocapture` prints the table.
+//!
+//! The traces are what loaders do: how they read is what counts, so bytes are not compared here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::{
+    BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
+};
+use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
+use s3mount_testkit::NullClient;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A store: milliseconds to the first byte (log-normal, sigma 0.5), bytes a second of a connection
+/// and of the link, and connections.
+#[derive(Clone, Copy, Debug)]
+struct Model {
+    name: &'static str,
+    first_byte_ms: f64,
+    connection: f64,
+    link: f64,
+    connections: usize,
+}
+
+const MODELS: [Model; 4] = [
+    Model { name: "near, 25 Gbit/s", first_byte_ms: 1.0, connection: 1e9, link: 3.1e9, connections: 64 },
+    Model { name: "S3, 25 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 3.1e9, connections: 64 },
+    Model { name: "S3, 100 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 12.5e9, connections: 256 },
+    Model { name: "far, 10 Gbit/s", first_byte_ms: 200.0, connection: 9e7, link: 1.25e9, connections: 64 },
+];
+
+#[derive(Debug)]
+struct SimulatedStore {
+    model: Model,
+    inner: NullClient,
+    connections: Semaphore,
+    link_free_at: Mutex<Instant>,
+    sequence: AtomicU64,
+    fetched: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl SimulatedStore {
+    fn new(model: Model) -> Self {
+        Self {
+            model,
+            inner: NullClient::new([]),
+            connections: Semaphore::new(model.connections),
+            link_free_at: Mutex::new(Instant::now()),
+            sequence: AtomicU64::new(1),
+            fetched: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    /// Log-normal, from a sequence that is the same each time.
+    fn first_byte(&self) -> Duration {
+        let uniform = || {
+            let mut x = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + 1e-12
+        };
+        let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        Duration::from_secs_f64(self.model.first_byte_ms / 1e3 * (0.5 * normal).exp())
+    }
+}
+
+impl ObjectClient for SimulatedStore {
+    fn get_object(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+        let len = request.range.len();
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.fetched.fetch_add(len, Ordering::Relaxed);
+        async move {
+            let _connection = self.connections.acquire().await;
+            let took = self.first_byte() + Duration::from_secs_f64(len as f64 / self.model.connection);
+            let landed = Instant::now() + took;
+            let through = {
+                let mut free_at = self.link_free_at.lock().await;
+                *free_at =
+                    (*free_at).max(Instant::now()) + Duration::from_secs_f64(len as f64 / self.model.link);
+                *free_at
+            };
+            sleep_until(landed.max(through)).await;
+            self.inner.get_object(request, into).await
+        }
+        .boxed()
+    }
+
+    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
+        self.inner.head_object(key)
+    }
+
+    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
+        self.inner.list_objects(request)
+    }
+
+    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
+        self.inner.head_bucket()
+    }
+}
+
+/// Reads as (offset, length), of an object of a size; several threads of them.
+struct Trace {
+    name: &'static str,
+    size: u64,
+    threads: Vec<Vec<(u64, u64)>>,
+}
+
+fn forward(start: u64, end: u64, block: u64) -> Vec<(u64, u64)> {
+    (start..end).step_by(block as usize).map(|at| (at, block.min(end - at))).collect()
+}
+
+/// A tar shard, read from end to end.
+fn shard() -> Trace {
+    Trace { name: "tar shard", size: 2 * GIB, threads: vec![forward(0, 2 * GIB, MIB)] }
+}
+
+/// Four workers that divide one file.
+fn divided() -> Trace {
+    let threads = (0..4).map(|quarter| forward(quarter * GIB / 2, (quarter + 1) * GIB / 2, MIB)).collect();
+    Trace { name: "divided by 4", size: 2 * GIB, threads }
+}
+
+/// Tensors of 64 MiB, each read from end to end, in an order of their own; after the header.
+fn safetensors() -> Trace {
+    let mut reads = vec![(0, 8), (8, 64 * KIB)];
+    for turn in 0..16 {
+        let tensor = MIB + turn * 7 % 16 * 64 * MIB;
+        reads.extend(forward(tensor, tensor + 64 * MIB, MIB));
+    }
+    Trace { name: "safetensors", size: 16 * 64 * MIB + MIB, threads: vec![reads] }
+}
+
+/// A parquet file: the end, the footer, then some column chunks of each row group.
+fn parquet() -> Trace {
+    let size = GIB;
+    let mut reads = vec![(size - 8, 8), (size - MIB, MIB - 8)];
+    for group in 0..8 {
+        for column in [0, 3, 11] {
+            let chunk = group * 128 * MIB + column * 8 * MIB;
+            reads.extend(forward(chunk, chunk + 4 * MIB, 128 * KIB));
+        }
+    }
+    Trace { name: "parquet columns", size, threads: vec![reads] }
+}
+
+/// Records of 150 KiB at random, by eight workers.
+fn records() -> Trace {
+    let reads = |worker: u64| {
+        let spot = move |turn: u64| {
+            let mut x = (worker << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            ((x >> 20) % (16 * GIB - MIB), 150 * KIB)
+        };
+        (0..100).map(spot).collect()
+    };
+    Trace { name: "random records", size: 16 * GIB, threads: (0..8).map(reads).collect() }
+}
+
+/// What a run came to.
+struct Outcome {
+    read: u64,
+    fetched: u64,
+    requests: u64,
+    peak: u64,
+    seconds: f64,
+}
+
+impl Outcome {
+    fn rate(&self) -> f64 {
+        self.read as f64 / self.seconds
+    }
+
+    fn waste(&self) -> f64 {
+        self.fetched as f64 / self.read as f64
+    }
+}
+
+/// A reader's own pace, in bytes a second, where it does not wait.
+const PACE: f64 = 4e9;
+
+async fn read_all(reader: Arc<ObjectReader>, reads: Vec<(u64, u64)>) {
+    let mut owed = 0.0;
+    for (offset, len) in reads {
+        let (answer, answered) = oneshot::channel();
+        reader.read(offset, len as usize, move |result| {
+            let read = result.map(<[u8]>::len).map_err(|error| error.to_string());
+            answer.send(read).expect("the trace waits");
+        });
+        assert_eq!(answered.await.expect("an answer"), Ok(len as usize));
+        // The clock ticks in milliseconds.
+        owed += len as f64 / PACE;
+        if owed >= 0.002 {
+            sleep(Duration::from_secs_f64(owed)).await;
+            owed = 0.0;
+        }
+    }
+}
+
+fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
+    // One thread and a paused clock: time passes only when all wait, and every run is the same.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let store = Arc::new(SimulatedStore::new(model));
+        let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
+        let config = PrefetchConfig {
+            max_ahead_requests: model.connections,
+            max_window_bytes: (memory / 2).min(2 * GIB),
+            ..PrefetchConfig::default()
+        };
+        let prefetcher = Prefetcher::new(store.clone(), pool.clone(), config, &Handle::current());
+        let reader = prefetcher.open(&store.inner.object("k"), trace.size);
+        let (watched, peak) = (pool.clone(), Arc::new(AtomicU64::new(0)));
+        let seen = peak.clone();
+        let watch = tokio::spawn(async move {
+            loop {
+                seen.fetch_max(watched.budget().used_bytes(), Ordering::Relaxed);
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let start = Instant::now();
+        let threads: Vec<_> =
+            trace.threads.iter().map(|reads| tokio::spawn(read_all(reader.clone(), reads.clone()))).collect();
+        for thread in threads {
+            thread.await.expect("a reader");
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        watch.abort();
+        Outcome {
+            read: trace.threads.iter().flatten().map(|read| read.1).sum(),
+            fetched: store.fetched.load(Ordering::Relaxed),
+            requests: store.requests.load(Ordering::Relaxed),
+            peak: peak.load(Ordering::Relaxed),
+            seconds,
+        }
+    })
+}
+
+#[test]
+fn loaders_over_stores() {
+    println!(
+        "{:<16} {:<18} {:>7} {:>6} {:>7} {:>6} {:>9}",
+        "trace", "store", "memory", "GB/s", "f/read", "reqs", "peak MiB"
+    );
+    for trace in [shard(), divided(), safetensors(), parquet(), records()] {
+        for model in MODELS {
+            for memory in [128 * MIB, GIB, 4 * GIB] {
+                let outcome = run(&trace, model, memory);
+                println!(
+                    "{:<16} {:<18} {:>7} {:>6.2} {:>7.2} {:>6} {:>9}",
+                    trace.name,
+                    model.name,
+                    memory / MIB,
+                    outcome.rate() / 1e9,
+                    outcome.waste(),
+                    outcome.requests,
+                    outcome.peak / MIB,
+                );
+                assert!(outcome.peak <= memory);
+                let reads: usize = trace.threads.iter().map(Vec::len).sum();
+                assert!(outcome.requests <= 2 * reads as u64, "{} GETs for {reads} reads", outcome.requests);
+            }
+        }
+    }
+}
+
+/// The share of what the link, the connections and the reader allow.
+fn efficiency(trace: &Trace, model: Model, memory: u64) -> f64 {
+    let connections = model.connections as f64 * model.connection;
+    run(trace, model, memory).rate() / model.link.min(connections).min(PACE)
+}
+
+#[test]
+fn a_shard_streams_at_the_link_s_speed() {
+    let [near, s3, fast, far] = MODELS;
+    for (model, memory, least) in [
+        (near, 256 * MIB, 0.8),
+        (s3, GIB, 0.5),
+        (s3, 256 * MIB, 0.3),
+        (fast, 4 * GIB, 0.4),
+        (far, 2 * GIB, 0.25),
+    ] {
+        let reached = efficiency(&shard(), model, memory);
+        assert!(reached >= least, "{}: {reached:.2}", model.name);
+    }
+}
+
+#[test]
+fn nothing_is_fetched_twice_or_in_vain() {
+    for model in MODELS {
+        for (trace, most) in [(shard(), 1.02), (divided(), 1.02), (safetensors(), 1.1), (records(), 1.9)] {
+            let waste = run(&trace, model, GIB).waste();
+            assert!(waste <= most, "{}, {}: {waste:.3}", trace.name, model.name);
+        }
+    }
+}
