@@ -11,7 +11,12 @@ use tokio::runtime::Handle;
 
 fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
     let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
-    let prefetcher = Prefetcher::new(client.clone(), pool, PrefetchConfig::default(), &Handle::current());
+    let prefetcher = Prefetcher::new(
+        client.clone(),
+        pool,
+        PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() },
+        &Handle::current(),
+    );
     let config = FsConfig {
         direct_io: globset::GlobSet::empty(),
         prefix: prefix.to_owned(),
