@@ -1,8 +1,9 @@
 //! Running the binary, never for longer than a limit.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
+
+use s3mount_testkit::run_with_timeout;
 
 /// Nothing here asks a network, so this is a bound for slow machines.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -26,28 +27,9 @@ pub(crate) fn s3mount(args: &[&str]) -> Command {
 
 /// Runs `command` to its end.
 pub(crate) fn run(mut command: Command) -> Output {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    // Both pipes hold more than any of these runs prints, so the process never waits for us.
-    let deadline = Instant::now() + LIMIT;
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("the state of a child") {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill().expect("killing a child");
-            panic!("{command:?} did not end within {LIMIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    child.stdout.take().expect("a pipe").read_to_string(&mut stdout).expect("text");
-    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("text");
-    Output { code: status.code(), stdout, stderr }
+    let output = run_with_timeout(&mut command, LIMIT).expect("it ends in time");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Output { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// Runs the binary; it must fail by 1 and say just this.

@@ -71,8 +71,8 @@ impl Latencies {
 
     /// How long a GET of `bytes` takes at least. The shortest of them, not the mean, tells what a
     /// window needs: the mean has the waiting in it that too many at once bring upon themselves, and
-    /// would call for more. Where none was that long yet, as if a longer one
-    /// took longer in proportion, which is the most it can; no time where there was none at all.
+    /// would call for more. Where none was that long yet, as if a longer one took longer in
+    /// proportion, which is the most it can; no time where there was none at all.
     pub(crate) fn of(&self, bytes: u64) -> Duration {
         let classes = self.0[..=class(bytes)].iter().rev();
         let known = classes.map(|class| class.shortest.load(Ordering::Relaxed));

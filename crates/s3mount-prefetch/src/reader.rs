@@ -170,8 +170,10 @@ impl ObjectReader {
         let waits_on = self.advance(&mut state, &mut progress);
         if let Access::Stream(id) = access {
             let now = self.shared.started.elapsed();
-            self.with_terms(|terms| state.streams.on_answer(id, now, waits_on.is_some(), terms));
-            self.plan(&mut state, id);
+            self.with_terms(|terms| {
+                state.streams.on_answer(id, now, waits_on.is_some(), terms);
+                self.plan(&mut state, id, terms);
+            });
         }
         self.count_active(&mut state);
         let Some(start) = waits_on else {
@@ -286,11 +288,7 @@ impl ObjectReader {
     }
 
     /// Starts the GETs that keep the window of stream `id` full.
-    fn plan(&self, state: &mut State, id: u64) {
-        self.with_terms(|terms| self.plan_by(state, id, terms));
-    }
-
-    fn plan_by(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
+    fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
         while let Some(stream) = state.streams.get(id) {
             let window = stream.window.bytes().min(terms.share_bytes);
             let part = stream.window.part_bytes(terms);
@@ -410,9 +408,7 @@ impl ObjectReader {
             *slot = stream.id;
             count += 1;
         }
-        for id in &ids[..count] {
-            self.plan(state, *id);
-        }
+        self.with_terms(|terms| ids[..count].iter().for_each(|id| self.plan(state, *id, terms)));
     }
 
     /// A segment was read to its end: it stays a little for those just behind, then goes.
