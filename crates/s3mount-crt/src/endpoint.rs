@@ -4,6 +4,7 @@ use mountpoint_s3_crt::auth::signing_config::SigningAlgorithm;
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::uri::Uri;
 use mountpoint_s3_crt::s3::endpoint_resolver::{RequestContext, RuleEngine};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3mount_object::{ErrorKind, ObjectError};
 
 use crate::CrtConfig;
@@ -112,48 +113,23 @@ fn invalid(what: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     ObjectError::new(ErrorKind::Rejected, "resolve endpoint", what).with_source(why)
 }
 
-/// Percent-encodes as SigV4 wants it: all but letters, digits and `-._~`.
+/// What SigV4 wants percent-encoded: all but letters, digits and `-._~`.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The same in a path, which keeps its slashes.
+const ENCODED_IN_PATH: &AsciiSet = &ENCODED.remove(b'/');
+
 fn encode(text: &str) -> String {
-    encode_except(text, b"-._~")
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 fn encode_path(key: &str) -> String {
-    encode_except(key, b"-._~/")
-}
-
-fn encode_except(text: &str, plain: &[u8]) -> String {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let mut encoded = String::with_capacity(text.len() + text.len() / 4);
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push('%');
-            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
-            encoded.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
-    encoded
+    utf8_percent_encode(key, ENCODED_IN_PATH).to_string()
 }
 
 /// Undoes S3's `encoding-type=url`: percent escapes, and `+` for a space.
 pub(crate) fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        let escaped =
-            || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match first {
-            b'+' => bytes.push(b' '),
-            b'%' if let Some(byte) = escaped() => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            other => bytes.push(*other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

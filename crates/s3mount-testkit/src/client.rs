@@ -13,6 +13,7 @@ use s3mount_object::{
     ObjectId, ObjectMeta, PartBuffer,
 };
 
+use crate::lent::Lent;
 use crate::list::{Query, page};
 use crate::object::Object;
 
@@ -174,14 +175,6 @@ impl MemoryClient {
             done += piece.len();
         }
         Ok(Bytes::from_owner(Lent(into)).slice(..len))
-    }
-}
-
-struct Lent(Box<dyn PartBuffer>);
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod client;
 mod content;
+mod lent;
 mod list;
 mod mount;
 mod null_client;

@@ -10,19 +10,12 @@ use s3mount_object::{
     ObjectId, ObjectMeta, PartBuffer,
 };
 
+use crate::lent::Lent;
+
 /// An [`ObjectClient`] that answers at once. Its objects hold whatever the lent buffers hold: not a
 /// byte is moved.
 #[derive(Debug)]
 pub struct NullClient(Vec<(String, u64)>);
-
-/// A lent buffer that bytes can be made of.
-struct Lent(Box<dyn PartBuffer>);
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
-    }
-}
 
 impl NullClient {
     /// A bucket of these keys and sizes.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::{Method, Uri};
+use percent_encoding::percent_decode_str;
 
 use crate::server::fault::Operation;
 
@@ -26,22 +27,8 @@ pub(crate) fn header(headers: &HeaderMap, name: impl hyper::header::AsHeaderName
 
 /// Undoes percent escapes; `+` stands for a space in queries only.
 fn decode(text: &str, plus_is_space: bool) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        let escaped =
-            || std::str::from_utf8(tail.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match first {
-            b'+' if plus_is_space => bytes.push(b' '),
-            b'%' if let Some(byte) = escaped() => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            other => bytes.push(*other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let text = if plus_is_space { text.replace('+', " ") } else { text.to_owned() };
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 impl Target {

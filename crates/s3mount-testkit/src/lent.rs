@@ -1,0 +1,12 @@
+//! Lent buffers, as bytes.
+
+use s3mount_object::PartBuffer;
+
+/// A lent buffer that bytes can be made of.
+pub(crate) struct Lent(pub(crate) Box<dyn PartBuffer>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
