@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use s3mount_testkit::Shape;
+use s3mount_testkit::{Shape, mix};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -73,13 +73,7 @@ impl Plan {
                 let (per_piece, pieces) = (piece / self.block, self.bytes() / piece);
                 (index / per_piece * stride % pieces) * piece + index % per_piece * self.block
             }
-            Reads::Random { span, seed } => {
-                // SplitMix64, as the server's content has it.
-                let mut x = (seed << 32 ^ index).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                (x ^ (x >> 31)) % (span - self.block)
-            }
+            Reads::Random { span, seed } => mix(seed << 32 ^ index) % (span - self.block),
         }
     }
 

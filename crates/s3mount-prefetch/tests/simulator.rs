@@ -16,7 +16,7 @@ use s3mount_object::{
     BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
 };
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
-use s3mount_testkit::NullClient;
+use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -49,7 +49,7 @@ struct SimulatedStore {
     inner: NullClient,
     connections: Semaphore,
     link_free_at: Mutex<Instant>,
-    sequence: AtomicU64,
+    sequence: Sequence,
     fetched: AtomicU64,
     requests: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl SimulatedStore {
             inner: NullClient::new([]),
             connections: Semaphore::new(model.connections),
             link_free_at: Mutex::new(Instant::now()),
-            sequence: AtomicU64::new(1),
+            sequence: Sequence::new(),
             fetched: AtomicU64::new(0),
             requests: AtomicU64::new(0),
         }
@@ -69,14 +69,7 @@ impl SimulatedStore {
 
     /// Log-normal, from a sequence that is the same each time.
     fn first_byte(&self) -> Duration {
-        let uniform = || {
-            let mut x = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + 1e-12
-        };
-        let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
-        Duration::from_secs_f64(self.model.first_byte_ms / 1e3 * (0.5 * normal).exp())
+        Duration::from_secs_f64(self.model.first_byte_ms / 1e3 * (0.5 * self.sequence.normal()).exp())
     }
 }
 
@@ -166,11 +159,7 @@ fn parquet() -> Trace {
 /// Records of 150 KiB at random, by eight workers.
 fn records() -> Trace {
     let reads = |worker: u64| {
-        let spot = move |turn: u64| {
-            let mut x = (worker << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            ((x >> 20) % (16 * GIB - MIB), 150 * KIB)
-        };
+        let spot = move |turn: u64| (mix(worker << 32 | turn) % (16 * GIB - MIB), 150 * KIB);
         (0..100).map(spot).collect()
     };
     Trace { name: "random records", size: 16 * GIB, threads: (0..8).map(reads).collect() }

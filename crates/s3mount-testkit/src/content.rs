@@ -9,20 +9,14 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use crate::random::mix;
+
 /// Length of a block in bytes.
 const BLOCK: u64 = 1 << 20;
 
 /// Length of the ring in bytes. Twice what the last-level cache of a small machine holds, so that
 /// serving it costs what serving any memory costs.
 const RING: usize = 32 << 20;
-
-/// SplitMix64: the well-known finaliser of a counter, good enough to tell blocks apart.
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 /// FNV-1a over the text's bytes, mixed.
 pub(crate) fn hash(text: &str) -> u64 {

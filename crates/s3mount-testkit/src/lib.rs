@@ -16,6 +16,7 @@ mod mount;
 mod null_client;
 mod object;
 mod process;
+mod random;
 mod server;
 mod server_process;
 
@@ -24,6 +25,7 @@ pub use content::{check, content};
 pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
 pub use null_client::NullClient;
 pub use process::run_with_timeout;
+pub use random::{Sequence, mix};
 pub use server::fault::{Fault, FaultKind, Operation};
 pub use server::shape::{FirstByte, Shape};
 pub use server::stats::{Counts, Stats};

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::content::{block_from, hash, mix};
+use crate::content::{block_from, hash};
+use crate::random::mix;
 
 /// One version of an object.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! How slow the server is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::mix;
+use crate::random::Sequence;
 
 /// Latency and bandwidth; as fast as it can be by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,10 +63,10 @@ impl Shape {
         let ms = match self.first_byte {
             FirstByte::AtOnce => 0.0,
             FirstByte::Fixed(ms) => ms,
-            FirstByte::LogNormal { median_ms, sigma } => median_ms * (sigma * normal()).exp(),
+            FirstByte::LogNormal { median_ms, sigma } => median_ms * (sigma * SEQUENCE.normal()).exp(),
         };
         let (share, tail_ms) = self.tail;
-        let held_up = if share > 0.0 && uniform() < share { tail_ms } else { 0.0 };
+        let held_up = if share > 0.0 && SEQUENCE.uniform() < share { tail_ms } else { 0.0 };
         Duration::from_secs_f64((ms + held_up).max(0.0) / 1000.0)
     }
 
@@ -76,14 +75,5 @@ impl Shape {
     }
 }
 
-/// A number from 0 to 1, from a counter: each run has the same sequence.
-fn uniform() -> f64 {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let bits = mix(COUNTER.fetch_add(1, Ordering::Relaxed)) >> 11;
-    (bits as f64 + 0.5) / (1u64 << 53) as f64
-}
-
-/// A standard normal number, by Box and Muller.
-fn normal() -> f64 {
-    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
-}
+/// What the shapes of this process draw from.
+static SEQUENCE: Sequence = Sequence::new();

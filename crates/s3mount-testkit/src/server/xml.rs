@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::list::{Page, Query};
 use crate::object::Object;
 
@@ -24,21 +26,13 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// What `encoding-type=url` escapes. The space is left for [`url_encode`].
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b'/').remove(b' ');
+
 /// `encoding-type=url`, as S3 has it: a space becomes `+`, a slash stays.
 fn url_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' | b'/' => {
-                encoded.push(char::from(byte));
-            }
-            b' ' => encoded.push('+'),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+    utf8_percent_encode(text, ENCODED).to_string().replace(' ', "+")
 }
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
