@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use s3mount_object::{ListObjects, ObjectClient};
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 use tokio::sync::Mutex;
 
+use crate::control::{self, Control, FsStats};
 use crate::entries::EntryCache;
-use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node};
+use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::names::{Assembler, Hidden, Named, Target, is_file_name};
 use crate::store::Store;
 use crate::{FsConfig, FsError};
@@ -29,10 +31,11 @@ pub struct Filesystem {
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
 }
 
-#[derive(Debug)]
-struct OpenFile {
-    ino: InodeNo,
-    reader: Arc<ObjectReader>,
+#[derive(Clone, Debug)]
+enum OpenFile {
+    Object { ino: InodeNo, reader: Arc<ObjectReader> },
+    /// A file of the daemon's own, as it was when it was opened.
+    Snapshot(Bytes),
 }
 
 /// An open directory: its listing as far as it was read.
@@ -84,7 +87,7 @@ impl Filesystem {
     /// A tree of what `client` holds below the prefix, read through `prefetcher`.
     pub fn new(client: Arc<dyn ObjectClient>, prefetcher: Prefetcher, config: FsConfig) -> Self {
         Self {
-            store: Store { client, limit: config.timeout },
+            store: Store::new(client, config.timeout),
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
             entries: EntryCache::new(config.metadata_ttl.duration()),
@@ -106,15 +109,52 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotDirectory`, or the store's.
     pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
+        if Control::of(parent) == Some(Control::Folder) {
+            return Control::named(name).map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
+        }
         let prefix = self.directory(parent)?;
         if !is_file_name(name) {
             return Err(FsError::NotFound);
+        }
+        if parent == ROOT && name == control::NAME {
+            return Ok(self.control_entry(Control::Folder));
         }
         let (target, ttl) = match self.entries.get(&prefix, name, Instant::now()) {
             Some(seen) => seen,
             None => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
         };
         Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
+    }
+
+    /// A file of the daemon's own. These never change their numbers.
+    fn control_entry(&self, control: Control) -> Entry {
+        Entry { attr: self.control_attr(control), ttl: Duration::from_secs(3600) }
+    }
+
+    fn control_attr(&self, control: Control) -> Attr {
+        let (ino, kind) = (control.ino(), control.kind());
+        Attr { ino, kind, size: 0, mtime: self.inodes.mounted_at(), is_private: true }
+    }
+
+    /// Counters since the mount, and gauges.
+    pub fn stats(&self) -> FsStats {
+        let prefetch = self.prefetcher.stats();
+        let budget = self.prefetcher.budget();
+        FsStats {
+            reads: prefetch.reads,
+            waits: prefetch.waits,
+            read_bytes: prefetch.read_bytes,
+            get_requests: prefetch.requests,
+            fetched_bytes: prefetch.fetched_bytes,
+            hedges: prefetch.hedges,
+            list_requests: self.store.lists(),
+            open_files: self.files.read().unwrap_or_else(PoisonError::into_inner).len(),
+            open_folders: self.directories.read().unwrap_or_else(PoisonError::into_inner).len(),
+            inodes: self.inodes.len(),
+            memory_limit_bytes: budget.limit_bytes(),
+            memory_used_bytes: budget.used_bytes(),
+            memory_peak_bytes: budget.peak_bytes(),
+        }
     }
 
     /// Asks the store for `name`: one LIST placed at the name answers for file and directory.
@@ -165,6 +205,9 @@ impl Filesystem {
     /// # Errors
     /// `BadHandle` for an inode that the kernel was not given.
     pub fn getattr(&self, ino: InodeNo) -> Result<Attr, FsError> {
+        if let Some(control) = Control::of(ino) {
+            return Ok(self.control_attr(control));
+        }
         let node = self.inodes.node(ino).ok_or(FsError::BadHandle(ino))?;
         Ok(self.inodes.attr(ino, &node))
     }
@@ -179,17 +222,35 @@ impl Filesystem {
     /// # Errors
     /// `IsDirectory`, `BadHandle`.
     pub fn open(&self, ino: InodeNo) -> Result<Opened, FsError> {
+        match Control::of(ino) {
+            Some(Control::Folder) => return Err(FsError::IsDirectory),
+            Some(Control::Stats) => {
+                let json = serde_json::to_vec_pretty(&self.stats()).expect("numbers have a JSON form");
+                let handle = self.add_file(OpenFile::Snapshot(json.into()));
+                // Its size is not known before, and its pages must not be kept.
+                return Ok(Opened { handle, direct_io: true });
+            }
+            None => {}
+        }
         let file = match self.inodes.node(ino) {
             Some(Node::File(file)) => file,
             Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
             None => return Err(FsError::BadHandle(ino)),
         };
         let reader = self.prefetcher.open(&file.object, file.size);
-        let handle = self.next_handle();
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        files.insert(handle, OpenFile { ino, reader });
+        let handle = self.add_file(OpenFile::Object { ino, reader });
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
+    }
+
+    fn add_file(&self, file: OpenFile) -> u64 {
+        let handle = self.next_handle();
+        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(handle, file);
+        handle
+    }
+
+    fn file(&self, handle: u64) -> Option<OpenFile> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
     }
 
     /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
@@ -198,12 +259,13 @@ impl Filesystem {
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        let found = {
-            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-            files.get(&handle).map(|file| (file.ino, file.reader.clone()))
-        };
-        let Some((ino, reader)) = found else {
-            return reply(Err(FsError::BadHandle(handle)));
+        let (ino, reader) = match self.file(handle) {
+            Some(OpenFile::Object { ino, reader }) => (ino, reader),
+            Some(OpenFile::Snapshot(bytes)) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
+            }
+            None => return reply(Err(FsError::BadHandle(handle))),
         };
         let fs = self.clone();
         reader.read(offset, len, move |result| match result {
@@ -233,8 +295,10 @@ impl Filesystem {
 
     /// The inode of an open file.
     pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files.get(&handle).map(|file| file.ino)
+        match self.file(handle)? {
+            OpenFile::Object { ino, .. } => Some(ino),
+            OpenFile::Snapshot(_) => None,
+        }
     }
 
     /// Closes a file.
@@ -249,7 +313,9 @@ impl Filesystem {
     /// # Errors
     /// `NotDirectory`, `BadHandle`.
     pub fn opendir(&self, ino: InodeNo) -> Result<Opened, FsError> {
-        let prefix = self.directory(ino)?;
+        // The daemon's own folder has no keys.
+        let prefix =
+            if Control::of(ino) == Some(Control::Folder) { Arc::from("") } else { self.directory(ino)? };
         let handle = self.next_handle();
         let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
         self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
@@ -273,6 +339,11 @@ impl Filesystem {
             page.names.push((at, name.to_owned(), FileKind::Directory, ino));
         }
         let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
+        if Control::of(open.ino).is_some() {
+            let files = (FIRST_NAME + 1..).zip(control::FILES).skip(first);
+            page.names.extend(files.map(|(at, (name, file))| (at, name.to_owned(), file.kind(), file.ino())));
+            return Ok(page);
+        }
         while listing.names.len() <= first && !listing.is_complete {
             self.list_more(&open.prefix, &mut listing).await?;
         }
@@ -312,7 +383,11 @@ impl Filesystem {
         let page = self.store.list(request).await?;
         listing.next = page.next.clone();
         listing.is_complete = listing.next.is_none();
-        let names = listing.assembler.push(prefix, page, &self.hidden);
+        let mut names = listing.assembler.push(prefix, page, &self.hidden);
+        if **prefix == *self.config.prefix {
+            // That name is the daemon's.
+            names.retain(|named| named.name != control::NAME);
+        }
         let now = Instant::now();
         self.entries.note(prefix, &names, now);
         listing.read_at = Some(now);
@@ -324,11 +399,6 @@ impl Filesystem {
     pub fn releasedir(&self, handle: u64) {
         let closed = self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         drop(closed);
-    }
-
-    /// How many inodes the kernel knows, for tests and metrics.
-    pub fn known_inodes(&self) -> usize {
-        self.inodes.len()
     }
 
     fn next_handle(&self) -> u64 {

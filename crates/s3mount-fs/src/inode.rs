@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use crate::control::FIRST_FREE;
 use crate::names::{File, Target};
 
 /// Number of an inode.
@@ -36,6 +37,8 @@ pub struct Attr {
     pub size: u64,
     /// When this version was written; for a directory, when it was mounted.
     pub mtime: SystemTime,
+    /// Whether it is the owner's alone, whatever the modes say.
+    pub is_private: bool,
 }
 
 /// What is known of an inode.
@@ -74,7 +77,7 @@ impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
         let root =
             Known { node: Node::Directory(Arc::from(prefix)), parent: ROOT, name: Arc::from(""), lookups: 1 };
-        let tables = Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: ROOT + 1 };
+        let tables = Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: FIRST_FREE };
         Self { tables: Mutex::new(tables), mounted_at }
     }
 
@@ -141,9 +144,19 @@ impl InodeTable {
 
     pub(crate) fn attr(&self, ino: InodeNo, node: &Node) -> Attr {
         match node {
-            Node::Directory(_) => Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at },
-            Node::File(file) => Attr { ino, kind: FileKind::File, size: file.size, mtime: file.mtime },
+            Node::Directory(_) => {
+                Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at, is_private: false }
+            }
+            Node::File(file) => {
+                let File { size, mtime, .. } = **file;
+                Attr { ino, kind: FileKind::File, size, mtime, is_private: false }
+            }
         }
+    }
+
+    /// When it was mounted.
+    pub(crate) fn mounted_at(&self) -> SystemTime {
+        self.mounted_at
     }
 
     /// How many inodes the kernel knows.

@@ -7,12 +7,14 @@
 //! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
 //! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and
 //!   ETag), so what the kernel caches for an inode never changes;
+//! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
 //! - [`entries`]: names already seen, kept for `--metadata-ttl`;
 //! - [`store`]: LIST with retries and a deadline.
 //!
 //! **Lock order:** no two locks of this crate are held at once, and none across a request.
 
 mod config;
+mod control;
 mod entries;
 mod error;
 mod filesystem;
@@ -21,6 +23,7 @@ mod names;
 mod store;
 
 pub use config::{FsConfig, MetadataTtl};
+pub use control::FsStats;
 pub use error::FsError;
 pub use filesystem::{DirPage, Entry, Filesystem, Opened};
 pub use inode::{Attr, FileKind, InodeNo, ROOT};

@@ -1,6 +1,7 @@
 //! Metadata requests, with retries and a deadline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use s3mount_object::{ListObjects, ListPage, ObjectClient};
@@ -13,13 +14,24 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// The store as far as the filesystem asks it for metadata.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) client: Arc<dyn ObjectClient>,
-    pub(crate) limit: Duration,
+    client: Arc<dyn ObjectClient>,
+    limit: Duration,
+    lists: AtomicU64,
 }
 
 impl Store {
+    /// A request that has no answer after `limit` fails.
+    pub(crate) fn new(client: Arc<dyn ObjectClient>, limit: Duration) -> Self {
+        Self { client, limit, lists: AtomicU64::new(0) }
+    }
+
+    /// LISTs that succeeded.
+    pub(crate) fn lists(&self) -> u64 {
+        self.lists.load(Ordering::Relaxed)
+    }
+
     /// One page of names.
     ///
     /// # Errors
@@ -35,7 +47,10 @@ impl Store {
         let mut backoff = FIRST_BACKOFF;
         loop {
             let error = match self.client.list_objects(request.clone()).await {
-                Ok(page) => return Ok(page),
+                Ok(page) => {
+                    self.lists.fetch_add(1, Ordering::Relaxed);
+                    return Ok(page);
+                }
                 Err(error) => error,
             };
             if !error.is_retryable() || Instant::now() + backoff >= deadline {

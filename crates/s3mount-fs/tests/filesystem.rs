@@ -184,5 +184,21 @@ async fn wrong_use_has_its_errno() {
     assert_eq!(fs.getattr(999).expect_err("unknown").errno(), libc::EBADF);
     fs.forget(file, 1);
     fs.forget(dir, 2);
-    assert_eq!(fs.known_inodes(), 1);
+    assert_eq!(fs.stats().inodes, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hidden_folder_tells_the_counters() {
+    let fs = mount(&bucket(&["a", ".s3mount/stats"]), "", MINUTE);
+    assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
+    let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
+    assert!(folder.is_private && folder.kind == FileKind::Directory);
+    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "stats"]);
+    assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));
+    let stats = walk(&fs, ".s3mount/stats").await.expect("the file");
+    let opened = fs.open(stats).expect("a handle");
+    assert!(opened.direct_io, "its size is not known before");
+    let text = read(&fs, opened.handle).await.expect("JSON");
+    assert!(text.contains("\"list_requests\": 1") && text.contains("\"memory_limit_bytes\": 67108864"), "{text}");
+    assert!(fs.open(folder.ino).is_err());
 }

@@ -65,9 +65,11 @@ fn file_type(kind: FileKind) -> FileType {
 }
 
 fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
-    let (perm, nlink) = match attr.kind {
-        FileKind::Directory => (config.dir_mode, 2),
-        FileKind::File => (config.file_mode, 1),
+    let (perm, nlink) = match (attr.kind, attr.is_private) {
+        (FileKind::Directory, false) => (config.dir_mode, 2),
+        (FileKind::File, false) => (config.file_mode, 1),
+        (FileKind::Directory, true) => (0o500, 2),
+        (FileKind::File, true) => (0o400, 1),
     };
     FileAttr {
         ino: INodeNo(attr.ino),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use s3mount_cache::BlockCache;
-use s3mount_memory::{Buffer, BufferPool, Priority};
+use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority};
 use s3mount_object::{ObjectClient, ObjectId};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -152,6 +152,11 @@ impl Prefetcher {
             fetched_bytes: get(fetched_bytes),
             hedges: get(hedges),
         }
+    }
+
+    /// The bound on payload memory, and what is taken of it.
+    pub fn budget(&self) -> &MemoryBudget {
+        self.0.pool.budget()
     }
 
     /// How many versions are open.

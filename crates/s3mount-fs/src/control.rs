@@ -1,0 +1,82 @@
+//! The folder `.s3mount` at the root of a mount: what the daemon tells of itself, as files.
+//!
+//! It is not listed, and only the owner of the mount can look into it.
+
+use serde::Serialize;
+
+use crate::inode::{FileKind, InodeNo};
+
+/// Name of the folder.
+pub(crate) const NAME: &str = ".s3mount";
+
+/// What is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// The folder itself.
+    Folder,
+    /// The counters and gauges, as JSON.
+    Stats,
+}
+
+/// The first inode number that a directory or an object may have.
+pub(crate) const FIRST_FREE: InodeNo = 16;
+
+/// The files of the folder.
+pub(crate) const FILES: [(&str, Control); 1] = [("stats", Control::Stats)];
+
+impl Control {
+    /// What the number stands for, if it is one of these.
+    pub(crate) fn of(ino: InodeNo) -> Option<Self> {
+        [Self::Folder, Self::Stats].into_iter().find(|control| control.ino() == ino)
+    }
+
+    /// The file of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        FILES.into_iter().find(|(file, _)| *file == name).map(|(_, control)| control)
+    }
+
+    pub(crate) fn ino(self) -> InodeNo {
+        match self {
+            Control::Folder => 2,
+            Control::Stats => 3,
+        }
+    }
+
+    pub(crate) fn kind(self) -> FileKind {
+        match self {
+            Control::Folder => FileKind::Directory,
+            Control::Stats => FileKind::File,
+        }
+    }
+}
+
+/// Counters since the mount, and gauges, as `.s3mount/stats` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FsStats {
+    /// Reads answered or failed.
+    pub reads: u64,
+    /// Of these, the ones whose bytes were not there yet.
+    pub waits: u64,
+    /// Bytes asked for by readers.
+    pub read_bytes: u64,
+    /// GETs that succeeded.
+    pub get_requests: u64,
+    /// Bytes these brought.
+    pub fetched_bytes: u64,
+    /// Second GETs, sent because the first were slow.
+    pub hedges: u64,
+    /// LISTs that succeeded.
+    pub list_requests: u64,
+    /// Open files.
+    pub open_files: usize,
+    /// Open folders.
+    pub open_folders: usize,
+    /// Inodes that the kernel knows.
+    pub inodes: usize,
+    /// `--memory-limit`, in bytes.
+    pub memory_limit_bytes: u64,
+    /// What is taken of it now.
+    pub memory_used_bytes: u64,
+    /// The most that was ever taken.
+    pub memory_peak_bytes: u64,
+}
