@@ -96,7 +96,12 @@ impl Target {
     ) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(binary);
-        command.arg("bench").arg(&at.1).args(["--foreground", "--no-sign-request", "--region", "us-east-1"]);
+        command.args(["mount", "bench"]).arg(&at.1).args([
+            "--foreground",
+            "--no-sign-request",
+            "--region",
+            "us-east-1",
+        ]);
         command.args(["--endpoint-url", server.endpoint()]);
         command.args(["--memory-limit", &scenario.memory_limit.to_string()]).args(flags.split_whitespace());
         Self::mounted("mount", &mut command, at)

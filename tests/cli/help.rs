@@ -24,6 +24,16 @@ fn of_umount() {
 }
 
 #[test]
+fn of_bench() {
+    insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
+}
+
+#[test]
+fn of_tune() {
+    insta::assert_snapshot!("help_tune", help(&["tune", "--help"]));
+}
+
+#[test]
 fn mount_has_the_flags_of_the_bare_command() {
     let flags = |help: &str| {
         let lines = help.lines().map(str::trim).filter(|line| line.starts_with('-'));

@@ -1,6 +1,7 @@
 //! The whole chain: the real binary mounts a bucket of a real server on loopback, and real programs
 //! read it. Bytes are compared; requests, bytes and memory are counted; time is not judged.
 
+mod bench;
 mod freshness;
 mod lifecycle;
 mod loader;

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
+use crate::bench::BenchArgs;
 use crate::config::MetadataTtl;
 use crate::size::Size;
+use crate::tune::TuneArgs;
 
 /// Mount an S3 bucket as a folder, for reading at the speed of the network.
 ///
@@ -44,47 +46,27 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
+    /// Measure how fast an object is read, for each size of part and number of connections.
+    ///
+    /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The
+    /// table goes to standard output as it grows, s3mount-bench.json and s3mount-bench.html (with
+    /// plots, and the timeline of the best run's parts) to --output.
+    Bench(Box<BenchArgs>),
+    /// Find the flags that suit a bucket, by a short measurement of a few of its objects.
+    Tune(Box<TuneArgs>),
 }
 
 const SOURCE: &str = "What to mount";
 const ACCESS: &str = "Endpoint and credentials";
 const PERMISSIONS: &str = "Who may use it";
-const READING: &str = "Memory and reading ahead";
+pub(crate) const READING: &str = "Memory and reading ahead";
 const RESOURCES: &str = "Connections and threads";
 const METADATA: &str = "Freshness";
 const RUNNING: &str = "Running and logging";
 
+/// Which store, and with which credentials.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct MountArgs {
-    /// Bucket, with or without s3://, and the prefix to show.
-    ///
-    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. An ARN of an access point, or its
-    /// alias, will do for a bucket.
-    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
-    pub(crate) source: Option<String>,
-
-    /// Empty folder to mount at.
-    ///
-    /// What a killed daemon has left there is unmounted first.
-    #[arg(value_name = "DIR", required = true)]
-    pub(crate) dir: Option<PathBuf>,
-
-    /// Show only keys below this prefix.
-    ///
-    /// The same as BUCKET/PREFIX; give one of them. A slash is added where it does not end in one.
-    #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
-    pub(crate) prefix: Option<String>,
-
-    /// Mount read-only.
-    ///
-    /// s3mount always does; the flag is accepted so that command lines of other tools work.
-    #[arg(long, help_heading = SOURCE)]
-    pub(crate) read_only: bool,
-
-    /// Mount over a folder that is not empty, and hide what is in it.
-    #[arg(long, help_heading = SOURCE)]
-    pub(crate) nonempty: bool,
-
+pub(crate) struct AccessArgs {
     /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
     /// out].
     ///
@@ -117,6 +99,41 @@ pub(crate) struct MountArgs {
     /// system's].
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct MountArgs {
+    /// Bucket, with or without s3://, and the prefix to show.
+    ///
+    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. An ARN of an access point, or its
+    /// alias, will do for a bucket.
+    #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
+    pub(crate) source: Option<String>,
+
+    /// Empty folder to mount at.
+    ///
+    /// What a killed daemon has left there is unmounted first.
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Show only keys below this prefix.
+    ///
+    /// The same as BUCKET/PREFIX; give one of them. A slash is added where it does not end in one.
+    #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
+    pub(crate) prefix: Option<String>,
+
+    /// Mount read-only.
+    ///
+    /// s3mount always does; the flag is accepted so that command lines of other tools work.
+    #[arg(long, help_heading = SOURCE)]
+    pub(crate) read_only: bool,
+
+    /// Mount over a folder that is not empty, and hide what is in it.
+    #[arg(long, help_heading = SOURCE)]
+    pub(crate) nonempty: bool,
+
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 
     /// Let all users use the mount [default: only you].
     ///

@@ -18,7 +18,7 @@ const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 /// Checks folder, device and permissions; takes away a mount whose daemon is dead.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     check_dir(&config.dir, config.nonempty)?;
-    config.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
+    config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
     check_device(Path::new("/dev/fuse"))?;
     if !nix::unistd::geteuid().is_root() {
         let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();

@@ -9,25 +9,20 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::args::MountArgs;
 use crate::size::Size;
-use crate::{memory, mounts, profile, source};
+use crate::store::Store;
+use crate::{memory, mounts, source};
 
 const MIB: u64 = 1 << 20;
 
 /// Everything that a mount is to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) bucket: String,
+    pub(crate) store: Store,
     /// Empty, or ending in `/`.
     pub(crate) prefix: String,
     /// Absolute, without symbolic links where they can be followed: as mountinfo has it.
     pub(crate) dir: PathBuf,
     pub(crate) nonempty: bool,
-    pub(crate) region: Option<String>,
-    pub(crate) endpoint_url: Option<String>,
-    pub(crate) force_path_style: bool,
-    pub(crate) profile: Option<String>,
-    pub(crate) no_sign_request: bool,
-    pub(crate) ca_bundle: Option<PathBuf>,
     pub(crate) allow_other: bool,
     pub(crate) allow_root: bool,
     pub(crate) uid: u32,
@@ -75,33 +70,21 @@ impl FromStr for MetadataTtl {
     }
 }
 
-/// An environment variable that is set and not empty.
-pub(crate) fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 impl Config {
     /// Checks the flags and fills in what they leave open.
     pub(crate) fn new(args: &MountArgs) -> anyhow::Result<Self> {
         let source = args.source.as_deref().context("no bucket was given; see s3mount --help")?;
         let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
         let source = source::parse(source, args.prefix.as_deref())?;
-        let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?;
-        source::check_bucket(&source.bucket, endpoint_url.is_none())?;
+        let store = Store::new(source.bucket, &args.access)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         Ok(Self {
-            bucket: source.bucket,
+            store,
             prefix: source.prefix,
             dir: mounts::resolve(dir).with_context(|| format!("{} is no path", dir.display()))?,
             nonempty: args.nonempty,
-            region: region(args),
-            endpoint_url,
-            force_path_style: args.force_path_style,
-            profile: args.profile.clone(),
-            no_sign_request: args.no_sign_request,
-            ca_bundle: ca_bundle(args).map(std::path::absolute).transpose()?,
             allow_other: args.allow_other,
             allow_root: args.allow_root,
             uid: args.uid.unwrap_or_else(|| nix::unistd::getuid().as_raw()),
@@ -128,35 +111,8 @@ impl Config {
     }
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
-}
-
-/// The flag's, the environment's, or the profile's; none is found out later.
-fn region(args: &MountArgs) -> Option<String> {
-    args.region
-        .clone()
-        .or_else(|| env("AWS_REGION"))
-        .or_else(|| env("AWS_DEFAULT_REGION"))
-        .or_else(|| profile::region(args.profile.as_deref()))
-}
-
-/// A daemon works in `/`, so the caller makes it absolute.
-fn ca_bundle(args: &MountArgs) -> Option<PathBuf> {
-    args.ca_bundle.clone().or_else(|| env("AWS_CA_BUNDLE").map(PathBuf::from))
-}
-
-fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
-    let named = flag.map(|url| ("--endpoint-url", url.to_owned())).or_else(|| {
-        let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
-        variables.into_iter().find_map(|name| Some((name, env(name)?)))
-    });
-    let Some((name, url)) = named else { return Ok(None) };
-    ensure!(
-        url.starts_with("http://") || url.starts_with("https://"),
-        "{name} {url:?} is no URL; write it with http:// or https://, such as http://127.0.0.1:9000"
-    );
-    Ok(Some(url))
 }
 
 /// The files to read without page cache. A pattern without a slash means the name, in any folder.
@@ -203,7 +159,7 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 mod tests {
     use std::time::Duration;
 
-    use super::{MetadataTtl, direct_io, endpoint_url, random_read};
+    use super::{MetadataTtl, direct_io, random_read};
     use crate::size::Size;
 
     #[test]
@@ -227,13 +183,6 @@ mod tests {
         assert_eq!(others, [false; 4]);
         let error = direct_io(&["[a".to_owned()]).expect_err("no end").to_string();
         assert!(error.starts_with("--direct-io \"[a\" is no pattern: unclosed character class"), "{error}");
-    }
-
-    #[test]
-    fn an_endpoint_is_a_url() {
-        let error = endpoint_url(Some("127.0.0.1:9000")).expect_err("no scheme").to_string();
-        assert!(error.starts_with("--endpoint-url \"127.0.0.1:9000\" is no URL"), "{error}");
-        assert!(endpoint_url(Some("http://[::1]:9000")).is_ok());
     }
 
     #[test]

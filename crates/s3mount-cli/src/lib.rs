@@ -2,6 +2,7 @@
 //! layers together ([`wire`]). Nothing below this crate reads flags or the environment.
 
 mod args;
+mod bench;
 mod checks;
 mod config;
 mod daemon;
@@ -13,6 +14,8 @@ mod output;
 mod profile;
 mod size;
 mod source;
+mod store;
+mod tune;
 mod umount;
 mod wire;
 
@@ -36,6 +39,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match args.command {
         Some(Command::Umount { dir }) => umount::umount(&dir).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount),
+        Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         None => start(&args.mount),
     };
     result.unwrap_or_else(|error| {
@@ -77,5 +82,5 @@ fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn mounted(config: &Config) -> String {
-    format!("s3://{}/{} is mounted at {}", config.bucket, config.prefix, config.dir.display())
+    format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.dir.display())
 }

@@ -11,7 +11,8 @@ use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::config::{Config, env};
+use crate::config::Config;
+use crate::store::env;
 
 /// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
 /// else to syslog.

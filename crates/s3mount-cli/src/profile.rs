@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::env;
+use crate::store::env;
 
 /// The region of the profile named by the flag, by `$AWS_PROFILE`, or of the default one.
 pub(crate) fn region(flag: Option<&str>) -> Option<String> {

@@ -24,6 +24,13 @@ pub(crate) fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> 
     Ok(Source { bucket: bucket.to_owned(), prefix: format!("{prefix}{slash}") })
 }
 
+/// Reads `[s3://]BUCKET/KEY`.
+pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
+    let (bucket, key) = split(source.strip_prefix("s3://").unwrap_or(source));
+    ensure!(!key.is_empty() && !key.ends_with('/'), "{source:?} names no object; write s3://BUCKET/KEY");
+    Ok((bucket.to_owned(), key.to_owned()))
+}
+
 /// The first slash ends the bucket, except in an ARN such as
 /// `arn:aws:s3:eu-west-1:123456789012:accesspoint/name`, which has one of its own.
 fn split(path: &str) -> (&str, &str) {
@@ -66,7 +73,7 @@ pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, check_bucket, parse};
+    use super::{Source, check_bucket, object, parse};
 
     #[test]
     fn sources_are_read_with_and_without_scheme() {
@@ -81,6 +88,16 @@ mod tests {
         check("b/p/", Some(""), "b", "p/");
         check("arn:aws:s3:r:1:accesspoint/a", None, "arn:aws:s3:r:1:accesspoint/a", "");
         check("arn:aws:s3:r:1:accesspoint/a/p", None, "arn:aws:s3:r:1:accesspoint/a", "p/");
+    }
+
+    #[test]
+    fn an_object_has_a_key() {
+        let named = |bucket: &str, key: &str| Some((bucket.to_owned(), key.to_owned()));
+        assert_eq!(object("s3://b/k").ok(), named("b", "k"));
+        assert_eq!(object("b/d/k l").ok(), named("b", "d/k l"));
+        for source in ["b", "s3://b/", "b/d/", ""] {
+            assert!(object(source).is_err(), "{source}");
+        }
     }
 
     #[test]

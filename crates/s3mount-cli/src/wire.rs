@@ -3,24 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use s3mount_crt::{Credentials, CrtClient, CrtConfig};
+use anyhow::Context;
+use s3mount_crt::CrtClient;
 use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{ErrorKind, ListObjects, ObjectClient, ObjectError};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
-
-/// How long the store may take to answer for the first time.
-const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-
-/// What a store's silence may mean. A certificate that is not trusted is one of them, because s2n
-/// waits for up to 30 s before it says so.
-const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -42,12 +34,25 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle().clone())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     ready();
-    tracing::info!(bucket = config.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
+    tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
     let result = serve(&runtime, mount);
     tracing::info!(stats = ?prefetcher.stats(), "unmounted");
     // GETs that nobody waits for any more must not hold the process up.
     runtime.shutdown_background();
     result
+}
+
+async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
+    let Config { store, prefix, .. } = config;
+    let crt = store.crt_config(config.max_connections, config.threads);
+    let (client, page) = store.connect(crt, prefix, 1).await?;
+    if page.objects.is_empty() && !prefix.is_empty() {
+        let bucket = &store.bucket;
+        tracing::warn!(
+            "there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty"
+        );
+    }
+    Ok(Arc::new(client))
 }
 
 /// Waits for the end of the mount.
@@ -71,97 +76,6 @@ fn serve(runtime: &Runtime, mut mount: Mount) -> anyhow::Result<()> {
         tracing::warn!("files are still open; their readers will get ENOTCONN");
     }
     Ok(())
-}
-
-/// Makes the client and has the store answer: what will not work is said before there is a mount.
-async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
-    let attempt = async {
-        let (client, _) = CrtClient::connect(crt_config(config)).await?;
-        let first =
-            ListObjects { prefix: config.prefix.clone(), max_keys: Some(1), ..ListObjects::default() };
-        let page = client.list_objects(first).await?;
-        Ok((client, page.objects.is_empty()))
-    };
-    let (client, is_empty) = tokio::time::timeout(CONNECT_LIMIT, attempt)
-        .await
-        .map_err(|_| anyhow!("{} gave no answer within {CONNECT_LIMIT:?}; {SILENCE}", store(config)))?
-        .map_err(|error| explain(config, error))?;
-    if is_empty && !config.prefix.is_empty() {
-        tracing::warn!(
-            "there is no key below the prefix {:?} of bucket {:?}: the mount is empty",
-            config.prefix,
-            config.bucket
-        );
-    }
-    Ok(Arc::new(client))
-}
-
-fn store(config: &Config) -> &str {
-    config.endpoint_url.as_deref().unwrap_or("S3")
-}
-
-/// What went wrong, with which value, and what to do.
-fn explain(config: &Config, error: ObjectError) -> anyhow::Error {
-    let (bucket, store) = (&config.bucket, store(config));
-    let detail = error.detail();
-    let said = [&detail.code, &detail.message].map(|text| text.as_deref().unwrap_or_default()).join(": ");
-    let said = if said == ": " { "access denied".to_owned() } else { said };
-    let text = match error.kind() {
-        ErrorKind::NoSuchBucket | ErrorKind::NotFound => format!(
-            "bucket {bucket:?} does not exist at {store}; check its name, and --endpoint-url if it is not at AWS"
-        ),
-        ErrorKind::WrongRegion(Some(region)) => {
-            format!("bucket {bucket:?} is in region {region:?}; pass --region {region}")
-        }
-        ErrorKind::WrongRegion(None) => format!(
-            "bucket {bucket:?} is not in region {:?}; pass its own with --region",
-            config.region.as_deref().unwrap_or("us-east-1")
-        ),
-        ErrorKind::Forbidden => format!(
-            "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
-             s3:GetObject for it, and a public bucket needs --no-sign-request"
-        ),
-        ErrorKind::BadCredentials => format!(
-            "{store} does not accept the credentials for bucket {bucket:?} ({said}); renew them, or choose others \
-             with --profile"
-        ),
-        ErrorKind::NoCredentials => format!(
-            "no credentials for bucket {bucket:?}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
-             profile with --profile, or pass --no-sign-request for a public bucket"
-        ),
-        ErrorKind::Tls => format!(
-            "no TLS with {store}; an http:// server needs http:// in --endpoint-url, and a certificate of your own \
-             authority needs --ca-bundle FILE"
-        ),
-        // What a server without TLS makes of a handshake: it hangs up.
-        ErrorKind::Network if store.starts_with("https://") => format!(
-            "cannot reach {store} for bucket {bucket:?}; check --endpoint-url (a server without TLS takes http://) \
-             and the network"
-        ),
-        ErrorKind::Network | ErrorKind::TimedOut => {
-            format!("cannot reach {store} for bucket {bucket:?}; check --endpoint-url and the network")
-        }
-        _ => format!("{store} does not serve bucket {bucket:?}"),
-    };
-    anyhow::Error::new(error).context(text)
-}
-
-fn crt_config(config: &Config) -> CrtConfig {
-    let credentials = match (&config.profile, config.no_sign_request) {
-        (_, true) => Credentials::Anonymous,
-        (Some(profile), false) => Credentials::Profile(profile.clone()),
-        (None, false) => Credentials::Chain,
-    };
-    CrtConfig {
-        region: config.region.clone(),
-        endpoint_url: config.endpoint_url.clone(),
-        force_path_style: config.force_path_style,
-        credentials,
-        ca_bundle: config.ca_bundle.clone(),
-        max_connections: config.max_connections,
-        event_loop_threads: u16::try_from(config.threads / 2).unwrap_or(u16::MAX).max(1),
-        ..CrtConfig::new(&config.bucket)
-    }
 }
 
 fn prefetch_config(config: &Config) -> PrefetchConfig {
@@ -193,7 +107,7 @@ fn fs_config(config: &Config) -> FsConfig {
 
 fn fuse_config(config: &Config) -> FuseConfig {
     FuseConfig {
-        fs_name: format!("s3://{}/{}", config.bucket, config.prefix),
+        fs_name: format!("s3://{}/{}", config.store.bucket, config.prefix),
         allow_other: config.allow_other,
         allow_root: config.allow_root,
         threads: config.threads,

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use mountpoint_s3_crt::auth::credentials::{
     CredentialsProvider, CredentialsProviderChainDefaultOptions, CredentialsProviderProfileOptions,
     CredentialsProviderStaticOptions,
@@ -225,7 +225,7 @@ impl ObjectClient for CrtClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
-        self.get_part(request, into).boxed()
+        self.get_object_timed(request, into).map_ok(|(bytes, _)| bytes).boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

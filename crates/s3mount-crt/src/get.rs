@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
@@ -32,6 +33,7 @@ enum End {
 /// What the callbacks leave for the one that waits.
 struct Part {
     answer: Answer,
+    first_byte: Duration,
     body: Option<Bytes>,
     /// More came than one part.
     excess: bool,
@@ -79,12 +81,16 @@ fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
 }
 
 impl CrtClient {
-    /// Reads one part into the lent buffer.
-    pub(crate) async fn get_part(
+    /// As [`get_object`](s3mount_object::ObjectClient::get_object), and tells how long it took to the
+    /// answer's first byte: the waiting for a connection, the request, and the store.
+    ///
+    /// # Errors
+    /// Those of `get_object`.
+    pub async fn get_object_timed(
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> Result<Bytes, ObjectError> {
+    ) -> Result<(Bytes, Duration), ObjectError> {
         let (key, range) = (request.object.key(), request.range);
         if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
             return Err(ObjectError::new(ErrorKind::Rejected, OPERATION, key)
@@ -93,6 +99,7 @@ impl CrtClient {
         let (sender, ended) = oneshot::channel();
         let part = Arc::new(Mutex::new(Part {
             answer: Answer::default(),
+            first_byte: Duration::ZERO,
             body: None,
             excess: false,
             end: Some(sender),
@@ -132,7 +139,7 @@ impl CrtClient {
             let why = format!("{range} was asked for, {more}{} bytes came", body.len());
             return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
-        Ok(body)
+        Ok((body, part.first_byte))
     }
 
     /// Sends the GET called `id`; its callbacks fill `part`.
@@ -146,7 +153,7 @@ impl CrtClient {
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
         let if_match = etag(object.etag().as_str());
         let headers = [("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
-        let (on_headers, on_body, on_finish) = (part.clone(), part.clone(), part.clone());
+        let [on_headers, on_body, on_telemetry, on_finish] = [(); 4].map(|()| part.clone());
         let asked = request.clone();
         let mut options = MetaRequestOptions::new();
         options
@@ -182,6 +189,13 @@ impl CrtClient {
                     part.excess = true;
                 }
                 drop(part);
+            })
+            // Headers and body are handed out when the whole part is there: only this tells of before.
+            .on_telemetry(move |metrics| {
+                if let Some(received) = metrics.receive_start_timestamp_ns() {
+                    let waited = received.saturating_sub(metrics.start_timestamp_ns());
+                    lock(&on_telemetry).first_byte = Duration::from_nanos(waited);
+                }
             })
             .on_finish(move |result| end(&on_finish, End::Finished(result)));
         Ok(CancelOnDrop(Some(self.client.make_meta_request(options)?)))

@@ -33,7 +33,10 @@ pub struct Filesystem {
 
 #[derive(Clone, Debug)]
 enum OpenFile {
-    Object { ino: InodeNo, reader: Arc<ObjectReader> },
+    Object {
+        ino: InodeNo,
+        reader: Arc<ObjectReader>,
+    },
     /// A file of the daemon's own, as it was when it was opened.
     Snapshot(Bytes),
 }

@@ -77,7 +77,8 @@ impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
         let root =
             Known { node: Node::Directory(Arc::from(prefix)), parent: ROOT, name: Arc::from(""), lookups: 1 };
-        let tables = Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: FIRST_FREE };
+        let tables =
+            Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: FIRST_FREE };
         Self { tables: Mutex::new(tables), mounted_at }
     }
 

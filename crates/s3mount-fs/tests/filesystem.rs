@@ -199,6 +199,9 @@ async fn the_hidden_folder_tells_the_counters() {
     let opened = fs.open(stats).expect("a handle");
     assert!(opened.direct_io, "its size is not known before");
     let text = read(&fs, opened.handle).await.expect("JSON");
-    assert!(text.contains("\"list_requests\": 1") && text.contains("\"memory_limit_bytes\": 67108864"), "{text}");
+    assert!(
+        text.contains("\"list_requests\": 1") && text.contains("\"memory_limit_bytes\": 67108864"),
+        "{text}"
+    );
     assert!(fs.open(folder.ino).is_err());
 }

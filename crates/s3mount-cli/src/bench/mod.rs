@@ -1,0 +1,154 @@
+//! `s3mount bench`: one object, read with parts of many sizes over many connections, by the client
+//! alone and through a mount.
+
+mod client;
+mod measure;
+mod plot;
+mod private;
+mod report;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{AccessArgs, READING};
+use crate::output;
+use crate::size::Size;
+use crate::source;
+use crate::store::Store;
+
+pub(crate) use measure::{Bench, Measured, Point, runtime};
+use report::{Report, Row};
+pub(crate) use report::{columns, headings};
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// Object to read, with or without s3://; the larger the better, from 1GiB on.
+    #[arg(value_name = "[s3://]BUCKET/KEY")]
+    object: String,
+
+    #[command(flatten)]
+    access: AccessArgs,
+
+    /// Sizes of parts to try, separated by commas.
+    #[arg(
+        long,
+        value_name = "SIZES",
+        value_delimiter = ',',
+        default_value = "1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB",
+        help_heading = MEASURING
+    )]
+    part_sizes: Vec<Size>,
+
+    /// Numbers of connections to try, separated by commas.
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        value_delimiter = ',',
+        default_value = "1,2,4,8,16,32,64",
+        value_parser = clap::value_parser!(u32).range(1..=1024),
+        help_heading = MEASURING
+    )]
+    connections: Vec<u32>,
+
+    /// Try only parts of 1MiB, 8MiB and 32MiB over 1, 8 and 64 connections, for a second each.
+    #[arg(long, conflicts_with_all = ["part_sizes", "connections", "seconds"], help_heading = MEASURING)]
+    quick: bool,
+
+    /// End a measurement after so many seconds.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        help_heading = MEASURING
+    )]
+    seconds: u64,
+
+    /// End a measurement after so many bytes of the object.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = MEASURING)]
+    bytes: Size,
+
+    /// Leave the mount out, and measure the client alone.
+    ///
+    /// For machines without /dev/fuse, and for keys that can't be the names of files.
+    #[arg(long, help_heading = MEASURING)]
+    client_only: bool,
+
+    /// Memory for object data, as for a mount [default: the same].
+    ///
+    /// What does not fit, parts times connections, is not measured.
+    #[arg(long, value_name = "SIZE", help_heading = READING)]
+    memory_limit: Option<Size>,
+
+    /// Folder for s3mount-bench.json and s3mount-bench.html.
+    #[arg(long, value_name = "DIR", default_value = ".", help_heading = MEASURING)]
+    output: PathBuf,
+}
+
+pub(crate) const MEASURING: &str = "What to measure";
+
+/// Measures, prints, and writes the files.
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let (bucket, key) = source::object(&args.object)?;
+    for size in &args.part_sizes {
+        ensure!(
+            (64 << 10..=64 << 20).contains(&size.0),
+            "--part-sizes {size} is not from 64KiB to 64MiB; leave it out"
+        );
+    }
+    let folder = &args.output;
+    ensure!(
+        folder.is_dir(),
+        "the folder {} does not exist; make it, or name another with --output",
+        folder.display()
+    );
+    let (parts, connections, seconds) = if args.quick {
+        (vec![Size(1 << 20), Size(8 << 20), Size(32 << 20)], vec![1, 8, 64], 1)
+    } else {
+        (args.part_sizes.clone(), args.connections.clone(), args.seconds)
+    };
+    let limit = crate::memory::limit(args.memory_limit)?;
+    let bench = Bench::new(Store::new(bucket, &args.access)?, &key, limit, args.bytes.0, seconds)?;
+    let points: Vec<Point> = parts
+        .iter()
+        .flat_map(|part| {
+            connections.iter().map(|connections| Point { part_bytes: part.0, connections: *connections })
+        })
+        .collect();
+    let mut report = Report::new(&bench);
+    output::result(&report.heading());
+    let bar = progress(points.len() as u64);
+    // What is allocated for the first time, and the store's own caches, are not to be measured.
+    bench.client(points[points.len() / 2])?;
+    for point in points {
+        bar.set_message(format!("parts of {}, {} connections", Size(point.part_bytes), point.connections));
+        let client = bench.fits(point).then(|| bench.client(point)).transpose()?;
+        let may_mount = !args.client_only && bench.fits(point) && point.part_bytes.is_multiple_of(1 << 20);
+        let mount = may_mount.then(|| bench.mount(&point.flags())).transpose()?;
+        let row = Row { point, client, mount };
+        bar.suspend(|| output::result(&row.line()));
+        report.rows.push(row);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    output::result(&report.verdict());
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write("s3mount-bench.json", report.json()?)?;
+    write("s3mount-bench.html", plot::html(&report)?)?;
+    output::result(&format!(
+        "{0}/s3mount-bench.json and {0}/s3mount-bench.html have it all",
+        folder.display()
+    ));
+    Ok(())
+}
+
+/// A bar on the terminal; nothing where there is none.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
+    ProgressBar::new(steps).with_style(style.expect("a template that is right"))
+}

@@ -1,0 +1,139 @@
+//! A mount of our own, by this very program, in a process of its own.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Deserialize;
+
+use crate::bench::measure::{Bench, Measured, usage};
+use crate::mounts::mount_at;
+use crate::umount::fusermount;
+
+/// How long a mount may take to come up, beyond what the store takes to answer.
+const UP_LIMIT: Duration = Duration::from_secs(40);
+
+/// How long it may take to come down.
+const DOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a reader asks for at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// A mount that goes when it is dropped.
+pub(crate) struct PrivateMount {
+    daemon: Child,
+    folder: PathBuf,
+    file: PathBuf,
+}
+
+/// What we want of `.s3mount/stats`.
+#[derive(Deserialize)]
+struct Stats {
+    get_requests: u64,
+}
+
+impl PrivateMount {
+    /// Mounts the folder of the bench's object, with `flags`.
+    pub(crate) fn new(bench: &Bench, flags: &[OsString]) -> anyhow::Result<Self> {
+        let key = bench.object.key();
+        let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+        let folder = std::env::temp_dir().join(format!("s3mount-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["mount", "--foreground"]).args(bench.store.flags()).args(flags);
+        command.arg("--memory-limit").arg(bench.memory_limit_bytes.to_string());
+        command.arg("--").arg(format!("{}/{prefix}", bench.store.bucket)).arg(&folder);
+        let daemon = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start a daemon")?;
+        let file = folder.join(name);
+        let mut mount = Self { daemon, folder, file };
+        mount.wait_until_up()?;
+        Ok(mount)
+    }
+
+    fn wait_until_up(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + UP_LIMIT;
+        while mount_at(&self.folder).is_none() {
+            if self.daemon.try_wait()?.is_some() {
+                let mut said = String::new();
+                self.daemon.stderr.take().context("a pipe")?.read_to_string(&mut said)?;
+                bail!("the mount failed: {}", said.trim().trim_start_matches("s3mount: "));
+            }
+            if Instant::now() > deadline {
+                bail!("there is no mount after {UP_LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Reads up to `bytes` of the file, for as long as `limit`.
+    pub(crate) fn measure(&self, bytes: u64, limit: Duration) -> anyhow::Result<Measured> {
+        let pid = i32::try_from(self.daemon.id())?;
+        let (cpu_before, _) = usage(pid)?;
+        let shown = self.file.display();
+        let failed = || format!("cannot read {shown}; --client-only leaves the mount out");
+        let start = Instant::now();
+        let mut file = File::open(&self.file).with_context(failed)?;
+        let mut buffer = vec![0; READ_BYTES];
+        let mut read = 0;
+        while read < bytes && start.elapsed() < limit {
+            match file.read(&mut buffer).with_context(failed)? {
+                0 => break,
+                some => read += some as u64,
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let (cpu, peak_memory_bytes) = usage(pid)?;
+        let stats: Stats = serde_json::from_slice(&std::fs::read(self.folder.join(".s3mount/stats"))?)?;
+        Ok(Measured {
+            bytes: read,
+            seconds,
+            cpu_seconds: cpu - cpu_before,
+            peak_memory_bytes,
+            requests: stats.get_requests,
+            parts: Vec::new(),
+        })
+    }
+}
+
+impl Drop for PrivateMount {
+    fn drop(&mut self) {
+        // Ctrl-C may have ended it already; then there is nothing left to do in each step.
+        if let Ok(pid) = i32::try_from(self.daemon.id())
+            && matches!(self.daemon.try_wait(), Ok(None))
+        {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        let deadline = Instant::now() + DOWN_LIMIT;
+        while matches!(self.daemon.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.daemon.kill();
+                let _ = self.daemon.wait();
+                detach(&self.folder);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// Takes away what a daemon that had to be killed has left.
+fn detach(folder: &Path) {
+    if umount2(folder, MntFlags::MNT_DETACH).is_err() {
+        let _ = fusermount(folder, &["-u", "-z"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! The table and the JSON.
+
+use serde::Serialize;
+
+use crate::bench::measure::{Bench, Measured, Point};
+use crate::size::Size;
+
+/// A line of the table. What is missing did not fit, or was not wanted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub(crate) point: Point,
+    pub(crate) client: Option<Measured>,
+    pub(crate) mount: Option<Measured>,
+}
+
+impl Row {
+    pub(crate) fn line(&self) -> String {
+        let Row { point, client, mount } = self;
+        format!(
+            "{:>8} {:>11} |{} |{}",
+            Size(point.part_bytes).to_string(),
+            point.connections,
+            columns(client.as_ref()),
+            columns(mount.as_ref())
+        )
+    }
+}
+
+/// Speed, CPU, memory and requests, in columns.
+pub(crate) fn columns(measured: Option<&Measured>) -> String {
+    match measured {
+        Some(measured) => format!(
+            " {:>6.2} {:>9.2} {:>6} {:>8}",
+            measured.gb_s(),
+            measured.cpu_per_gib(),
+            measured.peak_memory_bytes >> 20,
+            measured.requests
+        ),
+        None => format!(" {:>6} {:>9} {:>6} {:>8}", "-", "-", "-", "-"),
+    }
+}
+
+/// The names of these.
+pub(crate) fn headings() -> String {
+    format!(" {:>6} {:>9} {:>6} {:>8}", "GB/s", "CPU s/GiB", "MiB", "requests")
+}
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    bucket: String,
+    key: String,
+    size: u64,
+    bytes: u64,
+    seconds: u64,
+    memory_limit_bytes: u64,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(bench: &Bench) -> Self {
+        Self {
+            bucket: bench.store.bucket.clone(),
+            key: bench.object.key().to_owned(),
+            size: bench.size,
+            bytes: bench.bytes,
+            seconds: bench.limit.as_secs(),
+            memory_limit_bytes: bench.memory_limit_bytes,
+            rows: Vec::new(),
+        }
+    }
+
+    /// What is measured, in a line.
+    pub(crate) fn title(&self) -> String {
+        format!(
+            "s3://{}/{} ({}): {} or {} s each, in a memory limit of {}",
+            self.bucket,
+            self.key,
+            Size(self.size),
+            Size(self.bytes),
+            self.seconds,
+            Size(self.memory_limit_bytes)
+        )
+    }
+
+    pub(crate) fn heading(&self) -> String {
+        let headings = headings();
+        format!(
+            "{}\n{:>20} |{:<width$} | through a mount\n{:>8} {:>11} |{headings} |{headings}",
+            self.title(),
+            "",
+            " client alone",
+            "part",
+            "connections",
+            width = headings.len()
+        )
+    }
+
+    /// The fastest row by what `of` tells of it.
+    pub(crate) fn best(&self, of: fn(&Row) -> Option<&Measured>) -> Option<(&Row, &Measured)> {
+        let rows = self.rows.iter().filter_map(|row| Some((row, of(row)?)));
+        rows.max_by(|(_, a), (_, b)| a.gb_s().total_cmp(&b.gb_s()))
+    }
+
+    /// The best of both, in words.
+    pub(crate) fn verdict(&self) -> String {
+        let best = |name: &str, of| match self.best(of) {
+            Some((Row { point, .. }, measured)) => format!(
+                "{name}: {:.2} GB/s, with parts of {} over {} connections",
+                measured.gb_s(),
+                Size(point.part_bytes),
+                point.connections
+            ),
+            None => format!("{name}: not measured"),
+        };
+        let client = best("best of the client alone", |row| row.client.as_ref());
+        let mount = best("best through a mount", |row| row.mount.as_ref());
+        format!("{client}\n{mount}")
+    }
+
+    pub(crate) fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+}

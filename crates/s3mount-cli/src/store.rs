@@ -1,0 +1,199 @@
+//! Which store, with which credentials; and reaching it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use s3mount_crt::{Credentials, CrtClient, CrtConfig};
+use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
+
+use crate::args::AccessArgs;
+use crate::{profile, source};
+
+/// How long the store may take to answer for the first time.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a store's silence may mean. A certificate that is not trusted is one of them, because s2n
+/// waits for up to 30 s before it says so.
+const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
+
+/// A bucket, where it is, and who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) bucket: String,
+    region: Option<String>,
+    endpoint_url: Option<String>,
+    force_path_style: bool,
+    profile: Option<String>,
+    no_sign_request: bool,
+    pub(crate) ca_bundle: Option<PathBuf>,
+}
+
+/// An environment variable that is set and not empty.
+pub(crate) fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The flag's, the environment's, or the profile's; none is found out later.
+fn region(args: &AccessArgs) -> Option<String> {
+    args.region
+        .clone()
+        .or_else(|| env("AWS_REGION"))
+        .or_else(|| env("AWS_DEFAULT_REGION"))
+        .or_else(|| profile::region(args.profile.as_deref()))
+}
+
+/// A daemon works in `/`, so the caller makes it absolute.
+fn ca_bundle(args: &AccessArgs) -> Option<PathBuf> {
+    args.ca_bundle.clone().or_else(|| env("AWS_CA_BUNDLE").map(PathBuf::from))
+}
+
+fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
+    let named = flag.map(|url| ("--endpoint-url", url.to_owned())).or_else(|| {
+        let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+        variables.into_iter().find_map(|name| Some((name, env(name)?)))
+    });
+    let Some((name, url)) = named else { return Ok(None) };
+    ensure!(
+        url.starts_with("http://") || url.starts_with("https://"),
+        "{name} {url:?} is no URL; write it with http:// or https://, such as http://127.0.0.1:9000"
+    );
+    Ok(Some(url))
+}
+
+impl Store {
+    /// `bucket` as the flags and the environment have it.
+    pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
+        let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?;
+        source::check_bucket(&bucket, endpoint_url.is_none())?;
+        Ok(Self {
+            bucket,
+            region: region(args),
+            endpoint_url,
+            force_path_style: args.force_path_style,
+            profile: args.profile.clone(),
+            no_sign_request: args.no_sign_request,
+            ca_bundle: ca_bundle(args).map(std::path::absolute).transpose()?,
+        })
+    }
+
+    /// What to call it.
+    fn shown(&self) -> &str {
+        self.endpoint_url.as_deref().unwrap_or("S3")
+    }
+
+    /// Settings of a client for it, with so many connections, beside `threads` of ours.
+    pub(crate) fn crt_config(&self, max_connections: u32, threads: usize) -> CrtConfig {
+        let credentials = match (&self.profile, self.no_sign_request) {
+            (_, true) => Credentials::Anonymous,
+            (Some(profile), false) => Credentials::Profile(profile.clone()),
+            (None, false) => Credentials::Chain,
+        };
+        CrtConfig {
+            region: self.region.clone(),
+            endpoint_url: self.endpoint_url.clone(),
+            force_path_style: self.force_path_style,
+            credentials,
+            ca_bundle: self.ca_bundle.clone(),
+            max_connections,
+            event_loop_threads: u16::try_from(threads / 2).unwrap_or(u16::MAX).max(1),
+            ..CrtConfig::new(&self.bucket)
+        }
+    }
+
+    /// The flags that name it, for a command line of our own.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let values = [
+            ("--region", self.region.clone().map(OsString::from)),
+            ("--endpoint-url", self.endpoint_url.clone().map(OsString::from)),
+            ("--profile", self.profile.clone().map(OsString::from)),
+            ("--ca-bundle", self.ca_bundle.clone().map(OsString::from)),
+        ];
+        let switches =
+            [("--force-path-style", self.force_path_style), ("--no-sign-request", self.no_sign_request)];
+        let values = values.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
+        let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+        values.flatten().chain(switches.map(|(flag, _)| flag.into())).collect()
+    }
+
+    /// Makes a client and has the store answer by a page of at most `max_keys` keys below
+    /// `prefix`: what will not work is said before anything is built on it.
+    pub(crate) async fn connect(
+        &self,
+        config: CrtConfig,
+        prefix: &str,
+        max_keys: u32,
+    ) -> anyhow::Result<(CrtClient, ListPage)> {
+        let attempt = async {
+            let (client, _) = CrtClient::connect(config).await?;
+            let first =
+                ListObjects { prefix: prefix.to_owned(), max_keys: Some(max_keys), ..ListObjects::default() };
+            let page = client.list_objects(first).await?;
+            Ok((client, page))
+        };
+        tokio::time::timeout(CONNECT_LIMIT, attempt)
+            .await
+            .map_err(|_| anyhow!("{} gave no answer within {CONNECT_LIMIT:?}; {SILENCE}", self.shown()))?
+            .map_err(|error| explain(self, error))
+    }
+}
+
+/// What went wrong, with which value, and what to do.
+fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
+    let Store { bucket, region, .. } = store;
+    let store = store.shown();
+    let detail = error.detail();
+    let said = [&detail.code, &detail.message].map(|text| text.as_deref().unwrap_or_default()).join(": ");
+    let said = if said == ": " { "access denied".to_owned() } else { said };
+    let text = match error.kind() {
+        ErrorKind::NoSuchBucket | ErrorKind::NotFound => format!(
+            "bucket {bucket:?} does not exist at {store}; check its name, and --endpoint-url if it is not at AWS"
+        ),
+        ErrorKind::WrongRegion(Some(region)) => {
+            format!("bucket {bucket:?} is in region {region:?}; pass --region {region}")
+        }
+        ErrorKind::WrongRegion(None) => format!(
+            "bucket {bucket:?} is not in region {:?}; pass its own with --region",
+            region.as_deref().unwrap_or("us-east-1")
+        ),
+        ErrorKind::Forbidden => format!(
+            "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
+             s3:GetObject for it, and a public bucket needs --no-sign-request"
+        ),
+        ErrorKind::BadCredentials => format!(
+            "{store} does not accept the credentials for bucket {bucket:?} ({said}); renew them, or choose others \
+             with --profile"
+        ),
+        ErrorKind::NoCredentials => format!(
+            "no credentials for bucket {bucket:?}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
+             profile with --profile, or pass --no-sign-request for a public bucket"
+        ),
+        ErrorKind::Tls => format!(
+            "no TLS with {store}; an http:// server needs http:// in --endpoint-url, and a certificate of your own \
+             authority needs --ca-bundle FILE"
+        ),
+        // What a server without TLS makes of a handshake: it hangs up.
+        ErrorKind::Network if store.starts_with("https://") => format!(
+            "cannot reach {store} for bucket {bucket:?}; check --endpoint-url (a server without TLS takes http://) \
+             and the network"
+        ),
+        ErrorKind::Network | ErrorKind::TimedOut => {
+            format!("cannot reach {store} for bucket {bucket:?}; check --endpoint-url and the network")
+        }
+        _ => format!("{store} does not serve bucket {bucket:?}"),
+    };
+    anyhow::Error::new(error).context(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint_url;
+
+    #[test]
+    fn an_endpoint_is_a_url() {
+        let error = endpoint_url(Some("127.0.0.1:9000")).expect_err("no scheme").to_string();
+        assert!(error.starts_with("--endpoint-url \"127.0.0.1:9000\" is no URL"), "{error}");
+        assert!(endpoint_url(Some("http://[::1]:9000")).is_ok());
+    }
+}
