@@ -1,6 +1,10 @@
 # `make demo` shows it, `make test` tests it, `make lint` is what reviewers ask for.
 # ARGS goes to the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
 
+# Concurrency under a model checker: locks are replaced, so it is a build of its own.
+SHUTTLE = --package s3mount-memory --package s3mount-prefetch \
+	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle --test shuttle
+
 .PHONY: build demo bench test lint clean
 
 build:
@@ -18,11 +22,13 @@ bench: build
 test:
 	.ci/setup test
 	cargo test --workspace
+	cargo test $(SHUTTLE)
 
 lint:
 	.ci/setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy $(SHUTTLE) -- -D warnings
 
 clean:
 	cargo clean

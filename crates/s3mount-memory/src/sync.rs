@@ -1,7 +1,16 @@
 //! Locks and atomics of this crate, from one place so that a model checker can replace them.
 
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// Locks, also when a panic poisoned the lock: the state behind it is valid after every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

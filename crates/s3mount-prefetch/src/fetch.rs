@@ -1,6 +1,5 @@
 //! One GET: memory, retries, deadline; and a second one beside it when it is slow.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::ReadError;
 use crate::prefetcher::Shared;
+use crate::sync::{AtomicU64, Ordering};
 
 /// First pause before a GET is tried again; it doubles up to [`MAX_BACKOFF`]. S3 asks for
 /// exponential back-off from a fraction of a second.

@@ -1,7 +1,8 @@
 //! How long GETs take: when nothing is in their way, and mostly.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// Classes of lengths: up to 64 KiB, up to 128 KiB, and so on.
 const CLASSES: usize = 16;

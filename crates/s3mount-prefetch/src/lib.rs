@@ -32,6 +32,7 @@ mod prefetcher;
 mod reader;
 mod segment;
 mod stream;
+mod sync;
 mod window;
 
 pub use config::PrefetchConfig;

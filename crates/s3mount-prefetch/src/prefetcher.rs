@@ -1,18 +1,18 @@
 //! What all readers share: the store, the memory, and who gives memory back.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority};
 use s3mount_object::{ObjectClient, ObjectId};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::fetch::Hedges;
 use crate::latency::Latencies;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, lock, spawn};
 use crate::{ObjectReader, PrefetchConfig};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
@@ -124,7 +124,7 @@ impl Prefetcher {
             hedges: Hedges::default(),
             counters: Counters::default(),
         });
-        runtime.spawn(keep_house(Arc::downgrade(&shared)));
+        spawn(runtime, keep_house(Arc::downgrade(&shared)));
         Self(shared)
     }
 
@@ -167,7 +167,7 @@ impl Prefetcher {
 
 impl Shared {
     fn lock_readers(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<ObjectReader>>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.readers)
     }
 
     fn readers(&self) -> Vec<Arc<ObjectReader>> {
@@ -200,7 +200,7 @@ impl Shared {
         let mut buffer = std::pin::pin!(self.pool.buffer(len));
         loop {
             self.relieve(len as u64);
-            if let Ok(buffer) = timeout(RELIEF_INTERVAL, &mut buffer).await {
+            if let Some(buffer) = at_most(RELIEF_INTERVAL, &mut buffer).await {
                 return buffer;
             }
         }

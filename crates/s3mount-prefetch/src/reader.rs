@@ -1,9 +1,8 @@
 //! One object version, as all its readers see it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
@@ -14,6 +13,7 @@ use crate::fetch::fetch;
 use crate::prefetcher::{IDLE_TICKS, Shared};
 use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES, StreamTable, edge_bytes, next_part};
+use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
 use crate::window::Terms;
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
@@ -72,16 +72,19 @@ impl Pieces {
     /// Shows the pieces as one slice. Pieces that are not one already are copied together.
     fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
         thread_local! {
-            static STITCHED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+            static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         match self {
             Pieces::None => show(&[]),
             Pieces::One(piece) => show(piece),
-            Pieces::Many(pieces) => STITCHED.with_borrow_mut(|stitched| {
+            Pieces::Many(pieces) => {
+                let mut stitched = STITCHED.take();
                 stitched.clear();
                 pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));
-                show(stitched)
-            }),
+                let shown = show(&stitched);
+                STITCHED.set(stitched);
+                shown
+            }
         }
     }
 }
@@ -185,7 +188,7 @@ impl ObjectReader {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Collects what is there. Returns the start of the segment in flight that the read has to
@@ -332,14 +335,14 @@ impl ObjectReader {
         state.next_segment += 1;
         let id = state.next_segment;
         let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
-        let task = self.shared.runtime.spawn(async move {
+        let task = spawn(&self.shared.runtime, async move {
             let result = fetch(&shared, &object, range, buffer).await;
             drop(ahead);
             if let Some(reader) = me.upgrade() {
                 reader.landed(range.start(), id, result);
             }
         });
-        let state_of_get = SegmentState::InFlight { task: task.abort_handle(), waiters: Vec::new() };
+        let state_of_get = SegmentState::InFlight { task, waiters: Vec::new() };
         state.segments.insert(Segment { id, range, purpose, state: state_of_get, served_bytes: 0 });
     }
 
@@ -483,7 +486,7 @@ impl ObjectReader {
         for Waiter { progress, reply } in detached {
             let (shared, object) = (self.shared.clone(), self.object.clone());
             drop(progress.pieces);
-            self.shared.runtime.spawn(async move {
+            spawn(&self.shared.runtime, async move {
                 let result = fetch(&shared, &object, progress.range, None).await;
                 reply(result.as_deref().map_err(Clone::clone));
             });

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
-use tokio::task::AbortHandle;
+
+use crate::sync::AbortHandle;
 
 /// Why a segment was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
