@@ -230,15 +230,17 @@ impl Shared {
             }
         }
         freed += self.cache.shed(bytes - freed);
+        let mut givers: Vec<_> = readers.iter().collect();
         while freed < bytes {
-            let Some(largest) = readers.iter().max_by_key(|reader| reader.held_bytes()) else {
-                return;
-            };
-            let dropped = largest.drop_far_end();
-            if dropped == 0 {
-                break;
+            let by_size = givers.iter().enumerate().max_by_key(|(_, reader)| reader.held_bytes());
+            let Some((largest, reader)) = by_size else { break };
+            match reader.drop_far_end() {
+                // Others may have something to spare all the same.
+                0 => {
+                    givers.swap_remove(largest);
+                }
+                dropped => freed += dropped,
             }
-            freed += dropped;
         }
         if freed < bytes {
             let detached: usize = readers.iter().map(|reader| reader.detach_holders()).sum();
