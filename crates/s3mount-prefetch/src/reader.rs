@@ -12,7 +12,9 @@ use crate::ReadError;
 use crate::fetch::fetch;
 use crate::prefetcher::{IDLE_TICKS, Shared};
 use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
-use crate::stream::{Access, BEHIND_BYTES, StreamTable, edge_bytes, next_part};
+use crate::stream::{
+    Access, BEHIND_BYTES, Direction, Stream, StreamTable, edge_bytes, next_part, part_before,
+};
 use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
 use crate::window::Terms;
 
@@ -129,7 +131,7 @@ impl ObjectReader {
             size,
             state: Mutex::new(State {
                 segments: SegmentMap::new(),
-                streams: StreamTable::default(),
+                streams: StreamTable::new(size),
                 consumed: VecDeque::new(),
                 consumed_bytes: 0,
                 stale: None,
@@ -293,18 +295,10 @@ impl ObjectReader {
     /// Starts the GETs that keep the window of stream `id` full.
     fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
         while let Some(stream) = state.streams.get(id) {
-            let window = stream.window.bytes().min(terms.share_bytes);
-            let part = stream.window.part_bytes(terms);
-            let start = state.segments.first_gap(stream.planned_end.max(stream.position));
-            if start >= self.size || start >= stream.position + window {
+            let direction = stream.direction;
+            let Some(part) = self.next_ahead(state, stream, terms) else {
                 return;
-            }
-            let limit = state.segments.next_start(start).unwrap_or(self.size);
-            let limit = state.streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
-            if start >= limit {
-                return;
-            }
-            let part = next_part(start, part, terms.edge_bytes, limit);
+            };
             let Some(ahead) = Ahead::try_new(&self.shared) else {
                 return;
             };
@@ -312,15 +306,39 @@ impl ObjectReader {
                 return;
             };
             self.start(state, part, Purpose::Stream(id), Some(buffer), Some(ahead));
-            state.streams.planned(id, part.end());
+            state.streams.planned(id, direction.seen(part, self.size).end());
+        }
+    }
+
+    /// What to fetch next for `stream`; nothing while its window is full.
+    fn next_ahead(&self, state: &State, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
+        let window = stream.window.bytes().min(terms.share_bytes);
+        let (part, edge) = (stream.window.part_bytes(terms), terms.edge_bytes);
+        let planned = stream.planned_end.max(stream.position);
+        match stream.direction {
+            Direction::Up => {
+                let start = state.segments.first_gap(planned);
+                let limit = state.segments.next_start(start).unwrap_or(self.size);
+                let limit =
+                    state.streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
+                let is_full = start >= stream.position + window || start >= limit.min(self.size);
+                (!is_full).then(|| next_part(start, part, edge, limit))
+            }
+            Direction::Down => {
+                let end = state.segments.gap_before(self.size.saturating_sub(planned));
+                let limit = state.segments.previous_end(end).unwrap_or(0);
+                let is_full = self.size - end >= stream.position + window || end <= limit;
+                (!is_full).then(|| part_before(end, part, edge, limit))
+            }
         }
     }
 
     fn buffer_ahead(&self, state: &mut State, part: ByteRange) -> Option<Buffer> {
         let len = usize::try_from(part.len()).ok()?;
         let pool = &self.shared.pool;
-        pool.try_buffer(len, Priority::Prefetch)
-            .or_else(|| (sweep(state) > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten())
+        pool.try_buffer(len, Priority::Prefetch).or_else(|| {
+            (sweep(state, self.size) > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten()
+        })
     }
 
     /// Sends one GET on its way and notes it in the map.
@@ -428,7 +446,7 @@ impl ObjectReader {
     }
 
     fn count_active(&self, state: &mut State) {
-        let active = state.streams.active(self.size, IDLE_TICKS);
+        let active = state.streams.active(IDLE_TICKS);
         let count = &self.shared.active_streams;
         if active > state.active_streams {
             count.fetch_add(active - state.active_streams, Ordering::Relaxed);
@@ -445,7 +463,7 @@ impl ObjectReader {
 
     /// Gives back what nobody is expected to read again; returns how many bytes that were.
     pub(crate) fn sweep(&self) -> u64 {
-        sweep(&mut self.lock())
+        sweep(&mut self.lock(), self.size)
     }
 
     /// Gives back the segment that will be read last; returns its length, or 0 when each of them
@@ -453,10 +471,10 @@ impl ObjectReader {
     pub(crate) fn drop_far_end(&self) -> u64 {
         let mut state = self.lock();
         let distance = |segment: &Segment<Waiter>| match segment.purpose {
-            Purpose::Stream(id) => state
-                .streams
-                .get(id)
-                .map_or(u64::MAX, |stream| segment.range.start().saturating_sub(stream.position)),
+            Purpose::Stream(id) => state.streams.get(id).map_or(u64::MAX, |stream| {
+                let seen = stream.direction.seen(segment.range, self.size);
+                seen.start().saturating_sub(stream.position)
+            }),
             Purpose::Random => u64::MAX,
         };
         let Some(farthest) = state.segments.iter().filter(|s| !is_wanted(s)).max_by_key(|s| distance(s))
@@ -500,7 +518,7 @@ impl ObjectReader {
         for stream in state.streams.iter_mut() {
             stream.idle_ticks = stream.idle_ticks.saturating_add(1);
         }
-        drop_passed(&mut state);
+        drop_passed(&mut state, self.size);
         self.count_active(&mut state);
     }
 }
@@ -547,25 +565,25 @@ fn is_wanted(segment: &Segment<Waiter>) -> bool {
 }
 
 /// Drops what was consumed and what streams have passed by.
-fn sweep(state: &mut State) -> u64 {
+fn sweep(state: &mut State, size: u64) -> u64 {
     let before = state.segments.held_bytes();
     state.consumed_bytes = 0;
     for (start, id, _) in std::mem::take(&mut state.consumed) {
         state.segments.remove(start, id);
     }
-    drop_passed(state);
+    drop_passed(state, size);
     before - state.segments.held_bytes()
 }
 
 /// Drops ready segments that no stream will reach: skipped, or of a stream that has ended.
-fn drop_passed(state: &mut State) {
+fn drop_passed(state: &mut State, size: u64) {
     let streams = &state.streams;
     let is_passed = |segment: &Segment<Waiter>| {
         // Whole small objects stay until they are closed or memory is short.
         matches!(segment.state, SegmentState::Ready(_))
             && segment.purpose != Purpose::Stream(0)
             && !segment.is_consumed()
-            && !streams.iter().any(|stream| stream.may_read(segment.range))
+            && !streams.iter().any(|stream| stream.may_read(segment.range, size))
     };
     let passed: Vec<_> = state
         .segments

@@ -89,6 +89,17 @@ impl<W> SegmentMap<W> {
         offset
     }
 
+    /// The end of the last gap before `offset`: from there to `offset` all is in segments.
+    pub(crate) fn gap_before(&self, mut offset: u64) -> u64 {
+        for (start, segment) in self.segments.range(..offset).rev() {
+            if segment.range.end() < offset {
+                break;
+            }
+            offset = *start;
+        }
+        offset
+    }
+
     /// Where the first segment at or behind `offset` starts.
     pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
         self.segments.range(offset..).next().map(|(start, _)| *start)
@@ -152,6 +163,8 @@ mod tests {
         }
         let gaps: Vec<_> = [0, 10, 15, 25, 30, 39, 45, 60].map(|at| map.first_gap(at)).into();
         assert_eq!(gaps, [0, 30, 30, 30, 30, 39, 50, 60]);
+        let before: Vec<_> = [60, 50, 45, 40, 30, 25, 5].map(|at| map.gap_before(at)).into();
+        assert_eq!(before, [60, 40, 40, 40, 10, 10, 5]);
         assert_eq!((map.next_start(31), map.previous_end(40)), (Some(40), Some(30)));
         assert!(map.covering(35).is_none());
         assert_eq!(map.covering(29).map(|segment| segment.range.start()), Some(20));

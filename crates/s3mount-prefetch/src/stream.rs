@@ -9,6 +9,9 @@
 //!
 //! A read at offset 0 starts a stream. A read elsewhere is a *candidate*, and fetches nothing
 //! ahead, until a second read goes on where it ended.
+//!
+//! A stream may also run backwards, from the end of the object or from anywhere in it. It is the
+//! same in a mirror: its cursor counts from the object's end.
 
 use std::time::Duration;
 
@@ -32,10 +35,35 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// leaves none, and loaders of records skip padding.
 const ADJACENT_BYTES: u64 = 128 << 10;
 
-/// A cursor and its window.
+/// Reads that go down, each to where the one before began, before it counts as a stream. A reader
+/// of a parquet footer takes two such steps, and then goes elsewhere.
+const STEPS_DOWN: u32 = 3;
+
+/// Which way a stream runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
+impl Direction {
+    /// `range` of an object of `size` bytes, as a stream of this direction sees it: from the
+    /// object's end, if it runs down.
+    pub(crate) fn seen(self, range: ByteRange, size: u64) -> ByteRange {
+        match self {
+            Direction::Up => range,
+            Direction::Down => ByteRange::new(size - range.end(), size - range.start()),
+        }
+    }
+}
+
+/// A cursor and its window. Its offsets count as its direction has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u64,
+    pub(crate) direction: Direction,
+    /// Reads that a candidate has gathered.
+    steps: u32,
     /// First byte read.
     began: u64,
     /// One past the furthest byte read.
@@ -50,8 +78,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether the stream is expected to read any of `range`, going on or a little behind.
-    pub(crate) fn may_read(&self, range: ByteRange) -> bool {
+    /// Whether the stream is expected to read any of `range` of an object of `size` bytes, going on
+    /// or a little behind.
+    pub(crate) fn may_read(&self, range: ByteRange, size: u64) -> bool {
+        let range = self.direction.seen(range, size);
         range.end() + BEHIND_BYTES > self.position
             && range.start() < self.planned_end.max(self.position + self.window.bytes())
     }
@@ -67,25 +97,45 @@ pub(crate) enum Access {
 }
 
 /// The streams of one object.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StreamTable {
     streams: Vec<Stream>,
+    /// The object's size in bytes.
+    size: u64,
     clock: u64,
     next_id: u64,
 }
 
 impl StreamTable {
+    /// No streams yet, of an object of `size` bytes.
+    pub(crate) fn new(size: u64) -> Self {
+        Self { streams: Vec::new(), size, clock: 0, next_id: 0 }
+    }
+
     /// Sorts a read into a stream, or begins one.
     pub(crate) fn on_read(&mut self, range: ByteRange, config: &PrefetchConfig) -> Access {
+        use Direction::{Down, Up};
         self.clock += 1;
-        let index = self.nearest_stream(range).or_else(|| self.promote(range, config));
+        let mirrored = Down.seen(range, self.size);
+        let index = self
+            .nearest_stream(Up, range)
+            .or_else(|| self.nearest_stream(Down, mirrored))
+            .or_else(|| self.promote(Up, range, config))
+            .or_else(|| self.promote(Down, mirrored, config));
         let Some(index) = index else {
-            let starts_file = range.start() == 0;
-            let window = if starts_file { config.initial_window_bytes } else { 0 };
-            let id = self.add(range, window);
-            return if starts_file { Access::Stream(id) } else { Access::Random };
+            if range.start() == 0 {
+                return Access::Stream(self.add(Up, range, config.initial_window_bytes));
+            }
+            self.add(Up, range, 0);
+            if !self.is_going_down(mirrored) {
+                // One at a time: there are few who read backwards.
+                self.streams.retain(|stream| stream.direction == Up || stream.window.bytes() > 0);
+                self.add(Down, mirrored, 0);
+            }
+            return Access::Random;
         };
         let stream = &mut self.streams[index];
+        let range = stream.direction.seen(range, self.size);
         stream.used = self.clock;
         stream.idle_ticks = 0;
         if range.start() > stream.planned_end {
@@ -97,7 +147,7 @@ impl StreamTable {
         Access::Stream(id)
     }
 
-    fn nearest_stream(&self, range: ByteRange) -> Option<usize> {
+    fn nearest_stream(&self, direction: Direction, range: ByteRange) -> Option<usize> {
         let start = range.start();
         self.streams
             .iter()
@@ -105,6 +155,7 @@ impl StreamTable {
             .filter(|(_, stream)| {
                 let ahead = stream.window.bytes().clamp(EDGE_BYTES, AHEAD_BYTES);
                 stream.window.bytes() > 0
+                    && stream.direction == direction
                     && start + BEHIND_BYTES >= stream.position
                     && start <= stream.position + ahead
             })
@@ -113,18 +164,34 @@ impl StreamTable {
     }
 
     /// Makes a stream of the candidate that `range` goes on from.
-    fn promote(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
-        let index = self.streams.iter().position(|stream| {
+    fn promote(&mut self, direction: Direction, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
+        let goes_on = |stream: &Stream| {
             stream.window.bytes() == 0
+                && stream.direction == direction
                 && (stream.position..=stream.position + ADJACENT_BYTES).contains(&range.start())
-        })?;
+        };
+        let index = self.streams.iter().position(goes_on)?;
         let stream = &mut self.streams[index];
+        stream.steps += 1;
+        stream.position = range.end();
+        if direction == Direction::Down && stream.steps < STEPS_DOWN {
+            return None;
+        }
         stream.window = Window::new(config.initial_window_bytes);
         stream.planned_end = range.start();
         Some(index)
     }
 
-    fn add(&mut self, range: ByteRange, window_bytes: u64) -> u64 {
+    /// Whether `range` was taken as one more step of the candidate that goes down.
+    fn is_going_down(&self, range: ByteRange) -> bool {
+        self.streams.iter().any(|stream| {
+            stream.direction == Direction::Down
+                && stream.window.bytes() == 0
+                && stream.position == range.end()
+        })
+    }
+
+    fn add(&mut self, direction: Direction, range: ByteRange, window_bytes: u64) -> u64 {
         if self.streams.len() >= MAX_STREAMS {
             let oldest = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.used);
             if let Some((index, _)) = oldest {
@@ -134,6 +201,8 @@ impl StreamTable {
         self.next_id += 1;
         self.streams.push(Stream {
             id: self.next_id,
+            direction,
+            steps: 1,
             began: range.start(),
             position: range.end(),
             planned_end: range.start(),
@@ -149,7 +218,10 @@ impl StreamTable {
     fn merge_into(&mut self, id: u64) {
         let Some(into) = self.get(id) else { return };
         let (from, to) = (into.position.saturating_sub(EDGE_BYTES), into.position + EDGE_BYTES);
-        self.streams.retain(|stream| stream.id == id || !(from..=to).contains(&stream.position));
+        let direction = into.direction;
+        self.streams.retain(|stream| {
+            stream.id == id || stream.direction != direction || !(from..=to).contains(&stream.position)
+        });
     }
 
     /// The stream of this id, if it still is one.
@@ -167,9 +239,9 @@ impl StreamTable {
     }
 
     /// How many streams take a share of the memory: those that are read and not at their end.
-    pub(crate) fn active(&self, object_size: u64, idle_after_ticks: u32) -> usize {
+    pub(crate) fn active(&self, idle_after_ticks: u32) -> usize {
         self.iter()
-            .filter(|stream| stream.idle_ticks < idle_after_ticks && stream.planned_end < object_size)
+            .filter(|stream| stream.idle_ticks < idle_after_ticks && stream.planned_end < self.size)
             .count()
     }
 
@@ -182,7 +254,9 @@ impl StreamTable {
 
     /// Bytes from `start` on are not there any more, although they were planned.
     pub(crate) fn unplan(&mut self, range: ByteRange) {
+        let size = self.size;
         for stream in self.iter_mut() {
+            let range = stream.direction.seen(range, size);
             if range.end() > stream.position && range.start() < stream.planned_end {
                 stream.planned_end = range.start();
             }
@@ -200,7 +274,8 @@ impl StreamTable {
     /// is the kernel's now: a reader that comes so far mostly ends there (loaders that share a
     /// file divide it), so nothing of it is fetched ahead before the reader has come so far.
     pub(crate) fn next_beginning(&self, position: u64) -> Option<u64> {
-        self.iter().map(|stream| stream.began).filter(|began| *began >= position).min()
+        let up = self.iter().filter(|stream| stream.direction == Direction::Up);
+        up.map(|stream| stream.began).filter(|began| *began >= position).min()
     }
 
     /// Notes that everything before `end` is planned for stream `id`.
@@ -226,6 +301,12 @@ pub(crate) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
 pub(crate) fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
     let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
     ByteRange::new(start, end.min(limit))
+}
+
+/// The GET of `part` bytes that ends at `end`, down to `limit`: it starts on an edge.
+pub(crate) fn part_before(end: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
+    let start = if end.is_multiple_of(edge) { end.saturating_sub(part) } else { end / edge * edge };
+    ByteRange::new(start.max(limit), end)
 }
 
 #[cfg(test)]

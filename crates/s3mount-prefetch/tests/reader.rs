@@ -11,6 +11,7 @@ use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher, ReadError};
 use s3mount_testkit::{MemoryClient, check};
 use tokio::runtime::Runtime;
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -165,6 +166,31 @@ fn interleaved_readers_fetch_each_byte_once() {
     bed.settle();
     let fetched = bed.fetched();
     assert!(fetched as f64 <= size as f64 * 1.05, "{fetched} bytes for {size}");
+}
+
+#[test]
+fn who_reads_backwards_is_read_ahead_of_too() {
+    let bed = bed(256 * MIB, quiet());
+    let size = 100 * MIB + 12_345;
+    let (reader, _) = bed.open("k", size);
+    let starts: Vec<_> = (0..size).step_by(MIB as usize).collect();
+    for start in starts.iter().rev() {
+        read_checked(&reader, *start, MIB as usize);
+    }
+    bed.settle();
+    assert_eq!(bed.fetched(), size);
+    let gets = bed.client.take_ranges().len();
+    assert!(gets < starts.len() / 2, "{gets} GETs for {} reads", starts.len());
+}
+
+#[test]
+fn a_footer_and_what_it_points_to_are_random_reads() {
+    let bed = bed(256 * MIB, quiet());
+    let (reader, _) = bed.open("k", 100 * MIB);
+    read_checked(&reader, 100 * MIB - 8, 8);
+    read_checked(&reader, 100 * MIB - 5000, 4992);
+    bed.settle();
+    assert_eq!(bed.fetched(), 128 * KIB, "one unit");
 }
 
 #[test]
