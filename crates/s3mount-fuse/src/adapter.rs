@@ -171,8 +171,8 @@ impl fuser::Filesystem for Adapter {
 
     fn read(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
+        req: &Request,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -180,6 +180,7 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, "read");
         let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
         self.fs.read(fh.0, offset, size as usize, move |result| match result {
             Ok(bytes) => reply.data(bytes),

@@ -31,6 +31,11 @@ const SLACK: f64 = 2.0;
 /// for each part by itself.
 const FLOOR_BYTES: u64 = 32 << 20;
 
+/// The same for a stream that is the only one. With 64 MiB reads of 8 MiB by `O_DIRECT` are a tenth
+/// faster; but four streams with as much each are a tenth slower, because what is ahead leaves the
+/// processor's caches before it is read.
+const LONE_FLOOR_BYTES: u64 = 64 << 20;
+
 /// A window that is far too small grows by this factor at once. It is then at most three times what
 /// its stream has read so far.
 const RAMP: u64 = 4;
@@ -125,7 +130,8 @@ impl Window {
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         let available = terms.share_bytes.min(terms.config.max_window_bytes);
         let part = terms.part_bytes(self.rate, available);
-        let needed = terms.needed_bytes(self.rate, part).max(FLOOR_BYTES);
+        let floor = if terms.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
+        let needed = terms.needed_bytes(self.rate, part).max(floor);
         if self.is_ramping && !is_faster {
             self.is_ramping = false;
             self.bytes = self.bytes.min(needed);
@@ -217,7 +223,7 @@ mod tests {
         let (fast, _) = run(&mut window, S3, 1 << 30, 3.0, 2e9);
         let (slow, _) = run(&mut window, S3, 1 << 30, 10.0, 1e8);
         let (again, _) = run(&mut window, S3, 1 << 30, 3.0, 2e9);
-        assert!(slow <= 64 && fast > 200 && again > 200, "{fast} {slow} {again}");
+        assert!(slow <= 128 && fast > 200 && again > 200, "{fast} {slow} {again}");
     }
 
     #[test]
