@@ -31,6 +31,8 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         dir_mode: 0o755,
         file_mode: 0o644,
         metadata_ttl: MetadataTtl::For(Duration::from_secs(60)),
+        negative_metadata_ttl: Duration::ZERO,
+        metadata_limit_bytes: MIB as usize,
         timeout: Duration::from_secs(60),
     };
     let fuse = FuseConfig {
@@ -40,7 +42,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         threads: std::thread::available_parallelism()?.get(),
         read_ahead_bytes: MIB,
     };
-    let fs = Arc::new(Filesystem::new(client, prefetcher, fs));
+    let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));
     let mut mount = s3mount_fuse::mount(fs, Path::new(dir), &fuse, runtime.handle().clone())?;
     runtime.block_on(async {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -112,7 +112,9 @@ impl Target {
         let mut command = Command::new(binary);
         command.arg("bench").arg(&at.1).args(["--foreground", "--no-sign-request", "--region", "us-east-1"]);
         command.args(["--endpoint-url", server.endpoint(), "--force-path-style", "--read-only"]);
-        command.args(["--max-memory-target", &(scenario.memory_limit >> 20).to_string()]);
+        // It takes no less.
+        let memory = (scenario.memory_limit >> 20).max(512);
+        command.args(["--memory-target", &memory.to_string()]);
         Self::mounted("peer", &mut command, at)
     }
 

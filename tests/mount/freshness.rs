@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use s3mount_testkit::{TestS3, check};
@@ -57,18 +58,39 @@ fn a_replaced_object_of_the_same_size_is_never_served_from_old_pages() {
 }
 
 #[test]
-fn names_are_believed_for_the_ttl_and_new_ones_found_at_once() {
-    let world =
-        World::new(TestS3::builder().synthetic(BUCKET, "d/f", MIB), &["--metadata-ttl", "indefinite"]);
+fn names_and_their_neighbours_are_believed_for_the_ttl() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/f", MIB).object(BUCKET, "d/g", "old");
+    let world = World::new(server, &["--metadata-ttl", "indefinite"]);
     check_file(&world.path("d/f"), "d/f");
-    assert!(!world.path("d/g").exists());
-    world.server.put(BUCKET, "d/g", "there");
-    assert_eq!(fs::read(world.path("d/g")).expect("a new file"), b"there");
     world.server.delete(BUCKET, "d/f");
+    world.server.put(BUCKET, "d/g", "longer");
     assert!(world.path("d/f").exists(), "within the TTL");
+    assert_eq!(world.path("d/g").metadata().expect("a file").len(), 3, "it was listed with d/f");
     let names: Vec<_> = fs::read_dir(world.path("d"))
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names, ["g"], "readdir lists anew");
+}
+
+#[test]
+fn a_new_name_is_found_after_the_negative_ttl() {
+    let server = TestS3::builder().object(BUCKET, "d/f", "text");
+    let world = World::new(server, &["--metadata-ttl", "indefinite", "--negative-metadata-ttl", "2"]);
+    assert!(!world.path("d/g").exists());
+    world.server.put(BUCKET, "d/g", "there");
+    assert!(!world.path("d/g").exists(), "a listing has told that it is not");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(fs::read(world.path("d/g")).expect("a new file"), b"there");
+}
+
+#[test]
+fn immutable_believes_everything() {
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &["--immutable"]);
+    assert!(world.path("d/f").exists() && !world.path("d/g").exists());
+    world.server.put(BUCKET, "d/g", "there");
+    world.server.delete(BUCKET, "d/f");
+    // Longer than what is believed without the flag.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(world.path("d/f").exists() && !world.path("d/g").exists());
 }

@@ -10,7 +10,6 @@ mod names;
 mod random;
 mod readonly;
 mod refused;
-mod requests;
 mod streams;
 mod tools;
 mod world;

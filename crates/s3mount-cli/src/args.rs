@@ -253,6 +253,24 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "TTL", default_value = "60", help_heading = METADATA)]
     pub(crate) metadata_ttl: MetadataTtl,
 
+    /// How long it is believed that there is no file of a name, in the same words.
+    ///
+    /// Only what a listing has told counts. A job that waits for a file sees it so much later.
+    #[arg(long, value_name = "TTL", default_value = "1", help_heading = METADATA)]
+    pub(crate) negative_metadata_ttl: MetadataTtl,
+
+    /// Nothing in the bucket changes while it is mounted.
+    ///
+    /// What was listed once is believed for ever. The same as both times `indefinite`.
+    #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
+    pub(crate) immutable: bool,
+
+    /// Memory for names, besides --memory-limit.
+    ///
+    /// A name takes 70 to 150 bytes. What was not used for longest leaves, and is asked for again.
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", help_heading = METADATA)]
+    pub(crate) metadata_limit: Size,
+
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///
     /// For systemd units and containers. Ctrl-C unmounts.

@@ -41,12 +41,17 @@ pub(crate) struct Config {
     pub(crate) max_connections: u32,
     pub(crate) threads: usize,
     pub(crate) metadata_ttl: MetadataTtl,
+    pub(crate) negative_metadata_ttl: MetadataTtl,
+    pub(crate) metadata_limit_bytes: usize,
     pub(crate) foreground: bool,
     pub(crate) log_directory: Option<PathBuf>,
     pub(crate) debug: bool,
     /// What the user should be told before it starts.
     pub(crate) warnings: Vec<String>,
 }
+
+/// What `--immutable` means.
+const FOR_EVER: MetadataTtl = MetadataTtl(s3mount_fs::MetadataTtl::Indefinite);
 
 /// `--metadata-ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +107,9 @@ impl Config {
             direct_io: direct_io(&args.direct_io)?,
             max_connections: args.max_connections,
             threads: args.max_threads.map_or_else(cores, usize::from),
-            metadata_ttl: args.metadata_ttl,
+            metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
+            negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
+            metadata_limit_bytes: metadata_limit(args.metadata_limit)?,
             foreground: args.foreground,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
             debug: args.debug,
@@ -128,6 +135,15 @@ fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
         set.add(glob);
     }
     Ok(set.build()?)
+}
+
+/// Room for a page or two of a listing at least.
+fn metadata_limit(size: Size) -> anyhow::Result<usize> {
+    ensure!(
+        size.0 >= MIB,
+        "--metadata-limit {size} is too small: it needs at least 1MiB; leave it out for the default"
+    );
+    Ok(usize::try_from(size.0).unwrap_or(usize::MAX))
 }
 
 /// The largest and the first window of a stream.

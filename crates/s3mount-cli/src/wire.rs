@@ -30,7 +30,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let budget = MemoryBudget::new(config.memory_limit_bytes);
     let pool = BufferPool::new(budget).context("cannot set memory aside")?;
     let prefetcher = Prefetcher::new(client.clone(), pool, prefetch_config(config), runtime.handle());
-    let fs = Arc::new(Filesystem::new(client, prefetcher.clone(), fs_config(config)));
+    let fs = Arc::new(Filesystem::new(client, prefetcher.clone(), fs_config(config), runtime.handle()));
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle().clone())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     ready();
@@ -100,6 +100,8 @@ fn fs_config(config: &Config) -> FsConfig {
         dir_mode: config.dir_mode,
         file_mode: config.file_mode,
         metadata_ttl: config.metadata_ttl.0,
+        negative_metadata_ttl: config.negative_metadata_ttl.0.duration(),
+        metadata_limit_bytes: config.metadata_limit_bytes,
         direct_io: config.direct_io.clone(),
         timeout: config.read_timeout,
     }

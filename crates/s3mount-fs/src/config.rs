@@ -19,6 +19,10 @@ pub struct FsConfig {
     pub file_mode: u16,
     /// How long a name that was seen is believed.
     pub metadata_ttl: MetadataTtl,
+    /// How long it is believed that a name stands for nothing, where a listing has told.
+    pub negative_metadata_ttl: Duration,
+    /// Memory for what listings have told, in bytes.
+    pub metadata_limit_bytes: usize,
     /// Files, by their paths below the root, that are read without the kernel's page cache.
     pub direct_io: GlobSet,
     /// A request for metadata that has no answer after this long fails, retries included.

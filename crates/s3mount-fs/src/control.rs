@@ -67,6 +67,10 @@ pub struct FsStats {
     pub hedges: u64,
     /// LISTs that succeeded.
     pub list_requests: u64,
+    /// Keys in listings that can't be shown, counting repeats.
+    pub hidden_keys: u64,
+    /// Memory that known names take, in bytes.
+    pub metadata_bytes: usize,
     /// Open files.
     pub open_files: usize,
     /// Open folders.

@@ -2,18 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use s3mount_object::{ListObjects, ObjectClient};
+use s3mount_object::{ListObjects, ListPage, ObjectClient};
 use s3mount_prefetch::{ObjectReader, Prefetcher};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::control::{self, Control, FsStats};
-use crate::entries::EntryCache;
+use crate::gate::Gates;
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
-use crate::names::{Assembler, Hidden, Named, Target, is_file_name};
+use crate::names::{Assembler, Hidden, Named, Target, is_file_name, just_before};
+use crate::snapshot::{Known, Limits, Page, Snapshots};
 use crate::store::Store;
 use crate::{FsConfig, FsError};
 
@@ -21,11 +24,13 @@ use crate::{FsConfig, FsError};
 #[derive(Debug)]
 pub struct Filesystem {
     config: FsConfig,
-    store: Store,
+    store: Arc<Store>,
     prefetcher: Prefetcher,
     inodes: InodeTable,
-    entries: EntryCache,
-    hidden: Hidden,
+    snapshots: Arc<Snapshots>,
+    hidden: Arc<Hidden>,
+    gates: Gates,
+    runtime: Handle,
     next_handle: AtomicU64,
     files: RwLock<HashMap<u64, OpenFile>>,
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
@@ -53,9 +58,23 @@ struct OpenDirectory {
 struct Listing {
     names: Vec<Named>,
     assembler: Assembler,
+    /// The last key so far, below the directory.
+    after: String,
     next: Option<String>,
+    /// The page at `next`, on its way.
+    ahead: Option<Ahead>,
     is_complete: bool,
     read_at: Option<Instant>,
+}
+
+/// A LIST that nobody waits for yet; given up when it is dropped.
+#[derive(Debug)]
+struct Ahead(JoinHandle<Result<ListPage, FsError>>);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A name and what it stands for, as the kernel is told.
@@ -83,18 +102,36 @@ pub struct DirPage {
     pub names: Vec<(u64, String, FileKind, InodeNo)>,
 }
 
+/// How often what is not believed any more is let go of.
+const TICK: Duration = Duration::from_secs(5);
+
 /// Offset of the first real name: `.` and `..` come before it.
 const FIRST_NAME: u64 = 2;
 
 impl Filesystem {
-    /// A tree of what `client` holds below the prefix, read through `prefetcher`.
-    pub fn new(client: Arc<dyn ObjectClient>, prefetcher: Prefetcher, config: FsConfig) -> Self {
+    /// A tree of what `client` holds below the prefix, read through `prefetcher`. What is listed ahead
+    /// is listed on `runtime`.
+    pub fn new(
+        client: Arc<dyn ObjectClient>,
+        prefetcher: Prefetcher,
+        config: FsConfig,
+        runtime: &Handle,
+    ) -> Self {
+        let limits = Limits {
+            ttl: config.metadata_ttl.duration(),
+            negative_ttl: config.negative_metadata_ttl,
+            bytes: config.metadata_limit_bytes,
+        };
+        let snapshots = Arc::new(Snapshots::new(limits));
+        runtime.spawn(keep_house(Arc::downgrade(&snapshots)));
         Self {
-            store: Store::new(client, config.timeout),
+            store: Arc::new(Store::new(client, config.timeout)),
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
-            entries: EntryCache::new(config.metadata_ttl.duration()),
-            hidden: Hidden::default(),
+            snapshots,
+            hidden: Arc::default(),
+            gates: Gates::default(),
+            runtime: runtime.clone(),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
             directories: RwLock::default(),
@@ -122,9 +159,10 @@ impl Filesystem {
         if parent == ROOT && name == control::NAME {
             return Ok(self.control_entry(Control::Folder));
         }
-        let (target, ttl) = match self.entries.get(&prefix, name, Instant::now()) {
-            Some(seen) => seen,
-            None => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
+        let (target, ttl) = match self.snapshots.get(&prefix, name, Instant::now()) {
+            Known::Found(target, ttl) => (target, ttl),
+            Known::Absent => return Err(FsError::NotFound),
+            Known::Unknown => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
         };
         Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
     }
@@ -151,6 +189,8 @@ impl Filesystem {
             fetched_bytes: prefetch.fetched_bytes,
             hedges: prefetch.hedges,
             list_requests: self.store.lists(),
+            hidden_keys: self.hidden.get(),
+            metadata_bytes: self.snapshots.bytes(),
             open_files: self.files.read().unwrap_or_else(PoisonError::into_inner).len(),
             open_folders: self.directories.read().unwrap_or_else(PoisonError::into_inner).len(),
             inodes: self.inodes.len(),
@@ -160,47 +200,69 @@ impl Filesystem {
         }
     }
 
-    /// Asks the store for `name`: one LIST placed at the name answers for file and directory.
+    /// Asks the store for `name`: one LIST page that begins there. It answers for file and directory,
+    /// and for the names behind.
     async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        let request =
-            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
-        let page = self.store.list(request).await?;
-        let is_truncated = page.next.is_some();
-        let mut names = Assembler::default().push(prefix, page, &self.hidden);
-        self.entries.note(prefix, &names, Instant::now());
-        let found = names.iter().position(|named| named.name == name);
-        if let Some(index) = found {
-            return Ok(names.swap_remove(index).target);
+        if self.snapshots.keeps_nothing() {
+            return self.find_alone(prefix, name).await;
         }
-        if !is_truncated {
-            return Err(FsError::NotFound);
+        if self.snapshots.on_miss(prefix, Instant::now()) {
+            self.runtime.spawn(list_whole(
+                self.store.clone(),
+                self.snapshots.clone(),
+                self.hidden.clone(),
+                prefix.clone(),
+            ));
         }
-        // More than a page of names begin like this one, so its directory, or the key that
-        // stands behind a possible one, is pages away.
-        self.find_exactly(prefix, name).await
+        let (_pass, at_once) = self.gates.pass(prefix).await;
+        // Who had to wait may have been answered meanwhile.
+        if !at_once {
+            match self.snapshots.get(prefix, name, Instant::now()) {
+                Known::Found(target, _) => return Ok(target),
+                Known::Absent => return Err(FsError::NotFound),
+                Known::Unknown => {}
+            }
+        }
+        let after = just_before(name);
+        let request = ListObjects {
+            prefix: prefix.to_string(),
+            delimiter: true,
+            start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
+            ..ListObjects::default()
+        };
+        let listed = self.store.list(request).await?;
+        let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
+        let answer = page.answer(prefix, name);
+        self.snapshots.note(prefix, page);
+        match answer {
+            Some(target) => target.ok_or(FsError::NotFound),
+            // A page of names lies between the key and where its directory would be.
+            None => self.find_exactly(prefix, name).await,
+        }
     }
 
-    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        let below =
-            ListObjects { prefix: format!("{prefix}{name}/"), max_keys: Some(1), ..ListObjects::default() };
-        let page = self.store.list(below).await?;
-        let target = if page.objects.is_empty() {
-            let at = ListObjects {
-                prefix: format!("{prefix}{name}"),
-                max_keys: Some(1),
-                ..ListObjects::default()
-            };
-            let mut page = self.store.list(at).await?;
-            page.next = None;
-            let names = Assembler::default().push(prefix, page, &self.hidden);
-            names.into_iter().find(|named| named.name == name).map(|named| named.target)
-        } else {
-            Some(Target::Directory)
-        };
-        let target = target.ok_or(FsError::NotFound)?;
-        let named = Named { name: name.to_owned(), target };
-        self.entries.note(prefix, std::slice::from_ref(&named), Instant::now());
-        Ok(named.target)
+    /// Asks for `name` where nothing else is to be kept.
+    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+        let request =
+            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
+        let listed = self.store.list(request).await?;
+        match Page::new(prefix, "", &listed, Instant::now(), &self.hidden).answer(prefix, name) {
+            Some(target) => target.ok_or(FsError::NotFound),
+            None => self.find_exactly(prefix, name).await,
+        }
+    }
+
+    /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
+    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+        let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
+        let below = self.store.list(first(format!("{prefix}{name}/"))).await?;
+        if !below.objects.is_empty() {
+            return Ok(Target::Directory);
+        }
+        let mut at = self.store.list(first(format!("{prefix}{name}"))).await?;
+        at.next = None;
+        let page = Page::new(prefix, "", &at, Instant::now(), &self.hidden);
+        page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
     }
 
     /// Attributes of an inode. They need no request: a version does not change.
@@ -241,6 +303,10 @@ impl Filesystem {
             None => return Err(FsError::BadHandle(ino)),
         };
         let reader = self.prefetcher.open(&file.object, file.size);
+        // One that was open before may lie in the kernel's page cache, and need no request.
+        if self.inodes.is_first_open(ino) {
+            reader.fetch_if_small();
+        }
         let handle = self.add_file(OpenFile::Object { ino, reader });
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
@@ -287,7 +353,7 @@ impl Filesystem {
         if let Some((parent, name)) = self.inodes.place(ino)
             && let Some(Node::Directory(prefix)) = self.inodes.node(parent)
         {
-            self.entries.forget(&prefix, &name);
+            self.snapshots.forget(&prefix, &name);
         }
     }
 
@@ -377,22 +443,29 @@ impl Filesystem {
     }
 
     async fn list_more(&self, prefix: &Arc<str>, listing: &mut Listing) -> Result<(), FsError> {
-        let request = ListObjects {
-            prefix: prefix.to_string(),
-            delimiter: true,
-            continuation: listing.next.clone(),
-            ..ListObjects::default()
+        let ahead = match listing.ahead.take() {
+            Some(mut ahead) => (&mut ahead.0).await.ok(),
+            None => None,
         };
-        let page = self.store.list(request).await?;
+        let page = match ahead {
+            Some(page) => page?,
+            None => self.store.list(page_of(prefix, listing.next.clone())).await?,
+        };
+        let now = Instant::now();
+        let kept = Page::new(prefix, &listing.after, &page, now, &self.hidden);
+        listing.after = kept.upto().unwrap_or_default().to_owned();
+        self.snapshots.note(prefix, kept);
         listing.next = page.next.clone();
         listing.is_complete = listing.next.is_none();
-        let mut names = listing.assembler.push(prefix, page, &self.hidden);
+        listing.ahead = listing.next.clone().map(|next| {
+            let (store, request) = (self.store.clone(), page_of(prefix, Some(next)));
+            Ahead(self.runtime.spawn(async move { store.list(request).await }))
+        });
+        let mut names = listing.assembler.push(prefix, page);
         if **prefix == *self.config.prefix {
             // That name is the daemon's.
             names.retain(|named| named.name != control::NAME);
         }
-        let now = Instant::now();
-        self.entries.note(prefix, &names, now);
         listing.read_at = Some(now);
         listing.names.extend(names);
         Ok(())
@@ -419,5 +492,38 @@ impl Filesystem {
     fn open_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
         let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
         directories.get(&handle).cloned().ok_or(FsError::BadHandle(handle))
+    }
+}
+
+/// The LIST of one page of the directory `prefix`.
+fn page_of(prefix: &str, continuation: Option<String>) -> ListObjects {
+    ListObjects { prefix: prefix.to_owned(), delimiter: true, continuation, ..ListObjects::default() }
+}
+
+/// Lists a directory in which names were missed, as far as there is memory for it.
+async fn list_whole(store: Arc<Store>, snapshots: Arc<Snapshots>, hidden: Arc<Hidden>, prefix: Arc<str>) {
+    let (mut next, mut after, mut bytes) = (None, String::new(), 0);
+    loop {
+        let listed = match store.list(page_of(&prefix, next.take())).await {
+            Ok(listed) => listed,
+            Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
+        };
+        next.clone_from(&listed.next);
+        let page = Page::new(&prefix, &after, &listed, Instant::now(), &hidden);
+        after = page.upto().unwrap_or_default().to_owned();
+        bytes += page.bytes();
+        snapshots.note(&prefix, page);
+        if next.is_none() || bytes > snapshots.most_of_one() {
+            return;
+        }
+    }
+}
+
+/// Lets go of names that are not believed any more.
+async fn keep_house(snapshots: Weak<Snapshots>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(snapshots) = snapshots.upgrade() else { return };
+        snapshots.expire(Instant::now());
     }
 }

@@ -56,6 +56,8 @@ struct Known {
     name: Arc<str>,
     /// How often the kernel was given it, less how often it forgot it.
     lookups: u64,
+    /// Whether it was opened: the kernel may hold its pages.
+    was_opened: bool,
 }
 
 #[derive(Debug)]
@@ -75,8 +77,13 @@ pub(crate) struct InodeTable {
 
 impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
-        let root =
-            Known { node: Node::Directory(Arc::from(prefix)), parent: ROOT, name: Arc::from(""), lookups: 1 };
+        let root = Known {
+            node: Node::Directory(Arc::from(prefix)),
+            parent: ROOT,
+            name: Arc::from(""),
+            lookups: 1,
+            was_opened: false,
+        };
         let tables =
             Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: FIRST_FREE };
         Self { tables: Mutex::new(tables), mounted_at }
@@ -89,6 +96,12 @@ impl InodeTable {
     /// The node of an inode that the kernel was given.
     pub(crate) fn node(&self, ino: InodeNo) -> Option<Node> {
         self.lock().known.get(&ino).map(|known| known.node.clone())
+    }
+
+    /// Notes that an inode is opened; whether it is for the first time.
+    pub(crate) fn is_first_open(&self, ino: InodeNo) -> bool {
+        let mut tables = self.lock();
+        tables.known.get_mut(&ino).is_some_and(|known| !std::mem::replace(&mut known.was_opened, true))
     }
 
     /// The directory an inode was found in, and its name there.
@@ -121,7 +134,7 @@ impl InodeTable {
         tables.next += 1;
         let attr = self.attr(ino, &node);
         tables.by_name.insert(place.clone(), ino);
-        tables.known.insert(ino, Known { node, parent, name: place.1, lookups: 1 });
+        tables.known.insert(ino, Known { node, parent, name: place.1, lookups: 1, was_opened: false });
         attr
     }
 

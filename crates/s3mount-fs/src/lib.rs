@@ -8,18 +8,20 @@
 //! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and
 //!   ETag), so what the kernel caches for an inode never changes;
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
-//! - [`entries`]: names already seen, kept for `--metadata-ttl`;
+//! - [`snapshot`]: what listings have told of directories, packed, with its age;
+//! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`store`]: LIST with retries and a deadline.
 //!
 //! **Lock order:** no two locks of this crate are held at once, and none across a request.
 
 mod config;
 mod control;
-mod entries;
 mod error;
 mod filesystem;
+mod gate;
 mod inode;
 mod names;
+mod snapshot;
 mod store;
 
 pub use config::{FsConfig, MetadataTtl};

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use s3mount_object::{ETag, ListPage, ListedObject, ObjectId};
+use s3mount_object::{ListPage, ListedObject, ObjectId};
 
 /// Longest file name in bytes: Linux' `NAME_MAX`.
 const NAME_MAX: usize = 255;
@@ -40,7 +40,7 @@ pub(crate) struct Named {
 pub(crate) struct Hidden(AtomicU64);
 
 impl Hidden {
-    fn count(&self, key: &str) {
+    pub(crate) fn count(&self, key: &str) {
         if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 key,
@@ -50,8 +50,8 @@ impl Hidden {
         }
     }
 
-    #[cfg(test)]
-    fn get(&self) -> u64 {
+    /// How many there were, counting repeats.
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -72,14 +72,14 @@ pub(crate) struct Assembler {
 
 impl Assembler {
     /// The names that are certain after the page `page` of the directory `prefix`.
-    pub(crate) fn push(&mut self, prefix: &str, page: ListPage, hidden: &Hidden) -> Vec<Named> {
+    pub(crate) fn push(&mut self, prefix: &str, page: ListPage) -> Vec<Named> {
         let ListPage { objects, common_prefixes, next } = page;
         let last_key =
             objects.last().map(|object| object.key.as_str()).max(common_prefixes.last().map(String::as_str));
         let seen_up_to = next.is_some().then(|| last_key.unwrap_or_default().to_owned());
         let directories: HashSet<&str> =
-            common_prefixes.iter().filter_map(|key| directory_name(prefix, key, hidden)).collect();
-        let files = objects.into_iter().filter_map(|object| file(prefix, object, hidden));
+            common_prefixes.iter().filter_map(|key| directory_name(prefix, key)).collect();
+        let files = objects.into_iter().filter_map(|object| file(prefix, object));
         let mut names: Vec<Named> = std::mem::take(&mut self.held_back);
         names.extend(files);
         names.retain(|file| !directories.contains(file.name.as_str()));
@@ -95,29 +95,32 @@ impl Assembler {
     }
 }
 
-fn directory_name<'a>(prefix: &str, key: &'a str, hidden: &Hidden) -> Option<&'a str> {
-    let name = key.strip_prefix(prefix)?.strip_suffix('/')?;
-    let shown = is_file_name(name);
-    if !shown {
-        hidden.count(key);
-    }
-    shown.then_some(name)
+fn directory_name<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
+    key.strip_prefix(prefix)?.strip_suffix('/').filter(|name| is_file_name(name))
 }
 
-fn file(prefix: &str, listed: ListedObject, hidden: &Hidden) -> Option<Named> {
-    let name = listed.key.strip_prefix(prefix)?;
-    // The marker object of the directory itself.
-    if name.is_empty() {
-        return None;
-    }
-    if !is_file_name(name) {
-        hidden.count(&listed.key);
-        return None;
-    }
-    let name = name.to_owned();
+/// Not for the marker object of the directory itself, which has no name.
+fn file(prefix: &str, listed: ListedObject) -> Option<Named> {
+    let name = listed.key.strip_prefix(prefix).filter(|name| is_file_name(name))?.to_owned();
     let ListedObject { key, meta } = listed;
-    let object = ObjectId::new(&key, ETag::clone(&meta.etag));
+    let object = ObjectId::new(&key, meta.etag);
     Some(Named { name, target: Target::File(File { object, size: meta.size, mtime: meta.last_modified }) })
+}
+
+/// A key that lies before `name`, with nothing or little between them: what a LIST that is to begin
+/// at `name` starts after. Only plain characters go into it, because it becomes part of a URL and of
+/// XML; where there is none, the beginning of `name` has to do.
+pub(crate) fn just_before(name: &str) -> String {
+    let mut stem = name.to_owned();
+    let last = stem
+        .pop()
+        .filter(|last| ('!'..='~').contains(last))
+        .and_then(|last| (u32::from(last)).checked_sub(1));
+    if let Some(before) = last.and_then(char::from_u32).filter(char::is_ascii_graphic) {
+        stem.push(before);
+        stem.push('~');
+    }
+    stem
 }
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
 
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-    use super::{Assembler, Hidden, Named, Target};
+    use super::{Assembler, Named, Target, just_before};
 
     fn page(keys: &[&str], prefixes: &[&str], next: Option<&str>) -> ListPage {
         let meta = ObjectMeta {
@@ -150,32 +153,40 @@ mod tests {
 
     #[test]
     fn a_directory_wins_over_a_key_of_its_name() {
-        let hidden = Hidden::default();
-        let names = Assembler::default().push("d/", page(&["d/", "d/a", "d/a-b"], &["d/a/"], None), &hidden);
+        let names = Assembler::default().push("d/", page(&["d/", "d/a", "d/a-b"], &["d/a/"], None));
         assert_eq!(shown(&names), ["a/", "a-b"]);
-        assert_eq!(hidden.get(), 0);
     }
 
     #[test]
     fn a_directory_wins_pages_later() {
-        let hidden = Hidden::default();
         let mut assembler = Assembler::default();
-        let first = assembler.push("", page(&["a", "a-b"], &[], Some("1")), &hidden);
+        let first = assembler.push("", page(&["a", "a-b"], &[], Some("1")));
         assert_eq!(shown(&first), Vec::<String>::new(), "a/ and a-b/ may still come");
-        let second = assembler.push("", page(&["a-c"], &["a/"], Some("2")), &hidden);
+        let second = assembler.push("", page(&["a-c"], &["a/"], Some("2")));
         assert_eq!(shown(&second), ["a/", "a-b", "a-c"]);
-        let third = assembler.push("", page(&["b"], &[], None), &hidden);
+        let third = assembler.push("", page(&["b"], &[], None));
         assert_eq!(shown(&third), ["b"]);
     }
 
     #[test]
-    fn impossible_names_are_hidden_and_counted() {
-        let hidden = Hidden::default();
+    fn impossible_names_are_hidden() {
         let long = "x".repeat(256);
         let longest = "y".repeat(255);
         let keys = [".", "..", "n\0l", "ok", &long, &longest];
-        let names = Assembler::default().push("", page(&keys, &["/", "../", "fine/"], None), &hidden);
+        let names = Assembler::default().push("", page(&keys, &["/", "../", "fine/"], None));
         assert_eq!(shown(&names), ["fine/", "ok", longest.as_str()]);
-        assert_eq!(hidden.get(), 6);
+    }
+
+    #[test]
+    fn just_before_is_before_and_near() {
+        let before: Vec<_> = ["b", "f001", "a b", "x!", "é", "aé", ""].map(just_before).into();
+        assert_eq!(before, ["a~", "f000~", "a a~", "x", "", "a", ""]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn just_before_never_lies_behind(name in "[^/\0]{1,20}") {
+            proptest::prop_assert!(just_before(&name) < name);
+        }
     }
 }

@@ -189,6 +189,22 @@ impl ObjectReader {
         wait(&mut state, start, Waiter { progress, reply: Box::new(reply) });
     }
 
+    /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
+    /// ask for it in a moment. Nothing happens where memory is short.
+    pub fn fetch_if_small(&self) {
+        let mut state = self.lock();
+        let is_small = 0 < self.size && self.size <= self.shared.config.small_object_bytes;
+        if !is_small || state.stale.is_some() || state.segments.held_bytes() > 0 {
+            return;
+        }
+        let whole = ByteRange::new(0, self.size);
+        if let Some(ahead) = Ahead::try_new(&self.shared)
+            && let Some(buffer) = self.buffer_ahead(&mut state, whole)
+        {
+            self.start(&mut state, whole, Purpose::Stream(0), Some(buffer), Some(ahead));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

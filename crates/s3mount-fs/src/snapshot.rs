@@ -1,0 +1,428 @@
+//! Directory snapshots: what LIST pages have told of directories, and how old that is.
+//!
+//! A page tells of *all* names between two keys. So it answers for the names that are there and for
+//! those that are not, as long as it is believed. The pages of a directory don't overlap: a newer
+//! one takes the place of what it covers.
+//!
+//! Names are kept in the order of their keys, packed: a million of them take some 90 bytes each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use s3mount_object::{ETag, ListPage, ObjectId};
+
+use crate::names::{File, Hidden, Target, is_file_name};
+
+/// Look-ups in one directory that no page answered, after which the directory is listed whole.
+const MISSES_BEFORE_LISTING: u32 = 3;
+
+/// How long a directory that was too large to be kept whole is not listed again for misses.
+const LISTING_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is known of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// What it stands for, and how long that is still believed.
+    Found(Target, Duration),
+    /// Nothing has this name.
+    Absent,
+    /// No page that is believed covers it.
+    Unknown,
+}
+
+/// One entry: where its key ends in the page's text, and what the listing told.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    size: u64,
+    /// Milliseconds since 1970, or before.
+    modified: i64,
+    /// Where its text ends: the key below the directory, then the ETag.
+    end: u32,
+    etag_len: u16,
+}
+
+/// All names of a directory between two keys. Keys are those below the directory; a sub-directory's
+/// ends in `/`.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Names behind this key, which is not one of them.
+    after: Box<str>,
+    /// Names up to this key; all the rest without.
+    upto: Option<Box<str>>,
+    at: Instant,
+    text: Box<str>,
+    entries: Box<[Packed]>,
+}
+
+impl Page {
+    /// Packs a LIST page of the directory `prefix` that was asked for names behind `after`.
+    pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, at: Instant, hidden: &Hidden) -> Self {
+        let below = |key: &'_ str| key.strip_prefix(prefix).map(str::to_owned);
+        let mut names: Vec<(&str, Option<&s3mount_object::ObjectMeta>)> = Vec::new();
+        for object in &listed.objects {
+            // The marker object of the directory itself has no name.
+            if let Some(name) = object.key.strip_prefix(prefix).filter(|name| !name.is_empty()) {
+                names.push((name, Some(&object.meta)));
+            }
+        }
+        names.extend(listed.common_prefixes.iter().filter_map(|key| Some((key.strip_prefix(prefix)?, None))));
+        names.sort_unstable_by_key(|(name, _)| *name);
+        let last_key = listed.objects.last().map(|object| object.key.as_str());
+        let last = last_key.max(listed.common_prefixes.last().map(String::as_str)).and_then(below);
+        let upto = listed.next.is_some().then(|| last.unwrap_or_else(|| after.to_owned()).into());
+        // A store that does not know StartAfter begins with the first name.
+        let after = match names.first() {
+            Some((first, _)) if *first <= after => "",
+            _ => after,
+        };
+        let shown = names.into_iter().filter(|(name, _)| {
+            let is_shown = is_file_name(name.strip_suffix('/').unwrap_or(name));
+            if !is_shown {
+                hidden.count(&format!("{prefix}{name}"));
+            }
+            is_shown
+        });
+        let (mut text, mut entries) = (String::new(), Vec::new());
+        for (name, meta) in shown {
+            text.push_str(name);
+            let etag = meta.map_or("", |meta| meta.etag.as_str());
+            text.push_str(etag);
+            entries.push(Packed {
+                size: meta.map_or(0, |meta| meta.size),
+                modified: meta.map_or(0, |meta| millis(meta.last_modified)),
+                end: u32::try_from(text.len()).expect("a page of 1,000 keys of 1 KiB"),
+                etag_len: u16::try_from(etag.len()).unwrap_or(0),
+            });
+        }
+        Self { after: after.into(), upto, at, text: text.into(), entries: entries.into() }
+    }
+
+    fn texts(&self, index: usize) -> (&str, &str) {
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].end as usize);
+        let Packed { end, etag_len, .. } = self.entries[index];
+        let end = end as usize;
+        (&self.text[start..end - etag_len as usize], &self.text[end - etag_len as usize..end])
+    }
+
+    fn key(&self, index: usize) -> &str {
+        self.texts(index).0
+    }
+
+    fn covers(&self, key: &str) -> bool {
+        *self.after < *key && self.upto.as_deref().is_none_or(|upto| key <= upto)
+    }
+
+    /// The first entry whose key is not before `key`.
+    fn seek(&self, key: &str) -> usize {
+        let (mut low, mut high) = (0, self.entries.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.key(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        let index = self.seek(key);
+        (index < self.entries.len() && self.key(index) == key).then_some(index)
+    }
+
+    fn target(&self, prefix: &str, index: usize) -> Target {
+        let (key, etag) = self.texts(index);
+        if key.ends_with('/') {
+            return Target::Directory;
+        }
+        let Packed { size, modified, .. } = self.entries[index];
+        let object = ObjectId::new(&format!("{prefix}{key}"), ETag::new(etag));
+        Target::File(File { object, size, mtime: time(modified) })
+    }
+
+    /// The last key that it covers, if more come behind it.
+    pub(crate) fn upto(&self) -> Option<&str> {
+        self.upto.as_deref()
+    }
+
+    /// What this page alone says of `name`. `None` where it does not reach.
+    pub(crate) fn answer(&self, prefix: &str, name: &str) -> Option<Option<Target>> {
+        let folder = format!("{name}/");
+        if let Some(index) = self.find(&folder) {
+            return Some(Some(self.target(prefix, index)));
+        }
+        // Where a key and a folder have one name, the folder is shown: its place must be known.
+        if !self.covers(name) || !self.covers(&folder) {
+            return None;
+        }
+        Some(self.find(name).map(|index| self.target(prefix, index)))
+    }
+
+    /// The part of it behind `after` and up to `upto`.
+    fn part(&self, after: &str, upto: Option<&str>) -> Self {
+        let behind = |key: &str| {
+            let index = self.seek(key);
+            index + usize::from(index < self.entries.len() && self.key(index) == key)
+        };
+        let first = behind(after);
+        let last = upto.map_or(self.entries.len(), behind);
+        let start = first.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        let moved = |entry: &Packed| Packed { end: entry.end - start, ..*entry };
+        let entries: Box<[Packed]> = self.entries[first..last.max(first)].iter().map(moved).collect();
+        let len = entries.last().map_or(0, |entry| entry.end as usize);
+        let start = start as usize;
+        let text = self.text[start..start + len].into();
+        Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries }
+    }
+
+    /// What the page takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let ends = self.after.len() + self.upto.as_deref().map_or(0, str::len);
+        size_of::<Self>() + ends + self.text.len() + size_of_val(&*self.entries)
+    }
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => millis(after),
+        Err(before) => -millis(before.duration()),
+    }
+}
+
+fn time(millis: i64) -> SystemTime {
+    let span = Duration::from_millis(millis.unsigned_abs());
+    if millis < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
+}
+
+/// What is known of one directory.
+#[derive(Debug, Default)]
+struct Directory {
+    /// In the order of their keys, none over another.
+    pages: Vec<Page>,
+    bytes: usize,
+    used: u64,
+    misses: u32,
+    /// Listed whole just now, or lately.
+    listed: Option<Instant>,
+}
+
+impl Directory {
+    fn page(&self, key: &str) -> Option<&Page> {
+        let index = self.pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
+        self.pages.get(index).filter(|page| page.covers(key))
+    }
+
+    fn insert(&mut self, page: Page) {
+        let ends_before = |old: &Page| old.upto.as_deref().is_some_and(|upto| *upto <= *page.after);
+        let starts_behind = |old: &Page| page.upto.as_deref().is_some_and(|upto| *upto <= *old.after);
+        let first = self.pages.partition_point(ends_before);
+        let last = first + self.pages[first..].partition_point(|old| !starts_behind(old));
+        let mut pieces = Vec::with_capacity(3);
+        if let Some(old) = self.pages[first..last].first().filter(|old| *old.after < *page.after) {
+            pieces.push(old.part(&old.after, Some(&page.after)));
+        }
+        let tail = self.pages[first..last].last().and_then(|old| {
+            let from = page.upto.as_deref()?;
+            let reaches = old.upto.as_deref().is_none_or(|upto| from < upto);
+            reaches.then(|| old.part(from, old.upto.as_deref()))
+        });
+        pieces.push(page);
+        pieces.extend(tail);
+        self.pages.splice(first..last, pieces);
+        self.bytes = self.pages.iter().map(Page::bytes).sum();
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    directories: HashMap<Arc<str>, Directory>,
+    bytes: usize,
+    clock: u64,
+}
+
+/// What a directory takes beside its pages, in bytes: its place in the table, and its name twice.
+const DIRECTORY_BYTES: usize = 160;
+
+impl State {
+    fn remove(&mut self, prefix: &str) {
+        if let Some((name, directory)) = self.directories.remove_entry(prefix) {
+            self.bytes -= directory.bytes + DIRECTORY_BYTES + name.len();
+        }
+    }
+}
+
+/// How long, and how much, snapshots are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How long a name that was seen is believed.
+    pub(crate) ttl: Duration,
+    /// How long it is believed that a name stands for nothing.
+    pub(crate) negative_ttl: Duration,
+    /// Memory for all snapshots, in bytes.
+    pub(crate) bytes: usize,
+}
+
+/// Snapshots by directory. The least recently used leave first.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of `name` in the directory `prefix`.
+    pub(crate) fn get(&self, prefix: &str, name: &str, now: Instant) -> Known {
+        let mut state = self.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let Some(directory) = state.directories.get_mut(prefix) else {
+            return Known::Unknown;
+        };
+        directory.used = clock;
+        let folder = format!("{name}/");
+        let age = |page: &Page| now.saturating_duration_since(page.at);
+        let left = |page: &Page| self.limits.ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
+        // The folder wins, and its place may be on another page than the key's.
+        let Some(below) = directory.page(&folder) else { return Known::Unknown };
+        if let Some(index) = below.find(&folder) {
+            return left(below)
+                .map_or(Known::Unknown, |left| Known::Found(below.target(prefix, index), left));
+        }
+        let Some(at) = directory.page(name) else { return Known::Unknown };
+        let oldest = if age(at) > age(below) { at } else { below };
+        match at.find(name) {
+            Some(index) => {
+                left(oldest).map_or(Known::Unknown, |left| Known::Found(at.target(prefix, index), left))
+            }
+            None if age(oldest) < self.limits.negative_ttl => Known::Absent,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Keeps a page of the directory `prefix`.
+    pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) {
+        if self.keeps_nothing() {
+            return;
+        }
+        if page.upto.as_deref() == Some(&*page.after) {
+            return;
+        }
+        let mut state = self.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        if !state.directories.contains_key(prefix) {
+            state.bytes += DIRECTORY_BYTES + prefix.len();
+        }
+        let directory = state.directories.entry(prefix.clone()).or_default();
+        directory.used = clock;
+        let before = directory.bytes;
+        directory.insert(page);
+        let after = directory.bytes;
+        state.bytes = state.bytes - before + after;
+        self.shrink(&mut state, prefix);
+    }
+
+    /// Makes room, if there is too little: the directories that were not used for longest go, and at
+    /// last all but the newest page of `prefix`.
+    fn shrink(&self, state: &mut State, prefix: &Arc<str>) {
+        if state.bytes <= self.limits.bytes {
+            return;
+        }
+        let mut by_use: Vec<_> =
+            state.directories.iter().map(|(name, directory)| (directory.used, name.clone())).collect();
+        by_use.sort_unstable();
+        // More than is needed, so that the next page does not have to sort them again.
+        let goal = self.limits.bytes - self.limits.bytes / 8;
+        for (_, name) in by_use {
+            if state.bytes <= goal {
+                return;
+            }
+            if name != *prefix {
+                state.remove(&name);
+            }
+        }
+        if let Some(directory) = state.directories.get_mut(prefix) {
+            let before = directory.bytes;
+            let newest = directory.pages.iter().map(|page| page.at).max();
+            directory.pages.retain(|page| Some(page.at) == newest);
+            directory.bytes = directory.pages.iter().map(Page::bytes).sum();
+            state.bytes = state.bytes - before + directory.bytes;
+        }
+    }
+
+    /// Forgets what is known of `name` and its neighbours: it has turned out wrong.
+    pub(crate) fn forget(&self, prefix: &str, name: &str) {
+        let mut state = self.lock();
+        let Some(directory) = state.directories.get_mut(prefix) else { return };
+        let before = directory.bytes;
+        directory.pages.retain(|page| !page.covers(name));
+        directory.bytes = directory.pages.iter().map(Page::bytes).sum();
+        let after = directory.bytes;
+        state.bytes = state.bytes - before + after;
+    }
+
+    /// Counts a look-up in `prefix` that no page answered. Whether the caller shall list the
+    /// directory whole now: one of the callers, once so many have missed.
+    pub(crate) fn on_miss(&self, prefix: &str, now: Instant) -> bool {
+        if self.limits.ttl.is_zero() {
+            return false;
+        }
+        let mut state = self.lock();
+        let Some(directory) = state.directories.get_mut(prefix) else { return false };
+        directory.misses += 1;
+        let pause = self.limits.ttl.min(LISTING_PAUSE);
+        let is_due = directory.listed.is_none_or(|at| now.saturating_duration_since(at) >= pause);
+        if directory.misses < MISSES_BEFORE_LISTING || !is_due {
+            return false;
+        }
+        (directory.misses, directory.listed) = (0, Some(now));
+        true
+    }
+
+    /// Lets go of what is not believed any more.
+    pub(crate) fn expire(&self, now: Instant) {
+        let most = self.limits.ttl.max(self.limits.negative_ttl);
+        let mut state = self.lock();
+        for directory in state.directories.values_mut() {
+            directory.pages.retain(|page| now.saturating_duration_since(page.at) < most);
+            directory.pages.shrink_to_fit();
+            directory.bytes = directory.pages.iter().map(Page::bytes).sum();
+        }
+        state.directories.retain(|_, directory| !directory.pages.is_empty());
+        if state.directories.is_empty() {
+            state.directories.shrink_to_fit();
+        }
+        let names = state.directories.iter();
+        state.bytes = names.map(|(name, directory)| directory.bytes + DIRECTORY_BYTES + name.len()).sum();
+    }
+
+    /// Memory that is taken, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Whether nothing is kept at all.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.limits.ttl.is_zero()
+    }
+
+    /// Half of what may be taken, in bytes: a directory is listed whole up to there.
+    pub(crate) fn most_of_one(&self) -> usize {
+        self.limits.bytes / 2
+    }
+}
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

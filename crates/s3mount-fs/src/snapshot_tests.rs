@@ -1,0 +1,191 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+
+use super::{Known, Limits, Page, Snapshots, millis, time};
+use crate::names::{Hidden, Target};
+
+const LIMITS: Limits =
+    Limits { ttl: Duration::from_secs(60), negative_ttl: Duration::from_secs(1), bytes: 1 << 20 };
+
+/// The LIST page of `keys`, of which those that end in `/` are common prefixes.
+fn listed(prefix: &str, keys: &[&str], is_last: bool) -> ListPage {
+    let meta = ObjectMeta {
+        etag: ETag::new("\"0123456789abcdef0123456789abcdef\""),
+        size: 7,
+        last_modified: UNIX_EPOCH,
+        storage_class: None,
+    };
+    let (folders, files): (Vec<_>, Vec<_>) = keys.iter().partition(|key| key.ends_with('/'));
+    let object = |key: &&str| ListedObject { key: format!("{prefix}{key}"), meta: meta.clone() };
+    ListPage {
+        objects: files.iter().map(object).collect(),
+        common_prefixes: folders.iter().map(|key| format!("{prefix}{key}")).collect(),
+        next: (!is_last).then(|| "more".to_owned()),
+    }
+}
+
+fn note(snapshots: &Snapshots, after: &str, keys: &[&str], is_last: bool, at: Instant) {
+    let page = Page::new("d/", after, &listed("d/", keys, is_last), at, &Hidden::default());
+    snapshots.note(&Arc::from("d/"), page);
+}
+
+/// F for a file, D for a folder, - for nothing, ? for unknown.
+fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
+    let mark = |name: &&str| match snapshots.get("d/", name, now) {
+        Known::Found(Target::File(file), _) => {
+            assert_eq!((file.object.key(), file.size), (&*format!("d/{name}"), 7));
+            'F'
+        }
+        Known::Found(Target::Directory, _) => 'D',
+        Known::Absent => '-',
+        Known::Unknown => '?',
+    };
+    names.iter().map(mark).collect()
+}
+
+#[test]
+fn a_page_answers_for_what_lies_between_its_ends() {
+    let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
+    note(&snapshots, "b", &["c", "e/", "f", "f-g"], false, now);
+    // Of f a folder may still come: f/ lies behind f-g.
+    assert_eq!(ask(&snapshots, &["a", "b", "c", "d", "e", "f", "g"], now), "??F-D??");
+    note(&snapshots, "f-g", &["f/"], true, now);
+    assert_eq!(ask(&snapshots, &["f", "f-g", "z"], now), "DF-");
+}
+
+#[test]
+fn what_is_there_is_believed_for_longer_than_what_is_not() {
+    let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
+    note(&snapshots, "", &["a", "b/"], true, now);
+    let after = |seconds| ask(&snapshots, &["a", "b", "c"], now + Duration::from_secs(seconds));
+    assert_eq!([0, 1, 59, 60].map(after), ["FD-", "FD?", "FD?", "???"]);
+    snapshots.expire(now + Duration::from_secs(59));
+    assert!(snapshots.bytes() > 0);
+    snapshots.expire(now + Duration::from_secs(60));
+    assert_eq!(snapshots.bytes(), 0);
+}
+
+#[test]
+fn what_turned_out_wrong_is_forgotten() {
+    let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
+    note(&snapshots, "", &["a", "b"], false, now);
+    note(&snapshots, "b", &["c", "d"], true, now);
+    snapshots.forget("d/", "c");
+    assert_eq!(ask(&snapshots, &["a", "c", "d"], now), "F??");
+}
+
+#[test]
+fn a_store_that_does_not_know_start_after_is_no_trouble() {
+    let page = Page::new("d/", "m", &listed("d/", &["a", "b"], false), Instant::now(), &Hidden::default());
+    assert_eq!(page.answer("d/", "n"), None, "it does not reach there");
+    assert!(matches!(page.answer("d/", "a"), Some(Some(Target::File(_)))));
+}
+
+#[test]
+fn the_third_miss_has_the_directory_listed() {
+    let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
+    assert!(!snapshots.on_miss("d/", now), "nothing is known of it");
+    note(&snapshots, "", &["a"], false, now);
+    let misses = |now: Instant| [(); 4].map(|()| snapshots.on_miss("d/", now));
+    assert_eq!(misses(now), [false, false, true, false]);
+    assert_eq!(misses(now), [false; 4], "it is being listed");
+    assert_eq!(misses(now + Duration::from_secs(10)), [true, false, false, false]);
+}
+
+#[test]
+fn a_million_names_and_many_folders_are_small() {
+    let limits = Limits { bytes: 1 << 30, ..LIMITS };
+    let (snapshots, now) = (Snapshots::new(limits), Instant::now());
+    for page in 0..1000 {
+        let keys: Vec<_> = (0..1000).map(|index| format!("image_{:07}.jpeg", page * 1000 + index)).collect();
+        let after = if page == 0 { String::new() } else { format!("image_{:07}.jpeg", page * 1000 - 1) };
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        note(&snapshots, &after, &keys, page == 999, now);
+    }
+    assert_eq!(ask(&snapshots, &["image_0999999.jpeg", "image_1000000.jpeg"], now), "F-");
+    assert!(snapshots.bytes() <= 200 * 1_000_000, "{}", snapshots.bytes());
+
+    let snapshots = Snapshots::new(limits);
+    for folder in 0..10_000 {
+        let prefix: Arc<str> = format!("train/class_{folder:05}/").into();
+        let names =
+            ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "4.jpg", "5.jpg", "6.jpg", "7.jpg", "8.jpg", "9.jpg"];
+        let page = Page::new(&prefix, "", &listed(&prefix, &names, true), now, &Hidden::default());
+        snapshots.note(&prefix, page);
+    }
+    assert!(snapshots.bytes() <= 200 * 100_000, "{}", snapshots.bytes());
+}
+
+#[test]
+fn impossible_names_are_hidden_and_counted() {
+    let hidden = Hidden::default();
+    let long = "x".repeat(256);
+    let keys = [".", "..", "n\0l", "ok", &long, "/", "../", "fine/", ""];
+    let page = Page::new("d/", "", &listed("d/", &keys, true), Instant::now(), &hidden);
+    assert_eq!((hidden.get(), page.entries.len()), (6, 2));
+}
+
+#[test]
+fn times_before_1970_are_times() {
+    for at in [UNIX_EPOCH, UNIX_EPOCH - Duration::from_millis(1), UNIX_EPOCH + Duration::from_millis(1)] {
+        assert_eq!(time(millis(at)), at);
+    }
+    assert!(millis(SystemTime::now()) > 0);
+}
+
+/// Keys of a few letters, so that they meet.
+fn keys() -> impl Strategy<Value = BTreeSet<String>> {
+    proptest::collection::btree_set("[abc-]{1,3}/?", 0..20)
+}
+
+proptest! {
+    /// Pages of a directory that changes between them: each answer is the one of the newest page
+    /// that reaches there.
+    #[test]
+    fn the_newest_page_counts(
+        pages in proptest::collection::vec(("[abc]{0,2}", keys(), any::<bool>()), 1..8),
+        name in "[abc-]{1,3}",
+    ) {
+        let (snapshots, start) = (Snapshots::new(Limits { negative_ttl: LIMITS.ttl, ..LIMITS }), Instant::now());
+        // By key: the newest page's word on it.
+        let mut model: BTreeMap<String, bool> = BTreeMap::new();
+        for (turn, (after, keys, is_last)) in pages.iter().enumerate() {
+            let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|key| *key > after.as_str()).collect();
+            note(&snapshots, after, &keys, *is_last, start + Duration::from_millis(turn as u64));
+            let last = keys.last().copied().unwrap_or(after);
+            for key in [name.clone(), format!("{name}/")] {
+                if key > *after && (*is_last || key.as_str() <= last) {
+                    model.insert(key.clone(), keys.contains(&key.as_str()));
+                }
+            }
+        }
+        let expected = match (model.get(&format!("{name}/")), model.get(&name)) {
+            (Some(true), _) => "D",
+            (Some(false), Some(true)) => "F",
+            (Some(false), Some(false)) => "-",
+            _ => "?",
+        };
+        prop_assert_eq!(ask(&snapshots, &[&name], start + Duration::from_secs(1)), expected);
+    }
+
+    /// Whatever comes, it stays within its memory, and knows how much it takes.
+    #[test]
+    fn memory_is_bounded(folders in proptest::collection::vec((0u32..50, keys()), 1..100)) {
+        let limits = Limits { bytes: 4096, ..LIMITS };
+        let (snapshots, now) = (Snapshots::new(limits), Instant::now());
+        for (folder, keys) in folders {
+            let prefix: Arc<str> = format!("{folder}/").into();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let page = Page::new(&prefix, "", &listed(&prefix, &keys, true), now, &Hidden::default());
+            snapshots.note(&prefix, page);
+            prop_assert!(snapshots.bytes() <= 4096 + 2048);
+        }
+        let counted = snapshots.bytes();
+        snapshots.expire(now);
+        prop_assert_eq!(snapshots.bytes(), counted);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a sequence of system calls costs in requests: the specification, kind by kind. The real
+//! binary, mounted, before a real server on loopback; time is not judged.
+
+#[path = "../mount/world.rs"]
+#[expect(dead_code, reason = "shared with the tests of mounts, each of which uses a part")]
+mod world;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use s3mount_testkit::{Builder, TestS3, mix};
+
+use crate::world::{BUCKET, KIB, World, check_file, run};
+
+/// LISTs, GETs and everything else since the last time.
+fn take(world: &World) -> (u64, u64, u64) {
+    let stats = world.server.stats();
+    world.server.reset_stats();
+    let (lists, gets) = (stats.list_objects.requests, stats.get_object.requests);
+    (lists, gets, stats.requests() - lists - gets)
+}
+
+/// A bucket with `count` files of `size` bytes in the folder `many`.
+fn many(count: u64, size: u64) -> Builder {
+    (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), size))
+}
+
+fn key(index: u64) -> String {
+    format!("many/{index:06}.bin")
+}
+
+/// The numbers below `count` in an order that no pattern is seen in.
+fn shuffled(count: u64) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..count).collect();
+    numbers.sort_unstable_by_key(|number| mix(*number));
+    numbers
+}
+
+/// Has 32 threads call `work` with each of `items` once.
+fn by_threads<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn cold_cat_three_folders_deep() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
+    check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
+    assert_eq!(take(&world), (3, 1, 0), "a listing for each name, and the bytes");
+    check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
+    assert_eq!(take(&world), (0, 0, 0), "names and pages are known");
+}
+
+#[test]
+fn cat_after_ls() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "a/b/c.bin", 100 * KIB), &[]);
+    run("ls", &[world.path("a/b")]);
+    take(&world);
+    check_file(&world.path("a/b/c.bin"), "a/b/c.bin");
+    assert_eq!(take(&world), (0, 1, 0));
+}
+
+#[test]
+fn sizes_of_small_files() {
+    let sizes = [0, 1, 4 * KIB, 128 * KIB, 128 * KIB + 1, 1024 * KIB];
+    let server = sizes
+        .iter()
+        .fold(TestS3::builder(), |server, size| server.synthetic(BUCKET, &format!("d/{size}"), *size));
+    let world = World::new(server, &[]);
+    run("ls", &[world.path("d")]);
+    take(&world);
+    for size in sizes {
+        let key = format!("d/{size}");
+        assert_eq!(check_file(&world.path(&key), &key), size);
+        assert_eq!(take(&world), (0, u64::from(size > 0), 0), "{size} bytes");
+    }
+}
+
+#[test]
+fn ls_then_stat_of_ten_thousand() {
+    let world = World::new(many(10_000, 7), &[]);
+    world.path("many").metadata().expect("a folder");
+    take(&world);
+    let listed = run("ls", &[PathBuf::from("-l"), world.path("many")]);
+    assert_eq!(listed.lines().count(), 10_001);
+    assert_eq!(take(&world), (10, 0, 0));
+    for index in 0..10_000 {
+        assert_eq!(world.path(&key(index)).metadata().expect("a file").size(), 7);
+    }
+    assert_eq!(take(&world), (0, 0, 0));
+}
+
+#[test]
+fn names_that_are_not_there() {
+    let world = World::new(many(2000, 7), &["--negative-metadata-ttl", "60"]);
+    run("ls", &[world.path("many")]);
+    take(&world);
+    for index in 0..1000 {
+        assert!(world.path(&format!("many/{index:06}.idx")).metadata().is_err());
+    }
+    assert_eq!(take(&world), (0, 0, 0));
+}
+
+#[test]
+fn stat_of_two_thousand_in_twenty_thousand_by_32_threads() {
+    let world = World::new(many(20_000, 7), &[]);
+    by_threads(&shuffled(20_000)[..2000], |index| {
+        assert_eq!(world.path(&key(*index)).metadata().expect("a file").size(), 7);
+    });
+    let (lists, gets, others) = take(&world);
+    assert!(lists <= 120 && (gets, others) == (0, 0), "{lists} LISTs, {gets} GETs, {others} others");
+}
+
+#[test]
+fn two_thousand_shuffled_files_by_32_readers() {
+    let world = World::new(many(2000, 110 * KIB), &[]);
+    by_threads(&shuffled(2000), |index| {
+        assert_eq!(check_file(&world.path(&key(*index)), &key(*index)), 110 * KIB);
+    });
+    let (lists, gets, others) = take(&world);
+    assert_eq!((gets, others), (2000, 0));
+    assert!(lists <= 150, "{lists} LISTs");
+}
+
+#[test]
+fn ls_of_a_hundred_thousand() {
+    let world = World::new(many(100_000, 7), &[]);
+    world.path("many").metadata().expect("a folder");
+    take(&world);
+    let listed = run("ls", &[PathBuf::from("-U"), world.path("many")]);
+    assert_eq!(listed.lines().count(), 100_000);
+    assert_eq!(take(&world), (100, 0, 0));
+}
+
+#[test]
+fn find_over_four_hundred_folders() {
+    let server = (0..400 * 50).fold(TestS3::builder(), |server, index| {
+        server.synthetic(BUCKET, &format!("tree/{:03}/{:02}", index / 50, index % 50), 7)
+    });
+    let world = World::new(server, &[]);
+    world.path("tree").metadata().expect("a folder");
+    take(&world);
+    let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
+    assert_eq!(found.lines().count(), 20_000);
+    assert_eq!(take(&world), (401, 0, 0), "one for each folder");
+}
