@@ -20,8 +20,10 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
     let pool = BufferPool::new(MemoryBudget::new(limit.parse()?))?;
     let client = Arc::new(NullClient::new((0..FILES).map(|index| (file_name(index), FILE_BYTES))));
     let limit_bytes = pool.budget().limit_bytes();
-    let config =
-        PrefetchConfig { max_window_bytes: (limit_bytes / 2).min(512 * MIB), ..PrefetchConfig::default() };
+    let config = PrefetchConfig {
+        max_window_bytes: (limit_bytes / 4 * 3).min(512 * MIB),
+        ..PrefetchConfig::default()
+    };
     let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
     let fs = FsConfig {
         direct_io: GlobSet::empty(),

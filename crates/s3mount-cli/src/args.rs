@@ -183,7 +183,8 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub(crate) part_size: Option<Size>,
 
-    /// Most bytes to read ahead of one stream [default: half the memory limit, up to 512MiB].
+    /// Most bytes to read ahead of one stream [default: three quarters of the memory
+    /// limit, up to 512MiB].
     ///
     /// Windows grow from --prefetch-initial while their reader has to wait. Raise it where one
     /// stream is to fill a fast or far link: bandwidth x latency x 2 is enough.

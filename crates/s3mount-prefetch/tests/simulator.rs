@@ -238,7 +238,7 @@ fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
         let config = PrefetchConfig {
             max_ahead_requests: model.connections,
-            max_window_bytes: (memory / 2).min(2 * GIB),
+            max_window_bytes: (memory / 4 * 3).min(2 * GIB),
             ..PrefetchConfig::default()
         };
         let prefetcher = Prefetcher::new(store.clone(), pool.clone(), config, &Handle::current());
