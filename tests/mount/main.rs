@@ -3,6 +3,7 @@
 
 mod bench;
 mod freshness;
+mod hints;
 mod lifecycle;
 mod loader;
 mod moto;

@@ -12,7 +12,12 @@ use crate::world::{BUCKET, World};
 
 #[test]
 fn writing_fails_with_erofs() {
-    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &[]);
+    check_erofs(&[]);
+    check_erofs(&["--read-only"]);
+}
+
+fn check_erofs(flags: &[&str]) {
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), flags);
     let (file, new, dir) = (world.path("d/f"), world.path("d/new"), world.path("d"));
     let open = |path: &Path, how: &mut fs::OpenOptions| how.open(path).map(drop);
     let attempts: [(&str, io::Result<()>); 12] = [

@@ -122,9 +122,10 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
     pub(crate) prefix: Option<String>,
 
-    /// Mount read-only.
+    /// Have the kernel refuse whatever would write.
     ///
-    /// s3mount always does; the flag is accepted so that command lines of other tools work.
+    /// s3mount never writes to the bucket, with or without it. With it, hints can't be written to
+    /// .s3mount/prefetch either.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 

@@ -23,6 +23,7 @@ pub(crate) struct Config {
     /// Absolute, without symbolic links where they can be followed: as mountinfo has it.
     pub(crate) dir: PathBuf,
     pub(crate) nonempty: bool,
+    pub(crate) read_only: bool,
     pub(crate) allow_other: bool,
     pub(crate) allow_root: bool,
     pub(crate) uid: u32,
@@ -90,6 +91,7 @@ impl Config {
             prefix: source.prefix,
             dir: mounts::resolve(dir).with_context(|| format!("{} is no path", dir.display()))?,
             nonempty: args.nonempty,
+            read_only: args.read_only,
             allow_other: args.allow_other,
             allow_root: args.allow_root,
             uid: args.uid.unwrap_or_else(|| nix::unistd::getuid().as_raw()),

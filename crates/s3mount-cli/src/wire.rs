@@ -110,6 +110,7 @@ fn fs_config(config: &Config) -> FsConfig {
 fn fuse_config(config: &Config) -> FuseConfig {
     FuseConfig {
         fs_name: format!("s3://{}/{}", config.store.bucket, config.prefix),
+        read_only: config.read_only,
         allow_other: config.allow_other,
         allow_root: config.allow_root,
         threads: config.threads,

@@ -16,18 +16,20 @@ pub(crate) enum Control {
     Folder,
     /// The counters and gauges, as JSON.
     Stats,
+    /// Takes hints of what will be read.
+    Prefetch,
 }
 
 /// The first inode number that a directory or an object may have.
 pub(crate) const FIRST_FREE: InodeNo = 16;
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 1] = [("stats", Control::Stats)];
+pub(crate) const FILES: [(&str, Control); 2] = [("prefetch", Control::Prefetch), ("stats", Control::Stats)];
 
 impl Control {
     /// What the number stands for, if it is one of these.
     pub(crate) fn of(ino: InodeNo) -> Option<Self> {
-        [Self::Folder, Self::Stats].into_iter().find(|control| control.ino() == ino)
+        [Self::Folder, Self::Stats, Self::Prefetch].into_iter().find(|control| control.ino() == ino)
     }
 
     /// The file of this name.
@@ -39,13 +41,23 @@ impl Control {
         match self {
             Control::Folder => 2,
             Control::Stats => 3,
+            Control::Prefetch => 4,
         }
     }
 
     pub(crate) fn kind(self) -> FileKind {
         match self {
             Control::Folder => FileKind::Directory,
-            Control::Stats => FileKind::File,
+            Control::Stats | Control::Prefetch => FileKind::File,
+        }
+    }
+
+    /// Permission bits: the owner's alone.
+    pub(crate) fn mode(self) -> u16 {
+        match self {
+            Control::Folder => 0o500,
+            Control::Stats => 0o400,
+            Control::Prefetch => 0o200,
         }
     }
 }
@@ -71,6 +83,12 @@ pub struct FsStats {
     pub hidden_keys: u64,
     /// Memory that known names take, in bytes.
     pub metadata_bytes: usize,
+    /// Hints that wait to be fetched.
+    pub hints_queued: usize,
+    /// Hints that are fetched ahead and not read yet.
+    pub hints_ahead: usize,
+    /// Hints that named nothing that can be fetched, or were too many.
+    pub hints_refused: u64,
     /// Open files.
     pub open_files: usize,
     /// Open folders.

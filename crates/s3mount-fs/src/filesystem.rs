@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::{self, Control, FsStats};
 use crate::gate::Gates;
+use crate::hints::{Hint, Hints, Line, Next};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::names::{Assembler, Hidden, Named, Target, is_file_name, just_before};
 use crate::snapshot::{Known, Limits, Page, Snapshots};
@@ -30,6 +31,7 @@ pub struct Filesystem {
     snapshots: Arc<Snapshots>,
     hidden: Arc<Hidden>,
     gates: Gates,
+    hints: Hints,
     runtime: Handle,
     next_handle: AtomicU64,
     files: RwLock<HashMap<u64, OpenFile>>,
@@ -44,6 +46,8 @@ enum OpenFile {
     },
     /// A file of the daemon's own, as it was when it was opened.
     Snapshot(Bytes),
+    /// Where hints are written.
+    Hints(Arc<std::sync::Mutex<Line>>),
 }
 
 /// An open directory: its listing as far as it was read.
@@ -102,6 +106,9 @@ pub struct DirPage {
     pub names: Vec<(u64, String, FileKind, InodeNo)>,
 }
 
+/// How often it is looked whether hints have made room for others.
+const HINT_PAUSE: Duration = Duration::from_millis(2);
+
 /// How often what is not believed any more is let go of.
 const TICK: Duration = Duration::from_secs(5);
 
@@ -131,6 +138,7 @@ impl Filesystem {
             snapshots,
             hidden: Arc::default(),
             gates: Gates::default(),
+            hints: Hints::default(),
             runtime: runtime.clone(),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
@@ -174,14 +182,18 @@ impl Filesystem {
 
     fn control_attr(&self, control: Control) -> Attr {
         let (ino, kind) = (control.ino(), control.kind());
-        Attr { ino, kind, size: 0, mtime: self.inodes.mounted_at(), is_private: true }
+        Attr { ino, kind, size: 0, mtime: self.inodes.mounted_at(), mode: Some(control.mode()) }
     }
 
     /// Counters since the mount, and gauges.
     pub fn stats(&self) -> FsStats {
         let prefetch = self.prefetcher.stats();
         let budget = self.prefetcher.budget();
+        let (hints_queued, hints_ahead) = self.hints.counts();
         FsStats {
+            hints_queued,
+            hints_ahead,
+            hints_refused: self.hints.refused(),
             reads: prefetch.reads,
             waits: prefetch.waits,
             read_bytes: prefetch.read_bytes,
@@ -295,6 +307,12 @@ impl Filesystem {
                 // Its size is not known before, and its pages must not be kept.
                 return Ok(Opened { handle, direct_io: true });
             }
+            Some(Control::Prefetch) => {
+                return Ok(Opened {
+                    handle: self.add_file(OpenFile::Hints(Arc::default())),
+                    direct_io: true,
+                });
+            }
             None => {}
         }
         let file = match self.inodes.node(ino) {
@@ -334,6 +352,7 @@ impl Filesystem {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
+            Some(OpenFile::Hints(_)) => return reply(Ok(&[])),
             None => return reply(Err(FsError::BadHandle(handle))),
         };
         let fs = self.clone();
@@ -366,12 +385,61 @@ impl Filesystem {
     pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
         match self.file(handle)? {
             OpenFile::Object { ino, .. } => Some(ino),
-            OpenFile::Snapshot(_) => None,
+            OpenFile::Snapshot(_) | OpenFile::Hints(_) => None,
+        }
+    }
+
+    /// Whether an inode can be opened for writing: only the one that takes hints.
+    pub fn is_writable(&self, ino: InodeNo) -> bool {
+        Control::of(ino) == Some(Control::Prefetch)
+    }
+
+    /// Takes hints of what will be read, a path a line.
+    ///
+    /// # Errors
+    /// `ReadOnly` for any other file.
+    pub fn write(self: &Arc<Self>, handle: u64, data: &[u8]) -> Result<(), FsError> {
+        let Some(OpenFile::Hints(line)) = self.file(handle) else {
+            return Err(FsError::ReadOnly);
+        };
+        let is_needed = self.hints.push(&mut line.lock().unwrap_or_else(PoisonError::into_inner), data);
+        if is_needed {
+            self.runtime.spawn(fetch_hints(Arc::downgrade(self)));
+        }
+        Ok(())
+    }
+
+    /// Starts to fetch what a hint names.
+    async fn follow(&self, hint: &Hint) -> Result<(), FsError> {
+        let (folder, name) = hint.path.rsplit_once('/').unwrap_or(("", &hint.path));
+        let slash = if folder.is_empty() { "" } else { "/" };
+        let prefix = Arc::from(format!("{}{folder}{slash}", self.config.prefix));
+        let target = match self.snapshots.get(&prefix, name, Instant::now()) {
+            Known::Found(target, _) => target,
+            Known::Absent => return Err(FsError::NotFound),
+            Known::Unknown => self.find(&prefix, name).await?,
+        };
+        let Target::File(file) = target else { return Err(FsError::IsDirectory) };
+        let reader = self.prefetcher.open(&file.object, file.size);
+        let (offset, len) = hint.range.unwrap_or((0, u64::MAX));
+        // A reader whose GETs are all taken, or memory that is short, passes.
+        loop {
+            match reader.fetch_ahead(offset, len) {
+                Some(range) if range.len() > 0 => self.hints.keep(reader, range, Instant::now()),
+                Some(_) => {}
+                None => {
+                    tokio::time::sleep(HINT_PAUSE).await;
+                    continue;
+                }
+            }
+            return Ok(());
         }
     }
 
     /// Closes a file.
-    pub fn release(&self, handle: u64) {
+    pub fn release(self: &Arc<Self>, handle: u64) {
+        // The last hint may lack its end; to other files nothing is written.
+        let _ = self.write(handle, b"\n");
         let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         // The reader may go with it, and cancels what it has in flight: outside the lock.
         drop(closed);
@@ -515,6 +583,28 @@ async fn list_whole(store: Arc<Store>, snapshots: Arc<Snapshots>, hidden: Arc<Hi
         snapshots.note(&prefix, page);
         if next.is_none() || bytes > snapshots.most_of_one() {
             return;
+        }
+    }
+}
+
+/// Fetches what hints name, in their order, as far ahead as there is room.
+async fn fetch_hints(fs: Weak<Filesystem>) {
+    loop {
+        let Some(fs) = fs.upgrade() else { return };
+        // A quarter of the memory: streams and readers that wait have the rest.
+        let room = fs.prefetcher.budget().limit_bytes() / 4;
+        match fs.hints.next(room, Instant::now()) {
+            Next::Hint(hint) => {
+                if let Err(error) = fs.follow(&hint).await {
+                    fs.hints.refuse();
+                    tracing::debug!(path = &*hint.path, %error, "a hint leads nowhere");
+                }
+            }
+            Next::Later => {
+                drop(fs);
+                tokio::time::sleep(HINT_PAUSE).await;
+            }
+            Next::Done => return,
         }
     }
 }

@@ -37,8 +37,8 @@ pub struct Attr {
     pub size: u64,
     /// When this version was written; for a directory, when it was mounted.
     pub mtime: SystemTime,
-    /// Whether it is the owner's alone, whatever the modes say.
-    pub is_private: bool,
+    /// Permission bits, where they are not those of all files or directories.
+    pub mode: Option<u16>,
 }
 
 /// What is known of an inode.
@@ -159,11 +159,11 @@ impl InodeTable {
     pub(crate) fn attr(&self, ino: InodeNo, node: &Node) -> Attr {
         match node {
             Node::Directory(_) => {
-                Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at, is_private: false }
+                Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at, mode: None }
             }
             Node::File(file) => {
                 let File { size, mtime, .. } = **file;
-                Attr { ino, kind: FileKind::File, size, mtime, is_private: false }
+                Attr { ino, kind: FileKind::File, size, mtime, mode: None }
             }
         }
     }

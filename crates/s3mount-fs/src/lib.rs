@@ -10,6 +10,7 @@
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
+//! - [`hints`]: what a reader says it will read;
 //! - [`store`]: LIST with retries and a deadline.
 //!
 //! **Lock order:** no two locks of this crate are held at once, and none across a request.
@@ -19,6 +20,7 @@ mod control;
 mod error;
 mod filesystem;
 mod gate;
+mod hints;
 mod inode;
 mod names;
 mod snapshot;

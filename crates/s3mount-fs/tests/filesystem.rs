@@ -199,8 +199,8 @@ async fn the_hidden_folder_tells_the_counters() {
     let fs = mount(&bucket(&["a", ".s3mount/stats"]), "", MINUTE);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
     let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
-    assert!(folder.is_private && folder.kind == FileKind::Directory);
-    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "stats"]);
+    assert!(folder.mode == Some(0o500) && folder.kind == FileKind::Directory);
+    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "prefetch", "stats"]);
     assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));
     let stats = walk(&fs, ".s3mount/stats").await.expect("the file");
     let opened = fs.open(stats).expect("a handle");

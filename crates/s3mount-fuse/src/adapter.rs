@@ -65,11 +65,9 @@ fn file_type(kind: FileKind) -> FileType {
 }
 
 fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
-    let (perm, nlink) = match (attr.kind, attr.is_private) {
-        (FileKind::Directory, false) => (config.dir_mode, 2),
-        (FileKind::File, false) => (config.file_mode, 1),
-        (FileKind::Directory, true) => (0o500, 2),
-        (FileKind::File, true) => (0o400, 1),
+    let (mode, nlink) = match attr.kind {
+        FileKind::Directory => (config.dir_mode, 2),
+        FileKind::File => (config.file_mode, 1),
     };
     FileAttr {
         ino: INodeNo(attr.ino),
@@ -80,7 +78,7 @@ fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
         ctime: attr.mtime,
         crtime: attr.mtime,
         kind: file_type(attr.kind),
-        perm,
+        perm: attr.mode.unwrap_or(mode),
         nlink,
         uid: config.uid,
         gid: config.gid,
@@ -156,7 +154,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(ino.0) {
             return reply.error(Errno::EROFS);
         }
         match self.fs.open(ino.0) {
@@ -191,6 +189,51 @@ impl fuser::Filesystem for Adapter {
                 reply.error(errno("read", (fh, offset, size), &error));
             }
         });
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match self.fs.getattr(ino.0) {
+            // The shell's `>` cuts what it opens.
+            Ok(attr) if self.fs.is_writable(ino.0) => {
+                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()))
+            }
+            _ => reply.error(Errno::EROFS),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.fs.write(fh.0, data) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno("write", fh, &error)),
+        }
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -300,29 +343,8 @@ impl fuser::Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
-    // What writes. The mount is read-only, so the kernel refuses these by itself; they answer for
-    // the case that somebody remounts it.
-
-    fn setattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        reply.error(Errno::EROFS);
-    }
+    // What writes to the bucket, which is never done. With --read-only the kernel refuses these by
+    // itself.
 
     fn mknod(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
         reply.error(Errno::EROFS);
@@ -358,21 +380,6 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn link(&self, _req: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        reply.error(Errno::EROFS);
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
         reply.error(Errno::EROFS);
     }
 

@@ -27,6 +27,8 @@ const SUBTYPE: &str = "s3mount";
 pub struct FuseConfig {
     /// Source that `mount` and `df` show, such as `s3://bucket/prefix/`.
     pub fs_name: String,
+    /// The kernel refuses whatever would write, also hints to `.s3mount/prefetch`.
+    pub read_only: bool,
     /// Users other than the mounting one may use the mount.
     pub allow_other: bool,
     /// Root may use the mount, besides the mounting user.
@@ -53,7 +55,7 @@ pub struct Mount {
 pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Handle) -> io::Result<Mount> {
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::RO,
+        if config.read_only { MountOption::RO } else { MountOption::RW },
         MountOption::FSName(config.fs_name.clone()),
         MountOption::Subtype(SUBTYPE.to_owned()),
         MountOption::DefaultPermissions,
@@ -69,7 +71,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = true;
     let notifier = Arc::new(OnceLock::new());
-    let session = start(Adapter::new(fs, runtime, notifier.clone()), dir, options, &config.fs_name)?;
+    let session = start(Adapter::new(fs, runtime, notifier.clone()), dir, options, config)?;
     // It was empty until now: nothing else sets it.
     drop(notifier.set(session.notifier()));
     let (end, ended) = oneshot::channel();
@@ -85,9 +87,10 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
 
 /// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find it. fuser drops
 /// the subtype where it mounts by itself; where that takes fusermount3, it keeps it.
-fn start(adapter: Adapter, dir: &Path, options: Config, fs_name: &str) -> io::Result<Session<Adapter>> {
+fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> io::Result<Session<Adapter>> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
-    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
+    let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
+    flags.set(MsFlags::MS_RDONLY, config.read_only);
     let allow_other = if options.acl == SessionACL::Owner { "" } else { ",allow_other" };
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
@@ -96,7 +99,13 @@ fn start(adapter: Adapter, dir: &Path, options: Config, fs_name: &str) -> io::Re
         getegid()
     );
     let kind = format!("fuse.{SUBTYPE}");
-    match nix::mount::mount(Some(fs_name), dir, Some(kind.as_str()), flags, Some(data.as_str())) {
+    match nix::mount::mount(
+        Some(config.fs_name.as_str()),
+        dir,
+        Some(kind.as_str()),
+        flags,
+        Some(data.as_str()),
+    ) {
         Ok(()) => Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| {
             let _ = umount2(dir, MntFlags::MNT_DETACH);
         }),

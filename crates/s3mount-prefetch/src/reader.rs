@@ -192,17 +192,41 @@ impl ObjectReader {
     /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
     /// ask for it in a moment. Nothing happens where memory is short.
     pub fn fetch_if_small(&self) {
+        if self.size <= self.shared.config.small_object_bytes {
+            self.fetch_ahead(0, self.size);
+        }
+    }
+
+    /// Starts GETs for what is missing of the `len` bytes from `offset`, because somebody will read
+    /// them; of more than a part, the first part. Returns what is here or on its way then (nothing
+    /// behind the object's end), or `None` where memory or requests are short just now.
+    pub fn fetch_ahead(&self, offset: u64, len: u64) -> Option<ByteRange> {
+        let config = &self.shared.config;
+        let start = offset.min(self.size);
+        let whole =
+            if self.size <= config.small_object_bytes { self.size } else { config.initial_window_bytes };
+        let len = if len == u64::MAX { whole } else { len };
+        let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));
         let mut state = self.lock();
-        let is_small = 0 < self.size && self.size <= self.shared.config.small_object_bytes;
-        if !is_small || state.stale.is_some() || state.segments.held_bytes() > 0 {
-            return;
+        let mut at = wanted.start();
+        while state.stale.is_none() {
+            at = state.segments.first_gap(at);
+            if at >= wanted.end() {
+                break;
+            }
+            let end = state.segments.next_start(at).unwrap_or(wanted.end()).min(wanted.end());
+            let gap = ByteRange::new(at, end);
+            let ahead = Ahead::try_new(&self.shared)?;
+            let buffer = self.buffer_ahead(&mut state, gap)?;
+            self.start(&mut state, gap, Purpose::Stream(0), Some(buffer), Some(ahead));
         }
-        let whole = ByteRange::new(0, self.size);
-        if let Some(ahead) = Ahead::try_new(&self.shared)
-            && let Some(buffer) = self.buffer_ahead(&mut state, whole)
-        {
-            self.start(&mut state, whole, Purpose::Stream(0), Some(buffer), Some(ahead));
-        }
+        Some(wanted)
+    }
+
+    /// Whether `range` is here or on its way, and not read yet.
+    pub fn is_unread(&self, range: ByteRange) -> bool {
+        let mut state = self.lock();
+        state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

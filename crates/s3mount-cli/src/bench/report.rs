@@ -31,7 +31,7 @@ impl Row {
 pub(crate) fn columns(measured: Option<&Measured>) -> String {
     match measured {
         Some(measured) => format!(
-            " {:>6.2} {:>9.2} {:>6} {:>8}",
+            " {:>6.3} {:>9.2} {:>6} {:>8}",
             measured.gb_s(),
             measured.cpu_per_gib(),
             measured.peak_memory_bytes >> 20,

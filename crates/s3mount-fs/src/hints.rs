@@ -1,0 +1,298 @@
+//! What a reader says it will read: paths in order, written to `.s3mount/prefetch`.
+//!
+//! A line is a path below the root of the mount, or a path, an offset and a length with tabs between
+//! them. A sliding window of them is fetched ahead of what is being read; what was read leaves it,
+//! and so does what was skipped. The window takes memory only as reading ahead does, so whoever waits
+//! for memory takes it from here first.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use s3mount_object::ByteRange;
+use s3mount_prefetch::ObjectReader;
+
+use crate::names::is_file_name;
+
+/// Longest line: S3's longest key, and two numbers.
+const MAX_LINE: usize = 1024 + 2 * 21;
+
+/// Text of hints that wait, in bytes; more are dropped, and counted.
+const MAX_QUEUED: usize = 32 << 20;
+
+/// Hints in the window, and how far behind the newest that was read one may be before it is taken for
+/// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
+const MAX_AHEAD: usize = 2048;
+const SKIPPED: u64 = 2048;
+
+/// After this time a hint is taken for skipped, too.
+const STALE: Duration = Duration::from_secs(30);
+
+/// How often it is looked what of the window was read.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A path below the root, and which of its bytes; without these, as many as reading ahead begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) path: Box<str>,
+    pub(crate) range: Option<(u64, u64)>,
+}
+
+impl Hint {
+    /// Reads a line; `None` for one that names no file.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        let mut fields = line.split('\t');
+        let path = fields.next()?;
+        let range = match (fields.next(), fields.next(), fields.next()) {
+            (None, ..) => None,
+            (Some(offset), Some(len), None) => {
+                let (offset, len): (u64, u64) = (offset.parse().ok()?, len.trim_end().parse().ok()?);
+                offset.checked_add(len).filter(|_| len > 0)?;
+                Some((offset, len))
+            }
+            _ => return None,
+        };
+        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range })
+    }
+}
+
+/// A hint whose bytes are here or on their way. Holding the reader keeps them.
+#[derive(Debug)]
+struct Ready {
+    number: u64,
+    reader: Arc<ObjectReader>,
+    range: ByteRange,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Hint>,
+    queued_bytes: usize,
+    ready: VecDeque<Ready>,
+    ready_bytes: u64,
+    looked: Option<Instant>,
+    next_number: u64,
+    /// Whether somebody fetches what is queued.
+    is_running: bool,
+}
+
+/// The hints of all writers, in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    state: Mutex<State>,
+    refused: AtomicU64,
+}
+
+/// A writer's last line, as far as it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    text: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Hints {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what one writer has written; `line` is what it has begun. Whether somebody has to be
+    /// found now to fetch it.
+    pub(crate) fn push(&self, line: &mut Line, mut data: &[u8]) -> bool {
+        let mut state = self.lock();
+        while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
+            line.extend(&data[..end]);
+            self.finish(&mut state, line);
+            data = &data[end + 1..];
+        }
+        line.extend(data);
+        let is_needed = !state.is_running && !state.queue.is_empty();
+        state.is_running |= is_needed;
+        is_needed
+    }
+
+    fn finish(&self, state: &mut State, line: &mut Line) {
+        let Line { text, is_too_long } = std::mem::take(line);
+        if text.is_empty() && !is_too_long {
+            return;
+        }
+        let fits = !is_too_long && state.queued_bytes + text.len() <= MAX_QUEUED;
+        match fits.then(|| Hint::parse(&text)).flatten() {
+            Some(hint) => {
+                state.queued_bytes += hint.path.len();
+                state.queue.push_back(hint);
+            }
+            None => self.refuse(),
+        }
+    }
+
+    /// Counts a hint that names nothing that can be fetched.
+    pub(crate) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hints that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Hints that wait, and those in the window.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.queue.len(), state.ready.len())
+    }
+
+    /// The next hint, if the window of `max_bytes` has room for one.
+    pub(crate) fn next(&self, max_bytes: u64, now: Instant) -> Next {
+        let mut state = self.lock();
+        state.drop_read(now);
+        if state.ready.len() >= MAX_AHEAD || state.ready_bytes >= max_bytes {
+            return Next::Later;
+        }
+        if let Some(hint) = state.queue.pop_front() {
+            state.queued_bytes -= hint.path.len();
+            return Next::Hint(hint);
+        }
+        if state.ready.is_empty() {
+            state.is_running = false;
+            return Next::Done;
+        }
+        Next::Later
+    }
+
+    /// Puts what is being fetched into the window.
+    pub(crate) fn keep(&self, reader: Arc<ObjectReader>, range: ByteRange, now: Instant) {
+        let mut state = self.lock();
+        state.next_number += 1;
+        let number = state.next_number;
+        state.ready_bytes += range.len();
+        state.ready.push_back(Ready { number, reader, range, since: now });
+    }
+}
+
+/// What to do next for the hints.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Fetch this.
+    Hint(Hint),
+    /// Wait a little: the window is full.
+    Later,
+    /// Nothing is left.
+    Done,
+}
+
+impl State {
+    /// Drops what was read, and what was skipped.
+    fn drop_read(&mut self, now: Instant) {
+        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
+            return;
+        }
+        self.looked = Some(now);
+        let mut newest_read = 0;
+        for ready in &self.ready {
+            if !ready.reader.is_unread(ready.range) {
+                newest_read = newest_read.max(ready.number);
+            }
+        }
+        self.ready.retain(|ready| {
+            ready.reader.is_unread(ready.range)
+                && ready.number + SKIPPED > newest_read
+                && now.saturating_duration_since(ready.since) < STALE
+        });
+        self.ready_bytes = self.ready.iter().map(|ready| ready.range.len()).sum();
+    }
+}
+
+impl Line {
+    fn extend(&mut self, data: &[u8]) {
+        if self.is_too_long || self.text.len() + data.len() > MAX_LINE {
+            (self.is_too_long, self.text) = (true, Vec::new());
+        } else {
+            self.text.extend_from_slice(data);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
+    use super::{Hint, Hints, Line, Next};
+
+    fn hint(path: &str, range: Option<(u64, u64)>) -> Option<Hint> {
+        Some(Hint { path: path.into(), range })
+    }
+
+    #[test]
+    fn lines_are_paths_with_or_without_ranges() {
+        assert_eq!(Hint::parse(b"a/b c.bin"), hint("a/b c.bin", None));
+        assert_eq!(Hint::parse("ä\t0\t5".as_bytes()), hint("ä", Some((0, 5))));
+        let bad: [&[u8]; 11] = [
+            b"",
+            b"/a",
+            b"a/",
+            b"../a",
+            b"a/./b",
+            b"a//b",
+            b"a\t1",
+            b"a\t1\t2\t3",
+            b"a\tx\t2",
+            b"a\t1\t0",
+            b"\xff",
+        ];
+        for line in bad {
+            assert_eq!(Hint::parse(line), None, "{}", line.escape_ascii());
+        }
+        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes()), None);
+    }
+
+    fn take_all(hints: &Hints) -> Vec<String> {
+        let mut paths = Vec::new();
+        while let Next::Hint(hint) = hints.next(1, Instant::now()) {
+            paths.push(hint.path.into());
+        }
+        paths
+    }
+
+    #[test]
+    fn a_line_of_any_length_and_lines_without_end_are_bounded() {
+        let (hints, mut line) = (Hints::default(), Line::default());
+        for _ in 0..10 {
+            hints.push(&mut line, &vec![b'x'; 1 << 20]);
+        }
+        assert!(line.text.capacity() < 1 << 20);
+        assert!(hints.push(&mut line, b"\nafter\n"));
+        assert!(!hints.push(&mut line, b"more\n"), "somebody is at it");
+        assert_eq!(take_all(&hints), ["after", "more"]);
+        assert_eq!(hints.refused(), 1);
+        let many = b"some/long/path/to/a/file.jpeg\n".repeat(2_000_000);
+        hints.push(&mut line, &many);
+        assert!(hints.lock().queued_bytes <= super::MAX_QUEUED);
+        assert!(hints.refused() > 500_000);
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_how_writes_are_cut(
+            text in proptest::collection::vec(prop_oneof!["[a-c/.]{0,4}\n", "\t", "[0-9]{1,3}"], 0..30),
+            cuts in proptest::collection::vec(1usize..20, 1..30),
+        ) {
+            let text = text.concat();
+            let (whole, mut line) = (Hints::default(), Line::default());
+            whole.push(&mut line, text.as_bytes());
+            let (pieces, mut line) = (Hints::default(), Line::default());
+            let (mut rest, mut cuts) = (text.as_bytes(), cuts.iter().cycle());
+            while !rest.is_empty() {
+                let cut = cuts.next().copied().unwrap_or(1).min(rest.len());
+                pieces.push(&mut line, &rest[..cut]);
+                rest = &rest[cut..];
+            }
+            prop_assert_eq!(whole.refused(), pieces.refused());
+            prop_assert_eq!(take_all(&whole), take_all(&pieces));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Hints of what will be read, written to `.s3mount/prefetch`, by hand and by a DataLoader's sampler.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use s3mount_testkit::{Builder, Shape, TestS3};
+use serde_json::Value;
+
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_stream, run_command};
+
+fn many(count: usize, size: u64) -> Builder {
+    (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), size))
+}
+
+fn key(index: usize) -> String {
+    format!("many/{index:05}.bin")
+}
+
+fn hint(world: &World, text: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).open(world.path(".s3mount/prefetch"))?.write_all(text)
+}
+
+/// A counter or gauge of the mount.
+fn stat(world: &World, name: &str) -> u64 {
+    let json = fs::read(world.path(".s3mount/stats")).expect("the counters");
+    let json: Value = serde_json::from_slice(&json).expect("JSON");
+    json[name].as_u64().expect("a number")
+}
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_was_told_is_there_when_it_is_read() {
+    let world = World::new(many(300, 100 * KIB), &[]);
+    // Two of them by other means than the last line's end.
+    let lines: Vec<_> = (0..300).map(key).collect();
+    hint(&world, lines.join("\n").as_bytes()).expect("hints");
+    wait_for("all are fetched", || stat(&world, "get_requests") == 300);
+    assert_eq!(stat(&world, "hints_refused"), 0);
+    for index in 0..300 {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 300, "no byte was asked for twice");
+    assert_eq!(stat(&world, "waits"), 0, "and no reader waited");
+    wait_for("what was read leaves the window", || stat(&world, "hints_ahead") == 0);
+}
+
+#[test]
+fn parts_of_a_file_are_told_by_offset_and_length() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "shard.bin", 4 * GIB), &[]);
+    let offsets: Vec<u64> = (0..50).map(|turn| (turn * 37 % 50) * 80 * MIB + 5 * KIB).collect();
+    let lines: Vec<_> = offsets.iter().map(|at| format!("shard.bin\t{at}\t{}\n", 150 * KIB)).collect();
+    hint(&world, lines.concat().as_bytes()).expect("hints");
+    wait_for("all are fetched", || stat(&world, "get_requests") == 50);
+    let file = fs::File::open(world.path("shard.bin")).expect("a file");
+    for at in offsets {
+        use std::os::unix::fs::FileExt;
+        let mut record = vec![0; 100 * KIB as usize];
+        file.read_exact_at(&mut record, at).expect("a record");
+        check_stream(&record[..], "shard.bin", at, record.len());
+    }
+    // The kernel reads whole pages, so the ends of a record may cost another GET.
+    assert!(world.server.stats().get_object.requests <= 150);
+}
+
+#[test]
+fn the_window_is_bounded_and_moves_on() {
+    let world = World::new(many(1500, 100 * KIB), &["--memory-limit", "128MiB"]);
+    let lines: Vec<_> = (0..1500).map(|index| key(index) + "\n").collect();
+    hint(&world, lines.concat().as_bytes()).expect("hints");
+    wait_for("a window full is fetched", || stat(&world, "get_requests") >= 300);
+    std::thread::sleep(Duration::from_millis(200));
+    let fetched = stat(&world, "get_requests");
+    assert!(fetched <= 350, "{fetched} files of 100 KiB in a quarter of 128 MiB");
+    // The reader is somewhere else: it gets its memory, and the window goes on behind what it reads.
+    for index in 290..320 {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
+    }
+    wait_for("the window has moved", || stat(&world, "get_requests") >= fetched + 30);
+    world.check_memory(128 * MIB);
+}
+
+#[test]
+fn bad_hints_do_no_harm() {
+    let world = World::new(many(3, 100 * KIB).object(BUCKET, "empty", ""), &[]);
+    let bad = "no/such\nmany\n../../etc/passwd\n/etc/passwd\nmany/\n\nmany/00000.bin\tx\t1\nempty\n";
+    hint(&world, bad.as_bytes()).expect("hints");
+    wait_for("they are refused", || stat(&world, "hints_refused") >= 6);
+    hint(&world, &vec![b'x'; 10 << 20]).expect("a line without end");
+    hint(&world, "no/such\n".repeat(1_000_000).as_bytes()).expect("a million lines");
+    hint(&world, b"many/00001.bin\n").expect("a hint");
+    assert_eq!(check_file(&world.path(&key(2)), &key(2)), 100 * KIB);
+    assert!(fs::read(world.path(".s3mount/prefetch")).expect("nothing to read").is_empty());
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn only_hints_can_be_written() {
+    let world = World::new(many(1, 7), &["--read-only"]);
+    assert_eq!(hint(&world, b"x\n").expect_err("the kernel").kind(), io::ErrorKind::ReadOnlyFilesystem);
+    let world = World::new(many(1, 7), &[]);
+    let error = OpenOptions::new().write(true).open(world.path(".s3mount/stats")).expect_err("not this");
+    assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    fs::write(world.path(".s3mount/prefetch"), "many/00000.bin\n").expect("also by cutting it first");
+}
+
+#[test]
+fn a_sampler_tells_ahead_of_its_workers() {
+    let world = World::new(many(600, 110 * KIB).shape(Shape::aws()), &[]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let epoch = |root: &Path| {
+        let mut python = Command::new("/usr/bin/python3");
+        python.arg(folder.join("tests/mount/hinted_epoch.py")).arg(folder.join("python")).arg(root);
+        run_command(python.env("PYTHONDONTWRITEBYTECODE", "1"))
+    };
+    assert_eq!(epoch(&world.path("many")), "600 samples, hinted True\n");
+    let stats = world.server.stats();
+    assert_eq!(stats.get_object.requests, 600);
+    let waits = stat(&world, "waits");
+    // Without hints each of them waits.
+    assert!(waits <= 200, "{waits} of 600 reads waited");
+    assert_eq!(stat(&world, "hints_refused"), 0);
+    // Where there is no mount, it does nothing.
+    let local = tempfile::TempDir::new().expect("a folder");
+    fs::write(local.path().join("a"), "text").expect("a file");
+    assert_eq!(epoch(local.path()), "1 samples, hinted False\n");
+}
