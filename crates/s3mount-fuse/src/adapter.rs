@@ -212,7 +212,7 @@ impl fuser::Filesystem for Adapter {
         match self.fs.getattr(ino.0) {
             // The shell's `>` cuts what it opens.
             Ok(attr) if self.fs.is_writable(ino.0) => {
-                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()))
+                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()));
             }
             _ => reply.error(Errno::EROFS),
         }
