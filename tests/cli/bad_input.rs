@@ -172,3 +172,21 @@ fn certificates_that_cannot_be_read() {
     );
     check_flags(&["--ca-bundle", "/usr"], &format!("the CA bundle /usr is a folder; {remedy}"));
 }
+
+#[test]
+fn what_cannot_be_warmed() {
+    check_fails(
+        &["warm", "/no/such"],
+        "cannot look at /no/such; give a folder on a mount, or a list of paths: No such file or directory (os \
+         error 2)",
+    );
+    let list = tempfile::NamedTempFile::new().expect("a list");
+    std::fs::write(list.path(), "/no/such\n").expect("a list");
+    let output = run(s3mount(&["warm", &list.path().display().to_string()]));
+    assert_eq!(output.code, Some(1));
+    assert_eq!(
+        output.stderr,
+        "s3mount: /no/such: No such file or directory (os error 2)\n\
+         s3mount: 1 of these could not be read; the daemon's log may say why\n"
+    );
+}

@@ -24,6 +24,11 @@ fn of_umount() {
 }
 
 #[test]
+fn of_warm() {
+    insta::assert_snapshot!("help_warm", help(&["warm", "--help"]));
+}
+
+#[test]
 fn of_bench() {
     insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
 }

@@ -7,11 +7,12 @@ mod world;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use s3mount_testkit::{Builder, TestS3, mix};
 
-use crate::world::{BUCKET, KIB, World, check_file, run};
+use crate::world::{BUCKET, KIB, World, check_file, run, run_command};
 
 /// LISTs, GETs and everything else since the last time.
 fn take(world: &World) -> (u64, u64, u64) {
@@ -152,4 +153,32 @@ fn find_over_four_hundred_folders() {
     let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
     assert_eq!(found.lines().count(), 20_000);
     assert_eq!(take(&world), (401, 0, 0), "one for each folder");
+}
+
+#[test]
+fn warm_walks_once_and_then_all_is_known() {
+    let server = (0..40 * 50).fold(TestS3::builder(), |server, index| {
+        server.synthetic(BUCKET, &format!("tree/{:03}/{:02}", index / 50, index % 50), 7 * KIB)
+    });
+    let world = World::new(server, &[]);
+    let warm = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+        run_command(command.arg("warm").args(args))
+    };
+    let tree = world.path("tree").display().to_string();
+    assert!(warm(&[&tree]).starts_with("2,000 files in 41 folders in "));
+    assert_eq!(take(&world), (42, 0, 0), "tree, and each folder");
+    assert!(
+        warm(&[&tree, "--read", "--jobs", "8"]).starts_with("2,000 files in 41 folders, 13.67 MiB read in ")
+    );
+    let (_, gets, others) = take(&world);
+    assert_eq!((gets, others), (2000, 0));
+    for index in 0..50 {
+        let key = format!("tree/007/{index:02}");
+        check_file(&world.path(&key), &key);
+    }
+    assert_eq!(take(&world), (0, 0, 0), "names and pages are known");
+    let list = tempfile::NamedTempFile::new().expect("a list");
+    std::fs::write(list.path(), format!("{tree}/001/01\n\n{tree}/002/02\n")).expect("a list");
+    assert!(warm(&[&list.path().display().to_string()]).starts_with("2 files in 0 folders in "));
 }

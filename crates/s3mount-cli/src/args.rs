@@ -8,6 +8,7 @@ use crate::bench::BenchArgs;
 use crate::config::MetadataTtl;
 use crate::size::Size;
 use crate::tune::TuneArgs;
+use crate::warm::WarmArgs;
 
 /// Mount an S3 bucket as a folder, for reading at the speed of the network.
 ///
@@ -46,6 +47,11 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
+    /// Have a mount list a tree, or a list of files, before a job asks for it; and read it.
+    ///
+    /// Names are then known for --metadata-ttl. With --read the files' content is in the kernel's page
+    /// cache, as far as there is memory for it.
+    Warm(WarmArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

@@ -17,6 +17,7 @@ mod source;
 mod store;
 mod tune;
 mod umount;
+mod warm;
 mod wire;
 
 use std::ffi::OsString;
@@ -39,6 +40,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match args.command {
         Some(Command::Umount { dir }) => umount::umount(&dir).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount),
+        Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         None => start(&args.mount),

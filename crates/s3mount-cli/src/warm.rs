@@ -1,0 +1,175 @@
+//! `s3mount warm DIR|LIST`: has a mount list, and read, what a job will need.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
+
+use crate::output;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WarmArgs {
+    /// Folder on a mount, with all that is below it; or a text file that has a path on each line.
+    ///
+    /// Paths that are not absolute count from the folder of the text file; `-` is standard input, from
+    /// where they count from here.
+    #[arg(value_name = "DIR|LIST")]
+    source: PathBuf,
+
+    /// Read the files too, into the kernel's page cache.
+    #[arg(long)]
+    read: bool,
+
+    /// Folders and files at once.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+}
+
+/// What is asked for at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Failures that are told one by one.
+const MAX_TOLD: u64 = 10;
+
+/// What is to be visited; those at work may still find more.
+#[derive(Default)]
+struct Work {
+    paths: VecDeque<PathBuf>,
+    at_work: usize,
+}
+
+struct Walk {
+    work: Mutex<Work>,
+    changed: Condvar,
+    read: bool,
+    files: AtomicU64,
+    folders: AtomicU64,
+    bytes: AtomicU64,
+    failures: AtomicU64,
+    bar: ProgressBar,
+}
+
+/// Walks, reads, and says what it came to.
+pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("a template that is right");
+    let walk = Walk {
+        work: Mutex::new(Work { paths: paths(&args.source)?, at_work: 0 }),
+        changed: Condvar::new(),
+        read: args.read,
+        files: AtomicU64::new(0),
+        folders: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        failures: AtomicU64::new(0),
+        bar: ProgressBar::new_spinner().with_style(style),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs {
+            scope.spawn(|| walk.work());
+        }
+    });
+    walk.bar.finish_and_clear();
+    output::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
+    let failures = walk.failures.load(Ordering::Relaxed);
+    ensure!(failures == 0, "{failures} of these could not be read; the daemon's log may say why");
+    Ok(())
+}
+
+/// What to begin with: a folder, or the lines of a file.
+fn paths(source: &Path) -> anyhow::Result<VecDeque<PathBuf>> {
+    let lines = |from: &mut dyn BufRead, folder: &Path| {
+        let lines = from.lines().filter(|line| line.as_ref().map_or(true, |line| !line.is_empty()));
+        lines.map(|line| Ok(folder.join(line?))).collect::<std::io::Result<_>>()
+    };
+    if source == Path::new("-") {
+        return lines(&mut std::io::stdin().lock(), Path::new("")).context("cannot read standard input");
+    }
+    let shown = source.display();
+    let metadata = source
+        .metadata()
+        .with_context(|| format!("cannot look at {shown}; give a folder on a mount, or a list of paths"))?;
+    if metadata.is_dir() {
+        return Ok(VecDeque::from([source.to_owned()]));
+    }
+    let folder = source.parent().unwrap_or(Path::new(""));
+    let file = File::open(source).with_context(|| format!("cannot read {shown}"))?;
+    lines(&mut BufReader::new(file), folder).with_context(|| format!("{shown} is no list of paths"))
+}
+
+impl Walk {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Visits one path after the other, until nothing is left and nobody can find more.
+    fn work(&self) {
+        let mut buffer = if self.read { vec![0; READ_BYTES] } else { Vec::new() };
+        while let Some(path) = self.next() {
+            if let Err(error) = self.visit(&path, &mut buffer)
+                && self.failures.fetch_add(1, Ordering::Relaxed) < MAX_TOLD
+            {
+                self.bar.suspend(|| output::notice(&format!("{}: {error}", path.display())));
+            }
+            self.lock().at_work -= 1;
+            self.changed.notify_all();
+            self.bar.set_message(self.sum());
+        }
+    }
+
+    fn next(&self) -> Option<PathBuf> {
+        let mut work = self.lock();
+        loop {
+            // The deepest first: a wide tree does not have to be held whole.
+            if let Some(path) = work.paths.pop_back() {
+                work.at_work += 1;
+                return Some(path);
+            }
+            if work.at_work == 0 {
+                return None;
+            }
+            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn visit(&self, path: &Path, buffer: &mut [u8]) -> std::io::Result<()> {
+        if path.metadata()?.is_dir() {
+            for entry in path.read_dir()? {
+                let entry = entry?;
+                // A file's attributes have come with its name.
+                if entry.file_type()?.is_dir() || self.read {
+                    self.lock().paths.push_back(entry.path());
+                    self.changed.notify_one();
+                } else {
+                    self.files.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            self.folders.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        if self.read {
+            let mut file = File::open(path)?;
+            loop {
+                match file.read(buffer)? {
+                    0 => break,
+                    read => self.bytes.fetch_add(read as u64, Ordering::Relaxed),
+                };
+            }
+        }
+        self.files.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sum(&self) -> String {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (files, folders) = (HumanCount(get(&self.files)), HumanCount(get(&self.folders)));
+        let read =
+            if self.read { format!(", {} read", BinaryBytes(get(&self.bytes))) } else { String::new() };
+        format!("{files} files in {folders} folders{read}")
+    }
+}
