@@ -1,6 +1,6 @@
 //! The operations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +50,10 @@ enum OpenFile {
     Hints(Arc<std::sync::Mutex<Line>>),
 }
 
+/// Names that an open directory keeps behind what was read last: more than the kernel takes at once,
+/// and a little to seek back.
+const NAMES_KEPT: usize = 4096;
+
 /// An open directory: its listing as far as it was read.
 #[derive(Debug)]
 struct OpenDirectory {
@@ -60,7 +64,9 @@ struct OpenDirectory {
 
 #[derive(Debug, Default)]
 struct Listing {
-    names: Vec<Named>,
+    /// How many names came before those that are kept.
+    dropped: usize,
+    names: VecDeque<Named>,
     assembler: Assembler,
     /// The last key so far, below the directory.
     after: String,
@@ -69,6 +75,15 @@ struct Listing {
     ahead: Option<Ahead>,
     is_complete: bool,
     read_at: Option<Instant>,
+}
+
+impl Listing {
+    /// Drops what was read long ago. All names have been read when this is called.
+    fn drop_read(&mut self) {
+        let excess = self.names.len().saturating_sub(NAMES_KEPT);
+        self.names.drain(..excess);
+        self.dropped += excess;
+    }
 }
 
 /// A LIST that nobody waits for yet; given up when it is dropped.
@@ -467,7 +482,9 @@ impl Filesystem {
     pub async fn readdir(&self, handle: u64, offset: u64, max_names: usize) -> Result<DirPage, FsError> {
         let open = self.open_directory(handle)?;
         let mut listing = open.listing.lock().await;
-        if offset == 0 {
+        let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
+        // From the beginning again; or to a place that is not kept, by way of the beginning.
+        if offset == 0 || first < listing.dropped {
             *listing = Listing::default();
         }
         let mut page = DirPage::default();
@@ -475,16 +492,16 @@ impl Filesystem {
         for (at, (name, ino)) in (1..).zip(dots).skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2)) {
             page.names.push((at, name.to_owned(), FileKind::Directory, ino));
         }
-        let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
         if Control::of(open.ino).is_some() {
             let files = (FIRST_NAME + 1..).zip(control::FILES).skip(first);
             page.names.extend(files.map(|(at, (name, file))| (at, name.to_owned(), file.kind(), file.ino())));
             return Ok(page);
         }
-        while listing.names.len() <= first && !listing.is_complete {
+        while listing.dropped + listing.names.len() <= first && !listing.is_complete {
+            listing.drop_read();
             self.list_more(&open.prefix, &mut listing).await?;
         }
-        let names = listing.names.get(first..).unwrap_or_default().iter().take(max_names);
+        let names = listing.names.iter().skip(first - listing.dropped).take(max_names);
         for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
             let kind = match named.target {
                 Target::Directory => FileKind::Directory,
@@ -504,6 +521,7 @@ impl Filesystem {
         let open = self.open_directory(handle)?;
         let listing = open.listing.lock().await;
         let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
+        let index = index.and_then(|index| index.checked_sub(listing.dropped));
         let named = index.and_then(|index| listing.names.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let ttl = self.config.metadata_ttl.duration().saturating_sub(age);

@@ -212,3 +212,48 @@ async fn the_hidden_folder_tells_the_counters() {
     );
     assert!(fs.open(folder.ino).is_err());
 }
+
+#[tokio::test]
+async fn a_large_directory_can_be_sought_back_and_forth() {
+    let keys: Vec<String> = (0..12_000).map(|index| format!("d/f{index:05}")).collect();
+    let client = bucket(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let fs = mount(&client, "", MINUTE);
+    let dir = walk(&fs, "d").await.expect("it is there");
+    let handle = fs.opendir(dir).expect("a directory").handle;
+    // Offset 2 + n is behind the name n, counted from 0 with the dots left out.
+    for index in [0, 11_000, 3, 11_999, 9_000, 0, 5_000] {
+        let page = fs.readdir(handle, index + 2, 1).await.expect("a page");
+        let [(next, name, ..)] = &page.names[..] else { panic!("one name, not {:?}", page.names) };
+        assert_eq!((*next, name), (index + 3, &format!("f{index:05}")));
+        let entry = fs.entry_at(handle, *next).await.expect("its entry");
+        fs.forget(entry.attr.ino, 1);
+    }
+    assert!(fs.readdir(handle, 12_002, 1).await.expect("the end").names.is_empty());
+    fs.releasedir(handle);
+}
+
+#[tokio::test]
+async fn readdir_while_the_bucket_changes_shows_each_name_once() {
+    let client = Arc::new(MemoryClient::new());
+    for index in 0..3000 {
+        client.put(&format!("d/f{index:05}"), "x");
+    }
+    let fs = mount(&client, "", MINUTE);
+    let dir = walk(&fs, "d").await.expect("it is there");
+    let handle = fs.opendir(dir).expect("a directory").handle;
+    let (mut seen, mut offset) = (Vec::new(), 2);
+    loop {
+        let page = fs.readdir(handle, offset, 100).await.expect("a page");
+        let Some((last, ..)) = page.names.last() else { break };
+        offset = *last;
+        seen.extend(page.names.iter().map(|(_, name, ..)| name.clone()));
+        // Behind what was shown, and before it.
+        client.delete(&format!("d/f{:05}", seen.len() + 1500));
+        client.put(&format!("d/e{:05}", seen.len()), "x");
+    }
+    let mut sorted = seen.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(seen, sorted, "in order, and none twice");
+    assert!((2900..=3000).contains(&seen.len()), "{}", seen.len());
+}
