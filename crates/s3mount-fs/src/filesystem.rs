@@ -300,8 +300,7 @@ impl Filesystem {
         if let Some(control) = Control::of(ino) {
             return Ok(self.control_attr(control));
         }
-        let node = self.inodes.node(ino).ok_or(FsError::BadHandle(ino))?;
-        Ok(self.inodes.attr(ino, &node))
+        self.inodes.attr(ino).ok_or(FsError::BadHandle(ino))
     }
 
     /// The kernel gives `count` of an inode's look-ups back.

@@ -5,11 +5,16 @@
 //! become wrong: another version is another inode.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use hashbrown::HashTable;
+use s3mount_object::{ETag, ObjectId};
+
 use crate::control::FIRST_FREE;
 use crate::names::{File, Target};
+use crate::snapshot::{millis, time};
 
 /// Number of an inode.
 pub type InodeNo = u64;
@@ -41,31 +46,110 @@ pub struct Attr {
     pub mode: Option<u16>,
 }
 
-/// What is known of an inode.
+/// What an inode stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// Keys below this prefix.
     Directory(Arc<str>),
-    File(Arc<File>),
+    File(File),
 }
 
 #[derive(Debug)]
-struct Known {
-    node: Node,
+struct Directory {
+    prefix: Arc<str>,
     parent: InodeNo,
     name: Arc<str>,
     /// How often the kernel was given it, less how often it forgot it.
     lookups: u64,
+}
+
+/// One version of a file, packed: a job may have the kernel know millions of them. The key is the
+/// directory's prefix and the name.
+#[derive(Debug)]
+struct Version {
+    parent: InodeNo,
+    /// The name, then the ETag.
+    text: Box<str>,
+    size: u64,
+    /// Milliseconds since 1970, or before.
+    modified: i64,
+    /// As of a directory.
+    lookups: u32,
+    name_len: u16,
     /// Whether it was opened: the kernel may hold its pages.
     was_opened: bool,
 }
 
+impl Version {
+    fn name(&self) -> &str {
+        &self.text[..usize::from(self.name_len)]
+    }
+
+    fn etag(&self) -> &str {
+        &self.text[usize::from(self.name_len)..]
+    }
+
+    fn attr(&self, ino: InodeNo) -> Attr {
+        Attr { ino, kind: FileKind::File, size: self.size, mtime: time(self.modified), mode: None }
+    }
+}
+
 #[derive(Debug)]
 struct Tables {
-    known: HashMap<InodeNo, Known>,
-    /// The newest inode of a name.
-    by_name: HashMap<(InodeNo, Arc<str>), InodeNo>,
+    directories: HashMap<InodeNo, Directory>,
+    versions: HashMap<InodeNo, Version>,
+    /// The newest inode of each name; the names are in the tables above.
+    by_name: HashTable<InodeNo>,
+    hasher: RandomState,
     next: InodeNo,
+}
+
+/// The hash of an inode's place.
+fn hash_of(
+    ino: InodeNo,
+    directories: &HashMap<InodeNo, Directory>,
+    versions: &HashMap<InodeNo, Version>,
+    hasher: &RandomState,
+) -> u64 {
+    match versions.get(&ino) {
+        Some(version) => hasher.hash_one((version.parent, version.name())),
+        None => directories.get(&ino).map_or(0, |known| hasher.hash_one((known.parent, &*known.name))),
+    }
+}
+
+impl Tables {
+    /// Where an inode was found.
+    fn place(&self, ino: InodeNo) -> Option<(InodeNo, &str)> {
+        match self.versions.get(&ino) {
+            Some(version) => Some((version.parent, version.name())),
+            None => self.directories.get(&ino).map(|directory| (directory.parent, &*directory.name)),
+        }
+    }
+
+    fn newest(&self, parent: InodeNo, name: &str) -> Option<InodeNo> {
+        let hash = self.hasher.hash_one((parent, name));
+        self.by_name.find(hash, |ino| self.place(*ino) == Some((parent, name))).copied()
+    }
+
+    /// Makes `ino` the newest of its name.
+    fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
+        self.remove_newest(parent, name);
+        let hash = self.hasher.hash_one((parent, name));
+        let Self { directories, versions, by_name, hasher, .. } = self;
+        by_name.insert_unique(hash, ino, |ino| hash_of(*ino, directories, versions, hasher));
+    }
+
+    fn remove_newest(&mut self, parent: InodeNo, name: &str) {
+        let Some(ino) = self.newest(parent, name) else { return };
+        let hash = self.hasher.hash_one((parent, name));
+        if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == ino) {
+            entry.remove();
+        }
+    }
+
+    fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
+        Attr { ino, kind: FileKind::Directory, size: 0, mtime: mounted_at, mode: None }
+    }
 }
 
 /// Inodes by number and by name.
@@ -77,15 +161,14 @@ pub(crate) struct InodeTable {
 
 impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
-        let root = Known {
-            node: Node::Directory(Arc::from(prefix)),
-            parent: ROOT,
-            name: Arc::from(""),
-            lookups: 1,
-            was_opened: false,
+        let root = Directory { prefix: Arc::from(prefix), parent: ROOT, name: Arc::from(""), lookups: 1 };
+        let tables = Tables {
+            directories: HashMap::from([(ROOT, root)]),
+            versions: HashMap::new(),
+            by_name: HashTable::new(),
+            hasher: RandomState::new(),
+            next: FIRST_FREE,
         };
-        let tables =
-            Tables { known: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), next: FIRST_FREE };
         Self { tables: Mutex::new(tables), mounted_at }
     }
 
@@ -95,77 +178,115 @@ impl InodeTable {
 
     /// The node of an inode that the kernel was given.
     pub(crate) fn node(&self, ino: InodeNo) -> Option<Node> {
-        self.lock().known.get(&ino).map(|known| known.node.clone())
+        let tables = self.lock();
+        if let Some(directory) = tables.directories.get(&ino) {
+            return Some(Node::Directory(directory.prefix.clone()));
+        }
+        let version = tables.versions.get(&ino)?;
+        let prefix = &tables.directories.get(&version.parent)?.prefix;
+        let object = ObjectId::new(&format!("{prefix}{}", version.name()), ETag::new(version.etag()));
+        Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
     }
 
-    /// Notes that an inode is opened; whether it is for the first time.
+    /// The attributes of an inode that the kernel was given.
+    pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
+        let tables = self.lock();
+        match tables.versions.get(&ino) {
+            Some(version) => Some(version.attr(ino)),
+            None => {
+                tables.directories.contains_key(&ino).then(|| Tables::directory_attr(ino, self.mounted_at))
+            }
+        }
+    }
+
+    /// Notes that a file is opened; whether it is for the first time.
     pub(crate) fn is_first_open(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();
-        tables.known.get_mut(&ino).is_some_and(|known| !std::mem::replace(&mut known.was_opened, true))
+        tables.versions.get_mut(&ino).is_some_and(|known| !std::mem::replace(&mut known.was_opened, true))
     }
 
     /// The directory an inode was found in, and its name there.
     pub(crate) fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
-        self.lock().known.get(&ino).map(|known| (known.parent, known.name.clone()))
+        self.lock().place(ino).map(|(parent, name)| (parent, Arc::from(name)))
     }
 
     /// The parent of a directory; the root's is itself.
     pub(crate) fn parent(&self, ino: InodeNo) -> InodeNo {
-        self.lock().known.get(&ino).map_or(ROOT, |known| known.parent)
+        self.lock().directories.get(&ino).map_or(ROOT, |known| known.parent)
     }
 
     /// The inode of `name` in `parent`, made if it is not known or is another version; counts as
     /// given to the kernel.
     pub(crate) fn give(&self, parent: InodeNo, prefix: &str, name: &str, target: &Target) -> Attr {
         let mut tables = self.lock();
-        let place = (parent, Arc::<str>::from(name));
-        if let Some(ino) = tables.by_name.get(&place).copied()
-            && let Some(known) = tables.known.get_mut(&ino)
-            && is_same(&known.node, target)
-        {
-            known.lookups += 1;
-            return self.attr(ino, &known.node);
+        let newest = tables.newest(parent, name);
+        match target {
+            Target::Directory => {
+                if let Some(ino) = newest
+                    && let Some(known) = tables.directories.get_mut(&ino)
+                {
+                    known.lookups += 1;
+                    return Tables::directory_attr(ino, self.mounted_at);
+                }
+                let ino = tables.take_number();
+                let prefix = Arc::from(format!("{prefix}{name}/"));
+                let known = Directory { prefix, parent, name: Arc::from(name), lookups: 1 };
+                tables.set_newest(ino, parent, name);
+                tables.directories.insert(ino, known);
+                Tables::directory_attr(ino, self.mounted_at)
+            }
+            Target::File(File { object, size, mtime }) => {
+                let etag = object.etag().as_str();
+                if let Some(ino) = newest
+                    && let Some(known) = tables.versions.get_mut(&ino)
+                    && known.etag() == etag
+                {
+                    known.lookups += 1;
+                    return known.attr(ino);
+                }
+                let ino = tables.take_number();
+                let known = Version {
+                    parent,
+                    text: format!("{name}{etag}").into(),
+                    size: *size,
+                    modified: millis(*mtime),
+                    lookups: 1,
+                    name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
+                    was_opened: false,
+                };
+                let attr = known.attr(ino);
+                tables.set_newest(ino, parent, name);
+                tables.versions.insert(ino, known);
+                attr
+            }
         }
-        let node = match target {
-            Target::Directory => Node::Directory(Arc::from(format!("{prefix}{name}/"))),
-            Target::File(file) => Node::File(Arc::new(file.clone())),
-        };
-        let ino = tables.next;
-        tables.next += 1;
-        let attr = self.attr(ino, &node);
-        tables.by_name.insert(place.clone(), ino);
-        tables.known.insert(ino, Known { node, parent, name: place.1, lookups: 1, was_opened: false });
-        attr
     }
 
     /// The kernel gives `count` of an inode's look-ups back.
     pub(crate) fn forget(&self, ino: InodeNo, count: u64) {
         let mut tables = self.lock();
-        let Some(known) = tables.known.get_mut(&ino) else {
-            return;
+        let is_gone = match tables.versions.get_mut(&ino) {
+            Some(known) => {
+                known.lookups = known.lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+                known.lookups == 0
+            }
+            None => tables.directories.get_mut(&ino).is_some_and(|known| {
+                known.lookups = known.lookups.saturating_sub(count);
+                known.lookups == 0 && ino != ROOT
+            }),
         };
-        known.lookups = known.lookups.saturating_sub(count);
-        if known.lookups > 0 || ino == ROOT {
+        if !is_gone {
             return;
         }
-        if let Some(known) = tables.known.remove(&ino) {
-            let place = (known.parent, known.name);
-            if tables.by_name.get(&place) == Some(&ino) {
-                tables.by_name.remove(&place);
-            }
+        let place = tables.place(ino).map(|(parent, name)| (parent, name.to_owned()));
+        if let Some((parent, name)) = place
+            && tables.newest(parent, &name) == Some(ino)
+        {
+            tables.remove_newest(parent, &name);
         }
-    }
-
-    pub(crate) fn attr(&self, ino: InodeNo, node: &Node) -> Attr {
-        match node {
-            Node::Directory(_) => {
-                Attr { ino, kind: FileKind::Directory, size: 0, mtime: self.mounted_at, mode: None }
-            }
-            Node::File(file) => {
-                let File { size, mtime, .. } = **file;
-                Attr { ino, kind: FileKind::File, size, mtime, mode: None }
-            }
-        }
+        tables.versions.remove(&ino);
+        tables.directories.remove(&ino);
+        tables.give_back();
     }
 
     /// When it was mounted.
@@ -175,30 +296,115 @@ impl InodeTable {
 
     /// How many inodes the kernel knows.
     pub(crate) fn len(&self) -> usize {
-        self.lock().known.len()
+        let tables = self.lock();
+        tables.directories.len() + tables.versions.len()
     }
 }
 
-fn is_same(node: &Node, target: &Target) -> bool {
-    match (node, target) {
-        (Node::Directory(_), Target::Directory) => true,
-        (Node::File(known), Target::File(file)) => known.object == file.object,
-        (Node::Directory(_), Target::File(_)) | (Node::File(_), Target::Directory) => false,
+impl Tables {
+    fn take_number(&mut self) -> InodeNo {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Gives memory back when most of the files are forgotten.
+    fn give_back(&mut self) {
+        let len = self.versions.len();
+        if self.versions.capacity() > 4096 && len < self.versions.capacity() / 4 {
+            self.versions.shrink_to(len * 2);
+            let Self { directories, versions, by_name, hasher, .. } = self;
+            by_name.shrink_to(len * 2, |ino| hash_of(*ino, directories, versions, hasher));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
     use std::time::SystemTime;
 
+    use proptest::prelude::*;
     use s3mount_object::{ETag, ObjectId};
 
-    use super::{InodeTable, ROOT};
+    use super::{InodeTable, Node, ROOT};
     use crate::names::{File, Target};
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));
         Target::File(File { object, size: 1, mtime: SystemTime::UNIX_EPOCH })
+    }
+
+    /// Look-ups and forgets of a few names in any order, against a plain table.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Give(u8, u8),
+        Forget(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let give = (0u8..20, 0u8..4).prop_map(|(name, version)| Step::Give(name, version));
+        proptest::collection::vec(prop_oneof![give, (0u8..60).prop_map(Step::Forget)], 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn is_as_a_plain_table(steps in steps()) {
+            let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH);
+            // By inode: name, version, look-ups. And the newest inode of a name.
+            let mut known: BTreeMap<u64, (u8, u8, u64)> = BTreeMap::new();
+            let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
+            for step in steps {
+                match step {
+                    // Version 0 is a directory.
+                    Step::Give(name, number) => {
+                        let target = if number == 0 { Target::Directory } else { version(&number.to_string()) };
+                        let ino = table.give(ROOT, "p/", &name.to_string(), &target).ino;
+                        let before = newest.get(&name).filter(|ino| known[ino].1 == number);
+                        prop_assert!(before.is_none_or(|before| *before == ino));
+                        prop_assert!(before.is_some() || !known.contains_key(&ino), "a number is used again");
+                        known.entry(ino).or_insert((name, number, 0)).2 += 1;
+                        newest.insert(name, ino);
+                    }
+                    Step::Forget(which) => {
+                        let Some(ino) = known.keys().nth(which.into()).copied() else { continue };
+                        table.forget(ino, 1);
+                        let (name, _, lookups) = known[&ino];
+                        if lookups > 1 {
+                            known.entry(ino).and_modify(|known| known.2 -= 1);
+                        } else {
+                            known.remove(&ino);
+                            if newest.get(&name) == Some(&ino) {
+                                newest.remove(&name);
+                            }
+                        }
+                    }
+                }
+                prop_assert_eq!(table.len(), known.len() + 1);
+            }
+            for (ino, (name, number, _)) in known {
+                prop_assert_eq!(table.place(ino), Some((ROOT, Arc::from(name.to_string()))));
+                match table.node(ino) {
+                    Some(Node::Directory(prefix)) => prop_assert_eq!(&*prefix, format!("p/{name}/")),
+                    Some(Node::File(file)) => {
+                        prop_assert_eq!(file.object.key(), format!("p/{name}"));
+                        prop_assert_eq!(file.object.etag().as_str(), number.to_string());
+                    }
+                    None => prop_assert!(false, "{ino} is known"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_are_known_and_forgotten() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH);
+        let give = |index: u32| table.give(ROOT, "", &index.to_string(), &version("e")).ino;
+        let inodes: Vec<_> = (0..20_000).map(give).collect();
+        assert_eq!((0..20_000).map(give).collect::<Vec<_>>(), inodes);
+        inodes.iter().skip(10).for_each(|ino| table.forget(*ino, 2));
+        assert_eq!((0..10).map(give).collect::<Vec<_>>(), inodes[..10]);
+        assert_eq!(table.len(), 11);
     }
 
     #[test]

@@ -184,7 +184,8 @@ impl Page {
     }
 }
 
-fn millis(time: SystemTime) -> i64 {
+/// Milliseconds since 1970, or before.
+pub(crate) fn millis(time: SystemTime) -> i64 {
     let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => millis(after),
@@ -192,7 +193,8 @@ fn millis(time: SystemTime) -> i64 {
     }
 }
 
-fn time(millis: i64) -> SystemTime {
+/// The time of so many milliseconds since 1970, or before.
+pub(crate) fn time(millis: i64) -> SystemTime {
     let span = Duration::from_millis(millis.unsigned_abs());
     if millis < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
 }
