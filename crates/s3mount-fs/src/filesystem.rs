@@ -1,38 +1,32 @@
 //! The operations.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use s3mount_object::ObjectClient;
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 
 use crate::control::{self, Control, FsStats};
-use crate::gate::Gates;
 use crate::hints::{Hint, Hints, Line, Next};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
-use crate::names::{Assembler, Hidden, Named, Target, is_file_name, just_before};
-use crate::snapshot::{Known, Limits, Page, Snapshots};
-use crate::store::Store;
+use crate::listing::{Listing, OpenDirectory};
+use crate::metadata::Metadata;
+use crate::names::{Target, is_file_name};
 use crate::{FsConfig, FsError};
 
 /// A bucket as a read-only tree of files.
 #[derive(Debug)]
 pub struct Filesystem {
     config: FsConfig,
-    store: Arc<Store>,
+    metadata: Arc<Metadata>,
     prefetcher: Prefetcher,
     inodes: InodeTable,
-    snapshots: Arc<Snapshots>,
-    hidden: Arc<Hidden>,
-    gates: Gates,
     hints: Hints,
-    runtime: Handle,
     next_handle: AtomicU64,
     files: RwLock<HashMap<u64, OpenFile>>,
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
@@ -48,52 +42,6 @@ enum OpenFile {
     Snapshot(Bytes),
     /// Where hints are written.
     Hints(Arc<std::sync::Mutex<Line>>),
-}
-
-/// Names that an open directory keeps behind what was read last: more than the kernel takes at once,
-/// and a little to seek back.
-const NAMES_KEPT: usize = 4096;
-
-/// An open directory: its listing as far as it was read.
-#[derive(Debug)]
-struct OpenDirectory {
-    ino: InodeNo,
-    prefix: Arc<str>,
-    listing: Mutex<Listing>,
-}
-
-#[derive(Debug, Default)]
-struct Listing {
-    /// How many names came before those that are kept.
-    dropped: usize,
-    names: VecDeque<Named>,
-    assembler: Assembler,
-    /// The last key so far, below the directory.
-    after: String,
-    next: Option<String>,
-    /// The page at `next`, on its way.
-    ahead: Option<Ahead>,
-    is_complete: bool,
-    read_at: Option<Instant>,
-}
-
-impl Listing {
-    /// Drops what was read long ago. All names have been read when this is called.
-    fn drop_read(&mut self) {
-        let excess = self.names.len().saturating_sub(NAMES_KEPT);
-        self.names.drain(..excess);
-        self.dropped += excess;
-    }
-}
-
-/// A LIST that nobody waits for yet; given up when it is dropped.
-#[derive(Debug)]
-struct Ahead(JoinHandle<Result<ListPage, FsError>>);
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// A name and what it stands for, as the kernel is told.
@@ -124,9 +72,6 @@ pub struct DirPage {
 /// How often it is looked whether hints have made room for others.
 const HINT_PAUSE: Duration = Duration::from_millis(2);
 
-/// How often what is not believed any more is let go of.
-const TICK: Duration = Duration::from_secs(5);
-
 /// Offset of the first real name: `.` and `..` come before it.
 const FIRST_NAME: u64 = 2;
 
@@ -139,22 +84,11 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
-        let limits = Limits {
-            ttl: config.metadata_ttl.duration(),
-            negative_ttl: config.negative_metadata_ttl,
-            bytes: config.metadata_limit_bytes,
-        };
-        let snapshots = Arc::new(Snapshots::new(limits));
-        runtime.spawn(keep_house(Arc::downgrade(&snapshots)));
         Self {
-            store: Arc::new(Store::new(client, config.timeout)),
+            metadata: Metadata::new(client, &config, runtime),
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
-            snapshots,
-            hidden: Arc::default(),
-            gates: Gates::default(),
             hints: Hints::default(),
-            runtime: runtime.clone(),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
             directories: RwLock::default(),
@@ -182,11 +116,7 @@ impl Filesystem {
         if parent == ROOT && name == control::NAME {
             return Ok(self.control_entry(Control::Folder));
         }
-        let (target, ttl) = match self.snapshots.get(&prefix, name, Instant::now()) {
-            Known::Found(target, ttl) => (target, ttl),
-            Known::Absent => return Err(FsError::NotFound),
-            Known::Unknown => (self.find(&prefix, name).await?, self.config.metadata_ttl.duration()),
-        };
+        let (target, ttl) = self.metadata.get(&prefix, name).await?;
         Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
     }
 
@@ -215,9 +145,9 @@ impl Filesystem {
             get_requests: prefetch.requests,
             fetched_bytes: prefetch.fetched_bytes,
             hedges: prefetch.hedges,
-            list_requests: self.store.lists(),
-            hidden_keys: self.hidden.get(),
-            metadata_bytes: self.snapshots.bytes(),
+            list_requests: self.metadata.lists(),
+            hidden_keys: self.metadata.hidden_keys(),
+            metadata_bytes: self.metadata.bytes(),
             open_files: self.files.read().unwrap_or_else(PoisonError::into_inner).len(),
             open_folders: self.directories.read().unwrap_or_else(PoisonError::into_inner).len(),
             inodes: self.inodes.len(),
@@ -225,71 +155,6 @@ impl Filesystem {
             memory_used_bytes: budget.used_bytes(),
             memory_peak_bytes: budget.peak_bytes(),
         }
-    }
-
-    /// Asks the store for `name`: one LIST page that begins there. It answers for file and directory,
-    /// and for the names behind.
-    async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        if self.snapshots.keeps_nothing() {
-            return self.find_alone(prefix, name).await;
-        }
-        if self.snapshots.on_miss(prefix, Instant::now()) {
-            self.runtime.spawn(list_whole(
-                self.store.clone(),
-                self.snapshots.clone(),
-                self.hidden.clone(),
-                prefix.clone(),
-            ));
-        }
-        let (_pass, at_once) = self.gates.pass(prefix).await;
-        // Who had to wait may have been answered meanwhile.
-        if !at_once {
-            match self.snapshots.get(prefix, name, Instant::now()) {
-                Known::Found(target, _) => return Ok(target),
-                Known::Absent => return Err(FsError::NotFound),
-                Known::Unknown => {}
-            }
-        }
-        let after = just_before(name);
-        let request = ListObjects {
-            prefix: prefix.to_string(),
-            delimiter: true,
-            start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
-            ..ListObjects::default()
-        };
-        let listed = self.store.list(request).await?;
-        let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
-        let answer = page.answer(prefix, name);
-        self.snapshots.note(prefix, page);
-        match answer {
-            Some(target) => target.ok_or(FsError::NotFound),
-            // A page of names lies between the key and where its directory would be.
-            None => self.find_exactly(prefix, name).await,
-        }
-    }
-
-    /// Asks for `name` where nothing else is to be kept.
-    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
-        let request =
-            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
-        let listed = self.store.list(request).await?;
-        match Page::new(prefix, "", &listed, Instant::now(), &self.hidden).answer(prefix, name) {
-            Some(target) => target.ok_or(FsError::NotFound),
-            None => self.find_exactly(prefix, name).await,
-        }
-    }
-
-    /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
-    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
-        let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
-        let below = self.store.list(first(format!("{prefix}{name}/"))).await?;
-        if !below.objects.is_empty() {
-            return Ok(Target::Directory);
-        }
-        let mut at = self.store.list(first(format!("{prefix}{name}"))).await?;
-        at.next = None;
-        let page = Page::new(prefix, "", &at, Instant::now(), &self.hidden);
-        page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
     }
 
     /// Attributes of an inode. They need no request: a version does not change.
@@ -386,7 +251,7 @@ impl Filesystem {
         if let Some((parent, name)) = self.inodes.place(ino)
             && let Some(Node::Directory(prefix)) = self.inodes.node(parent)
         {
-            self.snapshots.forget(&prefix, &name);
+            self.metadata.forget(&prefix, &name);
         }
     }
 
@@ -418,7 +283,7 @@ impl Filesystem {
         };
         let is_needed = self.hints.push(&mut line.lock().unwrap_or_else(PoisonError::into_inner), data);
         if is_needed {
-            self.runtime.spawn(fetch_hints(Arc::downgrade(self)));
+            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
         }
         Ok(())
     }
@@ -428,11 +293,7 @@ impl Filesystem {
         let (folder, name) = hint.path.rsplit_once('/').unwrap_or(("", &hint.path));
         let slash = if folder.is_empty() { "" } else { "/" };
         let prefix = Arc::from(format!("{}{folder}{slash}", self.config.prefix));
-        let target = match self.snapshots.get(&prefix, name, Instant::now()) {
-            Known::Found(target, _) => target,
-            Known::Absent => return Err(FsError::NotFound),
-            Known::Unknown => self.find(&prefix, name).await?,
-        };
+        let (target, _) = self.metadata.get(&prefix, name).await?;
         let Target::File(file) = target else { return Err(FsError::IsDirectory) };
         let reader = self.prefetcher.open(&file.object, file.size);
         let (offset, len) = hint.range.unwrap_or((0, u64::MAX));
@@ -482,8 +343,7 @@ impl Filesystem {
         let open = self.open_directory(handle)?;
         let mut listing = open.listing.lock().await;
         let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
-        // From the beginning again; or to a place that is not kept, by way of the beginning.
-        if offset == 0 || first < listing.dropped {
+        if offset == 0 {
             *listing = Listing::default();
         }
         let mut page = DirPage::default();
@@ -496,11 +356,9 @@ impl Filesystem {
             page.names.extend(files.map(|(at, (name, file))| (at, name.to_owned(), file.kind(), file.ino())));
             return Ok(page);
         }
-        while listing.dropped + listing.names.len() <= first && !listing.is_complete {
-            listing.drop_read();
-            self.list_more(&open.prefix, &mut listing).await?;
-        }
-        let names = listing.names.iter().skip(first - listing.dropped).take(max_names);
+        // In the root that name is the daemon's.
+        let without = (open.ino == ROOT).then_some(control::NAME);
+        let names = listing.from(first, &self.metadata, &open.prefix, without).await?.take(max_names);
         for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
             let kind = match named.target {
                 Target::Directory => FileKind::Directory,
@@ -520,40 +378,10 @@ impl Filesystem {
         let open = self.open_directory(handle)?;
         let listing = open.listing.lock().await;
         let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
-        let index = index.and_then(|index| index.checked_sub(listing.dropped));
-        let named = index.and_then(|index| listing.names.get(index)).ok_or(FsError::NotFound)?;
+        let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let ttl = self.config.metadata_ttl.duration().saturating_sub(age);
         Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), ttl })
-    }
-
-    async fn list_more(&self, prefix: &Arc<str>, listing: &mut Listing) -> Result<(), FsError> {
-        let ahead = match listing.ahead.take() {
-            Some(mut ahead) => (&mut ahead.0).await.ok(),
-            None => None,
-        };
-        let page = match ahead {
-            Some(page) => page?,
-            None => self.store.list(page_of(prefix, listing.next.clone())).await?,
-        };
-        let now = Instant::now();
-        let kept = Page::new(prefix, &listing.after, &page, now, &self.hidden);
-        listing.after = kept.upto().unwrap_or_default().to_owned();
-        self.snapshots.note(prefix, kept);
-        listing.next = page.next.clone();
-        listing.is_complete = listing.next.is_none();
-        listing.ahead = listing.next.clone().map(|next| {
-            let (store, request) = (self.store.clone(), page_of(prefix, Some(next)));
-            Ahead(self.runtime.spawn(async move { store.list(request).await }))
-        });
-        let mut names = listing.assembler.push(prefix, page);
-        if **prefix == *self.config.prefix {
-            // That name is the daemon's.
-            names.retain(|named| named.name != control::NAME);
-        }
-        listing.read_at = Some(now);
-        listing.names.extend(names);
-        Ok(())
     }
 
     /// Closes a directory.
@@ -580,30 +408,6 @@ impl Filesystem {
     }
 }
 
-/// The LIST of one page of the directory `prefix`.
-fn page_of(prefix: &str, continuation: Option<String>) -> ListObjects {
-    ListObjects { prefix: prefix.to_owned(), delimiter: true, continuation, ..ListObjects::default() }
-}
-
-/// Lists a directory in which names were missed, as far as there is memory for it.
-async fn list_whole(store: Arc<Store>, snapshots: Arc<Snapshots>, hidden: Arc<Hidden>, prefix: Arc<str>) {
-    let (mut next, mut after, mut bytes) = (None, String::new(), 0);
-    loop {
-        let listed = match store.list(page_of(&prefix, next.take())).await {
-            Ok(listed) => listed,
-            Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
-        };
-        next.clone_from(&listed.next);
-        let page = Page::new(&prefix, &after, &listed, Instant::now(), &hidden);
-        after = page.upto().unwrap_or_default().to_owned();
-        bytes += page.bytes();
-        snapshots.note(&prefix, page);
-        if next.is_none() || bytes > snapshots.most_of_one() {
-            return;
-        }
-    }
-}
-
 /// Fetches what hints name, in their order, as far ahead as there is room.
 async fn fetch_hints(fs: Weak<Filesystem>) {
     loop {
@@ -623,14 +427,5 @@ async fn fetch_hints(fs: Weak<Filesystem>) {
             }
             Next::Done => return,
         }
-    }
-}
-
-/// Lets go of names that are not believed any more.
-async fn keep_house(snapshots: Weak<Snapshots>) {
-    loop {
-        tokio::time::sleep(TICK).await;
-        let Some(snapshots) = snapshots.upgrade() else { return };
-        snapshots.expire(Instant::now());
     }
 }

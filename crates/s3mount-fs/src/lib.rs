@@ -8,6 +8,8 @@
 //! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and
 //!   ETag), so what the kernel caches for an inode never changes;
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
+//! - [`metadata`]: what stands for a name, from memory or by asking;
+//! - [`listing`]: open directories;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
@@ -22,6 +24,8 @@ mod filesystem;
 mod gate;
 mod hints;
 mod inode;
+mod listing;
+mod metadata;
 mod names;
 mod snapshot;
 mod store;

@@ -1,0 +1,110 @@
+//! An open directory: its names, as far as they were read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use s3mount_object::ListPage;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::FsError;
+use crate::inode::InodeNo;
+use crate::metadata::Metadata;
+use crate::names::{Assembler, Named};
+
+/// Names that an open directory keeps behind what was read last: more than the kernel takes at once,
+/// and a little to seek back.
+const NAMES_KEPT: usize = 4096;
+
+/// An open directory: its listing as far as it was read.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    pub(crate) ino: InodeNo,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) listing: Mutex<Listing>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// How many names came before those that are kept.
+    dropped: usize,
+    names: VecDeque<Named>,
+    assembler: Assembler,
+    /// The last key so far, below the directory.
+    after: String,
+    next: Option<String>,
+    /// The page at `next`, on its way.
+    ahead: Option<Ahead>,
+    is_complete: bool,
+    pub(crate) read_at: Option<Instant>,
+}
+
+impl Listing {
+    /// The names from the one of the number `first` on, as far as they have come, one at least if there
+    /// are more; `without` one name. A place that is not kept is gone to by way of the beginning.
+    pub(crate) async fn from(
+        &mut self,
+        first: usize,
+        metadata: &Arc<Metadata>,
+        prefix: &Arc<str>,
+        without: Option<&str>,
+    ) -> Result<impl Iterator<Item = &Named>, FsError> {
+        if first < self.dropped {
+            *self = Self::default();
+        }
+        while self.dropped + self.names.len() <= first && !self.is_complete {
+            // All that is here was read.
+            let excess = self.names.len().saturating_sub(NAMES_KEPT);
+            self.names.drain(..excess);
+            self.dropped += excess;
+            self.more(metadata, prefix, without).await?;
+        }
+        Ok(self.names.iter().skip(first - self.dropped))
+    }
+
+    /// The name of the number `index`, if it is kept.
+    pub(crate) fn get(&self, index: usize) -> Option<&Named> {
+        self.names.get(index.checked_sub(self.dropped)?)
+    }
+
+    /// Lists one page more, and has the next one listed ahead.
+    async fn more(
+        &mut self,
+        metadata: &Arc<Metadata>,
+        prefix: &Arc<str>,
+        without: Option<&str>,
+    ) -> Result<(), FsError> {
+        let ahead = match self.ahead.take() {
+            Some(mut ahead) => (&mut ahead.0).await.ok(),
+            None => None,
+        };
+        let page = match ahead {
+            Some(page) => page?,
+            None => metadata.page(prefix, self.next.clone()).await?,
+        };
+        let now = Instant::now();
+        self.after = metadata.note(prefix, &self.after, &page, now).0.unwrap_or_default();
+        self.next = page.next.clone();
+        self.is_complete = self.next.is_none();
+        self.ahead = self.next.clone().map(|next| {
+            let (metadata, prefix) = (metadata.clone(), prefix.clone());
+            let runtime = metadata.runtime.clone();
+            Ahead(runtime.spawn(async move { metadata.page(&prefix, Some(next)).await }))
+        });
+        self.read_at = Some(now);
+        let names = self.assembler.push(prefix, page).into_iter();
+        self.names.extend(names.filter(|named| Some(named.name.as_str()) != without));
+        Ok(())
+    }
+}
+
+/// A LIST that nobody waits for yet; given up when it is dropped.
+#[derive(Debug)]
+struct Ahead(JoinHandle<Result<ListPage, FsError>>);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

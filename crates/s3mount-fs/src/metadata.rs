@@ -1,0 +1,192 @@
+//! What stands for a name: from memory, or by asking the store.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use tokio::runtime::Handle;
+
+use crate::gate::Gates;
+use crate::names::{Hidden, Target, just_before};
+use crate::snapshot::{Known, Limits, Page, Snapshots};
+use crate::store::Store;
+use crate::{FsConfig, FsError};
+
+/// How often what is not believed any more is let go of.
+const TICK: Duration = Duration::from_secs(5);
+
+/// The names of the bucket, as far as they are known, and how to find out.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    store: Store,
+    snapshots: Snapshots,
+    hidden: Hidden,
+    gates: Gates,
+    ttl: Duration,
+    pub(crate) runtime: Handle,
+}
+
+impl Metadata {
+    /// Nothing is known yet. What is asked ahead is asked on `runtime`.
+    pub(crate) fn new(client: Arc<dyn ObjectClient>, config: &FsConfig, runtime: &Handle) -> Arc<Self> {
+        let ttl = config.metadata_ttl.duration();
+        let limits =
+            Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
+        let metadata = Arc::new(Self {
+            store: Store::new(client, config.timeout),
+            snapshots: Snapshots::new(limits),
+            hidden: Hidden::default(),
+            gates: Gates::default(),
+            ttl,
+            runtime: runtime.clone(),
+        });
+        runtime.spawn(keep_house(Arc::downgrade(&metadata)));
+        metadata
+    }
+
+    /// LISTs that succeeded.
+    pub(crate) fn lists(&self) -> u64 {
+        self.store.lists()
+    }
+
+    /// Keys that can't be shown, counting repeats.
+    pub(crate) fn hidden_keys(&self) -> u64 {
+        self.hidden.get()
+    }
+
+    /// Memory that known names take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.snapshots.bytes()
+    }
+
+    /// What `name` in the directory `prefix` stands for, and how long that is believed.
+    ///
+    /// # Errors
+    /// `NotFound`, or the store's.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        prefix: &Arc<str>,
+        name: &str,
+    ) -> Result<(Target, Duration), FsError> {
+        match self.snapshots.get(prefix, name, Instant::now()) {
+            Known::Found(target, ttl) => Ok((target, ttl)),
+            Known::Absent => Err(FsError::NotFound),
+            Known::Unknown => Ok((self.find(prefix, name).await?, self.ttl)),
+        }
+    }
+
+    /// Forgets what is known of `name`: it has turned out wrong.
+    pub(crate) fn forget(&self, prefix: &str, name: &str) {
+        self.snapshots.forget(prefix, name);
+    }
+
+    /// One page of the directory `prefix`, from where the one before ended.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn page(&self, prefix: &str, continuation: Option<String>) -> Result<ListPage, FsError> {
+        let prefix = prefix.to_owned();
+        self.store.list(ListObjects { prefix, delimiter: true, continuation, ..ListObjects::default() }).await
+    }
+
+    /// Remembers a page that begins behind the key `after`. Returns its last key, if more come, and
+    /// what it takes in bytes.
+    pub(crate) fn note(
+        &self,
+        prefix: &Arc<str>,
+        after: &str,
+        listed: &ListPage,
+        now: Instant,
+    ) -> (Option<String>, usize) {
+        let page = Page::new(prefix, after, listed, now, &self.hidden);
+        let noted = (page.upto().map(str::to_owned), page.bytes());
+        self.snapshots.note(prefix, page);
+        noted
+    }
+
+    /// Asks the store for `name`: one LIST page that begins there. It answers for file and directory,
+    /// and for the names behind.
+    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+        if self.snapshots.keeps_nothing() {
+            return self.find_alone(prefix, name).await;
+        }
+        if self.snapshots.on_miss(prefix, Instant::now()) {
+            self.runtime.spawn(self.clone().list_whole(prefix.clone()));
+        }
+        let (_pass, at_once) = self.gates.pass(prefix).await;
+        // Who had to wait may have been answered meanwhile.
+        if !at_once {
+            match self.snapshots.get(prefix, name, Instant::now()) {
+                Known::Found(target, _) => return Ok(target),
+                Known::Absent => return Err(FsError::NotFound),
+                Known::Unknown => {}
+            }
+        }
+        let after = just_before(name);
+        let request = ListObjects {
+            prefix: prefix.to_string(),
+            delimiter: true,
+            start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
+            ..ListObjects::default()
+        };
+        let listed = self.store.list(request).await?;
+        let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
+        let answer = page.answer(prefix, name);
+        self.snapshots.note(prefix, page);
+        match answer {
+            Some(target) => target.ok_or(FsError::NotFound),
+            // A page of names lies between the key and where its directory would be.
+            None => self.find_exactly(prefix, name).await,
+        }
+    }
+
+    /// Asks for `name` where nothing else is to be kept.
+    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+        let request =
+            ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
+        let listed = self.store.list(request).await?;
+        match Page::new(prefix, "", &listed, Instant::now(), &self.hidden).answer(prefix, name) {
+            Some(target) => target.ok_or(FsError::NotFound),
+            None => self.find_exactly(prefix, name).await,
+        }
+    }
+
+    /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
+    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+        let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
+        let below = self.store.list(first(format!("{prefix}{name}/"))).await?;
+        if !below.objects.is_empty() {
+            return Ok(Target::Directory);
+        }
+        let mut at = self.store.list(first(format!("{prefix}{name}"))).await?;
+        at.next = None;
+        let page = Page::new(prefix, "", &at, Instant::now(), &self.hidden);
+        page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
+    }
+
+    /// Lists a directory in which names were missed, as far as there is memory for it.
+    async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
+        let (mut next, mut after, mut bytes) = (None, String::new(), 0);
+        loop {
+            let listed = match self.page(&prefix, next.take()).await {
+                Ok(listed) => listed,
+                Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
+            };
+            let (upto, taken) = self.note(&prefix, &after, &listed, Instant::now());
+            (after, next) = (upto.unwrap_or_default(), listed.next);
+            bytes += taken;
+            if next.is_none() || bytes > self.snapshots.most_of_one() {
+                return;
+            }
+        }
+    }
+}
+
+/// Lets go of names that are not believed any more.
+async fn keep_house(metadata: Weak<Metadata>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(metadata) = metadata.upgrade() else { return };
+        metadata.snapshots.expire(Instant::now());
+    }
+}
