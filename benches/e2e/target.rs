@@ -60,6 +60,9 @@ pub(crate) struct Target {
     mount: Option<(MountGuard, TempDir)>,
 }
 
+/// What mount-s3 and we understand alike.
+const FLAGS: [&str; 4] = ["--foreground", "--no-sign-request", "--region", "us-east-1"];
+
 /// A folder to mount at.
 fn mount_point() -> anyhow::Result<(TempDir, PathBuf)> {
     let folder = tempfile::Builder::new().prefix("s3mount-bench-").tempdir()?;
@@ -96,12 +99,7 @@ impl Target {
     ) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(binary);
-        command.args(["mount", "bench"]).arg(&at.1).args([
-            "--foreground",
-            "--no-sign-request",
-            "--region",
-            "us-east-1",
-        ]);
+        command.args(["mount", "bench"]).arg(&at.1).args(FLAGS);
         command.args(["--endpoint-url", server.endpoint()]);
         command.args(["--memory-limit", &scenario.memory_limit.to_string()]).args(flags.split_whitespace());
         Self::mounted("mount", &mut command, at)
@@ -110,7 +108,7 @@ impl Target {
     pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
         let at = mount_point()?;
         let mut command = Command::new(binary);
-        command.arg("bench").arg(&at.1).args(["--foreground", "--no-sign-request", "--region", "us-east-1"]);
+        command.arg("bench").arg(&at.1).args(FLAGS);
         command.args(["--endpoint-url", server.endpoint(), "--force-path-style", "--read-only"]);
         // It takes no less.
         let memory = (scenario.memory_limit >> 20).max(512);

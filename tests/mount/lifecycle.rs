@@ -99,7 +99,7 @@ fn a_daemon_answers_when_the_command_returns_and_umount_ends_it() {
     );
     assert_eq!(fs::read_to_string(daemon.dir.join("d/f")).expect("a file"), "text");
     let mounted = daemon.mounted().expect("a mount");
-    assert!(mounted.contains(" - fuse.s3mount s3://data/ "), "{mounted}");
+    assert!(mounted.contains(" - fuse.s3mount s3://data/ rw,"), "{mounted}");
 
     // A second one at the same place is refused, and harms nothing.
     let output = daemon.start();

@@ -150,7 +150,7 @@ fn metadata_limit(size: Size) -> anyhow::Result<usize> {
 
 /// The largest and the first window of a stream.
 fn windows(args: &MountArgs, memory_limit_bytes: u64) -> anyhow::Result<(u64, u64)> {
-    let largest = args.prefetch_window.map_or((memory_limit_bytes / 4 * 3).min(512 * MIB), |size| size.0);
+    let largest = args.prefetch_window.map_or_else(|| memory::window(memory_limit_bytes), |size| size.0);
     ensure!(
         largest >= MIB,
         "--prefetch-window {} is too small: it needs at least 1MiB; leave it out for the default",

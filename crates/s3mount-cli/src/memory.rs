@@ -62,6 +62,11 @@ pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64,
     Ok((size.0, warning))
 }
 
+/// The largest window of a stream that needs no tuning: one that is alone may have most of the memory.
+pub(crate) fn window(limit_bytes: u64) -> u64 {
+    (limit_bytes / 4 * 3).min(512 * MIB)
+}
+
 fn machine_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -170,7 +170,7 @@ impl Flags {
         ];
         // Twice what is in flight: parts come out of order, and what has come waits for its reader.
         let window = in_flight * 2;
-        if window > (limit / 4 * 3).min(512 * MIB) {
+        if window > crate::memory::window(limit) {
             let why =
                 format!("one stream needs twice the {} that are in flight at this speed", Size(in_flight));
             flags.push(("--prefetch-window", Size(window).to_string(), why));

@@ -281,11 +281,15 @@ impl Filesystem {
         let Some(OpenFile::Hints(line)) = self.file(handle) else {
             return Err(FsError::ReadOnly);
         };
+        self.take_hints(&line, data);
+        Ok(())
+    }
+
+    fn take_hints(self: &Arc<Self>, line: &std::sync::Mutex<Line>, data: &[u8]) {
         let is_needed = self.hints.push(&mut line.lock().unwrap_or_else(PoisonError::into_inner), data);
         if is_needed {
             self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
         }
-        Ok(())
     }
 
     /// Starts to fetch what a hint names.
@@ -296,10 +300,9 @@ impl Filesystem {
         let (target, _) = self.metadata.get(&prefix, name).await?;
         let Target::File(file) = target else { return Err(FsError::IsDirectory) };
         let reader = self.prefetcher.open(&file.object, file.size);
-        let (offset, len) = hint.range.unwrap_or((0, u64::MAX));
         // A reader whose GETs are all taken, or memory that is short, passes.
         loop {
-            match reader.fetch_ahead(offset, len) {
+            match reader.fetch_ahead(hint.range) {
                 Some(range) if range.len() > 0 => self.hints.keep(reader, range, Instant::now()),
                 Some(_) => {}
                 None => {
@@ -313,9 +316,11 @@ impl Filesystem {
 
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: u64) {
-        // The last hint may lack its end; to other files nothing is written.
-        let _ = self.write(handle, b"\n");
         let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        if let Some(OpenFile::Hints(line)) = &closed {
+            // The last hint may lack its end.
+            self.take_hints(line, b"\n");
+        }
         // The reader may go with it, and cancels what it has in flight: outside the lock.
         drop(closed);
     }

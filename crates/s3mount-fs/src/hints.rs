@@ -191,16 +191,17 @@ impl State {
         }
         self.looked = Some(now);
         let mut newest_read = 0;
-        for ready in &self.ready {
-            if !ready.reader.is_unread(ready.range) {
-                newest_read = newest_read.max(ready.number);
-            }
-        }
         self.ready.retain(|ready| {
-            ready.reader.is_unread(ready.range)
-                && ready.number + SKIPPED > newest_read
-                && now.saturating_duration_since(ready.since) < STALE
+            let is_unread = ready.reader.is_unread(ready.range);
+            if !is_unread {
+                newest_read = ready.number;
+            }
+            is_unread && now.saturating_duration_since(ready.since) < STALE
         });
+        // They stand in the order of their numbers.
+        while self.ready.front().is_some_and(|ready| ready.number + SKIPPED <= newest_read) {
+            self.ready.pop_front();
+        }
         self.ready_bytes = self.ready.iter().map(|ready| ready.range.len()).sum();
     }
 }

@@ -204,7 +204,6 @@ pub(crate) fn time(millis: i64) -> SystemTime {
 struct Directory {
     /// In the order of their keys, none over another.
     pages: Vec<Page>,
-    bytes: usize,
     used: u64,
     misses: u32,
     /// Listed whole just now, or lately.
@@ -234,7 +233,11 @@ impl Directory {
         pieces.push(page);
         pieces.extend(tail);
         self.pages.splice(first..last, pieces);
-        self.bytes = self.pages.iter().map(Page::bytes).sum();
+    }
+
+    /// What it takes, and its place in the table under this name, in bytes.
+    fn bytes(&self, name: &str) -> usize {
+        DIRECTORY_BYTES + name.len() + self.pages.iter().map(Page::bytes).sum::<usize>()
     }
 }
 
@@ -250,8 +253,17 @@ const DIRECTORY_BYTES: usize = 160;
 
 impl State {
     fn remove(&mut self, prefix: &str) {
-        if let Some((name, directory)) = self.directories.remove_entry(prefix) {
-            self.bytes -= directory.bytes + DIRECTORY_BYTES + name.len();
+        if let Some(directory) = self.directories.remove(prefix) {
+            self.bytes -= directory.bytes(prefix);
+        }
+    }
+
+    /// Has `change` change what is known of a directory, if anything is, and keeps the sum.
+    fn change(&mut self, prefix: &str, change: impl FnOnce(&mut Directory)) {
+        if let Some(directory) = self.directories.get_mut(prefix) {
+            let before = directory.bytes(prefix);
+            change(directory);
+            self.bytes = self.bytes - before + directory.bytes(prefix);
         }
     }
 }
@@ -324,14 +336,14 @@ impl Snapshots {
         state.clock += 1;
         let clock = state.clock;
         if !state.directories.contains_key(prefix) {
-            state.bytes += DIRECTORY_BYTES + prefix.len();
+            let directory = Directory::default();
+            state.bytes += directory.bytes(prefix);
+            state.directories.insert(prefix.clone(), directory);
         }
-        let directory = state.directories.entry(prefix.clone()).or_default();
-        directory.used = clock;
-        let before = directory.bytes;
-        directory.insert(page);
-        let after = directory.bytes;
-        state.bytes = state.bytes - before + after;
+        state.change(prefix, |directory| {
+            directory.used = clock;
+            directory.insert(page);
+        });
         self.shrink(&mut state, prefix);
     }
 
@@ -354,24 +366,15 @@ impl Snapshots {
                 state.remove(&name);
             }
         }
-        if let Some(directory) = state.directories.get_mut(prefix) {
-            let before = directory.bytes;
+        state.change(prefix, |directory| {
             let newest = directory.pages.iter().map(|page| page.at).max();
             directory.pages.retain(|page| Some(page.at) == newest);
-            directory.bytes = directory.pages.iter().map(Page::bytes).sum();
-            state.bytes = state.bytes - before + directory.bytes;
-        }
+        });
     }
 
     /// Forgets what is known of `name` and its neighbours: it has turned out wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
-        let mut state = self.lock();
-        let Some(directory) = state.directories.get_mut(prefix) else { return };
-        let before = directory.bytes;
-        directory.pages.retain(|page| !page.covers(name));
-        directory.bytes = directory.pages.iter().map(Page::bytes).sum();
-        let after = directory.bytes;
-        state.bytes = state.bytes - before + after;
+        self.lock().change(prefix, |directory| directory.pages.retain(|page| !page.covers(name)));
     }
 
     /// Counts a look-up in `prefix` that no page answered. Whether the caller shall list the
@@ -399,14 +402,12 @@ impl Snapshots {
         for directory in state.directories.values_mut() {
             directory.pages.retain(|page| now.saturating_duration_since(page.at) < most);
             directory.pages.shrink_to_fit();
-            directory.bytes = directory.pages.iter().map(Page::bytes).sum();
         }
         state.directories.retain(|_, directory| !directory.pages.is_empty());
         if state.directories.is_empty() {
             state.directories.shrink_to_fit();
         }
-        let names = state.directories.iter();
-        state.bytes = names.map(|(name, directory)| directory.bytes + DIRECTORY_BYTES + name.len()).sum();
+        state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
     /// Memory that is taken, in bytes.

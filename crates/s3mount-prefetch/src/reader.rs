@@ -193,19 +193,20 @@ impl ObjectReader {
     /// ask for it in a moment. Nothing happens where memory is short.
     pub fn fetch_if_small(&self) {
         if self.size <= self.shared.config.small_object_bytes {
-            self.fetch_ahead(0, self.size);
+            self.fetch_ahead(None);
         }
     }
 
-    /// Starts GETs for what is missing of the `len` bytes from `offset`, because somebody will read
-    /// them; of more than a part, the first part. Returns what is here or on its way then (nothing
-    /// behind the object's end), or `None` where memory or requests are short just now.
-    pub fn fetch_ahead(&self, offset: u64, len: u64) -> Option<ByteRange> {
+    /// Starts GETs for what is missing of the bytes of `span`, its offset and length, because somebody
+    /// will read them; of more than a part, the first part. Without a span it is a small object, or as
+    /// much as reading ahead begins with. Returns what is here or on its way then (nothing behind the
+    /// object's end), or `None` where memory or requests are short just now.
+    pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
+        let is_small = self.size <= config.small_object_bytes;
+        let beginning = if is_small { self.size } else { config.initial_window_bytes };
+        let (offset, len) = span.unwrap_or((0, beginning));
         let start = offset.min(self.size);
-        let whole =
-            if self.size <= config.small_object_bytes { self.size } else { config.initial_window_bytes };
-        let len = if len == u64::MAX { whole } else { len };
         let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));
         let mut state = self.lock();
         let mut at = wanted.start();

@@ -62,8 +62,6 @@ impl Direction {
 pub(crate) struct Stream {
     pub(crate) id: u64,
     pub(crate) direction: Direction,
-    /// Reads that a candidate has gathered.
-    steps: u32,
     /// First byte read.
     began: u64,
     /// One past the furthest byte read.
@@ -102,6 +100,9 @@ pub(crate) struct StreamTable {
     streams: Vec<Stream>,
     /// The object's size in bytes.
     size: u64,
+    /// Where the last read that may go down has come to, in the mirror, and in how many steps. One at
+    /// a time: there are few who read backwards.
+    down: Option<(u64, u32)>,
     clock: u64,
     next_id: u64,
 }
@@ -109,7 +110,7 @@ pub(crate) struct StreamTable {
 impl StreamTable {
     /// No streams yet, of an object of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
-        Self { streams: Vec::new(), size, clock: 0, next_id: 0 }
+        Self { streams: Vec::new(), size, down: None, clock: 0, next_id: 0 }
     }
 
     /// Sorts a read into a stream, or begins one.
@@ -120,19 +121,13 @@ impl StreamTable {
         let index = self
             .nearest_stream(Up, range)
             .or_else(|| self.nearest_stream(Down, mirrored))
-            .or_else(|| self.promote(Up, range, config))
-            .or_else(|| self.promote(Down, mirrored, config));
+            .or_else(|| self.promote(range, config))
+            .or_else(|| self.step_down(mirrored, config));
         let Some(index) = index else {
-            if range.start() == 0 {
-                return Access::Stream(self.add(Up, range, config.initial_window_bytes));
-            }
-            self.add(Up, range, 0);
-            if !self.is_going_down(mirrored) {
-                // One at a time: there are few who read backwards.
-                self.streams.retain(|stream| stream.direction == Up || stream.window.bytes() > 0);
-                self.add(Down, mirrored, 0);
-            }
-            return Access::Random;
+            let starts_file = range.start() == 0;
+            let window = if starts_file { config.initial_window_bytes } else { 0 };
+            let id = self.add(Up, range, window);
+            return if starts_file { Access::Stream(id) } else { Access::Random };
         };
         let stream = &mut self.streams[index];
         let range = stream.direction.seen(range, self.size);
@@ -164,31 +159,31 @@ impl StreamTable {
     }
 
     /// Makes a stream of the candidate that `range` goes on from.
-    fn promote(&mut self, direction: Direction, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
-        let goes_on = |stream: &Stream| {
-            stream.window.bytes() == 0
-                && stream.direction == direction
-                && (stream.position..=stream.position + ADJACENT_BYTES).contains(&range.start())
-        };
-        let index = self.streams.iter().position(goes_on)?;
+    fn promote(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
+        let index = self
+            .streams
+            .iter()
+            .position(|stream| stream.window.bytes() == 0 && goes_on(stream.position, range))?;
         let stream = &mut self.streams[index];
-        stream.steps += 1;
-        stream.position = range.end();
-        if direction == Direction::Down && stream.steps < STEPS_DOWN {
-            return None;
-        }
         stream.window = Window::new(config.initial_window_bytes);
         stream.planned_end = range.start();
         Some(index)
     }
 
-    /// Whether `range` was taken as one more step of the candidate that goes down.
-    fn is_going_down(&self, range: ByteRange) -> bool {
-        self.streams.iter().any(|stream| {
-            stream.direction == Direction::Down
-                && stream.window.bytes() == 0
-                && stream.position == range.end()
-        })
+    /// Makes a stream of so many reads that went down, of which `range`, in the mirror, is the last.
+    fn step_down(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
+        let steps = match self.down {
+            Some((position, steps)) if goes_on(position, range) => steps + 1,
+            // A read of the beginning has nothing below it.
+            _ if range.end() == self.size => return None,
+            _ => 1,
+        };
+        self.down = (steps < STEPS_DOWN).then_some((range.end(), steps));
+        if self.down.is_some() {
+            return None;
+        }
+        self.add(Direction::Down, range, config.initial_window_bytes);
+        Some(self.streams.len() - 1)
     }
 
     fn add(&mut self, direction: Direction, range: ByteRange, window_bytes: u64) -> u64 {
@@ -202,7 +197,6 @@ impl StreamTable {
         self.streams.push(Stream {
             id: self.next_id,
             direction,
-            steps: 1,
             began: range.start(),
             position: range.end(),
             planned_end: range.start(),
@@ -284,6 +278,11 @@ impl StreamTable {
             stream.planned_end = stream.planned_end.max(end);
         }
     }
+}
+
+/// Whether `range` begins where another read ended, or a little behind.
+fn goes_on(end: u64, range: ByteRange) -> bool {
+    (end..=end + ADJACENT_BYTES).contains(&range.start())
 }
 
 /// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.

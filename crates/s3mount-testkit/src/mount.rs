@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, killpg};
+use procfs::ProcResult;
+use procfs::process::{Process, Status};
 
 use crate::process::group;
 
@@ -99,7 +101,7 @@ impl MountGuard {
 
     /// The daemon's resident size now, in bytes.
     pub fn rss_bytes(&self) -> u64 {
-        status_bytes(self.pid(), "VmRSS:")
+        status(self.pid()).and_then(|status| status.vmrss).unwrap_or(0) * 1024
     }
 
     /// CPU time that the daemon has used, in seconds.
@@ -131,24 +133,23 @@ impl MountGuard {
     }
 }
 
-fn status_bytes(pid: u32, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).map_or(0, |kib: u64| kib * 1024)
+fn process(pid: u32) -> ProcResult<Process> {
+    Process::new(i32::try_from(pid).unwrap_or(i32::MAX))
+}
+
+fn status(pid: u32) -> Option<Status> {
+    process(pid).and_then(|process| process.status()).ok()
 }
 
 /// A process's largest resident size so far, in bytes; 0 when it is gone.
 pub fn peak_rss_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "VmHWM:")
+    status(pid).and_then(|status| status.vmhwm).unwrap_or(0) * 1024
 }
 
 /// CPU time that a process has used, in seconds; 0 when it is gone.
 pub fn cpu_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything; utime and stime are the 12th and 13th after it.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / 100.0
+    let stat = process(pid).and_then(|process| process.stat());
+    stat.map_or(0.0, |stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
 impl Drop for MountGuard {

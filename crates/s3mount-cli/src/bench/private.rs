@@ -31,6 +31,7 @@ pub(crate) struct PrivateMount {
     daemon: Child,
     folder: PathBuf,
     file: PathBuf,
+    log: PathBuf,
 }
 
 /// What we want of `.s3mount/stats`.
@@ -47,6 +48,8 @@ impl PrivateMount {
         let folder = std::env::temp_dir().join(format!("s3mount-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        // A file, not a pipe: nobody reads it while the daemon runs.
+        let log = folder.with_extension("log");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["mount", "--foreground"]).args(bench.store.flags()).args(flags);
         command.arg("--memory-limit").arg(bench.memory_limit_bytes.to_string());
@@ -54,11 +57,11 @@ impl PrivateMount {
         let daemon = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(File::create(&log)?)
             .spawn()
             .context("cannot start a daemon")?;
         let file = folder.join(name);
-        let mut mount = Self { daemon, folder, file };
+        let mut mount = Self { daemon, folder, file, log };
         mount.wait_until_up()?;
         Ok(mount)
     }
@@ -67,8 +70,7 @@ impl PrivateMount {
         let deadline = Instant::now() + UP_LIMIT;
         while mount_at(&self.folder).is_none() {
             if self.daemon.try_wait()?.is_some() {
-                let mut said = String::new();
-                self.daemon.stderr.take().context("a pipe")?.read_to_string(&mut said)?;
+                let said = std::fs::read_to_string(&self.log)?;
                 bail!("the mount failed: {}", said.trim().trim_start_matches("s3mount: "));
             }
             if Instant::now() > deadline {
@@ -128,6 +130,7 @@ impl Drop for PrivateMount {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = std::fs::remove_dir(&self.folder);
+        let _ = std::fs::remove_file(&self.log);
     }
 }
 
