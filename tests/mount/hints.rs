@@ -55,6 +55,20 @@ fn what_was_told_is_there_when_it_is_read() {
 }
 
 #[test]
+fn files_that_are_opened_in_order_need_no_telling() {
+    let world = World::new(many(600, 100 * KIB), &[]);
+    for index in 0..10 {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
+    }
+    // As many ahead as were opened.
+    wait_for("the next ones are fetched", || world.server.stats().get_object.requests == 20);
+    for index in 10..600 {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 600, "no byte was asked for twice");
+}
+
+#[test]
 fn parts_of_a_file_are_told_by_offset_and_length() {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "shard.bin", 4 * GIB), &[]);
     let offsets: Vec<u64> = (0..50).map(|turn| (turn * 37 % 50) * 80 * MIB + 5 * KIB).collect();

@@ -12,11 +12,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use crate::control::{self, Control, FsStats};
-use crate::hints::{Hint, Hints, Line, Next};
+use crate::hints::{Guess, Hint, Hints, Line, Next};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
 use crate::metadata::Metadata;
 use crate::names::{Target, is_file_name};
+use crate::order::Order;
 use crate::{FsConfig, FsError};
 
 /// A bucket as a read-only tree of files.
@@ -27,6 +28,7 @@ pub struct Filesystem {
     prefetcher: Prefetcher,
     inodes: InodeTable,
     hints: Hints,
+    order: Order,
     next_handle: AtomicU64,
     files: RwLock<HashMap<u64, OpenFile>>,
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
@@ -89,6 +91,7 @@ impl Filesystem {
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
             hints: Hints::default(),
+            order: Order::default(),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
             directories: RwLock::default(),
@@ -177,7 +180,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// `IsDirectory`, `BadHandle`.
-    pub fn open(&self, ino: InodeNo) -> Result<Opened, FsError> {
+    pub fn open(self: &Arc<Self>, ino: InodeNo) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
             Some(Control::Stats) => {
@@ -203,10 +206,23 @@ impl Filesystem {
         // One that was open before may lie in the kernel's page cache, and need no request.
         if self.inodes.is_first_open(ino) {
             reader.fetch_if_small();
+            self.look_ahead(ino, file.object.key());
         }
         let handle = self.add_file(OpenFile::Object { ino, reader });
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
+    }
+
+    /// Has what follows a file fetched ahead, if the files of its directory are opened in their order.
+    fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str) {
+        let Some((parent, name)) = self.inodes.place(ino) else { return };
+        let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
+        let following = |after: &str, count| self.metadata.following(&prefix, after, count);
+        let ahead = self.order.on_open(&prefix, &name, following).into_iter();
+        let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name });
+        if self.hints.guess(guesses, Instant::now()) {
+            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
+        }
     }
 
     fn add_file(&self, file: OpenFile) -> u64 {
@@ -297,12 +313,29 @@ impl Filesystem {
         let (folder, name) = hint.path.rsplit_once('/').unwrap_or(("", &hint.path));
         let slash = if folder.is_empty() { "" } else { "/" };
         let prefix = Arc::from(format!("{}{folder}{slash}", self.config.prefix));
-        let (target, _) = self.metadata.get(&prefix, name).await?;
+        self.fetch_ahead(&prefix, name, hint.range).await
+    }
+
+    /// Starts to fetch what a guess names, unless it was opened meanwhile.
+    async fn follow_guess(&self, Guess { parent, prefix, name }: &Guess) -> Result<(), FsError> {
+        if self.inodes.was_opened(*parent, name) {
+            return Ok(());
+        }
+        self.fetch_ahead(prefix, name, None).await
+    }
+
+    async fn fetch_ahead(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        range: Option<(u64, u64)>,
+    ) -> Result<(), FsError> {
+        let (target, _) = self.metadata.get(prefix, name).await?;
         let Target::File(file) = target else { return Err(FsError::IsDirectory) };
         let reader = self.prefetcher.open(&file.object, file.size);
         // A reader whose GETs are all taken, or memory that is short, passes.
         loop {
-            match reader.fetch_ahead(hint.range) {
+            match reader.fetch_ahead(range) {
                 Some(range) if range.len() > 0 => self.hints.keep(reader, range, Instant::now()),
                 Some(_) => {}
                 None => {
@@ -424,6 +457,11 @@ async fn fetch_hints(fs: Weak<Filesystem>) {
                 if let Err(error) = fs.follow(&hint).await {
                     fs.hints.refuse();
                     tracing::debug!(path = &*hint.path, %error, "a hint leads nowhere");
+                }
+            }
+            Next::Guess(guess) => {
+                if let Err(error) = fs.follow_guess(&guess).await {
+                    tracing::debug!(name = &*guess.name, %error, "a guess leads nowhere");
                 }
             }
             Next::Later => {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use s3mount_object::ByteRange;
 use s3mount_prefetch::ObjectReader;
 
+use crate::inode::InodeNo;
 use crate::names::is_file_name;
 
 /// Longest line: S3's longest key, and two numbers.
@@ -25,6 +26,9 @@ const MAX_QUEUED: usize = 32 << 20;
 /// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
 const MAX_AHEAD: usize = 2048;
 const SKIPPED: u64 = 2048;
+
+/// Guesses that wait, at most.
+const MAX_GUESSED: usize = 512;
 
 /// After this time a hint is taken for skipped, too.
 const STALE: Duration = Duration::from_secs(30);
@@ -58,6 +62,14 @@ impl Hint {
     }
 }
 
+/// A file that will be read, if its directory's files are opened in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guess {
+    pub(crate) parent: InodeNo,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) name: Box<str>,
+}
+
 /// A hint whose bytes are here or on their way. Holding the reader keeps them.
 #[derive(Debug)]
 struct Ready {
@@ -71,6 +83,9 @@ struct Ready {
 struct State {
     queue: VecDeque<Hint>,
     queued_bytes: usize,
+    /// What the daemon has thought of by itself: it comes behind what was told.
+    guessed: VecDeque<Guess>,
+    told: Option<Instant>,
     ready: VecDeque<Ready>,
     ready_bytes: u64,
     looked: Option<Instant>,
@@ -109,6 +124,20 @@ impl Hints {
         }
         line.extend(data);
         let is_needed = !state.is_running && !state.queue.is_empty();
+        state.is_running |= is_needed;
+        is_needed
+    }
+
+    /// Takes what the daemon has thought of by itself, unless much of that waits, or somebody who knows
+    /// has told lately. Whether somebody has to be found now to fetch it.
+    pub(crate) fn guess(&self, guesses: impl Iterator<Item = Guess>, now: Instant) -> bool {
+        let mut state = self.lock();
+        if state.told.is_some_and(|told| now.saturating_duration_since(told) < STALE) {
+            return false;
+        }
+        let room = MAX_GUESSED.saturating_sub(state.guessed.len());
+        state.guessed.extend(guesses.take(room));
+        let is_needed = !state.is_running && !state.guessed.is_empty();
         state.is_running |= is_needed;
         is_needed
     }
@@ -152,8 +181,12 @@ impl Hints {
             return Next::Later;
         }
         if let Some(hint) = state.queue.pop_front() {
+            state.told = Some(now);
             state.queued_bytes -= hint.path.len();
             return Next::Hint(hint);
+        }
+        if let Some(guess) = state.guessed.pop_front() {
+            return Next::Guess(guess);
         }
         if state.ready.is_empty() {
             state.is_running = false;
@@ -177,6 +210,8 @@ impl Hints {
 pub(crate) enum Next {
     /// Fetch this.
     Hint(Hint),
+    /// Fetch this, unless it was opened meanwhile.
+    Guess(Guess),
     /// Wait a little: the window is full.
     Later,
     /// Nothing is left.

@@ -205,6 +205,13 @@ impl InodeTable {
         tables.versions.get_mut(&ino).is_some_and(|known| !std::mem::replace(&mut known.was_opened, true))
     }
 
+    /// Whether the newest version of `name` in `parent` was opened.
+    pub(crate) fn was_opened(&self, parent: InodeNo, name: &str) -> bool {
+        let tables = self.lock();
+        let newest = tables.newest(parent, name);
+        newest.and_then(|ino| tables.versions.get(&ino)).is_some_and(|known| known.was_opened)
+    }
+
     /// The directory an inode was found in, and its name there.
     pub(crate) fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
         self.lock().place(ino).map(|(parent, name)| (parent, Arc::from(name)))

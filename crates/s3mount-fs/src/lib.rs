@@ -13,9 +13,11 @@
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
+//! - [`order`]: files that are opened in the order of their names;
 //! - [`store`]: LIST with retries and a deadline.
 //!
-//! **Lock order:** no two locks of this crate are held at once, and none across a request.
+//! **Lock order:** the order's lock before the snapshots'; no other two locks of this crate are held
+//! at once, and none across a request.
 
 mod config;
 mod control;
@@ -27,6 +29,7 @@ mod inode;
 mod listing;
 mod metadata;
 mod names;
+mod order;
 mod snapshot;
 mod store;
 

@@ -75,6 +75,11 @@ impl Metadata {
         }
     }
 
+    /// Up to `count` files behind `after` in the directory `prefix`, as far as they are known.
+    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize) -> Vec<Box<str>> {
+        self.snapshots.following(prefix, after, count, Instant::now())
+    }
+
     /// Forgets what is known of `name`: it has turned out wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         self.snapshots.forget(prefix, name);

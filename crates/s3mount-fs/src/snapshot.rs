@@ -324,6 +324,28 @@ impl Snapshots {
         }
     }
 
+    /// Up to `count` files of the directory `prefix` behind the name `after`, in their order, as far as
+    /// they are known without a gap.
+    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, now: Instant) -> Vec<Box<str>> {
+        let state = self.lock();
+        let mut names = Vec::new();
+        let Some(directory) = state.directories.get(prefix) else { return names };
+        let mut at = after;
+        let mut index =
+            directory.pages.partition_point(|page| page.upto.as_deref().is_some_and(|upto| upto <= at));
+        while let Some(page) = directory.pages.get(index).filter(|page| *page.after <= *at) {
+            if now.saturating_duration_since(page.at) >= self.limits.ttl {
+                return names;
+            }
+            let first = page.seek(at);
+            let behind = (first..page.entries.len()).map(|index| page.key(index)).filter(|key| *key > at);
+            names.extend(behind.filter(|key| !key.ends_with('/')).take(count - names.len()).map(Into::into));
+            let Some(upto) = page.upto.as_deref().filter(|_| names.len() < count) else { return names };
+            (at, index) = (upto, index + 1);
+        }
+        names
+    }
+
     /// Keeps a page of the directory `prefix`.
     pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) {
         if self.keeps_nothing() {

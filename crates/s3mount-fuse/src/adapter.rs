@@ -330,6 +330,21 @@ impl fuser::Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: fuser::IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: fuser::ReplyIoctl,
+    ) {
+        // Python asks of each file that it opens whether it is a terminal.
+        reply.error(Errno::ENOTTY);
+    }
+
     fn lseek(
         &self,
         _req: &Request,
