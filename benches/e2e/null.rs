@@ -46,7 +46,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         read_ahead_bytes: MIB,
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));
-    let mut mount = s3mount_fuse::mount(fs, Path::new(dir), &fuse, runtime.handle().clone())?;
+    let mut mount = s3mount_fuse::mount(fs, Path::new(dir), &fuse, runtime.handle())?;
     runtime.block_on(async {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use s3mount_testkit::{TestS3, check};
 
-use crate::world::{BUCKET, GIB, MIB, World, check_file};
+use crate::world::{BUCKET, GIB, MIB, World, check_file, run, wait_for};
 
 fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw)
@@ -71,6 +71,31 @@ fn names_and_their_neighbours_are_believed_for_the_ttl() {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names, ["g"], "readdir lists anew");
+}
+
+#[test]
+fn the_kernel_is_told_what_a_listing_finds_changed() {
+    let server = (0..10).fold(TestS3::builder(), |server, index| {
+        server.object(BUCKET, &format!("a/d/f{index}"), "old").object(BUCKET, &format!("a/e{index}/x"), "old")
+    });
+    let world = World::new(server, &["--metadata-ttl", "indefinite"]);
+    let [kept, replaced, deleted] = ["a/d/f1", "a/d/f2", "a/d/f3"].map(|path| world.path(path));
+    for path in [&kept, &replaced, &deleted, &world.path("a/e3/x")] {
+        assert_eq!(fs::read(path).expect("a file"), b"old");
+    }
+    let ino = kept.metadata().expect("attributes").ino();
+    world.server.put(BUCKET, "a/d/f2", "new content");
+    world.server.delete(BUCKET, "a/d/f3");
+    world.server.delete(BUCKET, "a/e3/x");
+    assert_eq!(fs::read(&replaced).expect("within the TTL"), b"old");
+    run("ls", &[world.path("a/d")]);
+    run("ls", &[world.path("a")]);
+    wait_for("the names are told of", || {
+        fs::read(&replaced).expect("a file") == b"new content"
+            && !deleted.exists()
+            && !world.path("a/e3").exists()
+    });
+    assert_eq!(kept.metadata().expect("attributes").ino(), ino);
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_testkit::{Builder, Shape, TestS3};
 use serde_json::Value;
 
-use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_stream, run_command};
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_stream, run_command, wait_for};
 
 fn many(count: usize, size: u64) -> Builder {
     (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), size))
@@ -28,14 +28,6 @@ fn stat(world: &World, name: &str) -> u64 {
     let json = fs::read(world.path(".s3mount/stats")).expect("the counters");
     let json: Value = serde_json::from_slice(&json).expect("JSON");
     json[name].as_u64().expect("a number")
-}
-
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_there() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
+use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_testkit::TestS3;
 
-use crate::world::{BUCKET, World, run};
+use crate::world::{BUCKET, GIB, MIB, World, check_stream, run};
 
 #[test]
 fn odd_names_are_listed_and_read() {
@@ -100,6 +102,24 @@ fn a_tree_of_ten_thousand_keys_by_ls() {
     // t, its 10 folders, and their 100: one page each, and a lookup for t.
     let lists = world.server.stats().list_objects.requests;
     assert!(lists <= 112, "{lists} LISTs");
+}
+
+#[test]
+fn the_largest_the_empty_and_the_oldest() {
+    let before = UNIX_EPOCH - Duration::from_millis(86_400_500);
+    let server = TestS3::builder()
+        .synthetic(BUCKET, "largest", 5 * 1024 * GIB)
+        .object(BUCKET, "empty", "")
+        .written_at(BUCKET, "oldest", before);
+    let world = World::new(server, &[]);
+    let mut largest = File::open(world.path("largest")).expect("a file");
+    assert_eq!(largest.metadata().expect("attributes").len(), 5 * 1024 * GIB);
+    let last = largest.seek(SeekFrom::End(-10_000)).expect("a place");
+    check_stream(largest, "largest", last, 10_000);
+    assert_eq!(fs::read(world.path("empty")).expect("a file"), b"");
+    let oldest = world.path("oldest").metadata().expect("attributes");
+    assert_eq!(oldest.modified().expect("a time"), before);
+    world.check_memory(256 * MIB);
 }
 
 #[test]

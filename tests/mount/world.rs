@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
 use tempfile::TempDir;
@@ -107,4 +107,13 @@ pub(crate) fn check_stream(mut from: impl Read, key: &str, offset: u64, piece: u
 /// Reads a file to its end, in pieces of 1 MiB, and compares it with the synthetic object `key`.
 pub(crate) fn check_file(path: &Path, key: &str) -> u64 {
     check_stream(File::open(path).expect("a file"), key, 0, MIB as usize)
+}
+
+/// Waits for what happens by itself soon.
+pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let pool = BufferPool::new(budget).context("cannot set memory aside")?;
     let prefetcher = Prefetcher::new(client.clone(), pool, prefetch_config(config), runtime.handle());
     let fs = Arc::new(Filesystem::new(client, prefetcher.clone(), fs_config(config), runtime.handle()));
-    let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle().clone())
+    let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     ready();
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");

@@ -9,6 +9,8 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::endpoint::decode;
 
@@ -99,7 +101,8 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
             }
             ["Contents", "LastModified"] => {
                 // A date that can't be read is no reason to hide a thousand keys.
-                contents.last_modified = humantime::parse_rfc3339(text.trim()).ok();
+                contents.last_modified =
+                    OffsetDateTime::parse(text.trim(), &Rfc3339).ok().map(SystemTime::from);
             }
             ["Contents"] => page.objects.push(listed(std::mem::take(&mut contents))),
             _ => {}
@@ -198,6 +201,26 @@ mod tests {
         assert_eq!(first.meta.etag.as_str(), "\"fba9dede5f27731c9771645a39863328\"");
         assert_eq!(first.meta.last_modified, SystemTime::UNIX_EPOCH + Duration::from_secs(1_255_369_830));
         assert_eq!(second.meta.etag.as_str(), "\"abc-2\"", "quotes are added where a store leaves them out");
+    }
+
+    #[test]
+    fn reads_dates_of_all_sorts() {
+        let seconds = |date: &str| {
+            let xml = format!(
+                "<ListBucketResult><Contents><LastModified>{date}</LastModified></Contents></ListBucketResult>"
+            );
+            let modified = list_page(xml.as_bytes()).expect("a page").objects[0].meta.last_modified;
+            match modified.duration_since(SystemTime::UNIX_EPOCH) {
+                Ok(after) => after.as_secs_f64(),
+                Err(before) => -before.duration().as_secs_f64(),
+            }
+        };
+        assert_eq!(seconds("2009-10-12T17:50:30Z"), 1_255_369_830.0);
+        assert_eq!(seconds(" 2009-10-12T17:50:30.250Z "), 1_255_369_830.25);
+        assert_eq!(seconds("2009-10-12T19:50:30+02:00"), 1_255_369_830.0);
+        assert_eq!(seconds("1969-12-31T23:59:58.500Z"), -1.5);
+        assert_eq!(seconds("0001-01-01T00:00:00Z"), -62_135_596_800.0);
+        assert_eq!(seconds("yesterday"), 0.0, "no reason to hide the key");
     }
 
     #[test]

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use s3mount_object::ObjectClient;
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::control::{self, Control, FsStats};
 use crate::hints::{Guess, Hint, Hints, Line, Next};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
-use crate::metadata::Metadata;
+use crate::metadata::{Change, Metadata};
 use crate::names::{Target, is_file_name};
 use crate::order::Order;
 use crate::{FsConfig, FsError};
@@ -25,6 +25,7 @@ use crate::{FsConfig, FsError};
 pub struct Filesystem {
     config: FsConfig,
     metadata: Arc<Metadata>,
+    changes: Mutex<mpsc::Receiver<Change>>,
     prefetcher: Prefetcher,
     inodes: InodeTable,
     hints: Hints,
@@ -86,8 +87,10 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
+        let (metadata, changes) = Metadata::new(client, &config, runtime);
         Self {
-            metadata: Metadata::new(client, &config, runtime),
+            metadata,
+            changes: Mutex::new(changes),
             prefetcher,
             inodes: InodeTable::new(&config.prefix, SystemTime::now()),
             hints: Hints::default(),
@@ -268,6 +271,20 @@ impl Filesystem {
             && let Some(Node::Directory(prefix)) = self.inodes.node(parent)
         {
             self.metadata.forget(&prefix, &name);
+        }
+    }
+
+    /// Waits until a listing tells of a name something else than the kernel was given: its directory,
+    /// and the name. For one caller at a time.
+    pub async fn changed(&self) -> (InodeNo, Box<str>) {
+        let mut changes = self.changes.lock().await;
+        loop {
+            // The sender is ours.
+            let Some(Change { prefix, name }) = changes.recv().await else { std::future::pending().await };
+            let parent = self.inodes.directory(&self.config.prefix, &prefix);
+            if let Some(parent) = parent.filter(|parent| self.inodes.is_known(*parent, &name)) {
+                return (parent, name);
+            }
         }
     }
 

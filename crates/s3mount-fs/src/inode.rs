@@ -217,6 +217,18 @@ impl InodeTable {
         self.lock().place(ino).map(|(parent, name)| (parent, Arc::from(name)))
     }
 
+    /// The inode of the directory `prefix`, where the root's is `root`, if the kernel knows it.
+    pub(crate) fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
+        let tables = self.lock();
+        let names = prefix.strip_prefix(root)?.split_terminator('/');
+        names.into_iter().try_fold(ROOT, |parent, name| tables.newest(parent, name))
+    }
+
+    /// Whether the kernel was given `name` in `parent`.
+    pub(crate) fn is_known(&self, parent: InodeNo, name: &str) -> bool {
+        self.lock().newest(parent, name).is_some()
+    }
+
     /// The parent of a directory; the root's is itself.
     pub(crate) fn parent(&self, ino: InodeNo) -> InodeNo {
         self.lock().directories.get(&ino).map_or(ROOT, |known| known.parent)

@@ -10,6 +10,7 @@
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
 //! - [`metadata`]: what stands for a name, from memory or by asking;
 //! - [`listing`]: open directories;
+//! - [`cursor`]: how far a directory was listed;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
@@ -21,6 +22,7 @@
 
 mod config;
 mod control;
+mod cursor;
 mod error;
 mod filesystem;
 mod gate;

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::FsError;
+use crate::cursor::Cursor;
 use crate::inode::InodeNo;
 use crate::metadata::Metadata;
 use crate::names::{Assembler, Named};
@@ -31,12 +32,9 @@ pub(crate) struct Listing {
     dropped: usize,
     names: VecDeque<Named>,
     assembler: Assembler,
-    /// The last key so far, below the directory.
-    after: String,
-    next: Option<String>,
-    /// The page at `next`, on its way.
+    cursor: Cursor,
+    /// The page at the cursor, on its way.
     ahead: Option<Ahead>,
-    is_complete: bool,
     pub(crate) read_at: Option<Instant>,
 }
 
@@ -53,7 +51,7 @@ impl Listing {
         if first < self.dropped {
             *self = Self::default();
         }
-        while self.dropped + self.names.len() <= first && !self.is_complete {
+        while self.dropped + self.names.len() <= first && !self.cursor.is_complete {
             // All that is here was read.
             let excess = self.names.len().saturating_sub(NAMES_KEPT);
             self.names.drain(..excess);
@@ -79,20 +77,17 @@ impl Listing {
             Some(mut ahead) => (&mut ahead.0).await.ok(),
             None => None,
         };
-        let page = match ahead {
+        let mut page = match ahead {
             Some(page) => page?,
-            None => metadata.page(prefix, self.next.clone()).await?,
+            None => metadata.page(prefix, self.cursor.next.clone()).await?,
         };
-        let now = Instant::now();
-        self.after = metadata.note(prefix, &self.after, &page, now).0.unwrap_or_default();
-        self.next = page.next.clone();
-        self.is_complete = self.next.is_none();
-        self.ahead = self.next.clone().map(|next| {
+        self.cursor.advance(metadata, prefix, &mut page)?;
+        self.ahead = self.cursor.next.clone().map(|next| {
             let (metadata, prefix) = (metadata.clone(), prefix.clone());
             let runtime = metadata.runtime.clone();
             Ahead(runtime.spawn(async move { metadata.page(&prefix, Some(next)).await }))
         });
-        self.read_at = Some(now);
+        self.read_at = Some(Instant::now());
         let names = self.assembler.push(prefix, page).into_iter();
         self.names.extend(names.filter(|named| Some(named.name.as_str()) != without));
         Ok(())

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use s3mount_object::{ListObjects, ListPage, ObjectClient};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
+use crate::cursor::Cursor;
 use crate::gate::Gates;
 use crate::names::{Hidden, Target, just_before};
 use crate::snapshot::{Known, Limits, Page, Snapshots};
@@ -15,6 +17,16 @@ use crate::{FsConfig, FsError};
 /// How often what is not believed any more is let go of.
 const TICK: Duration = Duration::from_secs(5);
 
+/// Changes that wait to be told to the kernel, at most.
+const MAX_CHANGES: usize = 4096;
+
+/// A name of which a listing has told something else than what was known.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) prefix: Arc<str>,
+    pub(crate) name: Box<str>,
+}
+
 /// The names of the bucket, as far as they are known, and how to find out.
 #[derive(Debug)]
 pub(crate) struct Metadata {
@@ -23,12 +35,18 @@ pub(crate) struct Metadata {
     hidden: Hidden,
     gates: Gates,
     ttl: Duration,
+    changes: mpsc::Sender<Change>,
     pub(crate) runtime: Handle,
 }
 
 impl Metadata {
-    /// Nothing is known yet. What is asked ahead is asked on `runtime`.
-    pub(crate) fn new(client: Arc<dyn ObjectClient>, config: &FsConfig, runtime: &Handle) -> Arc<Self> {
+    /// Nothing is known yet. What is asked ahead is asked on `runtime`. Changes come out of the second.
+    pub(crate) fn new(
+        client: Arc<dyn ObjectClient>,
+        config: &FsConfig,
+        runtime: &Handle,
+    ) -> (Arc<Self>, mpsc::Receiver<Change>) {
+        let (changes, changed) = mpsc::channel(MAX_CHANGES);
         let ttl = config.metadata_ttl.duration();
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
@@ -38,10 +56,11 @@ impl Metadata {
             hidden: Hidden::default(),
             gates: Gates::default(),
             ttl,
+            changes,
             runtime: runtime.clone(),
         });
         runtime.spawn(keep_house(Arc::downgrade(&metadata)));
-        metadata
+        (metadata, changed)
     }
 
     /// LISTs that succeeded.
@@ -105,8 +124,16 @@ impl Metadata {
     ) -> (Option<String>, usize) {
         let page = Page::new(prefix, after, listed, now, &self.hidden);
         let noted = (page.upto().map(str::to_owned), page.bytes());
-        self.snapshots.note(prefix, page);
+        self.keep(prefix, page);
         noted
+    }
+
+    /// Keeps a page, and tells of what has changed with it.
+    fn keep(&self, prefix: &Arc<str>, page: Page) {
+        for name in self.snapshots.note(prefix, page) {
+            // When too many wait, these are found when what was told of them is believed no more.
+            let _ = self.changes.try_send(Change { prefix: prefix.clone(), name });
+        }
     }
 
     /// Asks the store for `name`: one LIST page that begins there. It answers for file and directory,
@@ -137,7 +164,7 @@ impl Metadata {
         let listed = self.store.list(request).await?;
         let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
         let answer = page.answer(prefix, name);
-        self.snapshots.note(prefix, page);
+        self.keep(prefix, page);
         match answer {
             Some(target) => target.ok_or(FsError::NotFound),
             // A page of names lies between the key and where its directory would be.
@@ -171,17 +198,12 @@ impl Metadata {
 
     /// Lists a directory in which names were missed, as far as there is memory for it.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
-        let (mut next, mut after, mut bytes) = (None, String::new(), 0);
-        loop {
-            let listed = match self.page(&prefix, next.take()).await {
-                Ok(listed) => listed,
+        let (mut cursor, mut bytes) = (Cursor::default(), 0);
+        while !cursor.is_complete && bytes <= self.snapshots.most_of_one() {
+            let listed = self.page(&prefix, cursor.next.clone()).await;
+            match listed.and_then(|mut page| cursor.advance(&self, &prefix, &mut page)) {
+                Ok(taken) => bytes += taken,
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
-            };
-            let (upto, taken) = self.note(&prefix, &after, &listed, Instant::now());
-            (after, next) = (upto.unwrap_or_default(), listed.next);
-            bytes += taken;
-            if next.is_none() || bytes > self.snapshots.most_of_one() {
-                return;
             }
         }
     }

@@ -73,10 +73,8 @@ pub(crate) struct Assembler {
 impl Assembler {
     /// The names that are certain after the page `page` of the directory `prefix`.
     pub(crate) fn push(&mut self, prefix: &str, page: ListPage) -> Vec<Named> {
-        let ListPage { objects, common_prefixes, next } = page;
-        let last_key =
-            objects.last().map(|object| object.key.as_str()).max(common_prefixes.last().map(String::as_str));
-        let seen_up_to = next.is_some().then(|| last_key.unwrap_or_default().to_owned());
+        let seen_up_to = page.next.is_some().then(|| page.last_key().unwrap_or_default().to_owned());
+        let ListPage { objects, common_prefixes, .. } = page;
         let directories: HashSet<&str> =
             common_prefixes.iter().filter_map(|key| directory_name(prefix, key)).collect();
         let files = objects.into_iter().filter_map(|object| file(prefix, object));
@@ -91,6 +89,7 @@ impl Assembler {
             directories.iter().map(|name| Named { name: (*name).to_owned(), target: Target::Directory }),
         );
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names.dedup_by(|a, b| a.name == b.name);
         names
     }
 }

@@ -68,8 +68,8 @@ impl Page {
         }
         names.extend(listed.common_prefixes.iter().filter_map(|key| Some((key.strip_prefix(prefix)?, None))));
         names.sort_unstable_by_key(|(name, _)| *name);
-        let last_key = listed.objects.last().map(|object| object.key.as_str());
-        let last = last_key.max(listed.common_prefixes.last().map(String::as_str)).and_then(below);
+        names.dedup_by_key(|(name, _)| *name);
+        let last = listed.last_key().and_then(below);
         let upto = listed.next.is_some().then(|| last.unwrap_or_else(|| after.to_owned()).into());
         // A store that does not know StartAfter begins with the first name.
         let after = match names.first() {
@@ -177,6 +177,23 @@ impl Page {
         Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries }
     }
 
+    /// The names of this page that `newer` covers, and knows nothing or something else of.
+    fn changed(&self, newer: &Self) -> Vec<Box<str>> {
+        let mut changed = Vec::new();
+        let mut other = newer.seek(self.entries.first().map_or("", |_| self.key(0)));
+        for index in 0..self.entries.len() {
+            let texts = self.texts(index);
+            while other < newer.entries.len() && newer.key(other) < texts.0 {
+                other += 1;
+            }
+            let is_same = other < newer.entries.len() && newer.texts(other) == texts;
+            if !is_same && newer.covers(texts.0) {
+                changed.push(texts.0.strip_suffix('/').unwrap_or(texts.0).into());
+            }
+        }
+        changed
+    }
+
     /// What the page takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let ends = self.after.len() + self.upto.as_deref().map_or(0, str::len);
@@ -216,11 +233,14 @@ impl Directory {
         self.pages.get(index).filter(|page| page.covers(key))
     }
 
-    fn insert(&mut self, page: Page) {
+    /// Puts a page in the place of what it covers. Returns the names that are there no more, or stand
+    /// for something else now.
+    fn insert(&mut self, page: Page) -> Vec<Box<str>> {
         let ends_before = |old: &Page| old.upto.as_deref().is_some_and(|upto| *upto <= *page.after);
         let starts_behind = |old: &Page| page.upto.as_deref().is_some_and(|upto| *upto <= *old.after);
         let first = self.pages.partition_point(ends_before);
         let last = first + self.pages[first..].partition_point(|old| !starts_behind(old));
+        let changed = self.pages[first..last].iter().flat_map(|old| old.changed(&page)).collect();
         let mut pieces = Vec::with_capacity(3);
         if let Some(old) = self.pages[first..last].first().filter(|old| *old.after < *page.after) {
             pieces.push(old.part(&old.after, Some(&page.after)));
@@ -233,6 +253,7 @@ impl Directory {
         pieces.push(page);
         pieces.extend(tail);
         self.pages.splice(first..last, pieces);
+        changed
     }
 
     /// What it takes, and its place in the table under this name, in bytes.
@@ -346,13 +367,11 @@ impl Snapshots {
         names
     }
 
-    /// Keeps a page of the directory `prefix`.
-    pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) {
-        if self.keeps_nothing() {
-            return;
-        }
-        if page.upto.as_deref() == Some(&*page.after) {
-            return;
+    /// Keeps a page of the directory `prefix`. Returns the names of which it tells something else than
+    /// was known.
+    pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
+        if self.keeps_nothing() || page.upto.as_deref() == Some(&*page.after) {
+            return Vec::new();
         }
         let mut state = self.lock();
         state.clock += 1;
@@ -362,11 +381,13 @@ impl Snapshots {
             state.bytes += directory.bytes(prefix);
             state.directories.insert(prefix.clone(), directory);
         }
+        let mut changed = Vec::new();
         state.change(prefix, |directory| {
             directory.used = clock;
-            directory.insert(page);
+            changed = directory.insert(page);
         });
         self.shrink(&mut state, prefix);
+        changed
     }
 
     /// Makes room, if there is too little: the directories that were not used for longest go, and at

@@ -1,10 +1,11 @@
 //! The filesystem over a client in memory: names, freshness, and the requests they cost.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
 use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::{MemoryClient, Requests};
 use tokio::runtime::Handle;
@@ -230,6 +231,55 @@ async fn a_large_directory_can_be_sought_back_and_forth() {
     }
     assert!(fs.readdir(handle, 12_002, 1).await.expect("the end").names.is_empty());
     fs.releasedir(handle);
+}
+
+/// A page of the names `names` in the root.
+fn page(names: &[&str], next: Option<&str>) -> ListPage {
+    let meta =
+        ObjectMeta { etag: ETag::new("\"e\""), size: 1, last_modified: UNIX_EPOCH, storage_class: None };
+    let listed = |name: &&str| ListedObject { key: (*name).to_owned(), meta: meta.clone() };
+    ListPage {
+        objects: names.iter().map(listed).collect(),
+        common_prefixes: vec![],
+        next: next.map(str::to_owned),
+    }
+}
+
+#[tokio::test]
+async fn pages_that_repeat_a_name_show_it_once() {
+    let client = bucket(&[]);
+    let fs = mount(&client, "", MINUTE);
+    client.list_next([page(&["a", "b", "b"], Some("1")), page(&["b", "c"], Some("2")), page(&["c"], None)]);
+    assert_eq!(names(&fs, ROOT).await, ["./", "../", "a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn listings_that_go_back_or_never_end_fail() {
+    let stuck = [page(&["a"], Some("1")), page(&["b"], Some("1"))];
+    let back = [page(&["m"], Some("1")), page(&["a"], Some("2"))];
+    let round = [page(&["a"], Some("1")), page(&["b"], Some("2")), page(&["a"], Some("3"))];
+    for pages in [stuck.to_vec(), back.to_vec(), round.to_vec()] {
+        let client = bucket(&[]);
+        let fs = mount(&client, "", MINUTE);
+        client.list_next(pages);
+        let error = list(&fs).await.expect_err("no listing");
+        assert_eq!(error.errno(), libc::EIO, "{error}");
+    }
+    let client = bucket(&[]);
+    let fs = mount(&client, "", MINUTE);
+    // Empty pages whose places differ, as two that take turns would.
+    client.list_next((0..1100).map(|turn| page(&[], Some(if turn % 2 == 0 { "1" } else { "2" }))));
+    assert_eq!(list(&fs).await.expect_err("no end").errno(), libc::EIO);
+    assert!(client.take_requests().list <= 1002);
+}
+
+async fn list(fs: &Filesystem) -> Result<(), FsError> {
+    let handle = fs.opendir(ROOT).expect("a directory").handle;
+    let mut offset = 2;
+    while let Some((next, ..)) = fs.readdir(handle, offset, 100).await?.names.last() {
+        offset = *next;
+    }
+    Ok(())
 }
 
 #[tokio::test]

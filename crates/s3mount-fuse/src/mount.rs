@@ -1,5 +1,6 @@
 //! Mounting, and coming down again.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,7 +10,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::unistd::{getegid, geteuid};
@@ -52,7 +53,7 @@ pub struct Mount {
 ///
 /// # Errors
 /// Those of opening `/dev/fuse`, of mount(2), or of the kernel's handshake.
-pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Handle) -> io::Result<Mount> {
+pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Handle) -> io::Result<Mount> {
     let mut options = Config::default();
     options.mount_options = vec![
         if config.read_only { MountOption::RO } else { MountOption::RW },
@@ -71,9 +72,11 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: Hand
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = true;
     let notifier = Arc::new(OnceLock::new());
-    let session = start(Adapter::new(fs, runtime, notifier.clone()), dir, options, config)?;
+    let adapter = Adapter::new(fs.clone(), runtime.clone(), notifier.clone());
+    let session = start(adapter, dir, options, config)?;
     // It was empty until now: nothing else sets it.
     drop(notifier.set(session.notifier()));
+    runtime.spawn(tell_changes(fs, session.notifier()));
     let (end, ended) = oneshot::channel();
     let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let result = session.run();
@@ -111,6 +114,23 @@ fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> 
         }),
         Err(Errno::EPERM) => Session::new(adapter, dir, &options),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Has the kernel forget names as soon as a listing tells of another version, or of none. Inodes are
+/// versions, so pages and attributes need no word: the next open finds another inode.
+async fn tell_changes(fs: Arc<Filesystem>, notifier: Notifier) {
+    loop {
+        let (parent, name) = fs.changed().await;
+        let notifier = notifier.clone();
+        // It waits for the directory's lock, which a readdir holds until the store has answered.
+        let told = tokio::task::spawn_blocking(move || {
+            // ENOENT: the kernel has forgotten it by itself.
+            let _ = notifier.inval_entry(INodeNo(parent), OsStr::new(&*name));
+        });
+        if told.await.is_err() {
+            return;
+        }
     }
 }
 

@@ -73,6 +73,14 @@ pub struct ListPage {
     pub next: Option<String>,
 }
 
+impl ListPage {
+    /// The last key or prefix, in the store's order.
+    pub fn last_key(&self) -> Option<&str> {
+        let keys = self.objects.iter().map(|object| object.key.as_str());
+        keys.chain(self.common_prefixes.iter().map(String::as_str)).max()
+    }
+}
+
 /// What a HEAD of the bucket tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketInfo {

@@ -39,6 +39,7 @@ struct State {
     ranges: Vec<(String, Range<u64>)>,
     latency: Duration,
     failures: VecDeque<ErrorKind>,
+    pages: VecDeque<ListPage>,
     stalls: VecDeque<Duration>,
     frozen: bool,
     running: usize,
@@ -98,6 +99,11 @@ impl MemoryClient {
     /// Has the next requests, one each, wait so long besides.
     pub fn stall_next(&self, stalls: impl IntoIterator<Item = Duration>) {
         self.lock().stalls.extend(stalls);
+    }
+
+    /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
+    pub fn list_next(&self, pages: impl IntoIterator<Item = ListPage>) {
+        self.lock().pages = pages.into_iter().collect();
     }
 
     /// While frozen, no request is answered.
@@ -211,6 +217,15 @@ impl ObjectClient for MemoryClient {
         async move {
             self.lock().requests.list += 1;
             self.wait("ListObjectsV2", &request.prefix).await?;
+            {
+                let pages = &mut self.lock().pages;
+                if let Some(page) = pages.front().cloned() {
+                    if pages.len() > 1 {
+                        pages.pop_front();
+                    }
+                    return Ok(page);
+                }
+            }
             let query = Query {
                 prefix: request.prefix,
                 delimiter: request.delimiter.then(|| "/".to_owned()),

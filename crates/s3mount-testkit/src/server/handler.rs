@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -199,7 +199,7 @@ fn describe(object: &Object, etag: &str) -> Response<Reply> {
         let _ = HeaderValue::from_str(value).map(|value| headers.insert(name, value));
     };
     insert(header::ETAG, etag);
-    insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified));
+    insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified.max(UNIX_EPOCH)));
     insert(header::ACCEPT_RANGES, "bytes");
     insert(header::CONTENT_TYPE, "binary/octet-stream");
     if let Some(class) = &object.storage_class {

@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -116,6 +117,11 @@ impl Builder {
     /// Adds an object of computed content (see [`content`](crate::content)).
     pub fn synthetic(self, bucket: &str, key: &str, size: u64) -> Self {
         self.add(bucket, key, Object::synthetic(key, size))
+    }
+
+    /// Adds an object that was written at `modified`, and is empty.
+    pub fn written_at(self, bucket: &str, key: &str, modified: SystemTime) -> Self {
+        self.add(bucket, key, Object { modified, ..Object::bytes(Bytes::new()) })
     }
 
     /// Adds an object that has to be restored before it can be read.

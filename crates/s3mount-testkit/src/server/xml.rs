@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::list::{Page, Query};
 use crate::object::Object;
@@ -82,7 +84,7 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
             "<Contents><Key>{}</Key><LastModified>{}</LastModified><ETag>{}</ETag><Size>{}</Size>\
              <StorageClass>{}</StorageClass></Contents>",
             name(key),
-            humantime::format_rfc3339_millis(object.modified),
+            OffsetDateTime::from(object.modified).format(&Rfc3339).unwrap_or_default(),
             escape(&object.etag),
             object.size,
             object.storage_class.as_deref().unwrap_or("STANDARD")
