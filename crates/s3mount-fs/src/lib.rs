@@ -14,7 +14,8 @@
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
-//! - [`order`]: files that are opened in the order of their names;
+//! - [`order`]: files, or directories, that are opened in the order of their names;
+//! - [`walk`]: directories that are listed one after another;
 //! - [`store`]: LIST with retries and a deadline.
 //!
 //! **Lock order:** the order's lock before the snapshots'; no other two locks of this crate are held
@@ -34,6 +35,7 @@ mod names;
 mod order;
 mod snapshot;
 mod store;
+mod walk;
 
 pub use config::{FsConfig, MetadataTtl};
 pub use control::FsStats;

@@ -66,6 +66,15 @@ impl Listing {
         self.names.get(index.checked_sub(self.dropped)?)
     }
 
+    async fn page(&self, metadata: &Metadata, prefix: &str) -> Result<ListPage, FsError> {
+        if self.cursor.next.is_none()
+            && let Some(page) = metadata.walks.take(prefix).await
+        {
+            return Ok(page);
+        }
+        metadata.page(prefix, self.cursor.next.clone()).await
+    }
+
     /// Lists one page more, and has the next one listed ahead.
     async fn more(
         &mut self,
@@ -79,7 +88,7 @@ impl Listing {
         };
         let mut page = match ahead {
             Some(page) => page?,
-            None => metadata.page(prefix, self.cursor.next.clone()).await?,
+            None => self.page(metadata, prefix).await?,
         };
         self.cursor.advance(metadata, prefix, &mut page)?;
         self.ahead = self.cursor.next.clone().map(|next| {

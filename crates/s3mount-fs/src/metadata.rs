@@ -9,9 +9,11 @@ use tokio::sync::mpsc;
 
 use crate::cursor::Cursor;
 use crate::gate::Gates;
+use crate::inode::FileKind;
 use crate::names::{Hidden, Target, just_before};
 use crate::snapshot::{Known, Limits, Page, Snapshots};
 use crate::store::Store;
+use crate::walk::Walks;
 use crate::{FsConfig, FsError};
 
 /// How often what is not believed any more is let go of.
@@ -34,6 +36,7 @@ pub(crate) struct Metadata {
     snapshots: Snapshots,
     hidden: Hidden,
     gates: Gates,
+    pub(crate) walks: Walks,
     ttl: Duration,
     changes: mpsc::Sender<Change>,
     pub(crate) runtime: Handle,
@@ -55,6 +58,7 @@ impl Metadata {
             snapshots: Snapshots::new(limits),
             hidden: Hidden::default(),
             gates: Gates::default(),
+            walks: Walks::new(ttl),
             ttl,
             changes,
             runtime: runtime.clone(),
@@ -94,9 +98,10 @@ impl Metadata {
         }
     }
 
-    /// Up to `count` files behind `after` in the directory `prefix`, as far as they are known.
-    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize) -> Vec<Box<str>> {
-        self.snapshots.following(prefix, after, count, Instant::now())
+    /// Up to `count` files, or sub-directories, behind the key `after` in the directory `prefix`, as far
+    /// as they are known.
+    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, kind: FileKind) -> Vec<Box<str>> {
+        self.snapshots.following(prefix, after, count, kind, Instant::now())
     }
 
     /// Forgets what is known of `name`: it has turned out wrong.
@@ -110,7 +115,15 @@ impl Metadata {
     /// The store's.
     pub(crate) async fn page(&self, prefix: &str, continuation: Option<String>) -> Result<ListPage, FsError> {
         let prefix = prefix.to_owned();
-        self.store.list(ListObjects { prefix, delimiter: true, continuation, ..ListObjects::default() }).await
+        self.list(ListObjects { prefix, delimiter: true, continuation, ..ListObjects::default() }).await
+    }
+
+    /// Whatever is to be listed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
+        self.store.list(request).await
     }
 
     /// Remembers a page that begins behind the key `after`. Returns its last key, if more come, and

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use s3mount_object::{ETag, ListPage, ObjectId};
 
+use crate::inode::FileKind;
 use crate::names::{File, Hidden, Target, is_file_name};
 
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
@@ -345,9 +346,16 @@ impl Snapshots {
         }
     }
 
-    /// Up to `count` files of the directory `prefix` behind the name `after`, in their order, as far as
-    /// they are known without a gap.
-    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, now: Instant) -> Vec<Box<str>> {
+    /// The keys of up to `count` files, or sub-directories, of the directory `prefix` behind the key
+    /// `after`, in their order, as far as they are known without a gap.
+    pub(crate) fn following(
+        &self,
+        prefix: &str,
+        after: &str,
+        count: usize,
+        kind: FileKind,
+        now: Instant,
+    ) -> Vec<Box<str>> {
         let state = self.lock();
         let mut names = Vec::new();
         let Some(directory) = state.directories.get(prefix) else { return names };
@@ -360,7 +368,12 @@ impl Snapshots {
             }
             let first = page.seek(at);
             let behind = (first..page.entries.len()).map(|index| page.key(index)).filter(|key| *key > at);
-            names.extend(behind.filter(|key| !key.ends_with('/')).take(count - names.len()).map(Into::into));
+            names.extend(
+                behind
+                    .filter(|key| key.ends_with('/') == (kind == FileKind::Directory))
+                    .take(count - names.len())
+                    .map(Into::into),
+            );
             let Some(upto) = page.upto.as_deref().filter(|_| names.len() < count) else { return names };
             (at, index) = (upto, index + 1);
         }

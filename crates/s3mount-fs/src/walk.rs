@@ -1,0 +1,203 @@
+//! Walks of a tree: directories that are listed one after another get the next ones listed ahead.
+//!
+//! `find`, `ls -R`, `os.walk` and `rsync` wait for each directory's listing before they go on to the
+//! next. Once two siblings were listed in order, the following ones are listed ahead, many at a time
+//! ([`Order`](crate::order::Order) says which), and all that lies below them with the same request
+//! if that is less than a page.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use s3mount_object::{ListObjects, ListPage};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::FsError;
+use crate::metadata::Metadata;
+
+/// LISTs ahead of walks at a time.
+const AT_ONCE: usize = 32;
+
+/// Names in listings that wait for their walk, at most: some 12 MiB. A walk that is slower than that
+/// lists by itself.
+const MOST_NAMES: usize = 64 << 10;
+
+/// How old a listing may be when its walk comes by.
+const STALE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+enum Listed {
+    UnderWay(JoinHandle<Option<ListPage>>),
+    Ready(ListPage),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    listed: HashMap<Arc<str>, (Instant, Listed)>,
+    names: usize,
+    /// Of its directories, one has held more than a page: they are listed by themselves.
+    large: Option<Arc<str>>,
+}
+
+/// Listings that wait for their walk.
+#[derive(Debug)]
+pub(crate) struct Walks {
+    state: Mutex<State>,
+    at_once: Arc<Semaphore>,
+    stale: Duration,
+}
+
+impl Walks {
+    /// No listing waits longer than `ttl`.
+    pub(crate) fn new(ttl: Duration) -> Self {
+        Self { state: Mutex::default(), at_once: Arc::new(Semaphore::new(AT_ONCE)), stale: STALE.min(ttl) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first page of the directory `prefix`, if it was listed ahead, or is just now.
+    pub(crate) async fn take(&self, prefix: &str) -> Option<ListPage> {
+        let (at, listed) = { self.lock().remove(prefix) }?;
+        if at.elapsed() >= self.stale {
+            return None;
+        }
+        match listed {
+            Listed::Ready(page) => Some(page),
+            Listed::UnderWay(task) => task.await.ok().flatten(),
+        }
+    }
+
+    /// Lists `directory`, which is one of `parent`'s.
+    pub(crate) fn list_ahead(&self, metadata: &Arc<Metadata>, parent: &Arc<str>, directory: &str) {
+        if self.stale.is_zero() {
+            return;
+        }
+        let mut state = self.lock();
+        state.drop_stale(self.stale);
+        if state.names >= MOST_NAMES || state.listed.contains_key(directory) {
+            return;
+        }
+        let (directory, by_itself) = (Arc::<str>::from(directory), state.large.as_ref() == Some(parent));
+        let (metadata, parent, prefix) = (metadata.clone(), parent.clone(), directory.clone());
+        let runtime = metadata.runtime.clone();
+        let task = runtime.spawn(async move {
+            let walks = &metadata.walks;
+            // It is never closed.
+            let _permit = walks.at_once.acquire().await.ok()?;
+            let listed = walks.list(&metadata, &parent, &prefix, by_itself).await;
+            listed.inspect_err(|error| tracing::debug!(%prefix, %error, "listing ahead failed")).ok()
+        });
+        state.listed.insert(directory, (Instant::now(), Listed::UnderWay(task)));
+    }
+
+    async fn list(
+        &self,
+        metadata: &Metadata,
+        parent: &Arc<str>,
+        prefix: &Arc<str>,
+        by_itself: bool,
+    ) -> Result<ListPage, FsError> {
+        if by_itself {
+            return metadata.page(prefix, None).await;
+        }
+        let request = ListObjects { prefix: prefix.to_string(), ..ListObjects::default() };
+        let page = metadata.list(request).await?;
+        if page.next.is_some() {
+            self.lock().large = Some(parent.clone());
+            return metadata.page(prefix, None).await;
+        }
+        let mut directories = directories(prefix, page);
+        let page = directories.remove(&**prefix).unwrap_or_default();
+        let mut state = self.lock();
+        for (below, page) in directories {
+            state.insert(below.into(), page);
+        }
+        Ok(page)
+    }
+}
+
+impl State {
+    fn insert(&mut self, prefix: Arc<str>, page: ListPage) {
+        self.remove(&prefix);
+        if self.names < MOST_NAMES {
+            self.names += names(&page);
+            self.listed.insert(prefix, (Instant::now(), Listed::Ready(page)));
+        }
+    }
+
+    fn remove(&mut self, prefix: &str) -> Option<(Instant, Listed)> {
+        let removed = self.listed.remove(prefix)?;
+        if let Listed::Ready(page) = &removed.1 {
+            self.names -= names(page);
+        }
+        Some(removed)
+    }
+
+    fn drop_stale(&mut self, stale: Duration) {
+        self.listed.retain(|_, (at, _)| at.elapsed() < stale);
+        let ready = self.listed.values().map(|(_, listed)| match listed {
+            Listed::Ready(page) => names(page),
+            Listed::UnderWay(_) => 0,
+        });
+        self.names = ready.sum();
+    }
+}
+
+fn names(page: &ListPage) -> usize {
+    page.objects.len() + page.common_prefixes.len()
+}
+
+/// All directories at and below `prefix`, each as a listing of it alone would show it.
+fn directories(prefix: &str, page: ListPage) -> BTreeMap<String, ListPage> {
+    let mut directories = BTreeMap::from([(prefix.to_owned(), ListPage::default())]);
+    for object in page.objects {
+        let Some(below) = object.key.strip_prefix(prefix) else { continue };
+        let mut directory = prefix.to_owned();
+        for part in below.split_inclusive('/').filter(|part| part.ends_with('/')) {
+            let parent = directories.entry(directory.clone()).or_default();
+            directory.push_str(part);
+            if parent.common_prefixes.last() != Some(&directory) {
+                parent.common_prefixes.push(directory.clone());
+            }
+        }
+        directories.entry(directory).or_default().objects.push(object);
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
+    use s3mount_testkit::MemoryClient;
+
+    use super::directories;
+
+    proptest! {
+        #[test]
+        fn directories_are_as_if_listed_alone(
+            keys in proptest::collection::btree_set("p/[ab/\\-]{1,7}", 1..40),
+        ) {
+            let client = MemoryClient::new();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            keys.iter().for_each(|key| drop(client.put(key, "x")));
+            let list = |prefix: &str, delimiter| -> ListPage {
+                let request = ListObjects { prefix: prefix.to_owned(), delimiter, ..ListObjects::default() };
+                runtime.block_on(client.list_objects(request)).expect("a page")
+            };
+            let found = directories("p/", list("p/", false));
+            let mut left = vec!["p/".to_owned()];
+            let mut count = 0;
+            while let Some(prefix) = left.pop() {
+                let alone = list(&prefix, true);
+                prop_assert_eq!(found.get(&prefix), Some(&alone), "{}", prefix);
+                left.extend(alone.common_prefixes);
+                count += 1;
+            }
+            prop_assert_eq!(found.len(), count);
+        }
+    }
+}
