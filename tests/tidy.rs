@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("s3mount-fuse", &["s3mount-fs"]),
-    ("s3mount-fs", &["s3mount-object", "s3mount-prefetch"]),
+    ("s3mount-fs", &["s3mount-memory", "s3mount-object", "s3mount-prefetch"]),
     ("s3mount-prefetch", &["s3mount-cache", "s3mount-memory", "s3mount-object"]),
     ("s3mount-cache", &["s3mount-memory", "s3mount-object"]),
     ("s3mount-crt", &["s3mount-memory", "s3mount-object"]),

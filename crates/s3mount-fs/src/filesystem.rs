@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use s3mount_memory::trim_heap;
 use s3mount_object::ObjectClient;
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 use tokio::runtime::Handle;
@@ -27,7 +28,7 @@ pub struct Filesystem {
     metadata: Arc<Metadata>,
     changes: Mutex<mpsc::Receiver<Change>>,
     prefetcher: Prefetcher,
-    inodes: InodeTable,
+    inodes: Arc<InodeTable>,
     hints: Hints,
     opens: Order,
     listings: Order,
@@ -76,6 +77,15 @@ pub struct DirPage {
 /// How often it is looked whether hints have made room for others.
 const HINT_PAUSE: Duration = Duration::from_millis(2);
 
+/// How often what is not believed any more is let go of.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What an inode takes, in bytes, about: 294 MiB for a million of them and their names' listings.
+const INODE_BYTES: usize = 200;
+
+/// Memory of names after which it is worth the trouble to give half of it back, in bytes.
+const WORTH_TRIMMING: usize = 16 << 20;
+
 /// Files that have to be opened in their order before the next ones are fetched ahead (four by chance
 /// are rare), and how many are: at 27 ms a file, that is 2,400 files a second.
 const OPENS: (u32, u32) = (4, 64);
@@ -97,11 +107,13 @@ impl Filesystem {
         runtime: &Handle,
     ) -> Self {
         let (metadata, changes) = Metadata::new(client, &config, runtime);
+        let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now()));
+        runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
         Self {
             metadata,
             changes: Mutex::new(changes),
             prefetcher,
-            inodes: InodeTable::new(&config.prefix, SystemTime::now()),
+            inodes,
             hints: Hints::default(),
             opens: Order::new(OPENS.0, OPENS.1),
             listings: Order::new(LISTINGS.0, LISTINGS.1),
@@ -491,6 +503,23 @@ impl Filesystem {
     fn open_directory(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
         let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
         directories.get(&handle).cloned().ok_or(FsError::BadHandle(handle))
+    }
+}
+
+/// Lets go of names that are not believed any more, and gives memory back once many are gone.
+async fn keep_house(metadata: Weak<Metadata>, inodes: Weak<InodeTable>) {
+    let mut most_bytes = 0;
+    loop {
+        tokio::time::sleep(TICK).await;
+        let (Some(metadata), Some(inodes)) = (metadata.upgrade(), inodes.upgrade()) else { return };
+        metadata.expire();
+        let bytes = metadata.bytes() + inodes.len() * INODE_BYTES;
+        most_bytes = most_bytes.max(bytes);
+        if most_bytes > WORTH_TRIMMING && bytes < most_bytes / 2 {
+            most_bytes = bytes;
+            // Some milliseconds, at which no request waits here.
+            let _ = tokio::task::spawn_blocking(trim_heap).await;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What stands for a name: from memory, or by asking the store.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use s3mount_object::{ListObjects, ListPage, ObjectClient};
@@ -15,9 +15,6 @@ use crate::snapshot::{Known, Limits, Page, Snapshots};
 use crate::store::Store;
 use crate::walk::Walks;
 use crate::{FsConfig, FsError};
-
-/// How often what is not believed any more is let go of.
-const TICK: Duration = Duration::from_secs(5);
 
 /// Changes that wait to be told to the kernel, at most.
 const MAX_CHANGES: usize = 4096;
@@ -63,8 +60,13 @@ impl Metadata {
             changes,
             runtime: runtime.clone(),
         });
-        runtime.spawn(keep_house(Arc::downgrade(&metadata)));
         (metadata, changed)
+    }
+
+    /// Lets go of names that are not believed any more.
+    pub(crate) fn expire(&self) {
+        self.snapshots.expire(Instant::now());
+        self.walks.expire();
     }
 
     /// LISTs that succeeded.
@@ -219,14 +221,5 @@ impl Metadata {
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
             }
         }
-    }
-}
-
-/// Lets go of names that are not believed any more.
-async fn keep_house(metadata: Weak<Metadata>) {
-    loop {
-        tokio::time::sleep(TICK).await;
-        let Some(metadata) = metadata.upgrade() else { return };
-        metadata.snapshots.expire(Instant::now());
     }
 }

@@ -70,6 +70,11 @@ impl Walks {
         }
     }
 
+    /// Lets go of what no walk has come by for.
+    pub(crate) fn expire(&self) {
+        self.lock().drop_stale(self.stale);
+    }
+
     /// Lists `directory`, which is one of `parent`'s.
     pub(crate) fn list_ahead(&self, metadata: &Arc<Metadata>, parent: &Arc<str>, directory: &str) {
         if self.stale.is_zero() {

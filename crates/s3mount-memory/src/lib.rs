@@ -14,11 +14,13 @@
 
 mod buddy;
 mod budget;
+mod heap;
 mod pool;
 mod region;
 mod sync;
 
 pub use budget::{MemoryBudget, Reservation};
+pub use heap::trim_heap;
 pub use pool::{Buffer, BufferPool, Priority};
 
 /// Buffers are multiples of this many bytes: a page of the slowest page size in use (arm64's 64
