@@ -99,6 +99,27 @@ fn the_kernel_is_told_what_a_listing_finds_changed() {
 }
 
 #[test]
+fn what_a_walk_has_listed_ahead_is_used_once() {
+    let server = (0..40).fold(TestS3::builder(), |server, index| {
+        server.object(BUCKET, &format!("t/{index:02}/a/f"), "x").object(
+            BUCKET,
+            &format!("t/{index:02}/g"),
+            "x",
+        )
+    });
+    let world = World::new(server, &[]);
+    let files = || run("find", &[world.path("t"), "-type".into(), "f".into()]).lines().count();
+    assert_eq!(files(), 80);
+    for index in 0..40 {
+        world.server.put(BUCKET, &format!("t/{index:02}/a/new"), "x");
+        world.server.delete(BUCKET, &format!("t/{index:02}/g"));
+    }
+    assert_eq!(files(), 80 + 40 - 40, "a walk lists anew");
+    let names: Vec<_> = fs::read_dir(world.path("t/20/a")).expect("a folder").collect();
+    assert_eq!(names.len(), 2);
+}
+
+#[test]
 fn a_new_name_is_found_after_the_negative_ttl() {
     let server = TestS3::builder().object(BUCKET, "d/f", "text");
     let world = World::new(server, &["--metadata-ttl", "indefinite", "--negative-metadata-ttl", "2"]);

@@ -1,7 +1,11 @@
 //! Hints of what will be read, written to `.s3mount/prefetch`, by hand and by a DataLoader's sampler.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -117,6 +121,47 @@ fn only_hints_can_be_written() {
     let error = OpenOptions::new().write(true).open(world.path(".s3mount/stats")).expect_err("not this");
     assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
     fs::write(world.path(".s3mount/prefetch"), "many/00000.bin\n").expect("also by cutting it first");
+}
+
+#[test]
+fn the_control_socket_takes_hints_and_tells_the_counters() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let socket = folder.path().join("control");
+    let flags = ["--control-socket", socket.to_str().expect("UTF-8"), "--read-only"];
+    let world = World::new(many(300, 100 * KIB), &flags);
+    assert_eq!(socket.metadata().expect("a socket").permissions().mode() & 0o777, 0o600);
+    let ask = |text: &str| {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream.write_all(text.as_bytes()).expect("to be heard");
+        stream.shutdown(Shutdown::Write).expect("an end");
+        io::read_to_string(stream).expect("an answer")
+    };
+    let lines: Vec<_> = (0..300).map(key).collect();
+    assert_eq!(ask(&format!("prefetch\n{}", lines.join("\n"))), "");
+    wait_for("all are fetched", || {
+        let stats: Value = serde_json::from_str(&ask("stats\n")).expect("JSON");
+        stats["get_requests"] == 300
+    });
+    for bad in ["", "\n", "banana\n", "../x\n", &"x".repeat(1 << 20)] {
+        // One that talks on may be cut off.
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        let _ = stream.write_all(bad.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write));
+        let mut said = String::new();
+        if stream.read_to_string(&mut said).is_ok() {
+            assert!(said.starts_with("s3mount: ") && said.contains("write stats, or"), "{said}");
+        }
+    }
+    // Another user is not heard, even where the file's mode would let it.
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+    fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("a mode");
+    let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                  s.send(b'stats\\n'); s.shutdown(1); print(len(s.recv(9999)))";
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-c", script]).arg(&socket).uid(65534).gid(65534);
+    let answer = python.output().expect("python").stdout;
+    assert!(answer.is_empty() || answer == b"0\n", "{}", answer.escape_ascii());
+    drop(world);
+    assert!(!socket.exists(), "it goes with the mount");
 }
 
 #[test]

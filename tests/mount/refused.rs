@@ -101,6 +101,19 @@ fn a_host_that_is_not_there() {
 }
 
 #[test]
+fn a_control_socket_where_something_else_is() {
+    let server = server(TestS3::builder());
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("UTF-8");
+    let said = refusal(&server.endpoint(), BUCKET, &["--control-socket", path]);
+    let expected =
+        format!("s3mount: --control-socket {path} is there already, and no socket; name another path");
+    assert!(said.starts_with(&expected), "{said}");
+    let said = refusal(&server.endpoint(), BUCKET, &["--control-socket", "/no/such/folder/socket"]);
+    assert!(said.starts_with("s3mount: cannot listen at --control-socket /no/such/folder/socket"), "{said}");
+}
+
+#[test]
 fn tls_to_a_plain_port() {
     let server = server(TestS3::builder());
     let endpoint = server.endpoint().replace("http://", "https://");

@@ -156,6 +156,38 @@ fn find_over_four_hundred_folders() {
 }
 
 #[test]
+fn find_over_folders_of_small_folders() {
+    let server = (0..100 * 4 * 10).fold(TestS3::builder(), |server, index| {
+        let (top, below, name) = (index / 40, index / 10 % 4, index % 10);
+        server.synthetic(BUCKET, &format!("tree/{top:02}/{below}/{name}"), 7)
+    });
+    let world = World::new(server, &[]);
+    world.path("tree").metadata().expect("a folder");
+    for _ in 0..2 {
+        take(&world);
+        let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
+        assert_eq!(found.lines().count(), 4000);
+        let (lists, gets, others) = take(&world);
+        // Each of the hundred once with all below it; the first two of them by name.
+        assert!((101..=125).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for 501 folders");
+    }
+}
+
+#[test]
+fn folders_of_more_than_a_page_are_walked_one_by_one() {
+    let server = (0..12 * 1500).fold(TestS3::builder(), |server, index| {
+        server.synthetic(BUCKET, &format!("tree/{:02}/{:04}", index / 1500, index % 1500), 7)
+    });
+    let world = World::new(server, &[]);
+    world.path("tree").metadata().expect("a folder");
+    take(&world);
+    let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
+    assert_eq!(found.lines().count(), 18_000);
+    let (lists, ..) = take(&world);
+    assert!((25..=29).contains(&lists), "{lists} LISTs for 25 pages");
+}
+
+#[test]
 fn warm_walks_once_and_then_all_is_known() {
     let server = (0..40 * 50).fold(TestS3::builder(), |server, index| {
         server.synthetic(BUCKET, &format!("tree/{:03}/{:02}", index / 50, index % 50), 7 * KIB)

@@ -211,6 +211,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING)]
     pub(crate) random_read_size: Size,
 
+    /// Files up to this size are fetched whole when they are opened.
+    ///
+    /// So a small file costs one GET and one round trip. Lower it where only headers are read; not
+    /// above --part-size.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
+    pub(crate) small_file_size: Size,
+
     /// The kernel's own readahead on this mount; setting it takes root.
     ///
     /// More than 1MiB only makes random reads of mapped files dearer.
@@ -284,6 +291,14 @@ pub(crate) struct MountArgs {
     /// For systemd units and containers. Ctrl-C unmounts.
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) foreground: bool,
+
+    /// Listen at this path, a Unix socket, for hints and questions.
+    ///
+    /// For those who cannot write to .s3mount/prefetch in the mount. A first line `prefetch` is
+    /// followed by hints; `stats` is answered with the counters. Only you and root may connect;
+    /// with --allow-other, all users.
+    #[arg(long, value_name = "PATH", help_heading = RUNNING)]
+    pub(crate) control_socket: Option<PathBuf>,
 
     /// Write logs to files in this folder [default: syslog].
     ///

@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod checks;
 mod config;
+mod control_socket;
 mod daemon;
 mod logging;
 mod memory;

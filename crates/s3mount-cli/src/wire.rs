@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
+use crate::control_socket::ControlSocket;
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -31,6 +32,11 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let pool = BufferPool::new(budget).context("cannot set memory aside")?;
     let prefetcher = Prefetcher::new(client.clone(), pool, prefetch_config(config), runtime.handle());
     let fs = Arc::new(Filesystem::new(client, prefetcher.clone(), fs_config(config), runtime.handle()));
+    let control = config
+        .control_socket
+        .as_deref()
+        .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
+    let _control = control.transpose()?;
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     ready();
@@ -79,16 +85,16 @@ fn serve(runtime: &Runtime, mut mount: Mount) -> anyhow::Result<()> {
 }
 
 fn prefetch_config(config: &Config) -> PrefetchConfig {
-    let default = PrefetchConfig::default();
+    let hedge_share = PrefetchConfig::default().hedge_share;
     PrefetchConfig {
-        hedge_share: if config.no_hedging { 0.0 } else { default.hedge_share },
+        hedge_share: if config.no_hedging { 0.0 } else { hedge_share },
         part_bytes: config.part_bytes,
         initial_window_bytes: config.initial_window_bytes,
         max_window_bytes: config.max_window_bytes,
         random_read_bytes: config.random_read_bytes,
+        small_object_bytes: config.small_object_bytes,
         read_timeout: config.read_timeout,
         max_ahead_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
-        ..default
     }
 }
 

@@ -1,0 +1,154 @@
+//! `--control-socket`: what `.s3mount/` in the mount offers, for those who can't get at it there.
+//!
+//! A container whose mount is read-only, or another user's loader, connects to a Unix socket, sends a
+//! line with the name of a file of `.s3mount/` (`stats` or `prefetch`), and what it wants to write
+//! there; it gets what the file holds.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use nix::unistd::geteuid;
+use s3mount_fs::{Filesystem, FsError, ROOT};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
+
+/// Longest first line.
+const MAX_COMMAND: u64 = 64;
+
+/// Clients at a time; more of them wait.
+const MAX_CLIENTS: usize = 64;
+
+/// A socket that is gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ControlSocket(PathBuf);
+
+impl ControlSocket {
+    /// Listens at `path`, for this user, for root, and with `all_users` for everybody.
+    ///
+    /// # Errors
+    /// When something else is there, or the folder is none.
+    pub(crate) fn listen(
+        path: &Path,
+        all_users: bool,
+        fs: Arc<Filesystem>,
+        runtime: &Handle,
+    ) -> anyhow::Result<Self> {
+        let shown = path.display();
+        remove_stale(path)?;
+        let _inside = runtime.enter();
+        let listener =
+            UnixListener::bind(path).with_context(|| format!("cannot listen at --control-socket {shown}"))?;
+        let socket = Self(path.to_owned());
+        // Whoever connects in between is refused by the check of who it is.
+        let mode = if all_users { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, Permissions::from_mode(mode))
+            .with_context(|| format!("cannot set the mode of {shown}"))?;
+        runtime.spawn(accept(listener, all_users, fs));
+        Ok(socket)
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // Whoever has removed it was faster.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Removes the socket of a daemon that is no more.
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        bail!("--control-socket {shown} is there already, and no socket; name another path");
+    }
+    if StdUnixStream::connect(path).is_ok() {
+        bail!("--control-socket {shown} is in use by another process; name another path");
+    }
+    std::fs::remove_file(path).with_context(|| format!("cannot remove the stale socket {shown}"))
+}
+
+async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
+    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CLIENTS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let client = match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(error) => {
+                // Out of descriptors, mostly: they come back.
+                tracing::warn!(%error, "the control socket cannot accept");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let uid = client.peer_cred().map(|peer| peer.uid());
+        let is_allowed = uid.as_ref().is_ok_and(|uid| all_users || *uid == 0 || *uid == geteuid().as_raw());
+        if !is_allowed {
+            tracing::warn!(?uid, "the control socket refuses a user");
+            continue;
+        }
+        let fs = fs.clone();
+        tokio::spawn(async move {
+            if let Err(error) = serve(client, &fs).await {
+                tracing::debug!(%error, "a client of the control socket left");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
+    let (from, mut to) = client.into_split();
+    let mut from = BufReader::new(from);
+    let mut command = String::new();
+    (&mut from).take(MAX_COMMAND).read_line(&mut command).await?;
+    match open(fs, command.trim_end()).await {
+        Ok(file) => {
+            copy_in(&mut from, fs, file).await?;
+            let held = read(fs, file).await;
+            fs.release(file);
+            to.write_all(&held).await
+        }
+        Err(error) => {
+            let text = format!("s3mount: {command:?}: {error}; write stats, or prefetch and lines\n");
+            to.write_all(text.as_bytes()).await
+        }
+    }
+}
+
+/// Opens a file of `.s3mount/`.
+async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<u64, FsError> {
+    let folder = fs.lookup(ROOT, ".s3mount").await?.attr.ino;
+    let file = fs.lookup(folder, name).await?.attr.ino;
+    Ok(fs.open(file)?.handle)
+}
+
+/// Writes what the client sends into the file, if that can be written.
+async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), fs: &Arc<Filesystem>, file: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut buffer).await? {
+            0 => return Ok(()),
+            len => {
+                if fs.write(file, &buffer[..len]).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+async fn read(fs: &Arc<Filesystem>, file: u64) -> Vec<u8> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    fs.read(file, 0, 1 << 20, move |result| {
+        // Nobody waits any more: then nobody has to be told.
+        let _ = send.send(result.map(<[u8]>::to_vec).unwrap_or_default());
+    });
+    receive.await.unwrap_or_default()
+}
