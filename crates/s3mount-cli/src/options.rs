@@ -28,7 +28,6 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "nouser",
     "owner",
     "relatime",
-    "ro",
     "rw",
     "suid",
     "user",
@@ -68,7 +67,10 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
         };
         for option in options.to_string_lossy().split(',') {
             match flag(&command, option) {
-                Ok(flag) => expanded.extend(flag),
+                // `ro,read_only` says one thing twice.
+                Ok(flag) => {
+                    expanded.extend(flag.filter(|flag| flag != "--read-only" || !expanded.contains(flag)))
+                }
                 Err(why) => return Err(command.error(ErrorKind::UnknownArgument, why)),
             }
         }
@@ -89,7 +91,7 @@ fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     if name.is_empty() || is_for_others {
         return Ok(None);
     }
-    let long = name.replace('_', "-");
+    let long = if name == "ro" { "read-only".to_owned() } else { name.replace('_', "-") };
     let flags = || command.get_arguments().filter(|arg| arg.get_long().is_some_and(is_option));
     let Some(known) = flags().find(|arg| arg.get_long() == Some(&long)) else {
         let hint = nearest(&long, flags()).map_or_else(String::new, |near| format!("; did you mean {near}?"));
@@ -153,6 +155,7 @@ mod tests {
         );
         check(&["s3mount", "-fo", "uid=5", "-d"], &["s3mount", "-f", "--uid=5", "-d"]);
         check(&["s3mount", "-l", "o", "--prefix=o"], &["s3mount", "-l", "o", "--prefix=o"]);
+        check(&["s3mount", "-o", "ro,read_only", "-oro"], &["s3mount", "--read-only"]);
         check(&["s3mount", "--", "-o", "x"], &["s3mount", "--", "-o", "x"]);
         check(&["s3mount", "b", "-o"], &["s3mount", "b", "-o"]);
     }
