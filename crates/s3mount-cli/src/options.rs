@@ -69,7 +69,7 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
             match flag(&command, option) {
                 // `ro,read_only` says one thing twice.
                 Ok(flag) => {
-                    expanded.extend(flag.filter(|flag| flag != "--read-only" || !expanded.contains(flag)))
+                    expanded.extend(flag.filter(|flag| flag != "--read-only" || !expanded.contains(flag)));
                 }
                 Err(why) => return Err(command.error(ErrorKind::UnknownArgument, why)),
             }
