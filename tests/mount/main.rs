@@ -8,6 +8,7 @@ mod lifecycle;
 mod loader;
 mod moto;
 mod names;
+mod outage;
 mod random;
 mod readonly;
 mod refused;

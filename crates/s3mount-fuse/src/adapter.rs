@@ -14,8 +14,10 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use s3mount_fs::{Attr, FileKind, Filesystem, FsConfig, FsError};
+use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError};
 use tokio::runtime::Handle;
+
+use crate::waiting::{Reply, Slot, Watch};
 
 /// Largest read that the kernel may send, in bytes: its own limit of 256 pages.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
@@ -40,19 +42,29 @@ pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
     runtime: Handle,
     notifier: Arc<OnceLock<Notifier>>,
+    watch: Arc<Watch>,
 }
 
 impl Adapter {
     pub(crate) fn new(fs: Arc<Filesystem>, runtime: Handle, notifier: Arc<OnceLock<Notifier>>) -> Self {
-        Self { fs, runtime, notifier }
+        let watch = Arc::new(Watch::default());
+        runtime.spawn(Watch::run(Arc::downgrade(&watch)));
+        Self { fs, runtime, notifier, watch }
     }
 
-    /// Runs `answer` here if it is ready at once, else on the runtime.
-    fn answer(&self, answer: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `answer` here if it is ready at once, else on the runtime; then `slot` is answered sooner
+    /// if the caller is killed.
+    fn answer<R: Reply>(
+        &self,
+        req: &Request,
+        slot: Slot<R>,
+        answer: impl Future<Output = ()> + Send + 'static,
+    ) {
         let mut answer = Box::pin(answer);
         let _inside = self.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(answer);
+            self.watch.add(req.pid(), slot);
         }
     }
 }
@@ -125,19 +137,24 @@ impl fuser::Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         // Keys are UTF-8, so a name that is not stands for nothing.
         let Some(name) = name.to_str().map(str::to_owned) else {
             return reply.error(Errno::ENOENT);
         };
         let fs = self.fs.clone();
-        self.answer(async move {
-            match fs.lookup(parent.0, &name).await {
-                Ok(entry) => {
+        let slot = Slot::new(reply);
+        self.answer(req, slot.clone(), async move {
+            let found = fs.lookup(parent.0, &name).await;
+            match (found, slot.take()) {
+                (Ok(entry), Some(reply)) => {
                     let attr = file_attr(entry.attr, fs.config());
                     reply.entry_with_ttls(&ATTR_TTL, &entry.ttl, &attr, GENERATION);
                 }
-                Err(error) => reply.error(errno("lookup", &name, &error)),
+                (Err(error), Some(reply)) => reply.error(errno("lookup", &name, &error)),
+                // The kernel was not given it.
+                (Ok(entry), None) => fs.forget(entry.attr.ino, 1),
+                (Err(_), None) => {}
             }
         });
     }
@@ -180,15 +197,21 @@ impl fuser::Filesystem for Adapter {
     ) {
         tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, "read");
         let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
-        self.fs.read(fh.0, offset, size as usize, move |result| match result {
-            Ok(bytes) => reply.data(bytes),
-            Err(error) => {
-                if error.errno() == libc::ESTALE {
-                    runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
+        let slot = Slot::new(reply);
+        let answered = slot.clone();
+        self.fs.read(fh.0, offset, size as usize, move |result| {
+            let Some(reply) = answered.take() else { return };
+            match result {
+                Ok(bytes) => reply.data(bytes),
+                Err(error) => {
+                    if error.errno() == libc::ESTALE {
+                        runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
+                    }
+                    reply.error(errno("read", (fh, offset, size), &error));
                 }
-                reply.error(errno("read", (fh, offset, size), &error));
             }
         });
+        self.watch.add(req.pid(), slot);
     }
 
     fn setattr(
@@ -266,10 +289,13 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
         let fs = self.fs.clone();
-        self.answer(async move {
-            let page = match fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await {
+        let slot = Slot::new(reply);
+        self.answer(req, slot.clone(), async move {
+            let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
+            let Some(mut reply) = slot.take() else { return };
+            let page = match page {
                 Ok(page) => page,
                 Err(error) => return reply.error(errno("readdir", ino, &error)),
             };
@@ -285,15 +311,22 @@ impl fuser::Filesystem for Adapter {
 
     fn readdirplus(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
         let fs = self.fs.clone();
-        self.answer(async move {
-            match fill(&fs, fh.0, offset, &mut reply).await {
+        let slot = Slot::new(reply);
+        self.answer(req, slot.clone(), async move {
+            let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
+            let Some(mut reply) = slot.take() else { return };
+            let filled = match page {
+                Ok(page) => fill(&fs, fh.0, page, &mut reply).await,
+                Err(error) => Err(error),
+            };
+            match filled {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno("readdir", ino, &error)),
             }
@@ -444,10 +477,9 @@ impl fuser::Filesystem for Adapter {
 async fn fill(
     fs: &Filesystem,
     handle: u64,
-    offset: u64,
+    page: DirPage,
     reply: &mut ReplyDirectoryPlus,
 ) -> Result<(), FsError> {
-    let page = fs.readdir(handle, offset, NAMES_PER_REQUEST).await?;
     for (next, name, _, ino) in page.names {
         // `.` and `..` have their inodes, and the kernel does not count these two as looked up.
         let is_dot = ino != 0;

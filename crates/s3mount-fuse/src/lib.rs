@@ -4,9 +4,11 @@
 //! A request is answered by the session thread that took it whenever nothing has to be fetched:
 //! a read is handed its reply and answers from memory, and the future of a metadata operation is
 //! polled once on the spot. Only a future that is not ready then is spawned on the runtime, with
-//! its reply. So no session thread ever waits for the network.
+//! its reply. So no session thread ever waits for the network. Callers that are killed meanwhile are
+//! let go.
 
 mod adapter;
 mod mount;
+mod waiting;
 
 pub use mount::{FuseConfig, Mount, mount};

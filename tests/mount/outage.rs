@@ -1,0 +1,120 @@
+//! S3 gives no answer: whoever is killed is let go, and the mount comes down.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use s3mount_testkit::{Shape, TestS3};
+
+use crate::world::{BUCKET, GIB, KIB, World, check_file, wait_for};
+
+/// Far less than `--read-timeout`, and far more than it takes.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Starts a program that will wait for the store.
+fn start<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Child {
+    Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a program")
+}
+
+/// Ends a program as Ctrl-C does, and waits for it. It may not outlive the test in any case.
+fn interrupt(mut child: Child, what: &str) {
+    assert!(child.try_wait().expect("its state").is_none(), "{what} has not waited");
+    kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("a signal");
+    let deadline = Instant::now() + SOON;
+    while child.try_wait().expect("its state").is_none() {
+        assert!(Instant::now() < deadline, "{what} is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn killed_readers_are_let_go_while_the_store_is_frozen() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/f", GIB).synthetic(BUCKET, "e/f", GIB);
+    let world = World::new(server, &[]);
+    std::fs::metadata(world.path("d/f")).expect("a name that is known");
+    world.server.reset_stats();
+    world.server.freeze(true);
+    let file = world.path("d/f").display().to_string();
+    // A handler of Python's would have to wait: it runs between two instructions, and this one waits.
+    let map = format!(
+        "import mmap,signal; signal.signal(signal.SIGINT, signal.SIG_DFL); f=open('{file}','rb'); mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[500<<20]"
+    );
+    let waiting = [
+        ("cat", start("cat", &[&file])),
+        ("dd", start("dd", &[&format!("if={file}"), "of=/dev/null", "bs=8M", "iflag=direct", "skip=9"])),
+        ("a mapped read", start("/usr/bin/python3", &["-c", &map])),
+        ("stat", start("stat", &[world.path("e/f")])),
+        ("ls", start("ls", &[world.path("d")])),
+    ];
+    // Each of them is in the daemon.
+    wait_for("they all wait", || world.server.stats().requests() >= 5);
+    std::thread::sleep(Duration::from_millis(100));
+    for (what, child) in waiting {
+        interrupt(child, what);
+    }
+    world.server.freeze(false);
+    assert_eq!(std::fs::metadata(world.path("e/f")).expect("the next is answered").len(), GIB);
+}
+
+#[test]
+fn a_killed_reader_does_no_harm_to_those_who_read_the_same() {
+    let server = TestS3::builder().synthetic(BUCKET, "f", 64 * KIB * KIB / 16);
+    let world = World::new(server.shape(Shape { list_latency_ms: 0.0, ..Shape::aws() }), &[]);
+    let file = world.path("f");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| check_file(&file, "f"));
+        for _ in 0..20 {
+            let mut cat = start("cat", &[&file]);
+            std::thread::sleep(Duration::from_millis(7));
+            let _ = cat.kill();
+            cat.wait().expect("its end");
+        }
+        assert_eq!(reader.join().expect("a reader"), 4 * KIB * KIB);
+    });
+}
+
+/// Whether the mount is gone, and its daemon.
+fn is_gone(dir: &Path, pid: u32) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    // A process that has ended has no command line any more.
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    !mounts.contains(&dir.display().to_string()) && command.is_empty()
+}
+
+#[test]
+fn the_mount_comes_down_while_the_store_is_frozen() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
+        let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &[]);
+        std::fs::metadata(world.path("f")).expect("a name that is known");
+        world.server.reset_stats();
+        world.server.freeze(true);
+        let mut cat = start("cat", &[world.path("f")]);
+        let mut stat = start("stat", &[world.path("other")]);
+        wait_for("they wait", || world.server.stats().requests() >= 2);
+        let (pid, began) = (world.mount.pid(), Instant::now());
+        kill(Pid::from_raw(i32::try_from(pid).expect("a pid")), signal).expect("a signal");
+        for child in [&mut cat, &mut stat] {
+            assert!(!child.wait().expect("its end").success(), "an error");
+        }
+        if signal == Signal::SIGKILL {
+            // What it leaves behind is taken away by the next mount, and by hand.
+            assert!(std::fs::metadata(world.path("f")).is_err());
+        } else {
+            wait_for("it is gone", || is_gone(world.mount.path(), pid));
+        }
+        assert!(began.elapsed() < SOON, "{signal} took {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn an_unused_mount_is_unmounted_while_the_store_is_frozen() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &[]);
+    world.server.freeze(true);
+    let (pid, dir) = (world.mount.pid(), world.mount.path().to_owned());
+    let mut umount = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    assert!(umount.arg("umount").arg(&dir).status().expect("s3mount umount").success());
+    wait_for("it is gone", || is_gone(&dir, pid));
+}
