@@ -10,6 +10,7 @@ mod client;
 mod error;
 mod id;
 mod range;
+mod retry;
 
 pub use client::{
     BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer,
@@ -17,3 +18,4 @@ pub use client::{
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use range::ByteRange;
+pub use retry::{Attempts, RetryBudget};

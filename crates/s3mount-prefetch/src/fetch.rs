@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::Buffer;
-use s3mount_object::{ByteRange, GetObject, ObjectError, ObjectId};
+use s3mount_object::{Attempts, ByteRange, ErrorKind, GetObject, ObjectError, ObjectId};
 use tokio::time::{Instant, timeout};
 
 use crate::ReadError;
 use crate::prefetcher::Shared;
 use crate::sync::{AtomicU64, Ordering};
 
-/// First pause before a GET is tried again; it doubles up to [`MAX_BACKOFF`]. S3 asks for
-/// exponential back-off from a fraction of a second.
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// How often a GET that may not be tried again yet asks whether it may.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries
 /// what may pass, until the read time-out.
@@ -38,26 +36,34 @@ async fn attempts(
     deadline: Instant,
 ) -> Result<Bytes, ReadError> {
     let len = usize::try_from(range.len()).expect("a part fits the address space");
-    let mut backoff = FIRST_BACKOFF;
+    // Parts that fail together differ in their offsets, which is all the randomness that takes.
+    let mut attempts = Attempts::new(shared.latencies.slow_after(range.len()), range.start() >> 16);
     loop {
         let into = match buffer.take() {
             Some(buffer) => buffer,
             None => shared.demand_buffer(len).await,
         };
         let request = GetObject { object: object.clone(), range };
-        let error = match hedged(shared, request, into).await {
-            Ok(bytes) => {
+        // One that is given up is cancelled, and its connection closed.
+        let error = match timeout(attempts.limit(), hedged(shared, request, into)).await {
+            Ok(Ok(bytes)) => {
                 shared.counters.on_fetched(range.len());
+                shared.retries.earn();
                 return Ok(bytes);
             }
-            Err(error) => error,
+            Ok(Err(error)) => error,
+            Err(_) => ObjectError::new(ErrorKind::TimedOut, "GetObject", object.key())
+                .with_source(format!("stalled for {:?}", attempts.limit())),
         };
-        if !error.is_retryable() || Instant::now() + backoff >= deadline {
+        let pause = attempts.next_pause();
+        if !error.is_retryable() || Instant::now() + pause >= deadline {
             return Err(ReadError::Object(error.into()));
         }
-        tracing::warn!(%error, %range, ?backoff, "GET failed, trying again");
-        tokio::time::sleep(jittered(backoff, range)).await;
-        backoff = (backoff * 2).min(MAX_BACKOFF);
+        tracing::warn!(%error, %range, ?pause, "GET failed, trying again");
+        tokio::time::sleep(pause).await;
+        while !shared.retries.take(std::time::Instant::now()) {
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
     }
 }
 
@@ -117,11 +123,4 @@ impl Hedges {
     pub(crate) fn spend(&self) -> bool {
         self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(Self::ONE)).is_ok()
     }
-}
-
-/// Between half of `backoff` and all of it, so that parts that failed together don't come back
-/// together. Their offsets differ, which is all the randomness that takes.
-fn jittered(backoff: Duration, range: ByteRange) -> Duration {
-    let spread = (range.start() >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-    backoff / 2 + backoff * u32::try_from(spread).unwrap_or(0) / 2048
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority};
-use s3mount_object::{ObjectClient, ObjectId};
+use s3mount_object::{ObjectClient, ObjectId, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) latencies: Latencies,
     pub(crate) hedges: Hedges,
+    pub(crate) retries: RetryBudget,
     pub(crate) counters: Counters,
 }
 
@@ -122,6 +123,7 @@ impl Prefetcher {
             started: Instant::now(),
             latencies: Latencies::default(),
             hedges: Hedges::default(),
+            retries: RetryBudget::default(),
             counters: Counters::default(),
         });
         spawn(runtime, keep_house(Arc::downgrade(&shared)));
