@@ -77,6 +77,9 @@ fn kind_of_crt(error: CrtError) -> ErrorKind {
     let has = |name: &str| text.contains(name);
     if has("AWS_ERROR_S3_CANCELED") {
         ErrorKind::Cancelled
+    } else if has("TIME_TOO_SKEWED") {
+        // The clock is wrong, so no signature is good.
+        ErrorKind::BadCredentials
     } else if has("NO_CREDENTIALS") || has("AWS_AUTH_CREDENTIALS") || has("AWS_AUTH_PROFILE") {
         ErrorKind::NoCredentials
     } else if has("AWS_ERROR_S3_SLOW_DOWN") {
@@ -114,6 +117,7 @@ mod tests {
             (aws_s3_errors::AWS_ERROR_S3_CANCELED as i32, ErrorKind::Cancelled),
             (aws_s3_errors::AWS_ERROR_S3_SLOW_DOWN as i32, ErrorKind::Throttled),
             (aws_s3_errors::AWS_ERROR_S3_INTERNAL_ERROR as i32, ErrorKind::Server),
+            (aws_s3_errors::AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED as i32, ErrorKind::BadCredentials),
             (aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32, ErrorKind::Integrity),
             (aws_auth_errors::AWS_AUTH_SIGNING_NO_CREDENTIALS as i32, ErrorKind::NoCredentials),
             (aws_http_errors::AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE as i32, ErrorKind::TimedOut),

@@ -112,7 +112,7 @@ async fn a_part_lands_in_the_lent_buffer() {
 }
 
 fn fault(kind: FaultKind, count: u32) -> Fault {
-    Fault { operation: Some(Operation::GetObject), key_contains: String::new(), count, kind }
+    Fault::new(kind).on(Operation::GetObject).times(count)
 }
 
 #[tokio::test]

@@ -29,6 +29,9 @@ pub(crate) struct Reply {
     /// Where the connection breaks.
     break_at: Option<u64>,
     flip_bit: bool,
+    /// Where the body stops for a while.
+    stall: Option<(u64, Duration)>,
+    stalling: Option<Pin<Box<Sleep>>>,
     pace: Option<Pace>,
     under_way: Option<UnderWay>,
 }
@@ -53,19 +56,45 @@ impl Reply {
         let bytes = bytes.into();
         let end = bytes.len() as u64;
         let source = Source::Bytes(bytes);
-        Self { source, at: 0, end, break_at: None, flip_bit: false, pace: None, under_way }
+        Self::new(source, 0, end, 0, under_way)
     }
 
     /// A body of an object's bytes `start..end`.
     pub(crate) fn object(object: Object, start: u64, end: u64, rate: u64, under_way: UnderWay) -> Self {
-        let pace = (rate > 0).then_some(Pace { bytes_per_second: rate, started: None, sent: 0, sleep: None });
-        let (source, under_way) = (Source::Object(object), Some(under_way));
-        Self { source, at: start, end, break_at: None, flip_bit: false, pace, under_way }
+        Self::new(Source::Object(object), start, end, rate, Some(under_way))
+    }
+
+    fn new(source: Source, at: u64, end: u64, rate: u64, under_way: Option<UnderWay>) -> Self {
+        let (break_at, flip_bit, stall, stalling) = (None, false, None, None);
+        let mut reply = Self { source, at, end, break_at, flip_bit, stall, stalling, pace: None, under_way };
+        if rate > 0 {
+            reply.trickle(rate);
+        }
+        reply
+    }
+
+    fn half(&self) -> u64 {
+        self.at + (self.end - self.at) / 2
+    }
+
+    /// Sends this many bytes a second.
+    pub(crate) fn trickle(&mut self, bytes_per_second: u64) {
+        self.pace = Some(Pace { bytes_per_second, started: None, sent: 0, sleep: None });
+    }
+
+    /// Stops half-way for so long.
+    pub(crate) fn stall_half_way(&mut self, span: Duration) {
+        self.stall = Some((self.half(), span));
+    }
+
+    /// Ends half-way, and says so before.
+    pub(crate) fn halve(&mut self) {
+        self.end = self.half();
     }
 
     /// Breaks the connection half-way.
     pub(crate) fn break_half_way(&mut self) {
-        self.break_at = Some(self.at + (self.end - self.at) / 2);
+        self.break_at = Some(self.half());
     }
 
     /// Flips a bit of the first piece.
@@ -75,10 +104,11 @@ impl Reply {
 
     fn piece(&mut self) -> io::Result<Bytes> {
         let end = self.break_at.unwrap_or(self.end);
+        let end = self.stall.map_or(end, |(at, _)| at.min(end));
         if self.at >= end {
             return Err(io::Error::other("a fault breaks the connection"));
         }
-        let most = if self.pace.is_some() { PACED_PIECE } else { PIECE };
+        let most = self.pace.as_ref().map_or(PIECE, Pace::piece);
         let most = usize::try_from(end - self.at).unwrap_or(most).min(most);
         let mut piece = match &self.source {
             Source::Bytes(bytes) => {
@@ -98,6 +128,11 @@ impl Reply {
 }
 
 impl Pace {
+    /// What is sent at once: a tenth of a second's, if that is less.
+    fn piece(&self) -> usize {
+        usize::try_from(self.bytes_per_second / 10).unwrap_or(PACED_PIECE).clamp(1, PACED_PIECE)
+    }
+
     /// Ready when a wire of this rate would have carried the next piece of `len` bytes.
     fn poll(&mut self, len: u64, context: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
@@ -126,11 +161,16 @@ impl Body for Reply {
         if this.at >= this.end {
             return Poll::Ready(None);
         }
-        let next = (this.end - this.at).min(PACED_PIECE as u64);
-        if let Some(pace) = &mut this.pace
-            && pace.poll(next, context).is_pending()
-        {
-            return Poll::Pending;
+        if let Some((_, span)) = this.stall.take_if(|(at, _)| this.at >= *at) {
+            this.stalling = Some(Box::pin(sleep_until(Instant::now() + span)));
+        }
+        if let Some(stalling) = &mut this.stalling {
+            std::task::ready!(stalling.as_mut().poll(context));
+            this.stalling = None;
+        }
+        if let Some(pace) = &mut this.pace {
+            let next = (this.end - this.at).min(pace.piece() as u64);
+            std::task::ready!(pace.poll(next, context));
         }
         let piece = this.piece();
         if let Ok(piece) = &piece {

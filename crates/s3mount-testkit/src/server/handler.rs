@@ -59,12 +59,16 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     let request_id = format!("{:016X}", shared.next_request.fetch_add(1, Ordering::Relaxed));
     let is_head = request.method() == Method::HEAD;
     let fault = shared.faults.strike(target.operation, target.name());
-    let answer = match fault {
+    let answer = match fault.clone() {
         Some(FaultKind::Reset) => {
             shared.counters.error(target.operation);
             return Err(Broken);
         }
         Some(FaultKind::Status(status, code)) => Err(refuse(status, code, "a fault of the test server")),
+        Some(FaultKind::Redirect(status, _)) => {
+            Err(refuse(status, "PermanentRedirect", "a fault of the test server"))
+        }
+        Some(FaultKind::Body(text)) => Ok(Response::new(Reply::bytes(text, Some(under_way)))),
         fault => {
             wait(shared, target.operation, fault.as_ref()).await;
             answer(shared, &target, request, under_way, fault.as_ref()).await
@@ -86,7 +90,19 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     let mut insert =
         |name, value: &str| HeaderValue::from_str(value).map(|value| headers.insert(name, value));
     // Both are ASCII: a region is what the test gave, an id is hexadecimal.
-    let _ = (insert(REQUEST_ID, &request_id), insert(REGION, &shared.region));
+    let region = match &fault {
+        Some(FaultKind::Redirect(_, region)) => region,
+        _ => &shared.region,
+    };
+    let _ = (insert(REQUEST_ID, &request_id), insert(REGION, region));
+    match fault {
+        Some(FaultKind::ShortBody) => response.body_mut().break_half_way(),
+        Some(FaultKind::StallBody(ms)) => response.body_mut().stall_half_way(Duration::from_millis(ms)),
+        Some(FaultKind::Trickle(rate)) => response.body_mut().trickle(rate),
+        Some(FaultKind::HalfBody) => response.body_mut().halve(),
+        Some(FaultKind::FlipBit) => response.body_mut().flip_bit(),
+        _ => {}
+    }
     Ok(response)
 }
 
@@ -258,18 +274,18 @@ fn get(
     let mut response = describe(&object, etag);
     *response.status_mut() = status;
     if status == StatusCode::PARTIAL_CONTENT {
-        let text = format!("bytes {}-{}/{}", part.start, part.end - 1, object.size);
+        let shift = if fault == Some(&FaultKind::WrongRange) { part.end - part.start } else { 0 };
+        let text = format!("bytes {}-{}/{}", part.start + shift, part.end - 1 + shift, object.size);
         let value = HeaderValue::from_str(&text).map_err(|_| refuse(500, "InternalError", text))?;
         response.headers_mut().insert(header::CONTENT_RANGE, value);
     }
     let rate = shared.shape().bytes_per_second;
-    let mut body = Reply::object(object, part.start, part.end, rate, under_way);
-    match fault {
-        Some(FaultKind::ShortBody) => body.break_half_way(),
-        Some(FaultKind::FlipBit) => body.flip_bit(),
-        _ => {}
-    }
-    *response.body_mut() = body;
+    let end = if fault == Some(&FaultKind::DoubleBody) {
+        (part.end + (part.end - part.start)).min(object.size)
+    } else {
+        part.end
+    };
+    *response.body_mut() = Reply::object(object, part.start, end, rate, under_way);
     Ok(response)
 }
 

@@ -298,6 +298,11 @@ impl TestS3 {
         self.shared.faults.add(fault);
     }
 
+    /// Takes all faults away.
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear();
+    }
+
     /// While frozen, requests are taken and not answered.
     pub fn freeze(&self, frozen: bool) {
         self.shared.freeze(frozen);

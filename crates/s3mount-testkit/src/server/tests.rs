@@ -213,8 +213,10 @@ fn who_may_not_ask_is_refused() {
 fn faults_strike_as_often_as_they_should() {
     let server = start(TestS3::builder().synthetic("b", "k", 4 * MIB));
     let add = |kind| {
-        let (operation, key_contains) = (Some(Operation::GetObject), "k".to_owned());
-        server.fault(Fault { operation, key_contains, count: 1, kind });
+        server.fault(Fault {
+            key_contains: "k".to_owned(),
+            ..Fault::new(kind).on(Operation::GetObject).times(1)
+        });
     };
     let range = ["Range: bytes=0-2097151"];
     let get = || send(&server, "GET /b/k", &range, b"");
@@ -237,10 +239,34 @@ fn faults_strike_as_often_as_they_should() {
     assert_ne!(get().expect("an answer").header("etag"), etag);
     add(FaultKind::FlipBit);
     check("k", 0, &get().expect("an answer").body).expect_err("a bit is another");
+    add(FaultKind::StallBody(200));
+    let asked = Instant::now();
+    check("k", 0, &get().expect("an answer").body).expect("late, and right");
+    assert!(asked.elapsed() >= Duration::from_millis(200));
+    add(FaultKind::Trickle(8 * MIB));
+    let asked = Instant::now();
+    check("k", 0, &get().expect("an answer").body).expect("slow, and right");
+    assert!(asked.elapsed() >= Duration::from_millis(200));
+    for (kind, len) in [(FaultKind::HalfBody, MIB), (FaultKind::DoubleBody, 4 * MIB)] {
+        add(kind);
+        let answer = get().expect("an answer");
+        assert_eq!((answer.body.len() as u64, answer.header("content-length")), (len, &*len.to_string()));
+        assert_eq!(answer.header("content-range"), "bytes 0-2097151/4194304");
+    }
+    add(FaultKind::WrongRange);
+    assert_eq!(get().expect("an answer").header("content-range"), "bytes 2097152-4194303/4194304");
+    add(FaultKind::Body("<html/>".to_owned()));
+    assert_eq!(ask(&server, "GET /b/k", &[]).text(), "<html/>");
+    add(FaultKind::Redirect(301, "eu-west-9".to_owned()));
+    assert_eq!(ask(&server, "GET /b/k", &[]).header("x-amz-bucket-region"), "eu-west-9");
+    server.fault(Fault::new(FaultKind::Status(500, "InternalError".to_owned())).share(0.25));
+    let failed = (0..400).filter(|_| get().expect("an answer").status == 500).count();
+    assert!((70..130).contains(&failed), "{failed} of 400");
+    ask(&server, "POST /_test/reset", &[]);
     add(FaultKind::WholeObject);
     let whole = get().expect("an answer");
     assert_eq!((whole.status, whole.body.len() as u64), (200, 4 * MIB));
-    server.fault(Fault { operation: None, key_contains: String::new(), count: 0, kind: FaultKind::Reset });
+    server.fault(Fault::new(FaultKind::Reset).times(0));
     check("k", 0, &get().expect("an answer").body).expect("no fault is left");
 }
 
@@ -258,8 +284,7 @@ fn what_is_frozen_waits_for_the_thaw() {
     };
     server.freeze(true);
     hold(&server);
-    let (operation, key_contains) = (None, String::new());
-    server.fault(Fault { operation, key_contains, count: 1, kind: FaultKind::Freeze });
+    server.fault(Fault::new(FaultKind::Freeze).times(1));
     hold(&server);
     // Dropping a server that holds requests must not hang.
     server.freeze(true);

@@ -1,0 +1,214 @@
+//! What goes wrong between the mount and S3, and what readers see of it: right bytes, or an errno.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check, mix};
+
+use crate::world::{BUCKET, KIB, MIB, World, check_file};
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or_default())
+}
+
+fn status(status: u16, code: &str) -> FaultKind {
+    FaultKind::Status(status, code.to_owned())
+}
+
+/// All that passes when a request is sent again.
+fn passing() -> Vec<FaultKind> {
+    vec![
+        status(500, "InternalError"),
+        status(503, "SlowDown"),
+        status(429, "TooManyRequests"),
+        status(408, "RequestTimeout"),
+        FaultKind::Reset,
+        FaultKind::ShortBody,
+        FaultKind::HalfBody,
+        FaultKind::DoubleBody,
+        FaultKind::WrongRange,
+        FaultKind::WholeObject,
+        FaultKind::Body("<html>busy</html>".to_owned()),
+    ]
+}
+
+#[test]
+fn each_fault_that_passes_costs_requests_and_no_byte() {
+    for kind in passing() {
+        let world = World::new(TestS3::builder().synthetic(BUCKET, "d/f", 20 * MIB), &[]);
+        world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject).times(3));
+        assert_eq!(check_file(&world.path("d/f"), "d/f"), 20 * MIB, "{kind:?}");
+        // Three that were struck, and for each at most what the CRT tries by itself.
+        let gets = world.server.stats().get_object.requests;
+        assert!(gets <= 20, "{kind:?}: {gets} GETs");
+    }
+}
+
+#[test]
+fn each_fault_of_a_listing_that_passes_is_not_seen() {
+    let listing = |text: &str| FaultKind::Body(text.to_owned());
+    let kinds = [
+        status(500, "InternalError"),
+        status(503, "SlowDown"),
+        FaultKind::Reset,
+        FaultKind::ShortBody,
+        FaultKind::HalfBody,
+        listing("<html>busy</html>"),
+        listing("<Error><Code>InternalError</Code></Error>"),
+        listing("<ListBucketResult><Contents><Key>x</Key>"),
+        listing("<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"),
+        listing("<ListBucketResult><Contents><Size>banana</Size></Contents></ListBucketResult>"),
+        listing(""),
+    ];
+    for kind in kinds {
+        let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &[]);
+        world.server.fault(Fault::new(kind.clone()).on(Operation::ListObjects).times(2));
+        assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text", "{kind:?}");
+    }
+}
+
+#[test]
+fn what_does_not_pass_has_its_errno_at_once() {
+    let cases = [
+        (status(403, "AccessDenied"), Errno::EACCES),
+        (status(403, "InvalidObjectState"), Errno::EIO),
+        (status(403, "RequestTimeTooSkewed"), Errno::EACCES),
+        (status(404, "NoSuchKey"), Errno::ESTALE),
+        (status(412, "PreconditionFailed"), Errno::ESTALE),
+        (status(416, "InvalidRange"), Errno::ESTALE),
+        (status(400, "InvalidRequest"), Errno::EIO),
+        (FaultKind::WrongEtag, Errno::ESTALE),
+        (FaultKind::Redirect(301, "eu-west-9".to_owned()), Errno::EIO),
+        (FaultKind::Redirect(307, "eu-west-9".to_owned()), Errno::EIO),
+    ];
+    for (kind, expected) in cases {
+        let world = World::new(TestS3::builder().synthetic(BUCKET, "d/f", 100 * KIB), &[]);
+        world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject));
+        let error = fs::read(world.path("d/f")).expect_err("a fault");
+        assert_eq!(errno(&error), expected, "{kind:?}");
+        assert!(world.server.stats().get_object.requests <= 6, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_denied_in_mid_epoch_and_back() {
+    let world =
+        World::new(TestS3::builder().synthetic(BUCKET, "f", 200 * MIB), &["--prefetch-window", "1MiB"]);
+    let file = File::open(world.path("f")).expect("a file");
+    let mut buffer = vec![0; 64 << 10];
+    let mut read = |offset| file.read_exact_at(&mut buffer, offset).map(|()| check("f", offset, &buffer));
+    read(0).expect("a read").expect("its bytes");
+    world.server.fault(Fault::new(status(403, "AccessDenied")).on(Operation::GetObject));
+    assert_eq!(errno(&read(100 * MIB).expect_err("denied")), Errno::EACCES);
+    world.server.clear_faults();
+    read(100 * MIB).expect("allowed again").expect("its bytes");
+}
+
+#[test]
+fn stalls_and_trickles_are_restarted_elsewhere() {
+    for kind in [FaultKind::Stall(600_000), FaultKind::StallBody(600_000), FaultKind::Trickle(1 << 10)] {
+        let world = World::new(TestS3::builder().synthetic(BUCKET, "d/f", 3 * MIB), &[]);
+        world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject).times(1));
+        assert_eq!(check_file(&world.path("d/f"), "d/f"), 3 * MIB, "{kind:?}");
+    }
+    let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &[]);
+    world.server.fault(Fault::new(FaultKind::Stall(600_000)).on(Operation::ListObjects).times(1));
+    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text");
+}
+
+#[test]
+fn a_read_fails_when_its_time_is_up() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", MIB), &["--read-timeout", "2"]);
+    fs::metadata(world.path("f")).expect("a name that is known");
+    world.server.freeze(true);
+    assert_eq!(errno(&fs::read(world.path("f")).expect_err("no answer")), Errno::ETIMEDOUT);
+    assert_eq!(errno(&fs::metadata(world.path("g")).expect_err("no answer")), Errno::ETIMEDOUT);
+    world.server.freeze(false);
+    assert_eq!(check_file(&world.path("f"), "f"), MIB);
+}
+
+#[test]
+fn a_store_that_is_down_is_not_hammered_and_its_readers_go_on_when_it_is_back() {
+    let server = (0..16)
+        .fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &format!("d/{index}"), 32 * MIB));
+    let world = World::new(server, &[]);
+    fs::read_dir(world.path("d")).expect("a folder").for_each(drop);
+    world.server.reset_stats();
+    world.server.fault(Fault::new(FaultKind::Reset));
+    std::thread::scope(|scope| {
+        for index in 0..16 {
+            let world = &world;
+            scope.spawn(move || {
+                let key = format!("d/{index}");
+                assert_eq!(check_file(&world.path(&key), &key), 32 * MIB);
+            });
+        }
+        std::thread::sleep(Duration::from_secs(10));
+        // Sixteen readers' first requests, what is saved up and earned by time; the CRT asks twice.
+        let requests = world.server.stats().requests();
+        assert!(requests <= 2 * (16 * 8 + 64 + 10 * 10), "{requests} requests in 10 s");
+        world.server.clear_faults();
+    });
+}
+
+/// Eight readers, two of each kind, while each GET may meet any fault. Right bytes, or an errno.
+fn mixed(share: f64) {
+    let server = (0..200).fold(TestS3::builder().synthetic(BUCKET, "big", 300 * MIB), |server, index| {
+        server.synthetic(BUCKET, &format!("small/{index:03}"), 50 * KIB)
+    });
+    let world = World::new(server, &["--memory-limit", "128MiB"]);
+    let slow = [FaultKind::Stall(600_000), FaultKind::StallBody(600_000), FaultKind::Trickle(1 << 10)];
+    let kinds = [passing(), slow.to_vec()].concat();
+    for kind in &kinds {
+        world
+            .server
+            .fault(Fault::new(kind.clone()).on(Operation::GetObject).share(share / kinds.len() as f64));
+    }
+    world.server.fault(Fault::new(FaultKind::Reset).on(Operation::ListObjects).share(share));
+    std::thread::scope(|scope| {
+        for reader in 0..8_u64 {
+            let world = &world;
+            scope.spawn(move || match reader % 4 {
+                0 => assert_eq!(check_file(&world.path("big"), "big"), 300 * MIB),
+                1 => {
+                    let file = File::open(world.path("big")).expect("a file");
+                    let mut buffer = vec![0; 100 << 10];
+                    for turn in 0..200 {
+                        let at = mix(reader << 32 | turn) % (299 * MIB);
+                        file.read_exact_at(&mut buffer, at).expect("a read");
+                        check("big", at, &buffer).expect("its bytes");
+                    }
+                }
+                _ => {
+                    for turn in 0..200 {
+                        let key = format!("small/{:03}", mix(reader << 32 | turn) % 200);
+                        assert_eq!(check_file(&world.path(&key), &key), 50 * KIB);
+                    }
+                }
+            });
+        }
+    });
+    world.server.clear_faults();
+    world.check_memory(128 * MIB);
+    let stats = world.server.stats();
+    // 0.4 s, 10 s and 21 s for 1 %, 5 % and 20 %: each stall that hits a reader costs it 5 s.
+    assert!(stats.get_object.requests > 300, "{stats:?}");
+}
+
+#[test]
+fn one_of_a_hundred_requests_fails() {
+    mixed(0.01);
+}
+
+#[test]
+fn one_of_twenty_requests_fails() {
+    mixed(0.05);
+}
+
+#[test]
+fn one_of_five_requests_fails() {
+    mixed(0.2);
+}
