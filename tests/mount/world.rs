@@ -44,6 +44,11 @@ pub(crate) struct World {
 impl World {
     /// Mounts the bucket with `flags`.
     pub(crate) fn new(server: Builder, flags: &[&str]) -> Self {
+        Self::with(server, flags, |_| {})
+    }
+
+    /// Mounts the bucket with `flags`, by a command that `change` has changed.
+    pub(crate) fn with(server: Builder, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let watchdog = watchdog(LIMIT);
         let folder = TempDir::new().expect("a folder");
         let server = server.bucket(BUCKET).start().expect("a server");
@@ -52,8 +57,9 @@ impl World {
         // Requests are counted here, and how many GETs are slow enough to be sent twice depends on
         // the machine's load. Hedging has tests of its own, in the prefetcher.
         let flags = [&["--foreground", "--no-hedging"], flags].concat();
-        let mount = MountGuard::new(&mut s3mount(&server.endpoint(), BUCKET, &dir, &flags), &dir);
-        let mount = mount.expect("a mount");
+        let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
+        change(&mut command);
+        let mount = MountGuard::new(&mut command, &dir).expect("a mount");
         // Only what the test does is counted.
         server.reset_stats();
         Self { mount, server, _folder: folder, _watchdog: watchdog }

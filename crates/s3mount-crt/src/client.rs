@@ -7,30 +7,26 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
-use mountpoint_s3_crt::auth::credentials::{
-    CredentialsProvider, CredentialsProviderChainDefaultOptions, CredentialsProviderProfileOptions,
-    CredentialsProviderStaticOptions,
-};
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::error::Error as CrtError;
-use mountpoint_s3_crt::io::channel_bootstrap::{ClientBootstrap, ClientBootstrapOptions};
 use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
 use mountpoint_s3_crt::io::host_resolver::{HostResolver, HostResolverDefaultOptions};
 use mountpoint_s3_crt::io::retry_strategy::{RetryStrategy, StandardRetryOptions};
 use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOptions};
-use mountpoint_s3_crt::s3::client::{Client, ClientConfig, init_signing_config};
+use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
 use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
     BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
     PartBuffer, S3Detail,
 };
 
+use crate::CrtConfig;
 use crate::endpoint::Endpoint;
 use crate::error::crt_error;
 use crate::pool::LendingPool;
+use crate::signer::{Network, Signer};
 use crate::tuning::tune;
 use crate::xml::{etag, list_page};
-use crate::{Credentials, CrtConfig};
 
 /// Where a bucket's region is not known, it is asked for here: this region's endpoint knows all.
 const FIRST_REGION: &str = "us-east-1";
@@ -51,6 +47,7 @@ pub struct CrtClient {
     pub(crate) allocator: Allocator,
     pub(crate) endpoint: Endpoint,
     pub(crate) pool: LendingPool,
+    pub(crate) signer: Signer,
     pub(crate) user_agent: String,
     pub(crate) next_id: AtomicU64,
     bucket: String,
@@ -113,9 +110,10 @@ impl CrtClient {
         let region = config.region.as_deref().unwrap_or(FIRST_REGION);
         let endpoint = Endpoint::new(&config, region, &allocator)?;
         let pool = LendingPool::default();
-        let client = build(&config, &endpoint, &pool, &allocator)?;
+        let (client, signer) = build(&config, &endpoint, &pool, &allocator)?;
         let CrtConfig { bucket, user_agent, .. } = config;
-        Ok(Self { client, allocator, endpoint, pool, user_agent, next_id: AtomicU64::new(1), bucket })
+        let next_id = AtomicU64::new(1);
+        Ok(Self { client, allocator, endpoint, pool, signer, user_agent, next_id, bucket })
     }
 }
 
@@ -124,15 +122,14 @@ fn build(
     endpoint: &Endpoint,
     pool: &LendingPool,
     allocator: &Allocator,
-) -> Result<Client, ObjectError> {
+) -> Result<(Client, Signer), ObjectError> {
     let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
     let threads = event_loop_threads(config.event_loop_threads);
     let mut event_loops = EventLoopGroup::new_default(allocator, Some(threads), || {}).map_err(fail)?;
     let resolver = HostResolverDefaultOptions { max_entries: 8, event_loop_group: &mut event_loops };
-    let mut host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
-    let bootstrap =
-        ClientBootstrapOptions { event_loop_group: &mut event_loops, host_resolver: &mut host_resolver };
-    let mut bootstrap = ClientBootstrap::new(allocator, &bootstrap).map_err(fail)?;
+    let host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
+    let mut network = Network { event_loops: event_loops.clone(), host_resolver };
+    let bootstrap = network.bootstrap(allocator).map_err(fail)?;
     let mut retries = StandardRetryOptions::default(&mut event_loops);
     // One, at once, for a connection that the store closed meanwhile; 0 would mean three. The
     // layers above retry with their own deadline.
@@ -140,14 +137,7 @@ fn build(
     retries.backoff_retry_options.backoff_scale_factor = Duration::from_millis(50);
     let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
     let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
-    let provider = credentials(config, &mut bootstrap, tls.as_ref(), allocator)?;
-    let signing = init_signing_config(
-        &endpoint.signing_region,
-        provider,
-        Some(endpoint.signing_algorithm),
-        Some(&endpoint.signing_service),
-        Some(false),
-    );
+    let signer = Signer::new(config, endpoint, network, tls.clone(), allocator)?;
     let lending = pool.clone();
     let factory = MemoryPoolFactoryWrapper::new(move |_: MemoryPoolFactoryOptions| lending.clone());
     let connections = config.max_connections.max(1);
@@ -156,7 +146,7 @@ fn build(
         .region(&endpoint.signing_region)
         .client_bootstrap(bootstrap)
         .retry_strategy(retries)
-        .signing_config(signing)
+        .signing_config(signer.signing())
         .express_support(true)
         .throughput_target_gbps(f64::from(connections.max(MIN_CONNECTIONS)) * GBPS_PER_CONNECTION)
         .max_active_connections_override(connections)
@@ -165,7 +155,7 @@ fn build(
     if let Some(tls) = &tls {
         options.tls_connection_options(TlsConnectionOptions::new(tls));
     }
-    Client::new(allocator, options).map_err(fail)
+    Ok((Client::new(allocator, options).map_err(fail)?, signer))
 }
 
 /// Two loops bring 8 GB/s over plain connections and about 3 over TLS, on four cores: half of the
@@ -188,35 +178,6 @@ fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, Obj
     let mut options = TlsContextOptions::new_default_client(allocator);
     options.override_default_trust_store_from_path(None, Some(pem)).map_err(|error| bad(&error))?;
     TlsContext::new(allocator, &options).map_err(|error| bad(&error))
-}
-
-fn credentials(
-    config: &CrtConfig,
-    bootstrap: &mut ClientBootstrap,
-    tls_ctx: Option<&TlsContext>,
-    allocator: &Allocator,
-) -> Result<CredentialsProvider, ObjectError> {
-    let (what, provider) = match &config.credentials {
-        Credentials::Chain => {
-            let options = CredentialsProviderChainDefaultOptions { bootstrap, tls_ctx };
-            ("default chain", CredentialsProvider::new_chain_default(allocator, options))
-        }
-        Credentials::Profile(profile) => {
-            let options =
-                CredentialsProviderProfileOptions { bootstrap, profile_name_override: profile, tls_ctx };
-            (profile.as_str(), CredentialsProvider::new_profile(allocator, options))
-        }
-        Credentials::Static { access_key_id, secret_access_key, session_token } => {
-            let session_token = session_token.as_deref();
-            let options =
-                CredentialsProviderStaticOptions { access_key_id, secret_access_key, session_token };
-            ("static", CredentialsProvider::new_static(allocator, options))
-        }
-        Credentials::Anonymous => ("none", CredentialsProvider::new_anonymous(allocator)),
-    };
-    provider.map_err(|error| {
-        ObjectError::new(ErrorKind::NoCredentials, "load credentials", what).with_source(error)
-    })
 }
 
 impl ObjectClient for CrtClient {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::channel::oneshot;
@@ -91,6 +91,16 @@ impl CrtClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> Result<(Bytes, Duration), ObjectError> {
+        let sent = Instant::now();
+        let result = self.get_once(request, into).await;
+        self.signer.judge(sent, result)
+    }
+
+    async fn get_once(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> Result<(Bytes, Duration), ObjectError> {
         let (key, range) = (request.object.key(), request.range);
         if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
             return Err(ObjectError::new(ErrorKind::Rejected, OPERATION, key)
@@ -160,6 +170,7 @@ impl CrtClient {
             .request_type(MetaRequestType::GetObject)
             .message(self.message("GET", &path, &headers)?)
             .endpoint(self.endpoint.uri.clone())
+            .signing_config(self.signer.signing())
             .part_size(range.len())
             .custom_id(id)
             .on_headers(move |headers, status| {

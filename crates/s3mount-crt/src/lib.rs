@@ -20,6 +20,7 @@ mod get;
 mod logging;
 mod pool;
 mod request;
+mod signer;
 mod tuning;
 mod xml;
 

@@ -1,6 +1,7 @@
 //! Requests about metadata: sent as they are, their small bodies collected on the heap.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
@@ -64,6 +65,18 @@ impl CrtClient {
         method: &str,
         path: &str,
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
+        let sent = Instant::now();
+        let result = self.send_once(operation, target, method, path).await;
+        self.signer.judge(sent, result)
+    }
+
+    async fn send_once(
+        &self,
+        operation: &'static str,
+        target: &str,
+        method: &str,
+        path: &str,
+    ) -> Result<(Answer, Vec<u8>), ObjectError> {
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
         let (sent, finished) = self
             .send_default(operation, method, path, &collected)
@@ -94,6 +107,7 @@ impl CrtClient {
             .operation_name(operation)
             .message(self.message(method, path, &[])?)
             .endpoint(self.endpoint.uri.clone())
+            .signing_config(self.signer.signing())
             .on_headers(move |headers, status| {
                 let mut collected = on_headers.lock().unwrap_or_else(PoisonError::into_inner);
                 *collected = (Answer::new(headers, status), Vec::new());

@@ -64,7 +64,10 @@ impl FsError {
 fn errno_of(kind: &ErrorKind) -> i32 {
     match kind {
         ErrorKind::NotFound | ErrorKind::NoSuchBucket => libc::ENOENT,
-        ErrorKind::Forbidden | ErrorKind::NoCredentials | ErrorKind::BadCredentials => libc::EACCES,
+        ErrorKind::Forbidden
+        | ErrorKind::NoCredentials
+        | ErrorKind::StaleCredentials
+        | ErrorKind::BadCredentials => libc::EACCES,
         ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable => libc::ESTALE,
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Cancelled => libc::EINTR,

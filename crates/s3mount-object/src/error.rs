@@ -16,6 +16,8 @@ pub enum ErrorKind {
     NoCredentials,
     /// The credentials are expired or malformed.
     BadCredentials,
+    /// The credentials were refused, and there may be others by now.
+    StaleCredentials,
     /// The object is another version now.
     PreconditionFailed,
     /// The range begins behind the end of the object.
@@ -82,6 +84,13 @@ impl ObjectError {
         self
     }
 
+    /// Has it acted on otherwise.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Keeps the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -106,6 +115,7 @@ impl ObjectError {
             | ErrorKind::Server
             | ErrorKind::Network
             | ErrorKind::TimedOut
+            | ErrorKind::StaleCredentials
             | ErrorKind::Integrity => true,
             ErrorKind::NotFound
             | ErrorKind::NoSuchBucket

@@ -1,6 +1,7 @@
 //! Answering requests.
 
 use std::borrow::Cow;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -133,7 +134,8 @@ async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) 
 /// Refuses who may not ask.
 fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Result<(), Refusal> {
     let credential = credential(request.headers());
-    if let Some(known) = &shared.access_key {
+    let known = shared.access_key.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(known) = known {
         match credential {
             None => return Err(refuse(403, "AccessDenied", "Access Denied")),
             Some((key, _)) if key != known => {

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     next_request: AtomicU64,
     region: String,
     strict_region: bool,
-    access_key: Option<String>,
+    access_key: RwLock<Option<String>>,
     denied: Vec<String>,
 }
 
@@ -224,7 +224,7 @@ impl Builder {
             next_request: AtomicU64::new(1),
             strict_region: self.region.is_some(),
             region: self.region.unwrap_or_else(|| "us-east-1".to_owned()),
-            access_key: self.access_key,
+            access_key: RwLock::new(self.access_key),
             denied: self.denied,
         });
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
@@ -291,6 +291,11 @@ impl TestS3 {
     /// Makes it slow, or fast again.
     pub fn shape(&self, shape: Shape) {
         self.shared.set_shape(shape);
+    }
+
+    /// Answers only requests that this access key signs.
+    pub fn set_access_key(&self, access_key: &str) {
+        *self.shared.access_key.write().unwrap_or_else(PoisonError::into_inner) = Some(access_key.to_owned());
     }
 
     /// Adds a fault.

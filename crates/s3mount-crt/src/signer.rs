@@ -1,0 +1,175 @@
+//! Who asks: credentials, and what is done when the store refuses them.
+//!
+//! The CRT's providers keep what they have found for up to 15 minutes, and have no word for "ask
+//! again". So when the store refuses credentials, a new provider takes the place of the old one: it
+//! reads the files, the environment and the metadata services anew.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use mountpoint_s3_crt::auth::credentials::{
+    CredentialsProvider, CredentialsProviderChainDefaultOptions, CredentialsProviderProfileOptions,
+    CredentialsProviderStaticOptions,
+};
+use mountpoint_s3_crt::auth::signing_config::{SigningAlgorithm, SigningConfig};
+use mountpoint_s3_crt::common::allocator::Allocator;
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::io::channel_bootstrap::{ClientBootstrap, ClientBootstrapOptions};
+use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
+use mountpoint_s3_crt::io::host_resolver::HostResolver;
+use mountpoint_s3_crt::io::tls::TlsContext;
+use mountpoint_s3_crt::s3::client::init_signing_config;
+use s3mount_object::{ErrorKind, ObjectError};
+
+use crate::endpoint::Endpoint;
+use crate::{Credentials, CrtConfig};
+
+/// Credentials that were never taken, and are refused within this time after they were looked for,
+/// are bad: others are not looked for more often.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Signs requests, by credentials that can be renewed.
+pub(crate) struct Signer {
+    credentials: Credentials,
+    region: String,
+    service: String,
+    algorithm: SigningAlgorithm,
+    tls: Option<TlsContext>,
+    provider: RwLock<CredentialsProvider>,
+    /// Whether the store has taken what the provider gave.
+    was_taken: AtomicBool,
+    renewal: Mutex<Renewal>,
+}
+
+/// What the making of a provider takes, and when one was made last.
+struct Renewal {
+    network: Network,
+    at: Instant,
+}
+
+/// Threads and names of hosts, for providers that ask the network.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) event_loops: EventLoopGroup,
+    pub(crate) host_resolver: HostResolver,
+}
+
+impl Network {
+    pub(crate) fn bootstrap(&mut self, allocator: &Allocator) -> Result<ClientBootstrap, CrtError> {
+        let (event_loop_group, host_resolver) = (&mut self.event_loops, &mut self.host_resolver);
+        ClientBootstrap::new(allocator, &ClientBootstrapOptions { event_loop_group, host_resolver })
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+impl Signer {
+    pub(crate) fn new(
+        config: &CrtConfig,
+        endpoint: &Endpoint,
+        mut network: Network,
+        tls: Option<TlsContext>,
+        allocator: &Allocator,
+    ) -> Result<Self, ObjectError> {
+        let provider = provider(&config.credentials, &mut network, tls.as_ref(), allocator)?;
+        Ok(Self {
+            credentials: config.credentials.clone(),
+            region: endpoint.signing_region.clone(),
+            service: endpoint.signing_service.clone(),
+            algorithm: endpoint.signing_algorithm,
+            tls,
+            provider: RwLock::new(provider),
+            was_taken: AtomicBool::new(false),
+            renewal: Mutex::new(Renewal { network, at: Instant::now() }),
+        })
+    }
+
+    /// How to sign the next request.
+    pub(crate) fn signing(&self) -> SigningConfig {
+        let provider = self.provider.read().unwrap_or_else(PoisonError::into_inner).clone();
+        init_signing_config(&self.region, provider, Some(self.algorithm), Some(&self.service), Some(false))
+    }
+
+    /// Takes what became of a request that was sent at `sent`. Where its credentials were refused, and
+    /// there may be others now, the error says that it may be tried again.
+    pub(crate) fn judge<T>(&self, sent: Instant, result: Result<T, ObjectError>) -> Result<T, ObjectError> {
+        if result.is_ok() && !self.was_taken.load(Ordering::Relaxed) {
+            self.was_taken.store(true, Ordering::Relaxed);
+        }
+        result.map_err(|error| match error.kind() {
+            ErrorKind::BadCredentials if self.renew(sent, is_expired(&error)) => {
+                error.with_kind(ErrorKind::StaleCredentials)
+            }
+            _ => error,
+        })
+    }
+
+    /// Renews the credentials, if that was not done since `sent`. Whether they may be others now.
+    fn renew(&self, sent: Instant, is_expired: bool) -> bool {
+        if matches!(self.credentials, Credentials::Static { .. } | Credentials::Anonymous) {
+            return false;
+        }
+        let mut renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent <= renewal.at {
+            return true;
+        }
+        if !self.was_taken.load(Ordering::Relaxed) && renewal.at.elapsed() < RENEWAL_PAUSE {
+            // Who writes tokens that expire will write another, and may be late.
+            return is_expired;
+        }
+        match provider(&self.credentials, &mut renewal.network, self.tls.as_ref(), &Allocator::default()) {
+            Ok(provider) => {
+                tracing::info!("the store refuses the credentials; looking for others");
+                *self.provider.write().unwrap_or_else(PoisonError::into_inner) = provider;
+                self.was_taken.store(false, Ordering::Relaxed);
+                renewal.at = Instant::now();
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store refuses the credentials, and there are no others");
+                is_expired
+            }
+        }
+    }
+}
+
+fn is_expired(error: &ObjectError) -> bool {
+    matches!(error.detail().code.as_deref(), Some("ExpiredToken" | "TokenRefreshRequired"))
+}
+
+fn provider(
+    credentials: &Credentials,
+    network: &mut Network,
+    tls_ctx: Option<&TlsContext>,
+    allocator: &Allocator,
+) -> Result<CredentialsProvider, ObjectError> {
+    let fail = |what: &str, error| {
+        ObjectError::new(ErrorKind::NoCredentials, "load credentials", what).with_source(error)
+    };
+    let bootstrap = &mut network.bootstrap(allocator).map_err(|error| fail("network", error))?;
+    let (what, provider) = match credentials {
+        Credentials::Chain => {
+            let options = CredentialsProviderChainDefaultOptions { bootstrap, tls_ctx };
+            ("default chain", CredentialsProvider::new_chain_default(allocator, options))
+        }
+        Credentials::Profile(profile) => {
+            let options =
+                CredentialsProviderProfileOptions { bootstrap, profile_name_override: profile, tls_ctx };
+            (profile.as_str(), CredentialsProvider::new_profile(allocator, options))
+        }
+        Credentials::Static { access_key_id, secret_access_key, session_token } => {
+            let session_token = session_token.as_deref();
+            let options =
+                CredentialsProviderStaticOptions { access_key_id, secret_access_key, session_token };
+            ("static", CredentialsProvider::new_static(allocator, options))
+        }
+        Credentials::Anonymous => ("none", CredentialsProvider::new_anonymous(allocator)),
+    };
+    provider.map_err(|error| fail(what, error))
+}
