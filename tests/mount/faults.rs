@@ -154,6 +154,28 @@ fn a_store_that_is_down_is_not_hammered_and_its_readers_go_on_when_it_is_back() 
     });
 }
 
+#[test]
+fn flipped_bits_are_found_where_there_is_a_checksum() {
+    let server = || TestS3::builder().synthetic(BUCKET, "d/f", 300 * KIB);
+    let flip = || Fault::new(FaultKind::FlipBit).on(Operation::GetObject);
+    let world = World::new(server(), &[]);
+    world.server.fault(flip().times(3));
+    assert_eq!(check_file(&world.path("d/f"), "d/f"), 300 * KIB);
+    assert_eq!(world.server.stats().get_object.requests, 4);
+    // What stays wrong is never shown.
+    let world = World::new(server(), &["--read-timeout", "2"]);
+    world.server.fault(flip());
+    let error = fs::read(world.path("d/f")).expect_err("no right bytes");
+    assert!([Errno::EIO, Errno::ETIMEDOUT].contains(&errno(&error)), "{error}");
+    let said = world.mount.stderr();
+    let told = ["\"d/f\"", "Integrity", "0..307200", "checksum", "(request id 0000"];
+    assert!(told.iter().all(|told| said.contains(told)), "{said}");
+    // And without, it is: this test could fail.
+    let world = World::new(server(), &["--verify", "never"]);
+    world.server.fault(flip());
+    check("d/f", 0, &fs::read(world.path("d/f")).expect("bytes")).expect_err("a bit is another");
+}
+
 /// Eight readers, two of each kind, while each GET may meet any fault. Right bytes, or an errno.
 fn mixed(share: f64) {
     let server = (0..200).fold(TestS3::builder().synthetic(BUCKET, "big", 300 * MIB), |server, index| {

@@ -239,6 +239,14 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, help_heading = READING)]
     pub(crate) direct_io: Vec<String>,
 
+    /// When the bytes are compared with the checksums that S3 keeps of objects.
+    ///
+    /// `free`: where an answer brings a checksum of what it brings, as for files that are fetched whole
+    /// (--small-file-size). S3 has none for parts of an object. The lengths, ranges and versions of
+    /// answers are checked in any case.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Verify::Free, help_heading = READING)]
+    pub(crate) verify: Verify,
+
     /// Do not send a second GET for a part that takes much longer than its peers.
     ///
     /// A few of S3's answers come very late; the second GET, at most one for twenty, mostly brings
@@ -317,6 +325,15 @@ pub(crate) struct MountArgs {
     /// A line of /etc/fstab: s3://BUCKET /mnt/data fuse.s3mount _netdev,allow_other,part_size=4MiB 0 0
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
+}
+
+/// When checksums are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Verify {
+    /// Where the store sends one that covers what was fetched.
+    Free,
+    /// Never.
+    Never,
 }
 
 fn mode(text: &str) -> Result<u16, String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::args::MountArgs;
+use crate::args::{MountArgs, Verify};
 use crate::size::Size;
 use crate::store::Store;
 use crate::{memory, mounts, source};
@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) small_object_bytes: u64,
     pub(crate) read_ahead_bytes: u64,
     pub(crate) read_timeout: Duration,
+    pub(crate) verify: Verify,
     pub(crate) no_hedging: bool,
     pub(crate) direct_io: GlobSet,
     pub(crate) max_connections: u32,
@@ -108,6 +109,7 @@ impl Config {
             small_object_bytes: args.small_file_size.0,
             read_ahead_bytes: args.read_ahead.0,
             read_timeout: Duration::from_secs(args.read_timeout),
+            verify: args.verify,
             no_hedging: args.no_hedging,
             direct_io: direct_io(&args.direct_io)?,
             max_connections: args.max_connections,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use s3mount_crt::CrtClient;
+use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
@@ -12,6 +12,7 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::args::Verify;
 use crate::config::Config;
 use crate::control_socket::ControlSocket;
 
@@ -51,6 +52,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let Config { store, prefix, .. } = config;
     let crt = store.crt_config(config.max_connections, config.threads);
+    let crt = CrtConfig { verify: config.verify == Verify::Free, ..crt };
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;

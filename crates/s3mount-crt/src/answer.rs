@@ -3,6 +3,8 @@
 use mountpoint_s3_crt::http::request_response::Headers;
 use s3mount_object::ByteRange;
 
+use crate::checksum::Checksum;
+
 /// The headers that we look at, and the status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
@@ -14,6 +16,8 @@ pub(crate) struct Answer {
     pub(crate) storage_class: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) request_id: Option<String>,
+    /// Of the whole object.
+    pub(crate) checksum: Option<Checksum>,
 }
 
 impl Answer {
@@ -29,7 +33,14 @@ impl Answer {
             storage_class: text("x-amz-storage-class"),
             region: text("x-amz-bucket-region").filter(|region| !region.is_empty()),
             request_id: text("x-amz-request-id"),
+            checksum: Checksum::of(headers),
         }
+    }
+
+    /// Whether the body, `range`, is all of its object.
+    pub(crate) fn is_whole(&self, range: ByteRange) -> bool {
+        let size = self.content_range.as_deref().and_then(|header| header.rsplit_once('/'));
+        range.start() == 0 && size.and_then(|(_, size)| size.trim().parse().ok()) == Some(range.end())
     }
 
     /// Whether the body is exactly `range` of its object. A store has to say so: the CRT takes no

@@ -48,6 +48,7 @@ pub struct CrtClient {
     pub(crate) endpoint: Endpoint,
     pub(crate) pool: LendingPool,
     pub(crate) signer: Signer,
+    pub(crate) verify: bool,
     pub(crate) user_agent: String,
     pub(crate) next_id: AtomicU64,
     bucket: String,
@@ -111,9 +112,9 @@ impl CrtClient {
         let endpoint = Endpoint::new(&config, region, &allocator)?;
         let pool = LendingPool::default();
         let (client, signer) = build(&config, &endpoint, &pool, &allocator)?;
-        let CrtConfig { bucket, user_agent, .. } = config;
+        let CrtConfig { bucket, user_agent, verify, .. } = config;
         let next_id = AtomicU64::new(1);
-        Ok(Self { client, allocator, endpoint, pool, signer, user_agent, next_id, bucket })
+        Ok(Self { client, allocator, endpoint, pool, signer, verify, user_agent, next_id, bucket })
     }
 }
 

@@ -20,6 +20,8 @@ pub struct CrtConfig {
     pub credentials: Credentials,
     /// PEM file of the certificate authorities to trust, in place of the system's.
     pub ca_bundle: Option<PathBuf>,
+    /// Ask for checksums of objects, and compare them where they cover what was fetched.
+    pub verify: bool,
     /// Connections to the store, at most.
     pub max_connections: u32,
     /// Threads for network I/O; the CRT starts as many again to hand bodies over. 0: half of the
@@ -39,6 +41,7 @@ impl CrtConfig {
             force_path_style: false,
             credentials: Credentials::Chain,
             ca_bundle: None,
+            verify: true,
             max_connections: 64,
             event_loop_threads: 0,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),

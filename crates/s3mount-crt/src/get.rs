@@ -12,6 +12,7 @@ use s3mount_object::{ErrorKind, GetObject, ObjectError, PartBuffer, S3Detail};
 
 use crate::CrtClient;
 use crate::answer::Answer;
+use crate::checksum;
 use crate::error::{crt_error, failed};
 use crate::pool::LendingPool;
 use crate::request::CancelOnDrop;
@@ -149,6 +150,12 @@ impl CrtClient {
             let why = format!("{range} was asked for, {more}{} bytes came", body.len());
             return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
+        if let Some(checksum) = part.answer.checksum.as_ref().filter(|_| part.answer.is_whole(range))
+            && !checksum.is_of(&body).map_err(|error| crt_error(OPERATION, key, error))?
+        {
+            let why = format!("the bytes of {range} do not have the checksum that the store keeps of them");
+            return refuse(&part.answer, (ErrorKind::Integrity, why));
+        }
         Ok((body, part.first_byte))
     }
 
@@ -162,7 +169,9 @@ impl CrtClient {
         let GetObject { object, range } = request;
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
         let if_match = etag(object.etag().as_str());
-        let headers = [("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
+        let mut headers = vec![("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
+        // A store sends checksums of whole objects, so only what begins at the beginning can have one.
+        headers.extend((self.verify && range.start() == 0).then_some(checksum::MODE));
         let [on_headers, on_body, on_telemetry, on_finish] = [(); 4].map(|()| part.clone());
         let asked = request.clone();
         let mut options = MetaRequestOptions::new();

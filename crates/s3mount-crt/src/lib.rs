@@ -12,6 +12,7 @@
 //!   and scheme.
 
 mod answer;
+mod checksum;
 mod client;
 mod config;
 mod endpoint;

@@ -24,13 +24,13 @@ pub enum FsError {
     #[error("the mount is read-only")]
     ReadOnly,
     /// The store failed a request for metadata.
-    #[error("{0}")]
+    #[error(transparent)]
     Object(#[from] ObjectError),
     /// The store gave no answer about metadata in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     /// A read failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Read(#[from] ReadError),
 }
 

@@ -1,5 +1,6 @@
 //! Metadata requests, with retries and a deadline.
 
+use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +67,7 @@ impl Store {
             if !error.is_retryable() || Instant::now() + pause >= deadline {
                 return Err(error.into());
             }
-            tracing::warn!(%error, ?pause, "LIST failed, trying again");
+            tracing::warn!(error = &error as &dyn Error, ?pause, "LIST failed, trying again");
             sleep(pause).await;
             while !self.retries.take(std::time::Instant::now()) {
                 sleep(RETRY_PAUSE).await;

@@ -1,5 +1,6 @@
 //! fuser's trait on top of the filesystem.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::future::Future;
 use std::io;
@@ -105,7 +106,7 @@ fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
 /// The errno of a failed operation. Trouble with the store is logged here, where it is handled.
 fn errno(operation: &str, what: impl std::fmt::Debug, error: &FsError) -> Errno {
     if error.is_trouble() {
-        tracing::warn!(?what, %error, errno = error.errno(), "{operation} failed");
+        tracing::warn!(?what, error = error as &dyn Error, errno = error.errno(), "{operation} failed");
     }
     Errno::from_i32(error.errno())
 }

@@ -9,7 +9,7 @@ use s3mount_object::{ErrorKind, ObjectError};
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The store failed it, after retries where those could help.
-    #[error("{0}")]
+    #[error(transparent)]
     Object(#[from] Arc<ObjectError>),
     /// No answer in time, retries included.
     #[error("no answer within {0:?}")]

@@ -1,5 +1,6 @@
 //! One GET: memory, retries, deadline; and a second one beside it when it is slow.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,7 +60,7 @@ async fn attempts(
         if !error.is_retryable() || Instant::now() + pause >= deadline {
             return Err(ReadError::Object(error.into()));
         }
-        tracing::warn!(%error, %range, ?pause, "GET failed, trying again");
+        tracing::warn!(error = &error as &dyn Error, %range, ?pause, "GET failed, trying again");
         tokio::time::sleep(pause).await;
         while !shared.retries.take(std::time::Instant::now()) {
             tokio::time::sleep(RETRY_PAUSE).await;

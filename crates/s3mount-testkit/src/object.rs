@@ -5,7 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::content::{block_from, hash};
 use crate::random::mix;
@@ -59,6 +62,18 @@ impl Object {
         let nanos = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let etag = format!("\"{:016x}{nanos:016x}\"", metadata.len());
         Ok(Self { content: Content::File(path), size: metadata.len(), etag, modified, storage_class: None })
+    }
+
+    /// The checksum that S3 keeps of each object by default, in base64.
+    pub(crate) fn crc64nvme(&self) -> std::io::Result<String> {
+        let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+        let mut at = 0;
+        while at < self.size {
+            let piece = self.read(at, 1 << 20)?;
+            digest.update(&piece);
+            at += piece.len() as u64;
+        }
+        Ok(BASE64_STANDARD.encode(digest.finalize().to_be_bytes()))
     }
 
     /// Some of the bytes from `offset` on: at least one, at most `most`. The offset lies inside.

@@ -24,6 +24,8 @@ use crate::server::xml;
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
+const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+
 /// The connection breaks without an answer.
 #[derive(Debug)]
 pub(crate) struct Broken;
@@ -280,6 +282,14 @@ fn get(
         let text = format!("bytes {}-{}/{}", part.start + shift, part.end - 1 + shift, object.size);
         let value = HeaderValue::from_str(&text).map_err(|_| refuse(500, "InternalError", text))?;
         response.headers_mut().insert(header::CONTENT_RANGE, value);
+    }
+    if header(request.headers(), CHECKSUM_MODE) == "ENABLED"
+        && part == (0..object.size)
+        && let Ok(value) = HeaderValue::from_str(
+            &object.crc64nvme().map_err(|error| refuse(500, "InternalError", error.to_string()))?,
+        )
+    {
+        response.headers_mut().insert("x-amz-checksum-crc64nvme", value);
     }
     let rate = shared.shape().bytes_per_second;
     let end = if fault == Some(&FaultKind::DoubleBody) {

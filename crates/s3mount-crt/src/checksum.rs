@@ -1,0 +1,88 @@
+//! S3's own checksums of objects, compared where they cover exactly what was fetched.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use mountpoint_s3_crt::checksums::{crc32, crc32c, crc64nvme, sha1, sha256};
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::http::request_response::Headers;
+
+/// What asks for checksums.
+pub(crate) const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
+
+/// The checksums that S3 keeps; the cheap ones first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    Crc64nvme,
+    Crc32c,
+    Crc32,
+    Sha1,
+    Sha256,
+}
+
+const ALGORITHMS: [(&str, Algorithm); 5] = [
+    ("x-amz-checksum-crc64nvme", Algorithm::Crc64nvme),
+    ("x-amz-checksum-crc32c", Algorithm::Crc32c),
+    ("x-amz-checksum-crc32", Algorithm::Crc32),
+    ("x-amz-checksum-sha1", Algorithm::Sha1),
+    ("x-amz-checksum-sha256", Algorithm::Sha256),
+];
+
+/// A checksum of a whole object, as an answer's headers have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Checksum {
+    algorithm: Algorithm,
+    /// In base64.
+    value: String,
+}
+
+impl Checksum {
+    /// The checksum in the headers, unless it is one of the parts' checksums. Called in the CRT's
+    /// callbacks: it can't fail.
+    pub(crate) fn of(headers: &Headers) -> Option<Self> {
+        let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
+        let (algorithm, value) =
+            ALGORITHMS.into_iter().find_map(|(name, algorithm)| Some((algorithm, text(name)?)))?;
+        let is_of_parts = text("x-amz-checksum-type").is_some_and(|kind| kind == "COMPOSITE");
+        // As S3 writes those of parts: the value, and how many they are.
+        (!is_of_parts && !value.contains('-')).then_some(Self { algorithm, value })
+    }
+
+    /// Whether these are the bytes. A value that can't be read says nothing.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> Result<bool, CrtError> {
+        let Ok(expected) = BASE64_STANDARD.decode(&self.value) else { return Ok(true) };
+        Ok(match self.algorithm {
+            Algorithm::Crc64nvme => crc64nvme::checksum(bytes).value().to_be_bytes() == *expected,
+            Algorithm::Crc32c => crc32c::checksum(bytes).value().to_be_bytes() == *expected,
+            Algorithm::Crc32 => crc32::checksum(bytes).value().to_be_bytes() == *expected,
+            Algorithm::Sha1 => *sha1::checksum(bytes)?.value() == *expected,
+            Algorithm::Sha256 => *sha256::checksum(bytes)?.value() == *expected,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, Checksum};
+
+    /// The checksums that catalogues of them give for the nine digits.
+    #[test]
+    fn known_checksums_hold_and_others_do_not() {
+        crate::tuning::tune();
+        let cases = [
+            (Algorithm::Crc64nvme, "rosUhgp5mIg="),
+            (Algorithm::Crc32c, "4waSgw=="),
+            (Algorithm::Crc32, "y/Q5Jg=="),
+            (Algorithm::Sha1, "98O8HYCOBHMq32eZZczDTKeuNEE="),
+            (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+        ];
+        for (algorithm, value) in cases {
+            let checksum = Checksum { algorithm, value: value.to_owned() };
+            assert!(checksum.is_of(b"123456789").expect("a checksum"), "{algorithm:?}");
+            assert!(!checksum.is_of(b"123456788").expect("a checksum"), "{algorithm:?}");
+        }
+        let odd = Checksum { algorithm: Algorithm::Crc32, value: "!".to_owned() };
+        assert!(odd.is_of(b"123456789").expect("no checksum"));
+        let short = Checksum { algorithm: Algorithm::Crc32, value: "y/Q=".to_owned() };
+        assert!(!short.is_of(b"123456789").expect("another checksum"));
+    }
+}
