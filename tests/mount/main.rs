@@ -2,6 +2,7 @@
 //! read it. Bytes are compared; requests, bytes and memory are counted; time is not judged.
 
 mod bench;
+mod cgroup;
 mod credentials;
 mod faults;
 mod freshness;

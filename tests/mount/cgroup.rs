@@ -1,0 +1,99 @@
+//! The memory bound, enforced by the kernel: a daemon in a control group that is little larger.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use s3mount_testkit::{TestS3, check, mix};
+
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_stream, run};
+
+/// What the daemon may take beyond `--memory-limit`, with room for the kernel's own.
+const BEYOND: u64 = 96 * MIB;
+
+/// A control group that bounds memory, of the kernel's second kind or the first. Its members must be
+/// gone when it is dropped.
+struct Group {
+    path: PathBuf,
+    events: &'static str,
+}
+
+impl Group {
+    /// Needs root, and a machine that lets it make control groups.
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("s3mount-test-{}", std::process::id());
+        let kinds = [
+            ("/sys/fs/cgroup", "memory.max", "memory.events"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
+        ];
+        for (root, bound, events) in kinds {
+            let path = Path::new(root).join(&name);
+            if fs::create_dir(&path).is_err() {
+                continue;
+            }
+            let group = Self { path, events };
+            // Where that is no control group, there is no such file, and none may be made.
+            let bound = File::options().write(true).open(group.path.join(bound));
+            if bound.and_then(|mut bound| bound.write_all(limit.to_string().as_bytes())).is_ok() {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    fn add(&self, pid: u32) {
+        fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a new member");
+    }
+
+    /// Processes that the kernel has killed in it for want of memory.
+    fn killed(&self) -> u64 {
+        let events = fs::read_to_string(self.path.join(self.events)).expect("its events");
+        let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.expect("a count of kills").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+#[test]
+fn many_readers_of_all_kinds_and_a_million_names_fit_the_bound() {
+    let limit = 128 * MIB;
+    let mut server = TestS3::builder();
+    for index in 0..256_u64 {
+        server = server.synthetic(BUCKET, &format!("d/{index:03}"), GIB);
+    }
+    for index in 0..1_000_000_u64 {
+        server = server.synthetic(BUCKET, &format!("names/{index:07}"), 7);
+    }
+    // Made before the mount, so that it goes after it.
+    let group = Group::new(limit + BEYOND);
+    let world = World::new(server, &["--memory-limit", "128MiB", "--metadata-limit", "16MiB"]);
+    // Where there is none, the resident size alone has to show it.
+    group.iter().for_each(|group| group.add(world.mount.pid()));
+    let files: Vec<_> =
+        (0..256).map(|index| File::open(world.path(&format!("d/{index:03}"))).expect("a file")).collect();
+    std::thread::scope(|scope| {
+        for (index, file) in files.iter().enumerate().take(64) {
+            scope.spawn(move || check_stream(file.take(24 * MIB), &format!("d/{index:03}"), 0, 128 << 10));
+        }
+        for (index, file) in files.iter().enumerate().skip(64) {
+            scope.spawn(move || {
+                let mut buffer = vec![0; 20 * KIB as usize];
+                for turn in 0..20 {
+                    let at = mix((index as u64) << 32 | turn) % (GIB - MIB);
+                    file.read_exact_at(&mut buffer, at).expect("no ENOMEM");
+                    check(&format!("d/{index:03}"), at, &buffer).expect("right bytes");
+                }
+            });
+        }
+        scope.spawn(|| assert_eq!(run("ls", &["-U".into(), world.path("names")]).lines().count(), 1_000_000));
+    });
+    assert_eq!(group.as_ref().map_or(0, Group::killed), 0);
+    world.check_memory(limit + BEYOND - 64 * MIB);
+    drop((files, world));
+}
