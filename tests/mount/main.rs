@@ -15,6 +15,7 @@ mod outage;
 mod random;
 mod readonly;
 mod refused;
+mod security;
 mod streams;
 mod tools;
 mod world;
