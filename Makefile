@@ -5,7 +5,7 @@
 SHUTTLE = --package s3mount-memory --package s3mount-prefetch \
 	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle --test shuttle
 
-.PHONY: build demo bench test lint clean
+.PHONY: build demo bench test soak fuzz lint clean
 
 build:
 	.ci/setup
@@ -23,6 +23,15 @@ test:
 	.ci/setup test
 	cargo test --workspace
 	cargo test $(SHUTTLE)
+
+# Twenty minutes; `make test` has one.
+soak:
+	.ci/setup test
+	S3MOUNT_SOAK_SECONDS=$(or $(SECONDS),1200) cargo test --test soak -- --nocapture
+
+# Takes a nightly compiler and cargo-fuzz: `make fuzz ARGS="names -- -max_total_time=600"`.
+fuzz:
+	cargo +nightly fuzz run $(ARGS)
 
 lint:
 	.ci/setup

@@ -49,7 +49,17 @@ impl World {
 
     /// Mounts the bucket with `flags`, by a command that `change` has changed.
     pub(crate) fn with(server: Builder, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
-        let watchdog = watchdog(LIMIT);
+        Self::start(server, flags, LIMIT, change)
+    }
+
+    /// The same, in a test that takes no longer than `limit`.
+    pub(crate) fn start(
+        server: Builder,
+        flags: &[&str],
+        limit: Duration,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
+        let watchdog = watchdog(limit);
         let folder = TempDir::new().expect("a folder");
         let server = server.bucket(BUCKET).start().expect("a server");
         let dir = folder.path().join("mnt");

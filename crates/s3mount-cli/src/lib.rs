@@ -87,3 +87,16 @@ fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
 fn mounted(config: &Config) -> String {
     format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.dir.display())
 }
+
+/// What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::size::Size;
+
+    pub fn size(text: &str) {
+        if let Ok(size) = text.parse::<Size>() {
+            assert_eq!(size.to_string().parse(), Ok(size), "it is shown as it can be read");
+        }
+    }
+}

@@ -17,7 +17,9 @@ use crate::store::env;
 /// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
 /// else to syslog.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
-    let default = if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info" };
+    // fuser calls it an error that the kernel did not wait for the answer to an interrupt.
+    let default =
+        if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info,fuser::reply=off" };
     let filter = env("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is no filter; try s3mount=debug"))?;

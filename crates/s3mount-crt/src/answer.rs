@@ -51,7 +51,7 @@ impl Answer {
 }
 
 /// The range in `bytes 0-9/100`.
-fn content_range(header: &str) -> Option<ByteRange> {
+pub(crate) fn content_range(header: &str) -> Option<ByteRange> {
     let (range, _) = header.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);

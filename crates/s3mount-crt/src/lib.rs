@@ -28,3 +28,24 @@ mod xml;
 pub use client::CrtClient;
 pub use config::{Credentials, CrtConfig};
 pub use logging::init_logging;
+
+/// What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use s3mount_object::ListPage;
+
+    pub fn list_page(xml: &[u8]) -> Option<ListPage> {
+        crate::xml::list_page(xml).ok()
+    }
+
+    pub fn error(xml: &[u8]) {
+        let _ = crate::xml::s3_error(xml);
+    }
+
+    pub fn content_range(header: &str) {
+        if let Some(range) = crate::answer::content_range(header) {
+            assert!(range.len() > 0);
+        }
+    }
+}

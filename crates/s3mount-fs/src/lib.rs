@@ -26,6 +26,9 @@ mod control;
 mod cursor;
 mod error;
 mod filesystem;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod hints;
 mod inode;

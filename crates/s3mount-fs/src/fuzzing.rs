@@ -1,0 +1,51 @@
+//! What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+#![expect(missing_docs, reason = "for fuzzers")]
+
+use std::time::{Instant, UNIX_EPOCH};
+
+use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+
+use crate::hints::{Hints, Line, Next};
+use crate::names::{Assembler, Hidden, Target, is_file_name};
+use crate::snapshot::Page;
+
+/// A page of these keys below `prefix`; those that end in `/` are folders.
+pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {
+    let meta =
+        ObjectMeta { etag: ETag::new("\"e\""), size: 1, last_modified: UNIX_EPOCH, storage_class: None };
+    let (folders, files): (Vec<&str>, Vec<&str>) = keys.iter().copied().partition(|key| key.ends_with('/'));
+    let listed = |key: &&str| ListedObject { key: format!("{prefix}{key}"), meta: meta.clone() };
+    ListPage {
+        objects: files.iter().map(listed).collect(),
+        common_prefixes: folders.iter().map(|key| format!("{prefix}{key}")).collect(),
+        next: has_more.then(|| "next".to_owned()),
+    }
+}
+
+/// No name that the kernel can't name, none twice; and a look-up agrees with the listing.
+pub fn names(prefix: &str, listed: ListPage, name: &str) {
+    let packed = Page::new(prefix, "", &listed, Instant::now(), &Hidden::default());
+    let is_whole = listed.next.is_none();
+    let shown = Assembler::default().push(prefix, listed);
+    for (at, named) in shown.iter().enumerate() {
+        assert!(is_file_name(&named.name), "{named:?}");
+        assert!(shown[..at].iter().all(|other| other.name != named.name), "{named:?} twice");
+        let answer = packed.answer(prefix, &named.name);
+        let kind = |target: &Target| matches!(target, Target::Directory);
+        assert_eq!(answer.map(|found| found.map(|found| kind(&found))), Some(Some(kind(&named.target))));
+    }
+    if is_whole && is_file_name(name) && shown.iter().all(|named| named.name != name) {
+        assert_eq!(packed.answer(prefix, name), Some(None), "{name:?}");
+    }
+}
+
+/// Hints name files below the root, however they are written and cut.
+pub fn hints(pieces: &[&[u8]]) {
+    let (hints, mut line) = (Hints::default(), Line::default());
+    for piece in pieces {
+        hints.push(&mut line, piece);
+    }
+    while let Next::Hint(hint) = hints.next(u64::MAX, Instant::now()) {
+        assert!(hint.path.split('/').all(is_file_name), "{hint:?}");
+    }
+}
