@@ -3,6 +3,7 @@
 //! Each test has a store and a client of its own, because the CRT knows endpoints by host alone.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+mod dialects;
 mod get_object;
 mod metadata;
 mod store;
