@@ -9,6 +9,7 @@ mod freshness;
 mod hints;
 mod lifecycle;
 mod loader;
+mod model;
 mod moto;
 mod names;
 mod outage;
