@@ -6,7 +6,7 @@
 //! once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use nix::sys::signal::kill;
@@ -14,8 +14,12 @@ use nix::unistd::Pid;
 use procfs::process::Process;
 use tokio::sync::Notify;
 
-/// How often those who wait are looked at: a killed `cat` is gone before its user wonders.
+/// How often it is looked who still waits.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Who has waited so long is looked at, and again each time it has passed: a killed `cat` is gone
+/// before its user wonders, and the many who wait for a GET of S3's usual latency cost nothing.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Signals by which a user ends a program. The kernel makes SIGKILL of those that are fatal; the others
 /// have a handler that cannot run before the request is answered, as `dd` and Python have for Ctrl-C.
@@ -84,12 +88,19 @@ impl<R: Reply> Waiter for Slot<R> {
 /// Those who wait.
 #[derive(Default)]
 pub(crate) struct Watch {
-    waiters: Mutex<Vec<(u32, Box<dyn Waiter>)>>,
+    waiters: Mutex<Vec<Entry>>,
     has_come: Notify,
 }
 
+struct Entry {
+    pid: u32,
+    /// When it came, or was looked at.
+    since: Instant,
+    waiter: Box<dyn Waiter>,
+}
+
 impl Watch {
-    fn lock(&self) -> MutexGuard<'_, Vec<(u32, Box<dyn Waiter>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,7 +111,7 @@ impl Watch {
             return;
         }
         let mut waiters = self.lock();
-        waiters.push((pid, Box::new(slot)));
+        waiters.push(Entry { pid, since: Instant::now(), waiter: Box::new(slot) });
         if waiters.len() == 1 {
             self.has_come.notify_one();
         }
@@ -121,37 +132,24 @@ impl Watch {
     }
 
     fn look(&self) {
-        let mut waiters = self.lock();
-        waiters.retain(|(_, waiter)| waiter.is_waiting());
-        let mut pids: Vec<u32> = waiters.iter().map(|(pid, _)| *pid).collect();
-        drop(waiters);
+        let now = Instant::now();
+        let mut pids = Vec::new();
+        self.lock().retain_mut(|entry| {
+            if now.saturating_duration_since(entry.since) >= PATIENCE {
+                entry.since = now;
+                pids.push(entry.pid);
+            }
+            entry.waiter.is_waiting()
+        });
         pids.sort_unstable();
         pids.dedup();
         pids.retain(|pid| is_to_end(*pid));
         if pids.is_empty() {
             return;
         }
-        let mut killed = Vec::new();
-        self.lock().retain_mut(|(pid, waiter)| {
-            let is_killed = pids.contains(pid);
-            if is_killed {
-                killed.push(std::mem::replace(waiter, Box::new(Gone)));
-            }
-            !is_killed
-        });
-        killed.iter().for_each(|waiter| waiter.interrupt());
+        let killed: Vec<_> = self.lock().extract_if(.., |entry| pids.contains(&entry.pid)).collect();
+        killed.iter().for_each(|entry| entry.waiter.interrupt());
     }
-}
-
-/// What stands in the place of one who was let go.
-struct Gone;
-
-impl Waiter for Gone {
-    fn is_waiting(&self) -> bool {
-        false
-    }
-
-    fn interrupt(&self) {}
 }
 
 /// Whether a thread is told to end, or has ended.
