@@ -1,14 +1,14 @@
 //! What goes wrong between the mount and S3, and what readers see of it: right bytes, or an errno.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check, mix};
 
-use crate::world::{BUCKET, KIB, MIB, World, check_file};
+use crate::world::{BUCKET, KIB, MIB, World, check_file, check_stream};
 
 fn errno(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or_default())
@@ -152,6 +152,24 @@ fn a_store_that_is_down_is_not_hammered_and_its_readers_go_on_when_it_is_back() 
         assert!(requests <= 2 * (16 * 8 + 64 + 10 * 10), "{requests} requests in 10 s");
         world.server.clear_faults();
     });
+}
+
+#[test]
+fn a_store_that_is_gone_and_comes_back() {
+    let server = || TestS3::builder().bucket(BUCKET).synthetic(BUCKET, "d/f", 600 * MIB);
+    let mut world = World::new(server(), &["--prefetch-window", "8MiB"]);
+    let mut file = File::open(world.path("d/f")).expect("a file");
+    let mut first = vec![0; MIB as usize];
+    file.read_exact(&mut first).expect("a read");
+    let port = world.server.endpoint().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let elsewhere = TestS3::builder().start().expect("a server");
+    drop(std::mem::replace(&mut world.server, elsewhere));
+    let reader = std::thread::spawn(move || MIB + check_stream(file, "d/f", MIB, MIB as usize));
+    // Connections are refused meanwhile.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(!reader.is_finished(), "it waits");
+    world.server = server().port(port.expect("a port")).start().expect("the server again");
+    assert_eq!(reader.join().expect("a reader"), 600 * MIB);
 }
 
 #[test]
