@@ -24,7 +24,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Takes the page that begins here, and remembers it. Returns what that takes, in bytes.
+    /// Takes the page that begins here and was asked for `at` this time, and remembers it. Returns what
+    /// that takes, in bytes.
     ///
     /// # Errors
     /// When the listing goes back, or round in circles.
@@ -33,6 +34,7 @@ impl Cursor {
         metadata: &Metadata,
         prefix: &Arc<str>,
         page: &mut ListPage,
+        at: Instant,
     ) -> Result<usize, FsError> {
         let before = format!("{prefix}{}", self.after);
         let fail = |why: &'static str| {
@@ -55,7 +57,7 @@ impl Cursor {
         if is_stuck || self.empty_pages > MAX_EMPTY_PAGES {
             return Err(fail("the listing has no end"));
         }
-        let (upto, bytes) = metadata.note(prefix, &self.after, page, Instant::now());
+        let (upto, bytes) = metadata.note(prefix, &self.after, page, at);
         self.after = upto.unwrap_or_default();
         self.next.clone_from(&page.next);
         self.is_complete = self.next.is_none();

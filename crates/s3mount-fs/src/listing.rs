@@ -66,13 +66,15 @@ impl Listing {
         self.names.get(index.checked_sub(self.dropped)?)
     }
 
-    async fn page(&self, metadata: &Metadata, prefix: &str) -> Result<ListPage, FsError> {
+    /// The page at the cursor, and when it was asked for.
+    async fn page(&self, metadata: &Metadata, prefix: &str) -> Result<(ListPage, Instant), FsError> {
         if self.cursor.next.is_none()
-            && let Some(page) = metadata.walks.take(prefix).await
+            && let Some(listed) = metadata.walks.take(prefix).await
         {
-            return Ok(page);
+            return Ok(listed);
         }
-        metadata.page(prefix, self.cursor.next.clone()).await
+        let at = Instant::now();
+        Ok((metadata.page(prefix, self.cursor.next.clone()).await?, at))
     }
 
     /// Lists one page more, and has the next one listed ahead.
@@ -86,17 +88,18 @@ impl Listing {
             Some(mut ahead) => (&mut ahead.0).await.ok(),
             None => None,
         };
-        let mut page = match ahead {
-            Some(page) => page?,
+        let (mut page, at) = match ahead {
+            Some((page, at)) => (page?, at),
             None => self.page(metadata, prefix).await?,
         };
-        self.cursor.advance(metadata, prefix, &mut page)?;
+        self.cursor.advance(metadata, prefix, &mut page, at)?;
         self.ahead = self.cursor.next.clone().map(|next| {
             let (metadata, prefix) = (metadata.clone(), prefix.clone());
             let runtime = metadata.runtime.clone();
-            Ahead(runtime.spawn(async move { metadata.page(&prefix, Some(next)).await }))
+            let at = Instant::now();
+            Ahead(runtime.spawn(async move { (metadata.page(&prefix, Some(next)).await, at) }))
         });
-        self.read_at = Some(Instant::now());
+        self.read_at = Some(at);
         let names = self.assembler.push(prefix, page).into_iter();
         self.names.extend(names.filter(|named| Some(named.name.as_str()) != without));
         Ok(())
@@ -105,7 +108,7 @@ impl Listing {
 
 /// A LIST that nobody waits for yet; given up when it is dropped.
 #[derive(Debug)]
-struct Ahead(JoinHandle<Result<ListPage, FsError>>);
+struct Ahead(JoinHandle<(Result<ListPage, FsError>, Instant)>);
 
 impl Drop for Ahead {
     fn drop(&mut self) {

@@ -215,8 +215,9 @@ impl Metadata {
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
         let (mut cursor, mut bytes) = (Cursor::default(), 0);
         while !cursor.is_complete && bytes <= self.snapshots.most_of_one() {
+            let at = Instant::now();
             let listed = self.page(&prefix, cursor.next.clone()).await;
-            match listed.and_then(|mut page| cursor.advance(&self, &prefix, &mut page)) {
+            match listed.and_then(|mut page| cursor.advance(&self, &prefix, &mut page, at)) {
                 Ok(taken) => bytes += taken,
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
             }

@@ -58,16 +58,18 @@ impl Walks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first page of the directory `prefix`, if it was listed ahead, or is just now.
-    pub(crate) async fn take(&self, prefix: &str) -> Option<ListPage> {
+    /// The first page of the directory `prefix`, and how old it is at most, if it was listed ahead or is
+    /// just now.
+    pub(crate) async fn take(&self, prefix: &str) -> Option<(ListPage, Instant)> {
         let (at, listed) = { self.lock().remove(prefix) }?;
         if at.elapsed() >= self.stale {
             return None;
         }
-        match listed {
+        let page = match listed {
             Listed::Ready(page) => Some(page),
             Listed::UnderWay(task) => task.await.ok().flatten(),
-        }
+        };
+        page.map(|page| (page, at))
     }
 
     /// Lets go of what no walk has come by for.
@@ -81,7 +83,6 @@ impl Walks {
             return;
         }
         let mut state = self.lock();
-        state.drop_stale(self.stale);
         if state.names >= MOST_NAMES || state.listed.contains_key(directory) {
             return;
         }
@@ -108,7 +109,8 @@ impl Walks {
         if by_itself {
             return metadata.page(prefix, None).await;
         }
-        let request = ListObjects { prefix: prefix.to_string(), ..ListObjects::default() };
+        let (request, at) =
+            (ListObjects { prefix: prefix.to_string(), ..ListObjects::default() }, Instant::now());
         let page = metadata.list(request).await?;
         if page.next.is_some() {
             self.lock().large = Some(parent.clone());
@@ -118,18 +120,18 @@ impl Walks {
         let page = directories.remove(&**prefix).unwrap_or_default();
         let mut state = self.lock();
         for (below, page) in directories {
-            state.insert(below.into(), page);
+            state.insert(below.into(), page, at);
         }
         Ok(page)
     }
 }
 
 impl State {
-    fn insert(&mut self, prefix: Arc<str>, page: ListPage) {
+    fn insert(&mut self, prefix: Arc<str>, page: ListPage, at: Instant) {
         self.remove(&prefix);
         if self.names < MOST_NAMES {
             self.names += names(&page);
-            self.listed.insert(prefix, (Instant::now(), Listed::Ready(page)));
+            self.listed.insert(prefix, (at, Listed::Ready(page)));
         }
     }
 
