@@ -18,26 +18,9 @@ fn status(status: u16, code: &str) -> FaultKind {
     FaultKind::Status(status, code.to_owned())
 }
 
-/// All that passes when a request is sent again.
-fn passing() -> Vec<FaultKind> {
-    vec![
-        status(500, "InternalError"),
-        status(503, "SlowDown"),
-        status(429, "TooManyRequests"),
-        status(408, "RequestTimeout"),
-        FaultKind::Reset,
-        FaultKind::ShortBody,
-        FaultKind::HalfBody,
-        FaultKind::DoubleBody,
-        FaultKind::WrongRange,
-        FaultKind::WholeObject,
-        FaultKind::Body("<html>busy</html>".to_owned()),
-    ]
-}
-
 #[test]
 fn each_fault_that_passes_costs_requests_and_no_byte() {
-    for kind in passing() {
+    for kind in FaultKind::passing() {
         let world = World::new(TestS3::builder().synthetic(BUCKET, "d/f", 20 * MIB), &[]);
         world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject).times(3));
         assert_eq!(check_file(&world.path("d/f"), "d/f"), 20 * MIB, "{kind:?}");
@@ -201,7 +184,7 @@ fn mixed(share: f64) {
     });
     let world = World::new(server, &["--memory-limit", "128MiB"]);
     let slow = [FaultKind::Stall(600_000), FaultKind::StallBody(600_000), FaultKind::Trickle(1 << 10)];
-    let kinds = [passing(), slow.to_vec()].concat();
+    let kinds = [FaultKind::passing(), slow.to_vec()].concat();
     for kind in &kinds {
         world
             .server

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{Shape, TestS3};
 
-use crate::world::{BUCKET, GIB, KIB, World, check_file, wait_for};
+use crate::world::{BUCKET, GIB, KIB, World, check_file, run, wait_for};
 
 /// Far less than `--read-timeout`, and far more than it takes.
 const SOON: Duration = Duration::from_secs(10);
@@ -107,6 +107,24 @@ fn the_mount_comes_down_while_the_store_is_frozen() {
         }
         assert!(began.elapsed() < SOON, "{signal} took {:?}", began.elapsed());
     }
+}
+
+#[test]
+fn what_is_known_is_told_while_the_store_is_frozen() {
+    let server = (0..100).fold(TestS3::builder(), |server, index| {
+        server.synthetic(BUCKET, &format!("d/{index:02}"), 100 * KIB)
+    });
+    let world = World::new(server, &["--immutable"]);
+    assert_eq!(check_file(&world.path("d/07"), "d/07"), 100 * KIB);
+    run("ls", &["-l".into(), world.path("d")]);
+    world.server.freeze(true);
+    assert!(run("df", &[world.path("")]).contains("s3://data/"));
+    run("stat", &[world.path("d/42")]);
+    assert!(std::fs::metadata(world.path("d/none")).is_err());
+    assert_eq!(check_file(&world.path("d/07"), "d/07"), 100 * KIB, "from the page cache");
+    assert!(
+        std::fs::read_to_string(world.path(".s3mount/stats")).expect("the counters").contains("get_requests")
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Programs that people use.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use s3mount_testkit::{TestS3, content};
@@ -86,4 +87,35 @@ fn fio_reads_without_an_error() {
         assert!(job["read"]["io_bytes"].as_u64() >= Some(4 * MIB), "{args:?}: {}", job["read"]);
     }
     world.check_memory(256 * MIB);
+}
+
+#[test]
+fn fio_verifies_what_it_has_written_elsewhere() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("f");
+    let verify = ["--name=t", "--size=32M", "--verify=crc32c", "--verify_interval=4k", "--verify_fatal=1"];
+    let fio = |file: &Path, args: &[&str]| {
+        let filename = format!("--filename={}", file.display());
+        run("fio", &[&verify[..], &["--output-format=terse", &filename], args].concat());
+    };
+    fio(&file, &["--rw=write", "--bs=64k", "--do_verify=0"]);
+    let server = TestS3::builder().folder(BUCKET, folder.path()).expect("a folder to serve");
+    let world = World::new(server, &["--memory-limit", "64MiB"]);
+    for args in [
+        &["--rw=read", "--bs=1M"][..],
+        &["--rw=randread", "--bs=4k", "--io_size=8M"],
+        &["--rw=randread", "--bs=64k", "--ioengine=mmap"],
+        &["--rw=randread", "--bs=128k", "--ioengine=libaio", "--iodepth=8", "--direct=1"],
+        &[
+            "--rw=read",
+            "--bs=256k",
+            "--ioengine=libaio",
+            "--iodepth=8",
+            "--direct=1",
+            "--numjobs=4",
+            "--thread",
+        ],
+    ] {
+        fio(&world.path("f"), &[&["--readonly"], args].concat());
+    }
 }

@@ -113,6 +113,26 @@ pub enum FaultKind {
     WholeObject,
 }
 
+impl FaultKind {
+    /// All that passes when a request is sent again, at once.
+    pub fn passing() -> Vec<Self> {
+        let status = |status, code: &str| Self::Status(status, code.to_owned());
+        vec![
+            status(500, "InternalError"),
+            status(503, "SlowDown"),
+            status(429, "TooManyRequests"),
+            status(408, "RequestTimeout"),
+            Self::Reset,
+            Self::ShortBody,
+            Self::HalfBody,
+            Self::DoubleBody,
+            Self::WrongRange,
+            Self::WholeObject,
+            Self::Body("<html>busy</html>".to_owned()),
+        ]
+    }
+}
+
 /// The faults that are still to strike.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<Vec<Fault>>, Sequence);
