@@ -58,6 +58,11 @@ pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
         bucket.len() <= 255 && bucket.chars().all(is_plain),
         "{bucket:?} is not a bucket's name; {remedy}"
     );
+    ensure!(
+        !(is_aws && bucket.ends_with("--x-s3")),
+        "{bucket:?} is a directory bucket (S3 Express One Zone): these list in no order, and s3mount finds \
+         names by their order; copy it to a general purpose bucket"
+    );
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = (3..=63).contains(&bucket.len())
         && bucket.chars().all(|c| is_lower(c) || "-.".contains(c))
@@ -108,13 +113,15 @@ mod tests {
 
     #[test]
     fn names_are_strict_at_aws_and_lenient_elsewhere() {
-        for bucket in ["abc", "my.data-1", "x--usw2-az1--x-s3", "arn:aws:s3:r:1:accesspoint/a"] {
+        for bucket in ["abc", "my.data-1", "arn:aws:s3:r:1:accesspoint/a"] {
             assert!(check_bucket(bucket, true).is_ok(), "{bucket}");
         }
         for bucket in ["b", "My_Bucket", "-ab"] {
             assert!(check_bucket(bucket, true).is_err(), "{bucket}");
             assert!(check_bucket(bucket, false).is_ok(), "{bucket}");
         }
+        let error = check_bucket("x--usw2-az1--x-s3", true).expect_err("a directory bucket").to_string();
+        assert!(error.contains("is a directory bucket"), "{error}");
         for bucket in ["", "b c", "ä", "a\nb", "arn:a b"] {
             assert!(check_bucket(bucket, false).is_err(), "{bucket}");
         }
