@@ -199,7 +199,9 @@ fn warm_walks_once_and_then_all_is_known() {
     };
     let tree = world.path("tree").display().to_string();
     assert!(warm(&[&tree]).starts_with("2,000 files in 41 folders in "));
-    assert_eq!(take(&world), (42, 0, 0), "tree, and each folder");
+    // Who is held up for long enough may list a folder that is being listed ahead.
+    let (lists, gets, others) = take(&world);
+    assert!((42..=44).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
     assert!(
         warm(&[&tree, "--read", "--jobs", "8"]).starts_with("2,000 files in 41 folders, 13.67 MiB read in ")
     );

@@ -455,10 +455,8 @@ impl Filesystem {
         let following =
             |after: &str, count| self.metadata.following(&parent, after, count, FileKind::Directory);
         for key in self.listings.on_open(&parent, &key, following) {
-            let directory = format!("{parent}{key}");
-            if !self.is_open(&directory) {
-                self.metadata.walks.list_ahead(&self.metadata, &parent, &directory);
-            }
+            let (directory, is_open) = (format!("{parent}{key}"), |prefix: &str| self.is_open(prefix));
+            self.metadata.walks.list_ahead(&self.metadata, &parent, &directory, is_open);
         }
     }
 

@@ -18,8 +18,8 @@
 //! - [`walk`]: directories that are listed one after another;
 //! - [`store`]: LIST with retries and a deadline.
 //!
-//! **Lock order:** the order's lock before the snapshots'; no other two locks of this crate are held
-//! at once, and none across a request.
+//! **Lock order:** the order's lock before the snapshots', the walks' before the open directories'; no
+//! other two locks of this crate are held at once, and none across a request.
 
 mod config;
 mod control;

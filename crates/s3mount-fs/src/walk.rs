@@ -77,13 +77,20 @@ impl Walks {
         self.lock().drop_stale(self.stale);
     }
 
-    /// Lists `directory`, which is one of `parent`'s.
-    pub(crate) fn list_ahead(&self, metadata: &Arc<Metadata>, parent: &Arc<str>, directory: &str) {
+    /// Lists `directory`, which is one of `parent`'s, unless it `is_open`: then its walk has come by.
+    pub(crate) fn list_ahead(
+        &self,
+        metadata: &Arc<Metadata>,
+        parent: &Arc<str>,
+        directory: &str,
+        is_open: impl Fn(&str) -> bool,
+    ) {
         if self.stale.is_zero() {
             return;
         }
         let mut state = self.lock();
-        if state.names >= MOST_NAMES || state.listed.contains_key(directory) {
+        // Asked under the lock: who opens it from here on finds it being listed.
+        if state.names >= MOST_NAMES || state.listed.contains_key(directory) || is_open(directory) {
             return;
         }
         let (directory, by_itself) = (Arc::<str>::from(directory), state.large.as_ref() == Some(parent));
