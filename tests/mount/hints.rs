@@ -51,6 +51,34 @@ fn what_was_told_is_there_when_it_is_read() {
 }
 
 #[test]
+fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
+    let read_all = |world: &World| {
+        // In an order that nobody guesses.
+        for key in (0..200).map(|index| key(index * 7 % 200)) {
+            assert_eq!(check_file(&world.path(&key), &key), 100 * KIB);
+        }
+    };
+    let world = World::new(many(200, 100 * KIB), &[]);
+    let lines: String = (0..200).rev().map(|index| key(index) + "\n").collect();
+    for _ in 0..3 {
+        hint(&world, lines.as_bytes()).expect("hints");
+        read_all(&world);
+        wait_for("no hint is left", || stat(&world, "hints_queued") + stat(&world, "hints_ahead") == 0);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 200, "one GET each, whoever was first");
+
+    // Where reading again takes a GET, hints of that are followed.
+    let world = World::new(many(200, 100 * KIB), &["--direct-io", "*"]);
+    read_all(&world);
+    read_all(&world);
+    let waits = stat(&world, "waits");
+    hint(&world, key(199).as_bytes()).expect("a hint");
+    wait_for("it is fetched", || world.server.stats().get_object.requests == 401);
+    assert_eq!(check_file(&world.path(&key(199)), &key(199)), 100 * KIB);
+    assert_eq!(stat(&world, "waits"), waits, "nobody waited for it");
+}
+
+#[test]
 fn files_that_are_opened_in_order_need_no_telling() {
     let world = World::new(many(600, 100 * KIB), &[]);
     for index in 0..10 {

@@ -206,7 +206,7 @@ fn nothing_grows_and_nothing_is_left() {
     });
     world.server.clear_faults();
     let (bytes, errors) = (done.bytes.into_inner(), done.errors.into_inner());
-    assert!(bytes > seconds * 10 * MIB, "only {bytes} bytes were read");
+    assert!(bytes > seconds * 2 * MIB, "only {bytes} bytes were read");
     // Retries help within --read-timeout; what is left are versions that went away.
     assert!(errors * 100 <= seconds * 1000, "{errors} errors");
     world.check_memory(LIMIT);
@@ -231,11 +231,19 @@ fn nothing_grows_and_nothing_is_left() {
         gauge(&world, "inodes")
     );
 
-    // At the end nothing is left but what the cache may keep, and hints that nobody has followed.
+    // At the end nothing is left but blocks of random reads, which have a quarter of the memory.
     wait_for("all files are closed", || {
         gauge(&world, "open_files") <= 1 && gauge(&world, "open_folders") == 0
     });
-    wait_for("memory is given back", || gauge(&world, "memory_used_bytes") <= LIMIT / 2);
+    // Hints that nobody has followed leave while somebody reads elsewhere, half a minute a window.
+    let hints = || gauge(&world, "hints_queued") + gauge(&world, "hints_ahead");
+    let deadline = Instant::now() + Duration::from_secs(150);
+    while hints() > 0 && Instant::now() < deadline {
+        check_file(&world.path("small/0/0000"), "small/0/0000");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(hints(), 0, "{}", stats(&world));
+    wait_for("memory is given back", || gauge(&world, "memory_used_bytes") <= LIMIT / 4 + MIB);
     // Idle connections are closed after some seconds.
     wait_for("descriptors are closed", || descriptors(&world) <= descriptors_before + 4);
 }

@@ -1,9 +1,11 @@
 //! The operations.
 
+mod ahead;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use s3mount_memory::trim_heap;
@@ -13,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::control::{self, Control, FsStats};
-use crate::hints::{Guess, Hint, Hints, Line, Next};
+use crate::hints::{Hints, Line};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
 use crate::metadata::{Change, Metadata};
@@ -39,14 +41,20 @@ pub struct Filesystem {
 
 #[derive(Clone, Debug)]
 enum OpenFile {
-    Object {
-        ino: InodeNo,
-        reader: Arc<ObjectReader>,
-    },
+    Object(Arc<OpenObject>),
     /// A file of the daemon's own, as it was when it was opened.
     Snapshot(Bytes),
     /// Where hints are written.
     Hints(Arc<std::sync::Mutex<Line>>),
+}
+
+#[derive(Debug)]
+struct OpenObject {
+    ino: InodeNo,
+    reader: Arc<ObjectReader>,
+    /// Whether the inode was opened before.
+    is_again: bool,
+    was_read: AtomicBool,
 }
 
 /// A name and what it stands for, as the kernel is told.
@@ -73,9 +81,6 @@ pub struct DirPage {
     /// (offset of the next name, name, kind, inode number or 0 when it has none yet).
     pub names: Vec<(u64, String, FileKind, InodeNo)>,
 }
-
-/// How often it is looked whether hints have made room for others.
-const HINT_PAUSE: Duration = Duration::from_millis(2);
 
 /// How often what is not believed any more is let go of.
 const TICK: Duration = Duration::from_secs(5);
@@ -229,25 +234,15 @@ impl Filesystem {
         };
         let reader = self.prefetcher.open(&file.object, file.size);
         // One that was open before may lie in the kernel's page cache, and need no request.
-        if self.inodes.is_first_open(ino) {
+        let is_again = self.inodes.open(ino);
+        if !is_again {
             reader.fetch_if_small();
             self.look_ahead(ino, file.object.key());
         }
-        let handle = self.add_file(OpenFile::Object { ino, reader });
+        let open = OpenObject { ino, reader, is_again, was_read: AtomicBool::new(false) };
+        let handle = self.add_file(OpenFile::Object(Arc::new(open)));
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
-    }
-
-    /// Has what follows a file fetched ahead, if the files of its directory are opened in their order.
-    fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str) {
-        let Some((parent, name)) = self.inodes.place(ino) else { return };
-        let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
-        let following = |after: &str, count| self.metadata.following(&prefix, after, count, FileKind::File);
-        let ahead = self.opens.on_open(&prefix, &name, following).into_iter();
-        let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name });
-        if self.hints.guess(guesses, Instant::now()) {
-            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
-        }
     }
 
     fn add_file(&self, file: OpenFile) -> u64 {
@@ -266,8 +261,8 @@ impl Filesystem {
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        let (ino, reader) = match self.file(handle) {
-            Some(OpenFile::Object { ino, reader }) => (ino, reader),
+        let open = match self.file(handle) {
+            Some(OpenFile::Object(open)) => open,
             Some(OpenFile::Snapshot(bytes)) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
@@ -275,8 +270,9 @@ impl Filesystem {
             Some(OpenFile::Hints(_)) => return reply(Ok(&[])),
             None => return reply(Err(FsError::BadHandle(handle))),
         };
-        let fs = self.clone();
-        reader.read(offset, len, move |result| match result {
+        open.was_read.store(true, Ordering::Relaxed);
+        let (fs, ino) = (self.clone(), open.ino);
+        open.reader.read(offset, len, move |result| match result {
             Ok(bytes) => reply(Ok(bytes)),
             Err(error) => {
                 if error.is_stale() {
@@ -318,7 +314,7 @@ impl Filesystem {
     /// The inode of an open file.
     pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
         match self.file(handle)? {
-            OpenFile::Object { ino, .. } => Some(ino),
+            OpenFile::Object(open) => Some(open.ino),
             OpenFile::Snapshot(_) | OpenFile::Hints(_) => None,
         }
     }
@@ -340,58 +336,17 @@ impl Filesystem {
         Ok(())
     }
 
-    fn take_hints(self: &Arc<Self>, line: &std::sync::Mutex<Line>, data: &[u8]) {
-        let is_needed = self.hints.push(&mut line.lock().unwrap_or_else(PoisonError::into_inner), data);
-        if is_needed {
-            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
-        }
-    }
-
-    /// Starts to fetch what a hint names.
-    async fn follow(&self, hint: &Hint) -> Result<(), FsError> {
-        let (folder, name) = hint.path.rsplit_once('/').unwrap_or(("", &hint.path));
-        let slash = if folder.is_empty() { "" } else { "/" };
-        let prefix = Arc::from(format!("{}{folder}{slash}", self.config.prefix));
-        self.fetch_ahead(&prefix, name, hint.range).await
-    }
-
-    /// Starts to fetch what a guess names, unless it was opened meanwhile.
-    async fn follow_guess(&self, Guess { parent, prefix, name }: &Guess) -> Result<(), FsError> {
-        if self.inodes.was_opened(*parent, name) {
-            return Ok(());
-        }
-        self.fetch_ahead(prefix, name, None).await
-    }
-
-    async fn fetch_ahead(
-        &self,
-        prefix: &Arc<str>,
-        name: &str,
-        range: Option<(u64, u64)>,
-    ) -> Result<(), FsError> {
-        let (target, _) = self.metadata.get(prefix, name).await?;
-        let Target::File(file) = target else { return Err(FsError::IsDirectory) };
-        let reader = self.prefetcher.open(&file.object, file.size);
-        // A reader whose GETs are all taken, or memory that is short, passes.
-        loop {
-            match reader.fetch_ahead(range) {
-                Some(range) if range.len() > 0 => self.hints.keep(reader, range, Instant::now()),
-                Some(_) => {}
-                None => {
-                    tokio::time::sleep(HINT_PAUSE).await;
-                    continue;
-                }
-            }
-            return Ok(());
-        }
-    }
-
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: u64) {
         let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        if let Some(OpenFile::Hints(line)) = &closed {
+        match &closed {
             // The last hint may lack its end.
-            self.take_hints(line, b"\n");
+            Some(OpenFile::Hints(line)) => self.take_hints(line, b"\n"),
+            Some(OpenFile::Object(open)) if open.is_again => {
+                let was_read = open.was_read.load(Ordering::Relaxed);
+                self.hints.on_close_again(&open.reader, was_read);
+            }
+            _ => {}
         }
         // The reader may go with it, and cancels what it has in flight: outside the lock.
         drop(closed);
@@ -517,33 +472,6 @@ async fn keep_house(metadata: Weak<Metadata>, inodes: Weak<InodeTable>) {
             most_bytes = bytes;
             // Some milliseconds, at which no request waits here.
             let _ = tokio::task::spawn_blocking(trim_heap).await;
-        }
-    }
-}
-
-/// Fetches what hints name, in their order, as far ahead as there is room.
-async fn fetch_hints(fs: Weak<Filesystem>) {
-    loop {
-        let Some(fs) = fs.upgrade() else { return };
-        // A quarter of the memory: streams and readers that wait have the rest.
-        let room = fs.prefetcher.budget().limit_bytes() / 4;
-        match fs.hints.next(room, Instant::now()) {
-            Next::Hint(hint) => {
-                if let Err(error) = fs.follow(&hint).await {
-                    fs.hints.refuse();
-                    tracing::debug!(path = &*hint.path, %error, "a hint leads nowhere");
-                }
-            }
-            Next::Guess(guess) => {
-                if let Err(error) = fs.follow_guess(&guess).await {
-                    tracing::debug!(name = &*guess.name, %error, "a guess leads nowhere");
-                }
-            }
-            Next::Later => {
-                drop(fs);
-                tokio::time::sleep(HINT_PAUSE).await;
-            }
-            Next::Done => return,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Instant, UNIX_EPOCH};
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
 use crate::hints::{Hints, Line, Next};
+use crate::inode::Opens;
 use crate::names::{Assembler, Hidden, Target, is_file_name};
 use crate::snapshot::Page;
 
@@ -43,9 +44,9 @@ pub fn names(prefix: &str, listed: ListPage, name: &str) {
 pub fn hints(pieces: &[&[u8]]) {
     let (hints, mut line) = (Hints::default(), Line::default());
     for piece in pieces {
-        hints.push(&mut line, piece);
+        hints.push(&mut line, piece, Opens::default());
     }
-    while let Next::Hint(hint) = hints.next(u64::MAX, Instant::now()) {
+    while let Next::Hint(hint) = hints.next(u64::MAX, Opens::default(), Instant::now()) {
         assert!(hint.path.split('/').all(is_file_name), "{hint:?}");
     }
 }

@@ -1,19 +1,19 @@
 //! What a reader says it will read: paths in order, written to `.s3mount/prefetch`.
 //!
 //! A line is a path below the root of the mount, or a path, an offset and a length with tabs between
-//! them. A sliding window of them is fetched ahead of what is being read; what was read leaves it,
-//! and so does what was skipped. The window takes memory only as reading ahead does, so whoever waits
-//! for memory takes it from here first.
+//! them. A sliding window of them is fetched ahead of what is being read ([`HintWindow`]). It takes
+//! memory only as reading ahead does, so whoever waits for memory takes it from here first.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use s3mount_object::ByteRange;
 use s3mount_prefetch::ObjectReader;
 
-use crate::inode::InodeNo;
+use crate::hint_window::{HintWindow, Source};
+use crate::inode::{InodeNo, Opens};
 use crate::names::is_file_name;
 
 /// Longest line: S3's longest key, and two numbers.
@@ -22,30 +22,29 @@ const MAX_LINE: usize = 1024 + 2 * 21;
 /// Text of hints that wait, in bytes; more are dropped, and counted.
 const MAX_QUEUED: usize = 32 << 20;
 
-/// Hints in the window, and how far behind the newest that was read one may be before it is taken for
-/// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
-const MAX_AHEAD: usize = 2048;
-const SKIPPED: u64 = 2048;
-
 /// Guesses that wait, at most.
 const MAX_GUESSED: usize = 512;
 
-/// After this time a hint is taken for skipped, too.
-const STALE: Duration = Duration::from_secs(30);
+/// For so long after a hint nothing is guessed: somebody knows.
+const TOLD: Duration = Duration::from_secs(30);
 
-/// How often it is looked what of the window was read.
-const LOOK: Duration = Duration::from_millis(5);
+/// Files that are opened again lie in the kernel's page cache, or one in nine of them does not: then
+/// hints of them are followed until so many for each such file did, at most [`MOST_DOUBT`].
+const DOUBT: u32 = 8;
+const MOST_DOUBT: u32 = 32;
 
 /// A path below the root, and which of its bytes; without these, as many as reading ahead begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) path: Box<str>,
     pub(crate) range: Option<(u64, u64)>,
+    /// When it came.
+    pub(crate) told: Opens,
 }
 
 impl Hint {
-    /// Reads a line; `None` for one that names no file.
-    fn parse(line: &[u8]) -> Option<Self> {
+    /// Reads a line that came at `told`; `None` for one that names no file.
+    fn parse(line: &[u8], told: Opens) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let mut fields = line.split('\t');
         let path = fields.next()?;
@@ -58,7 +57,11 @@ impl Hint {
             }
             _ => return None,
         };
-        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range })
+        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range, told })
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        if self.range.is_some() { Source::Range } else { Source::File }
     }
 }
 
@@ -70,15 +73,6 @@ pub(crate) struct Guess {
     pub(crate) name: Box<str>,
 }
 
-/// A hint whose bytes are here or on their way. Holding the reader keeps them.
-#[derive(Debug)]
-struct Ready {
-    number: u64,
-    reader: Arc<ObjectReader>,
-    range: ByteRange,
-    since: Instant,
-}
-
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Hint>,
@@ -86,10 +80,7 @@ struct State {
     /// What the daemon has thought of by itself: it comes behind what was told.
     guessed: VecDeque<Guess>,
     told: Option<Instant>,
-    ready: VecDeque<Ready>,
-    ready_bytes: u64,
-    looked: Option<Instant>,
-    next_number: u64,
+    window: HintWindow<Arc<ObjectReader>>,
     /// Whether somebody fetches what is queued.
     is_running: bool,
 }
@@ -99,6 +90,8 @@ struct State {
 pub(crate) struct Hints {
     state: Mutex<State>,
     refused: AtomicU64,
+    /// How many files have to be found in the kernel's page cache until it is believed of others.
+    doubt: AtomicU32,
 }
 
 /// A writer's last line, as far as it has come.
@@ -113,13 +106,13 @@ impl Hints {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what one writer has written; `line` is what it has begun. Whether somebody has to be
-    /// found now to fetch it.
-    pub(crate) fn push(&self, line: &mut Line, mut data: &[u8]) -> bool {
+    /// Takes what one writer has written at `told`; `line` is what it has begun. Whether somebody has
+    /// to be found now to fetch it.
+    pub(crate) fn push(&self, line: &mut Line, mut data: &[u8], told: Opens) -> bool {
         let mut state = self.lock();
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
             line.extend(&data[..end]);
-            self.finish(&mut state, line);
+            self.finish(&mut state, line, told);
             data = &data[end + 1..];
         }
         line.extend(data);
@@ -132,7 +125,7 @@ impl Hints {
     /// has told lately. Whether somebody has to be found now to fetch it.
     pub(crate) fn guess(&self, guesses: impl Iterator<Item = Guess>, now: Instant) -> bool {
         let mut state = self.lock();
-        if state.told.is_some_and(|told| now.saturating_duration_since(told) < STALE) {
+        if state.told.is_some_and(|told| now.saturating_duration_since(told) < TOLD) {
             return false;
         }
         let room = MAX_GUESSED.saturating_sub(state.guessed.len());
@@ -142,13 +135,13 @@ impl Hints {
         is_needed
     }
 
-    fn finish(&self, state: &mut State, line: &mut Line) {
+    fn finish(&self, state: &mut State, line: &mut Line, told: Opens) {
         let Line { text, is_too_long } = std::mem::take(line);
         if text.is_empty() && !is_too_long {
             return;
         }
         let fits = !is_too_long && state.queued_bytes + text.len() <= MAX_QUEUED;
-        match fits.then(|| Hint::parse(&text)).flatten() {
+        match fits.then(|| Hint::parse(&text, told)).flatten() {
             Some(hint) => {
                 state.queued_bytes += hint.path.len();
                 state.queue.push_back(hint);
@@ -170,15 +163,22 @@ impl Hints {
     /// Hints that wait, and those in the window.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.queue.len(), state.ready.len())
+        (state.queue.len(), state.window.len())
     }
 
     /// The next hint, if the window of `max_bytes` has room for one.
-    pub(crate) fn next(&self, max_bytes: u64, now: Instant) -> Next {
+    pub(crate) fn next(&self, max_bytes: u64, opens: Opens, now: Instant) -> Next {
         let mut state = self.lock();
-        state.drop_read(now);
-        if state.ready.len() >= MAX_AHEAD || state.ready_bytes >= max_bytes {
-            return Next::Later;
+        if state.window.look(opens, now, |reader, range| reader.is_unread(range)) {
+            tracing::info!(
+                hints_queued = state.queue.len(),
+                "nobody reads what hints named: they are dropped"
+            );
+            (state.queue, state.queued_bytes) = (VecDeque::new(), 0);
+            state.guessed.clear();
+        }
+        if !state.window.has_room(max_bytes) {
+            return Next::Later(state.window.pause(now));
         }
         if let Some(hint) = state.queue.pop_front() {
             state.told = Some(now);
@@ -188,20 +188,33 @@ impl Hints {
         if let Some(guess) = state.guessed.pop_front() {
             return Next::Guess(guess);
         }
-        if state.ready.is_empty() {
+        if state.window.len() == 0 {
             state.is_running = false;
             return Next::Done;
         }
-        Next::Later
+        Next::Later(state.window.pause(now))
     }
 
     /// Puts what is being fetched into the window.
-    pub(crate) fn keep(&self, reader: Arc<ObjectReader>, range: ByteRange, now: Instant) {
-        let mut state = self.lock();
-        state.next_number += 1;
-        let number = state.next_number;
-        state.ready_bytes += range.len();
-        state.ready.push_back(Ready { number, reader, range, since: now });
+    pub(crate) fn keep(&self, reader: Arc<ObjectReader>, range: ByteRange, source: Source, opens: Opens) {
+        self.lock().window.put(reader, range, source, opens, Instant::now());
+    }
+
+    /// Notes whether a file that was opened again was read when it is closed, or lay in the kernel's
+    /// page cache.
+    pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
+        let next = |doubt: u32| {
+            if was_read { (doubt + DOUBT).min(MOST_DOUBT) } else { doubt.saturating_sub(1) }
+        };
+        self.doubt.update(Ordering::Relaxed, Ordering::Relaxed, next);
+        if !was_read {
+            self.lock().window.pass(|known| Arc::ptr_eq(known, reader), Instant::now());
+        }
+    }
+
+    /// Whether files that are opened again mostly lie in the kernel's page cache.
+    pub(crate) fn are_cached(&self) -> bool {
+        self.doubt.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -212,33 +225,10 @@ pub(crate) enum Next {
     Hint(Hint),
     /// Fetch this, unless it was opened meanwhile.
     Guess(Guess),
-    /// Wait a little: the window is full.
-    Later,
+    /// Wait so long: the window is full, or nothing is queued.
+    Later(Duration),
     /// Nothing is left.
     Done,
-}
-
-impl State {
-    /// Drops what was read, and what was skipped.
-    fn drop_read(&mut self, now: Instant) {
-        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
-            return;
-        }
-        self.looked = Some(now);
-        let mut newest_read = 0;
-        self.ready.retain(|ready| {
-            let is_unread = ready.reader.is_unread(ready.range);
-            if !is_unread {
-                newest_read = ready.number;
-            }
-            is_unread && now.saturating_duration_since(ready.since) < STALE
-        });
-        // They stand in the order of their numbers.
-        while self.ready.front().is_some_and(|ready| ready.number + SKIPPED <= newest_read) {
-            self.ready.pop_front();
-        }
-        self.ready_bytes = self.ready.iter().map(|ready| ready.range.len()).sum();
-    }
 }
 
 impl Line {
@@ -258,15 +248,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Hint, Hints, Line, Next};
+    use crate::inode::Opens;
+
+    const TOLD: Opens = Opens(0);
 
     fn hint(path: &str, range: Option<(u64, u64)>) -> Option<Hint> {
-        Some(Hint { path: path.into(), range })
+        Some(Hint { path: path.into(), range, told: Opens::default() })
     }
 
     #[test]
     fn lines_are_paths_with_or_without_ranges() {
-        assert_eq!(Hint::parse(b"a/b c.bin"), hint("a/b c.bin", None));
-        assert_eq!(Hint::parse("ä\t0\t5".as_bytes()), hint("ä", Some((0, 5))));
+        assert_eq!(Hint::parse(b"a/b c.bin", TOLD), hint("a/b c.bin", None));
+        assert_eq!(Hint::parse("ä\t0\t5".as_bytes(), TOLD), hint("ä", Some((0, 5))));
         let bad: [&[u8]; 11] = [
             b"",
             b"/a",
@@ -281,14 +274,14 @@ mod tests {
             b"\xff",
         ];
         for line in bad {
-            assert_eq!(Hint::parse(line), None, "{}", line.escape_ascii());
+            assert_eq!(Hint::parse(line, TOLD), None, "{}", line.escape_ascii());
         }
-        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes()), None);
+        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes(), TOLD), None);
     }
 
     fn take_all(hints: &Hints) -> Vec<String> {
         let mut paths = Vec::new();
-        while let Next::Hint(hint) = hints.next(1, Instant::now()) {
+        while let Next::Hint(hint) = hints.next(1, TOLD, Instant::now()) {
             paths.push(hint.path.into());
         }
         paths
@@ -298,15 +291,15 @@ mod tests {
     fn a_line_of_any_length_and_lines_without_end_are_bounded() {
         let (hints, mut line) = (Hints::default(), Line::default());
         for _ in 0..10 {
-            hints.push(&mut line, &vec![b'x'; 1 << 20]);
+            hints.push(&mut line, &vec![b'x'; 1 << 20], TOLD);
         }
         assert!(line.text.capacity() < 1 << 20);
-        assert!(hints.push(&mut line, b"\nafter\n"));
-        assert!(!hints.push(&mut line, b"more\n"), "somebody is at it");
+        assert!(hints.push(&mut line, b"\nafter\n", TOLD));
+        assert!(!hints.push(&mut line, b"more\n", TOLD), "somebody is at it");
         assert_eq!(take_all(&hints), ["after", "more"]);
         assert_eq!(hints.refused(), 1);
         let many = b"some/long/path/to/a/file.jpeg\n".repeat(2_000_000);
-        hints.push(&mut line, &many);
+        hints.push(&mut line, &many, TOLD);
         assert!(hints.lock().queued_bytes <= super::MAX_QUEUED);
         assert!(hints.refused() > 500_000);
     }
@@ -319,12 +312,12 @@ mod tests {
         ) {
             let text = text.concat();
             let (whole, mut line) = (Hints::default(), Line::default());
-            whole.push(&mut line, text.as_bytes());
+            whole.push(&mut line, text.as_bytes(), TOLD);
             let (pieces, mut line) = (Hints::default(), Line::default());
             let (mut rest, mut cuts) = (text.as_bytes(), cuts.iter().cycle());
             while !rest.is_empty() {
                 let cut = cuts.next().copied().unwrap_or(1).min(rest.len());
-                pieces.push(&mut line, &rest[..cut]);
+                pieces.push(&mut line, &rest[..cut], TOLD);
                 rest = &rest[cut..];
             }
             prop_assert_eq!(whole.refused(), pieces.refused());

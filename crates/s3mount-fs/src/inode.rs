@@ -54,6 +54,30 @@ pub(crate) enum Node {
     File(File),
 }
 
+/// A moment, by the number of files that were opened since the mount; it wraps around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opens(pub(crate) u32);
+
+impl Opens {
+    /// Before the first.
+    pub(crate) const NEVER: Self = Self(0);
+
+    /// Whether something was opened at all at this moment.
+    pub(crate) fn was_ever(self) -> bool {
+        self != Self::NEVER
+    }
+
+    /// How many files were opened from `earlier` on; a moment that is not later has none.
+    pub(crate) fn since(self, earlier: Self) -> u32 {
+        let opens = self.0.wrapping_sub(earlier.0);
+        if self.was_ever() && opens.cast_signed() > 0 { opens } else { 0 }
+    }
+
+    fn next(self) -> Self {
+        Self(self.0.wrapping_add(1).max(1))
+    }
+}
+
 #[derive(Debug)]
 struct Directory {
     prefix: Arc<str>,
@@ -76,8 +100,8 @@ struct Version {
     /// As of a directory.
     lookups: u32,
     name_len: u16,
-    /// Whether it was opened: the kernel may hold its pages.
-    was_opened: bool,
+    /// When it was opened last, if it was: then the kernel may hold its pages.
+    opened: Opens,
 }
 
 impl Version {
@@ -102,6 +126,7 @@ struct Tables {
     by_name: HashTable<InodeNo>,
     hasher: RandomState,
     next: InodeNo,
+    opens: Opens,
 }
 
 /// The hash of an inode's place.
@@ -168,6 +193,7 @@ impl InodeTable {
             by_name: HashTable::new(),
             hasher: RandomState::new(),
             next: FIRST_FREE,
+            opens: Opens::default(),
         };
         Self { tables: Mutex::new(tables), mounted_at }
     }
@@ -199,17 +225,25 @@ impl InodeTable {
         }
     }
 
-    /// Notes that a file is opened; whether it is for the first time.
-    pub(crate) fn is_first_open(&self, ino: InodeNo) -> bool {
+    /// Notes that a file is opened; whether it was opened before.
+    pub(crate) fn open(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();
-        tables.versions.get_mut(&ino).is_some_and(|known| !std::mem::replace(&mut known.was_opened, true))
+        tables.opens = tables.opens.next();
+        let now = tables.opens;
+        let known = tables.versions.get_mut(&ino);
+        known.is_some_and(|known| std::mem::replace(&mut known.opened, now).was_ever())
     }
 
-    /// Whether the newest version of `name` in `parent` was opened.
-    pub(crate) fn was_opened(&self, parent: InodeNo, name: &str) -> bool {
+    /// The moment of the newest open of all.
+    pub(crate) fn opens(&self) -> Opens {
+        self.lock().opens
+    }
+
+    /// When the newest version of `name` in `parent` was opened last.
+    pub(crate) fn opened(&self, parent: InodeNo, name: &str) -> Opens {
         let tables = self.lock();
         let newest = tables.newest(parent, name);
-        newest.and_then(|ino| tables.versions.get(&ino)).is_some_and(|known| known.was_opened)
+        newest.and_then(|ino| tables.versions.get(&ino)).map_or(Opens::NEVER, |known| known.opened)
     }
 
     /// The directory an inode was found in, and its name there.
@@ -271,7 +305,7 @@ impl InodeTable {
                     modified: millis(*mtime),
                     lookups: 1,
                     name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
-                    was_opened: false,
+                    opened: Opens::NEVER,
                 };
                 let attr = known.attr(ino);
                 tables.set_newest(ino, parent, name);

@@ -14,6 +14,7 @@
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
+//! - [`hint_window`]: what of it is here or on its way;
 //! - [`order`]: files, or directories, that are opened in the order of their names;
 //! - [`walk`]: directories that are listed one after another;
 //! - [`store`]: LIST with retries and a deadline.
@@ -30,6 +31,7 @@ mod filesystem;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
+mod hint_window;
 mod hints;
 mod inode;
 mod listing;

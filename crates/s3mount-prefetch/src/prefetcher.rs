@@ -16,11 +16,16 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, 
 use crate::{ObjectReader, PrefetchConfig};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
-/// [`IDLE_TICKS`] of these, and the pool's free pages go back to the kernel after two.
+/// [`IDLE_TICKS`] of these, keep nothing after [`LEFT_TICKS`], and the pool's free pages go back to
+/// the kernel after two.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A stream that was not read for this many ticks takes no share of the memory.
 pub(crate) const IDLE_TICKS: u32 = 3;
+
+/// A stream that was not read for this many ticks gives back what it has fetched ahead. A reader that
+/// goes on after a minute can wait for one GET; an open file that is forgotten shall cost nothing.
+pub(crate) const LEFT_TICKS: u32 = 60;
 
 /// How often a reader that waits for memory has the others give some back.
 const RELIEF_INTERVAL: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use crate::ReadError;
 use crate::fetch::fetch;
-use crate::prefetcher::{IDLE_TICKS, Shared};
+use crate::prefetcher::{IDLE_TICKS, LEFT_TICKS, Shared};
 use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
 use crate::stream::{
     Access, BEHIND_BYTES, Direction, Stream, StreamTable, edge_bytes, next_part, part_before,
@@ -616,7 +616,8 @@ fn sweep(state: &mut State, size: u64) -> u64 {
     before - state.segments.held_bytes()
 }
 
-/// Drops ready segments that no stream will reach: skipped, or of a stream that has ended.
+/// Drops ready segments that no stream will reach: skipped, of a stream that has ended, or of one that
+/// nobody reads for [`LEFT_TICKS`].
 fn drop_passed(state: &mut State, size: u64) {
     let streams = &state.streams;
     let is_passed = |segment: &Segment<Waiter>| {
@@ -624,7 +625,9 @@ fn drop_passed(state: &mut State, size: u64) {
         matches!(segment.state, SegmentState::Ready(_))
             && segment.purpose != Purpose::Stream(0)
             && !segment.is_consumed()
-            && !streams.iter().any(|stream| stream.may_read(segment.range, size))
+            && !streams
+                .iter()
+                .any(|stream| stream.idle_ticks < LEFT_TICKS && stream.may_read(segment.range, size))
     };
     let passed: Vec<_> = state
         .segments
@@ -633,6 +636,9 @@ fn drop_passed(state: &mut State, size: u64) {
         .map(|segment| (segment.range.start(), segment.id))
         .collect();
     for (start, id) in passed {
-        state.segments.remove(start, id);
+        if let Some(dropped) = state.segments.remove(start, id) {
+            // Should somebody go on after all.
+            state.streams.unplan(dropped.range);
+        }
     }
 }

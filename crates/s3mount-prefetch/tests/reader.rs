@@ -203,6 +203,39 @@ fn an_unread_window_is_all_that_is_wasted() {
 }
 
 #[test]
+fn who_has_stopped_reading_for_a_minute_keeps_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let client = Arc::new(MemoryClient::new());
+    let pool = BufferPool::new(MemoryBudget::new(64 * MIB)).expect("a pool");
+    let prefetcher = Prefetcher::new(client.clone(), pool.clone(), quiet(), runtime.handle());
+    let object = client.put_synthetic("huge", 1000 * MIB);
+    let reader = prefetcher.open(&object, 1000 * MIB);
+    let read = async |offset| {
+        let (send, receive) = tokio::sync::oneshot::channel();
+        reader.read(offset, MIB as usize, move |result| {
+            send.send(result.map(<[u8]>::to_vec)).expect("somebody waits");
+        });
+        check("huge", offset, &receive.await.expect("an answer").expect("bytes")).expect("right bytes");
+    };
+    runtime.block_on(async {
+        for turn in 0..20 {
+            read(turn * MIB).await;
+        }
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let (fetched, kept) = (prefetcher.stats().fetched_bytes, pool.budget().used_bytes());
+        assert!(fetched > 20 * MIB, "something is ahead");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        // What was read a moment ago stays.
+        assert_eq!(pool.budget().used_bytes(), kept - (fetched - 20 * MIB));
+        // What was dropped is fetched again.
+        for turn in 20..60 {
+            read(turn * MIB).await;
+        }
+    });
+}
+
+#[test]
 fn little_memory_is_enough() {
     let bed = bed(8 * MIB, quiet());
     let readers: Vec<_> = (0..24).map(|index| bed.open(&format!("k{index}"), 6 * MIB).0).collect();

@@ -1,0 +1,225 @@
+//! What of the hints is here or on its way: each until it is read, or taken for skipped.
+//!
+//! A hint far behind one that was read was skipped, and so was one that had half a minute while other
+//! files were opened. Where nobody opens anything, whoever told may not have begun: a job takes
+//! minutes to load its libraries and its model. After [`ABANDONED`] all is let go of.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use s3mount_object::ByteRange;
+
+use crate::inode::Opens;
+
+/// Hints in the window, and how far behind the newest that was read one may be before it is taken for
+/// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
+const MOST: usize = 2048;
+const SKIPPED: u64 = 2048;
+
+/// After this time a guess is wrong, and a hint skipped if [`ELSEWHERE`] files were opened meanwhile.
+const STALE: Duration = Duration::from_secs(30);
+const ELSEWHERE: u32 = 64;
+
+/// When nothing in the window was read for so long, nobody follows.
+const ABANDONED: Duration = Duration::from_secs(600);
+
+/// How often it is looked what was read; more seldom in a window that has not moved for [`RESTING`].
+const LOOK: Duration = Duration::from_millis(5);
+const REST: Duration = Duration::from_millis(100);
+const RESTING: Duration = Duration::from_secs(1);
+
+/// Who says that something will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A hint names the file.
+    File,
+    /// A hint names a range of it.
+    Range,
+    /// The daemon guesses.
+    Guess,
+}
+
+/// The window. Holding a reader `R` keeps what it fetches.
+#[derive(Debug)]
+pub(crate) struct HintWindow<R> {
+    kept: VecDeque<Kept<R>>,
+    bytes: u64,
+    next_number: u64,
+    newest_read: u64,
+    looked: Option<Instant>,
+    /// When something was read, or the first came.
+    moved: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Kept<R> {
+    number: u64,
+    reader: R,
+    range: ByteRange,
+    source: Source,
+    since: Instant,
+    since_opens: Opens,
+}
+
+impl<R> Default for HintWindow<R> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), bytes: 0, next_number: 0, newest_read: 0, looked: None, moved: None }
+    }
+}
+
+impl<R> HintWindow<R> {
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether there is room for one more, in a window of `max_bytes`.
+    pub(crate) fn has_room(&self, max_bytes: u64) -> bool {
+        self.kept.len() < MOST && self.bytes < max_bytes
+    }
+
+    /// Puts `range` into it, which `reader` is fetching.
+    pub(crate) fn put(&mut self, reader: R, range: ByteRange, source: Source, opens: Opens, now: Instant) {
+        if self.kept.is_empty() {
+            self.moved = Some(now);
+        }
+        self.next_number += 1;
+        self.bytes += range.len();
+        let number = self.next_number;
+        self.kept.push_back(Kept { number, reader, range, source, since: now, since_opens: opens });
+    }
+
+    /// A file was opened and closed, and none of it was read: the kernel has its pages. Drops the
+    /// hints that name it.
+    pub(crate) fn pass(&mut self, is_it: impl Fn(&R) -> bool, now: Instant) {
+        self.drop_unless(now, |kept| kept.source == Source::Range || !is_it(&kept.reader));
+    }
+
+    /// How long the window may be left alone.
+    pub(crate) fn pause(&self, now: Instant) -> Duration {
+        if self.rested(now) < RESTING { LOOK } else { REST }
+    }
+
+    /// Drops what was read and what was skipped. Whether everything was, because nobody follows.
+    pub(crate) fn look(
+        &mut self,
+        opens: Opens,
+        now: Instant,
+        is_unread: impl Fn(&R, ByteRange) -> bool,
+    ) -> bool {
+        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
+            return false;
+        }
+        self.looked = Some(now);
+        self.drop_unless(now, |kept| is_unread(&kept.reader, kept.range));
+        let newest_read = self.newest_read;
+        let is_skipped = |kept: &Kept<R>| {
+            kept.number + SKIPPED <= newest_read
+                || now.saturating_duration_since(kept.since) >= STALE
+                    && (kept.source == Source::Guess || opens.since(kept.since_opens) >= ELSEWHERE)
+        };
+        self.kept.retain(|kept| !is_skipped(kept));
+        let is_abandoned = !self.kept.is_empty() && self.rested(now) >= ABANDONED;
+        if is_abandoned {
+            self.kept.clear();
+        }
+        self.bytes = self.kept.iter().map(|kept| kept.range.len()).sum();
+        is_abandoned
+    }
+
+    fn rested(&self, now: Instant) -> Duration {
+        self.moved.map_or(Duration::ZERO, |moved| now.saturating_duration_since(moved))
+    }
+
+    fn drop_unless(&mut self, now: Instant, is_unread: impl Fn(&Kept<R>) -> bool) {
+        let Self { kept, newest_read, moved, .. } = self;
+        kept.retain(|kept| {
+            let is_unread = is_unread(kept);
+            if !is_unread {
+                *newest_read = kept.number.max(*newest_read);
+                *moved = Some(now);
+            }
+            is_unread
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use s3mount_object::ByteRange;
+
+    use super::{HintWindow, Source};
+    use crate::inode::Opens;
+
+    fn range() -> ByteRange {
+        ByteRange::new(0, 10)
+    }
+
+    /// Looks after `seconds`, when all above `read` are unread. Whether all was given up.
+    fn look(window: &mut HintWindow<u64>, start: Instant, seconds: u64, read: u64) -> bool {
+        window.look(Opens(63), start + Duration::from_secs(seconds), |number, _| *number > read)
+    }
+
+    fn window(count: u64, source: Source, start: Instant) -> HintWindow<u64> {
+        let mut window = HintWindow::default();
+        for number in 1..=count {
+            window.put(number, range(), source, Opens(0), start);
+        }
+        window
+    }
+
+    #[test]
+    fn what_was_read_and_what_is_far_behind_it_leaves() {
+        let start = Instant::now();
+        let mut window = window(2048, Source::File, start);
+        assert!(!window.has_room(u64::MAX));
+        look(&mut window, start, 1, 48);
+        assert_eq!(window.len(), 2000);
+        assert!(window.has_room(20_001) && !window.has_room(20_000), "10 bytes each");
+        // The newest is read, and those that are 2,048 before it are not.
+        for number in 2049..=2098 {
+            window.put(number, range(), Source::File, Opens(0), start);
+        }
+        window.look(Opens(0), start + Duration::from_secs(2), |number, _| *number != 2098);
+        assert_eq!(window.len(), 2050 - 1 - 2);
+    }
+
+    #[test]
+    fn a_job_that_has_not_begun_finds_all_and_one_that_died_leaves_nothing() {
+        let start = Instant::now();
+        let mut window = window(100, Source::File, start);
+        assert!(!look(&mut window, start, 599, 0));
+        assert_eq!(window.len(), 100);
+        look(&mut window, start, 600, 1);
+        assert_eq!(window.len(), 99, "the first was read, so somebody follows");
+        assert!(!look(&mut window, start, 1199, 1));
+        assert!(look(&mut window, start, 1200, 1));
+        assert_eq!(window.len(), 0);
+        window.put(101, range(), Source::File, Opens(0), start + Duration::from_secs(2000));
+        assert!(!look(&mut window, start, 2001, 1), "somebody begins anew");
+    }
+
+    #[test]
+    fn readers_that_are_elsewhere_have_skipped_and_guesses_are_wrong_soon() {
+        let start = Instant::now();
+        let mut window = window(100, Source::Range, start);
+        window.put(101, range(), Source::Guess, Opens(0), start);
+        look(&mut window, start, 30, 0);
+        assert_eq!(window.len(), 100, "only the guess leaves");
+        window.put(102, range(), Source::Range, Opens(1), start);
+        window.look(Opens(64), start + Duration::from_secs(31), |_, _| true);
+        assert_eq!(window.len(), 1, "63 files were opened since the last came");
+    }
+
+    #[test]
+    fn what_the_kernel_has_is_passed() {
+        let start = Instant::now();
+        let mut window = window(3, Source::File, start);
+        window.put(2, range(), Source::Range, Opens(0), start);
+        window.pass(|number| *number == 2, start + Duration::from_secs(5));
+        assert_eq!(window.len(), 3, "the range may be read later");
+        assert_eq!(window.pause(start + Duration::from_millis(5500)), super::LOOK);
+        assert_eq!(window.pause(start + Duration::from_secs(7)), super::REST);
+    }
+}
