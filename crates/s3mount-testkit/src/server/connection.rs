@@ -1,20 +1,22 @@
 //! Taking connections.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use nix::libc::linger;
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::TcpCongestion;
+use nix::sys::socket::sockopt::{Linger, TcpCongestion};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::server::Shared;
-use crate::server::handler;
+use crate::server::handler::{self, ResetConnection};
 
 /// How long to wait when no connection can be taken, which is when descriptors have run out.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
@@ -29,12 +31,14 @@ pub(crate) async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>,
         shared.counters.connection();
         tune(&stream);
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
+        // The same socket again, to say how it is to be closed.
+        let Ok(socket) = stream.as_fd().try_clone_to_owned() else { continue };
         tokio::spawn(async move {
             match acceptor {
-                None => serve(stream, shared).await,
+                None => serve(stream, socket, shared).await,
                 Some(acceptor) => {
                     if let Ok(stream) = acceptor.accept(stream).await {
-                        serve(stream, shared).await;
+                        serve(stream, socket, shared).await;
                     }
                 }
             }
@@ -48,10 +52,18 @@ fn tune(stream: &TcpStream) {
     let _ = (stream.set_nodelay(true), setsockopt(stream, TcpCongestion, &OsString::from("cubic")));
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
-    let service = service_fn(move |request| {
-        let shared = shared.clone();
-        async move { handler::handle(&shared, request).await }
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    socket: OwnedFd,
+    shared: Arc<Shared>,
+) {
+    let service = service_fn(|request| async {
+        let answer = handler::handle(&shared, request).await;
+        if answer.as_ref().map_or(true, |answer| answer.extensions().get::<ResetConnection>().is_some()) {
+            // What is closed without lingering is reset. Where it can't be, it is closed.
+            let _ = setsockopt(&socket, Linger, &linger { l_onoff: 1, l_linger: 0 });
+        }
+        answer
     });
     // A connection that ends in an error was broken by a fault, or by the client.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

@@ -85,10 +85,12 @@ pub enum FaultKind {
     Status(u16, String),
     /// It is answered with this status, and the region of [`Redirect`](Self::Redirect) in a header.
     Redirect(u16, String),
-    /// The connection closes without an answer.
+    /// The connection is reset without an answer.
     Reset,
     /// The connection closes half-way through the body.
     ShortBody,
+    /// The connection is reset half-way through the body.
+    ResetBody,
     /// The body stops half-way for this many milliseconds.
     StallBody(u64),
     /// The body comes at this many bytes a second.
@@ -124,6 +126,7 @@ impl FaultKind {
             status(408, "RequestTimeout"),
             Self::Reset,
             Self::ShortBody,
+            Self::ResetBody,
             Self::HalfBody,
             Self::DoubleBody,
             Self::WrongRange,

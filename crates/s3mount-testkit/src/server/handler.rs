@@ -26,7 +26,11 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
-/// The connection breaks without an answer.
+/// Marks an answer in the middle of which the connection is reset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResetConnection;
+
+/// The connection is reset without an answer.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
@@ -100,10 +104,18 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     let _ = (insert(REQUEST_ID, &request_id), insert(REGION, region));
     match fault {
         Some(FaultKind::ShortBody) => response.body_mut().break_half_way(),
+        Some(FaultKind::ResetBody) => {
+            response.body_mut().break_half_way();
+            response.extensions_mut().insert(ResetConnection);
+        }
         Some(FaultKind::StallBody(ms)) => response.body_mut().stall_half_way(Duration::from_millis(ms)),
         Some(FaultKind::Trickle(rate)) => response.body_mut().trickle(rate),
         Some(FaultKind::HalfBody) => response.body_mut().halve(),
         Some(FaultKind::FlipBit) => response.body_mut().flip_bit(),
+        // As S3 says sometimes, and AWS's clients don't heed.
+        Some(FaultKind::Status(503, _)) => {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         _ => {}
     }
     Ok(response)

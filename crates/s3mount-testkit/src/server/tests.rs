@@ -1,7 +1,7 @@
 //! The server by plain sockets, as any client sees it.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -230,6 +230,16 @@ fn faults_strike_as_often_as_they_should() {
         (short.status, short.body.len() as u64, short.header("content-length")),
         (206, MIB, "2097152")
     );
+    let end_of = |kind| {
+        add(kind);
+        let mut stream = TcpStream::connect(server.address).expect("a connection");
+        stream.write_all(b"GET /b/k HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request sent");
+        stream.read_to_end(&mut Vec::new()).map(drop).map_err(|error| error.kind())
+    };
+    assert_eq!(end_of(FaultKind::ShortBody), Ok(()));
+    for kind in [FaultKind::Reset, FaultKind::ResetBody] {
+        assert_eq!(end_of(kind), Err(ErrorKind::ConnectionReset));
+    }
     add(FaultKind::Stall(200));
     let asked = Instant::now();
     assert_eq!(get().expect("an answer").status, 206);
