@@ -14,12 +14,12 @@ const AT_ONCE: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Gates(Mutex<HashMap<Arc<str>, Arc<Semaphore>>>);
 
-/// A way through.
+/// A way through, or a place in the queue for one.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gates: &'a Gates,
     directory: Arc<str>,
-    _permit: OwnedSemaphorePermit,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Gates {
@@ -31,19 +31,23 @@ impl Gates {
     pub(crate) async fn pass(&self, directory: &Arc<str>) -> (Pass<'_>, bool) {
         let gate =
             self.lock().entry(directory.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone();
-        let (permit, at_once) = match gate.clone().try_acquire_owned() {
-            Ok(permit) => (permit, true),
-            Err(_) => (gate.acquire_owned().await.expect("it is never closed"), false),
-        };
-        (Pass { gates: self, directory: directory.clone(), _permit: permit }, at_once)
+        let permit = gate.clone().try_acquire_owned().ok();
+        let at_once = permit.is_some();
+        // Who goes away while waiting leaves nothing behind.
+        let mut pass = Pass { gates: self, directory: directory.clone(), permit };
+        if !at_once {
+            pass.permit = Some(gate.acquire_owned().await.expect("it is never closed"));
+        }
+        (pass, at_once)
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
+        self.permit = None;
         let mut gates = self.gates.lock();
-        // The map's, and ours: nobody else is here or waits.
-        if gates.get(&self.directory).is_some_and(|gate| Arc::strong_count(gate) <= 2) {
+        // The map's: nobody else is here or waits.
+        if gates.get(&self.directory).is_some_and(|gate| Arc::strong_count(gate) == 1) {
             gates.remove(&self.directory);
         }
     }
@@ -66,12 +70,15 @@ mod tests {
             passes.push(pass);
         }
         let mut late = std::pin::pin!(gates.pass(&directory));
+        let mut killed = Box::pin(gates.pass(&directory));
         let mut context = Context::from_waker(Waker::noop());
         assert!(late.as_mut().poll(&mut context).is_pending());
+        assert!(killed.as_mut().poll(&mut context).is_pending());
         passes.clear();
         let (pass, at_once) = late.await;
         assert!(!at_once);
         drop(pass);
+        drop(killed);
         assert!(gates.lock().is_empty());
     }
 }
