@@ -72,7 +72,8 @@ fn what_does_not_pass_has_its_errno_at_once() {
         world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject));
         let error = fs::read(world.path("d/f")).expect_err("a fault");
         assert_eq!(errno(&error), expected, "{kind:?}");
-        assert!(world.server.stats().get_object.requests <= 6, "{kind:?}");
+        // The kernel asks twice, and S3 once; the CRT asks again of a clock that is wrong.
+        assert!(world.server.stats().get_object.requests <= 4, "{kind:?}");
     }
 }
 
@@ -87,7 +88,7 @@ fn a_key_that_is_denied_in_mid_epoch_and_back() {
     world.server.fault(Fault::new(status(403, "AccessDenied")).on(Operation::GetObject));
     assert_eq!(errno(&read(100 * MIB).expect_err("denied")), Errno::EACCES);
     world.server.clear_faults();
-    read(100 * MIB).expect("allowed again").expect("its bytes");
+    read(150 * MIB).expect("allowed again").expect("its bytes");
 }
 
 #[test]
@@ -108,6 +109,8 @@ fn a_read_fails_when_its_time_is_up() {
     fs::metadata(world.path("f")).expect("a name that is known");
     world.server.freeze(true);
     assert_eq!(errno(&fs::read(world.path("f")).expect_err("no answer")), Errno::ETIMEDOUT);
+    // The kernel's second try does not wait once more.
+    assert_eq!(world.server.stats().get_object.requests, 1);
     assert_eq!(errno(&fs::metadata(world.path("g")).expect_err("no answer")), Errno::ETIMEDOUT);
     world.server.freeze(false);
     assert_eq!(check_file(&world.path("f"), "f"), MIB);

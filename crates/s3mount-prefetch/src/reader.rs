@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
@@ -37,10 +38,23 @@ struct State {
     consumed_bytes: u64,
     /// Set once the version is gone: nothing of it can be read any more.
     stale: Option<ReadError>,
+    failed: Option<Failed>,
     next_segment: u64,
     /// This reader's part of [`Shared::active_streams`].
     active_streams: usize,
 }
+
+/// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
+/// more, in the same moment: without this its caller would wait for the read time-out twice.
+#[derive(Debug)]
+struct Failed {
+    range: ByteRange,
+    at: Duration,
+    error: ReadError,
+}
+
+/// For so long a read of the same bytes fails as the one before.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
 
 /// A read on its way through the segments, from left to right. The bytes it has found it keeps,
 /// and with them the buffers they lie in, until it is complete or memory is so short that it goes
@@ -135,6 +149,7 @@ impl ObjectReader {
                 consumed: VecDeque::new(),
                 consumed_bytes: 0,
                 stale: None,
+                failed: None,
                 next_segment: 0,
                 active_streams: 0,
             }),
@@ -166,7 +181,7 @@ impl ObjectReader {
         }
         let range = ByteRange::new(offset, end);
         let mut state = self.lock();
-        if let Some(error) = state.stale.clone() {
+        if let Some(error) = state.stale.clone().or_else(|| self.just_failed(&mut state, offset)) {
             drop(state);
             return reply(Err(error));
         }
@@ -232,6 +247,14 @@ impl ObjectReader {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Why the GET of the byte at `offset` failed, if it did so in this moment and no other is under way.
+    fn just_failed(&self, state: &mut State, offset: u64) -> Option<ReadError> {
+        let failed = state.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
+        let is_now = self.shared.started.elapsed() < failed.at + SAME_MOMENT;
+        let error = is_now.then(|| failed.error.clone());
+        error.filter(|_| state.segments.covering(offset).is_none())
     }
 
     /// Collects what is there. Returns the start of the segment in flight that the read has to
@@ -436,6 +459,9 @@ impl ObjectReader {
                     state.stale = Some(error.clone());
                 } else if waiters.is_empty() {
                     tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
+                } else {
+                    let at = self.shared.started.elapsed();
+                    state.failed = Some(Failed { range, at, error: error.clone() });
                 }
                 waiters.into_iter().map(|waiter| (waiter, Some(error.clone()))).collect()
             }

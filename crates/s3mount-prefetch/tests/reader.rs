@@ -302,6 +302,10 @@ fn failures_that_stay_are_told_to_each_and_not_repeated() {
     bed.client.fail_next([ErrorKind::Forbidden]);
     let error = read(&reader, 20 * MIB, 10).expect_err("it is forbidden");
     assert!(!error.is_stale());
+    bed.client.take_requests();
+    read(&reader, 20 * MIB, 4096).expect_err("it was, just now");
+    assert_eq!(bed.client.take_requests().get, 0);
+    std::thread::sleep(Duration::from_millis(110));
     read_checked(&reader, 20 * MIB, 10);
     bed.settle();
     bed.client.take_requests();
@@ -322,7 +326,7 @@ fn a_store_that_is_silent_times_out() {
     let error = read(&reader, 0, 10).expect_err("nobody answers");
     assert!(matches!(error, ReadError::TimedOut(_)), "{error}");
     bed.client.freeze(false);
-    read_checked(&reader, 0, 10);
+    read_checked(&reader, MIB, 10);
 }
 
 #[test]
