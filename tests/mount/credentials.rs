@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
-use s3mount_testkit::{Fault, FaultKind, Operation, TestS3};
+use s3mount_testkit::{Fault, FaultKind, MountGuard, Operation, TestS3, watchdog};
 
-use crate::world::{BUCKET, KIB, World, check_file};
+use crate::world::{BUCKET, KIB, World, check_file, s3mount};
 
 /// Keys of a profile that the server takes, or takes no more.
 fn write_profile(path: &Path, access_key: &str) {
@@ -128,20 +128,106 @@ fn the_metadata_service_of_a_container_is_asked_again() {
     });
 }
 
+/// Runs a test in a network of its own, where this machine has these addresses.
+fn in_own_network(addresses: &[&str], test: impl FnOnce() + Send) {
+    // A network belongs to a thread, and to what that starts.
+    let run = || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("root makes a network");
+        let ip = |command: &str| {
+            let status = Command::new("ip").args(command.split(' ')).status().expect("ip");
+            assert!(status.success(), "ip {command}");
+        };
+        ip("link set lo up");
+        addresses.iter().for_each(|address| ip(&format!("addr add {address} dev lo")));
+        test();
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().expect("the test"));
+}
+
 #[test]
 fn the_metadata_service_of_an_instance_is_asked_again() {
-    // Its address can't be configured, so this thread and what it starts have a network of their own.
-    let test = std::thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).expect("root makes a network");
-        for command in ["addr add 169.254.169.254/32 dev lo", "link set lo up"] {
-            let ip = Command::new("ip").args(command.split(' ')).status().expect("ip");
-            assert!(ip.success(), "ip {command}");
-        }
+    // Its address can't be configured.
+    in_own_network(&["169.254.169.254/32"], || {
         let key = Arc::new(Mutex::new("FIRST".to_owned()));
         metadata_service("169.254.169.254:80", key.clone());
         read_by_service(&key, |command| {
             command.env_remove("AWS_EC2_METADATA_DISABLED");
         });
     });
-    test.join().expect("the test");
+}
+
+/// Answers whatever name is asked for with 127.0.0.1, as far as it is asked for IPv4.
+fn name_server(address: &str) {
+    let socket = UdpSocket::bind((address, 53)).expect("the name server's address");
+    std::thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((len, who)) = socket.recv_from(&mut packet) {
+            // RFC 1035: a header of 12 bytes, a name of labels with their lengths, its type and class.
+            let name = packet[12..len].iter().position(|byte| *byte == 0).expect("the name's end");
+            let question = &packet[12..12 + name + 5];
+            let is_v4 = question[name + 1..name + 3] == [0, 1];
+            let mut answer =
+                [&packet[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0], question].concat();
+            if is_v4 {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
+            }
+            socket.send_to(&answer, who).expect("an answer");
+        }
+    });
+}
+
+/// What STS says to a web identity.
+fn role(server: &TestS3, access_key: &str) {
+    let credentials = format!(
+        "<AccessKeyId>{access_key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>\
+         <SessionToken>token</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+    );
+    let answer = format!(
+        "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>{credentials}\
+         </Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+    );
+    server.clear_faults();
+    server.fault(Fault::new(FaultKind::Body(answer)).on(Operation::Other));
+    server.set_access_key(access_key);
+}
+
+#[test]
+fn sts_is_asked_again_for_a_web_identity() {
+    // Its name can't be configured either: STS and S3 are one server here, and so is whoever knows names.
+    let names = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let names = names.lines().find_map(|line| line.strip_prefix("nameserver ")).unwrap_or("127.0.0.1").trim();
+    let addresses = if names.starts_with("127.") { vec![] } else { vec![names] };
+    in_own_network(&addresses, || {
+        name_server(names);
+        let _watchdog = watchdog(Duration::from_secs(60));
+        let server = bucket().tls().port(443).start().expect("a server");
+        role(&server, "FIRST");
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("a file");
+            path.display().to_string()
+        };
+        let bundle = file("ca.pem", server.ca_pem().expect("a certificate"));
+        let token = file("token", "a token of Kubernetes");
+        let dir = folder.path().join("mnt");
+        fs::create_dir(&dir).expect("a mount point");
+        let flags = ["--foreground", "--no-hedging", "--ca-bundle", &bundle, "--region", "us-east-1"];
+        let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env_remove("AWS_SECRET_ACCESS_KEY")
+            .env("HOME", "/nonexistent");
+        command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+        command.env("AWS_WEB_IDENTITY_TOKEN_FILE", token).env("AWS_ROLE_ARN", "arn:aws:iam::1:role/job");
+        command.env("AWS_REGION", "us-east-1");
+        let mount = MountGuard::new(&mut command, &dir).expect("a mount");
+        let read = |index: usize| {
+            let key = format!("d/{index}");
+            assert_eq!(check_file(&mount.path().join(&key), &key), 100 * KIB);
+        };
+        read(0);
+        role(&server, "SECOND");
+        (1..10).for_each(read);
+    });
 }

@@ -9,8 +9,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// Makes an authority, and a certificate of it for this machine's own names. Returns the acceptor
-/// and the authority's certificate as PEM.
+/// Makes an authority, and a certificate of it for this machine's own names, and for one of STS.
+/// Returns the acceptor and the authority's certificate as PEM.
 pub(crate) fn acceptor() -> anyhow::Result<(TlsAcceptor, String)> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -18,7 +18,7 @@ pub(crate) fn acceptor() -> anyhow::Result<(TlsAcceptor, String)> {
     authority.distinguished_name.push(DnType::CommonName, "s3mount test authority");
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
-    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let names = ["localhost", "127.0.0.1", "sts.us-east-1.amazonaws.com"].map(str::to_owned);
     let certificate = CertificateParams::new(names.to_vec())?.signed_by(&key, &authority)?;
     let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| anyhow::anyhow!(error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
