@@ -159,6 +159,26 @@ fn a_store_that_is_gone_and_comes_back() {
 }
 
 #[test]
+fn a_certificate_that_is_trusted_no_more() {
+    let server = || TestS3::builder().bucket(BUCKET).synthetic(BUCKET, "f", MIB).synthetic(BUCKET, "g", MIB);
+    let mut world = World::new(server().tls(), &["--read-timeout", "3"]);
+    assert_eq!(check_file(&world.path("f"), "f"), MIB);
+    let (_, port) = world
+        .server
+        .endpoint()
+        .rsplit_once(':')
+        .map(|(host, port)| (host.to_owned(), port.parse()))
+        .expect("a port");
+    // Another server in its place has an authority of its own.
+    let other = server().tls().port(port.expect("a number"));
+    drop(std::mem::replace(&mut world.server, TestS3::builder().start().expect("a server")));
+    world.server = other.start().expect("a server");
+    let error = errno(&fs::read(world.path("g")).expect_err("whose bytes would these be"));
+    assert!([Errno::EIO, Errno::ETIMEDOUT].contains(&error), "{error}");
+    assert_eq!(world.server.stats().get_object.requests, 0);
+}
+
+#[test]
 fn flipped_bits_are_found_where_there_is_a_checksum() {
     let server = || TestS3::builder().synthetic(BUCKET, "d/f", 300 * KIB);
     let flip = || Fault::new(FaultKind::FlipBit).on(Operation::GetObject);

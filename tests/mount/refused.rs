@@ -127,21 +127,11 @@ fn tls_to_a_plain_port() {
 
 #[test]
 fn a_certificate_that_is_not_trusted_until_its_authority_is_given() {
-    let world = TestS3::builder().tls();
-    let server = server(world);
+    let server = server(TestS3::builder().tls());
     let said = refusal(&server.endpoint(), BUCKET, &[]);
     assert!(said.contains("needs --ca-bundle FILE"), "{said}");
-    let folder = TempDir::new().expect("a folder");
-    let bundle = folder.path().join("ca.pem");
-    std::fs::write(&bundle, server.ca_pem().expect("a certificate")).expect("a file");
-    let _watchdog = watchdog(Duration::from_secs(60));
-    let dir = folder.path().join("mnt");
-    std::fs::create_dir(&dir).expect("a mount point");
-    let bundle = bundle.display().to_string();
-    let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &["--foreground", "--ca-bundle", &bundle]);
-    let mount = s3mount_testkit::MountGuard::new(&mut command, &dir).expect("a mount");
-    assert_eq!(std::fs::read(dir.join("f")).expect("a file"), b"text");
-    drop(mount);
+    let world = World::new(TestS3::builder().object(BUCKET, "f", "text").tls(), &[]);
+    assert_eq!(std::fs::read(world.path("f")).expect("a file"), b"text");
 }
 
 #[test]

@@ -66,7 +66,12 @@ impl World {
         std::fs::create_dir(&dir).expect("a mount point");
         // Requests are counted here, and how many GETs are slow enough to be sent twice depends on
         // the machine's load. Hedging has tests of its own, in the prefetcher.
-        let flags = [&["--foreground", "--no-hedging"], flags].concat();
+        let mut flags = [&["--foreground", "--no-hedging"], flags].concat();
+        let bundle = folder.path().join("ca.pem").display().to_string();
+        if let Some(authority) = server.ca_pem() {
+            std::fs::write(&bundle, authority).expect("a file");
+            flags.extend(["--ca-bundle", &bundle]);
+        }
         let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
         change(&mut command);
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
