@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ErrorKind, ObjectId};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher, ReadError};
-use s3mount_testkit::{MemoryClient, check};
+use s3mount_testkit::{MemoryClient, check, content};
 use tokio::runtime::Runtime;
 
 const KIB: u64 = 1 << 10;
@@ -319,9 +319,11 @@ fn failures_that_stay_are_told_to_each_and_not_repeated() {
 
 #[test]
 fn a_store_that_is_silent_times_out() {
-    let config = PrefetchConfig { read_timeout: Duration::from_millis(200), ..quiet() };
+    let config = PrefetchConfig { read_timeout: Duration::from_millis(500), ..quiet() };
     let bed = bed(64 * MIB, config);
     let (reader, _) = bed.open("k", 64 * MIB);
+    // The first read of all makes the content, which takes its time, too.
+    content("k", 0, 1);
     bed.client.freeze(true);
     let error = read(&reader, 0, 10).expect_err("nobody answers");
     assert!(matches!(error, ReadError::TimedOut(_)), "{error}");
