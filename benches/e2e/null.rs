@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use globset::GlobSet;
-use s3mount_fs::{Filesystem, FsConfig, MetadataTtl};
+use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::FuseConfig;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -26,16 +25,9 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
     };
     let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
     let fs = FsConfig {
-        direct_io: GlobSet::empty(),
-        prefix: String::new(),
-        uid: 0,
-        gid: 0,
-        dir_mode: 0o755,
-        file_mode: 0o644,
-        metadata_ttl: MetadataTtl::For(Duration::from_secs(60)),
         negative_metadata_ttl: Duration::ZERO,
         metadata_limit_bytes: MIB as usize,
-        timeout: Duration::from_secs(60),
+        ..FsConfig::default()
     };
     let fuse = FuseConfig {
         fs_name: "null".to_owned(),

@@ -104,12 +104,16 @@ fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
     address
 }
 
+/// Has a command find no credentials but those that it is given from here on.
+fn without_credentials(command: &mut Command) -> &mut Command {
+    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", "/nonexistent");
+    command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+}
+
 /// Reads with credentials of the service that `configure` names, before and after they change.
 fn read_by_service(key: &Mutex<String>, configure: impl FnOnce(&mut Command)) {
     let world = World::with(bucket(), &[], |command: &mut Command| {
-        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
-        command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
-        configure(command.env("HOME", "/nonexistent"));
+        configure(without_credentials(command));
     });
     read(&world, 0);
     "SECOND".clone_into(&mut key.lock().expect("a lock"));
@@ -214,12 +218,9 @@ fn sts_is_asked_again_for_a_web_identity() {
         fs::create_dir(&dir).expect("a mount point");
         let flags = ["--foreground", "--no-hedging", "--ca-bundle", &bundle, "--region", "us-east-1"];
         let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
-        command
-            .env_remove("AWS_ACCESS_KEY_ID")
-            .env_remove("AWS_SECRET_ACCESS_KEY")
-            .env("HOME", "/nonexistent");
-        command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
-        command.env("AWS_WEB_IDENTITY_TOKEN_FILE", token).env("AWS_ROLE_ARN", "arn:aws:iam::1:role/job");
+        without_credentials(&mut command)
+            .env("AWS_WEB_IDENTITY_TOKEN_FILE", token)
+            .env("AWS_ROLE_ARN", "arn:aws:iam::1:role/job");
         command.env("AWS_REGION", "us-east-1");
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
         let read = |index: usize| {

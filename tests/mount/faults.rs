@@ -147,14 +147,12 @@ fn a_store_that_is_gone_and_comes_back() {
     let mut file = File::open(world.path("d/f")).expect("a file");
     let mut first = vec![0; MIB as usize];
     file.read_exact(&mut first).expect("a read");
-    let port = world.server.endpoint().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let elsewhere = TestS3::builder().start().expect("a server");
-    drop(std::mem::replace(&mut world.server, elsewhere));
+    let port = world.stop_server();
     let reader = std::thread::spawn(move || MIB + check_stream(file, "d/f", MIB, MIB as usize));
     // Connections are refused meanwhile.
     std::thread::sleep(Duration::from_secs(5));
     assert!(!reader.is_finished(), "it waits");
-    world.server = server().port(port.expect("a port")).start().expect("the server again");
+    world.server = server().port(port).start().expect("the server again");
     assert_eq!(reader.join().expect("a reader"), 600 * MIB);
 }
 
@@ -163,16 +161,9 @@ fn a_certificate_that_is_trusted_no_more() {
     let server = || TestS3::builder().bucket(BUCKET).synthetic(BUCKET, "f", MIB).synthetic(BUCKET, "g", MIB);
     let mut world = World::new(server().tls(), &["--read-timeout", "3"]);
     assert_eq!(check_file(&world.path("f"), "f"), MIB);
-    let (_, port) = world
-        .server
-        .endpoint()
-        .rsplit_once(':')
-        .map(|(host, port)| (host.to_owned(), port.parse()))
-        .expect("a port");
     // Another server in its place has an authority of its own.
-    let other = server().tls().port(port.expect("a number"));
-    drop(std::mem::replace(&mut world.server, TestS3::builder().start().expect("a server")));
-    world.server = other.start().expect("a server");
+    let port = world.stop_server();
+    world.server = server().tls().port(port).start().expect("a server");
     let error = errno(&fs::read(world.path("g")).expect_err("whose bytes would these be"));
     assert!([Errno::EIO, Errno::ETIMEDOUT].contains(&error), "{error}");
     assert_eq!(world.server.stats().get_object.requests, 0);

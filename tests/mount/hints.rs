@@ -27,27 +27,20 @@ fn hint(world: &World, text: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(world.path(".s3mount/prefetch"))?.write_all(text)
 }
 
-/// A counter or gauge of the mount.
-fn stat(world: &World, name: &str) -> u64 {
-    let json = fs::read(world.path(".s3mount/stats")).expect("the counters");
-    let json: Value = serde_json::from_slice(&json).expect("JSON");
-    json[name].as_u64().expect("a number")
-}
-
 #[test]
 fn what_was_told_is_there_when_it_is_read() {
     let world = World::new(many(300, 100 * KIB), &[]);
     // Two of them by other means than the last line's end.
     let lines: Vec<_> = (0..300).map(key).collect();
     hint(&world, lines.join("\n").as_bytes()).expect("hints");
-    wait_for("all are fetched", || stat(&world, "get_requests") == 300);
-    assert_eq!(stat(&world, "hints_refused"), 0);
+    wait_for("all are fetched", || world.gauge("get_requests") == 300);
+    assert_eq!(world.gauge("hints_refused"), 0);
     for index in 0..300 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
     assert_eq!(world.server.stats().get_object.requests, 300, "no byte was asked for twice");
-    assert_eq!(stat(&world, "waits"), 0, "and no reader waited");
-    wait_for("what was read leaves the window", || stat(&world, "hints_ahead") == 0);
+    assert_eq!(world.gauge("waits"), 0, "and no reader waited");
+    wait_for("what was read leaves the window", || world.gauge("hints_ahead") == 0);
 }
 
 #[test]
@@ -63,7 +56,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     for _ in 0..3 {
         hint(&world, lines.as_bytes()).expect("hints");
         read_all(&world);
-        wait_for("no hint is left", || stat(&world, "hints_queued") + stat(&world, "hints_ahead") == 0);
+        wait_for("no hint is left", || world.gauge("hints_queued") + world.gauge("hints_ahead") == 0);
     }
     assert_eq!(world.server.stats().get_object.requests, 200, "one GET each, whoever was first");
 
@@ -71,11 +64,11 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     let world = World::new(many(200, 100 * KIB), &["--direct-io", "*"]);
     read_all(&world);
     read_all(&world);
-    let waits = stat(&world, "waits");
+    let waits = world.gauge("waits");
     hint(&world, key(199).as_bytes()).expect("a hint");
     wait_for("it is fetched", || world.server.stats().get_object.requests == 401);
     assert_eq!(check_file(&world.path(&key(199)), &key(199)), 100 * KIB);
-    assert_eq!(stat(&world, "waits"), waits, "nobody waited for it");
+    assert_eq!(world.gauge("waits"), waits, "nobody waited for it");
 }
 
 #[test]
@@ -98,7 +91,7 @@ fn parts_of_a_file_are_told_by_offset_and_length() {
     let offsets: Vec<u64> = (0..50).map(|turn| (turn * 37 % 50) * 80 * MIB + 5 * KIB).collect();
     let lines: Vec<_> = offsets.iter().map(|at| format!("shard.bin\t{at}\t{}\n", 150 * KIB)).collect();
     hint(&world, lines.concat().as_bytes()).expect("hints");
-    wait_for("all are fetched", || stat(&world, "get_requests") == 50);
+    wait_for("all are fetched", || world.gauge("get_requests") == 50);
     let file = fs::File::open(world.path("shard.bin")).expect("a file");
     for at in offsets {
         use std::os::unix::fs::FileExt;
@@ -115,15 +108,15 @@ fn the_window_is_bounded_and_moves_on() {
     let world = World::new(many(1500, 100 * KIB), &["--memory-limit", "128MiB"]);
     let lines: Vec<_> = (0..1500).map(|index| key(index) + "\n").collect();
     hint(&world, lines.concat().as_bytes()).expect("hints");
-    wait_for("a window full is fetched", || stat(&world, "get_requests") >= 300);
+    wait_for("a window full is fetched", || world.gauge("get_requests") >= 300);
     std::thread::sleep(Duration::from_millis(200));
-    let fetched = stat(&world, "get_requests");
+    let fetched = world.gauge("get_requests");
     assert!(fetched <= 350, "{fetched} files of 100 KiB in a quarter of 128 MiB");
     // The reader is somewhere else: it gets its memory, and the window goes on behind what it reads.
     for index in 290..320 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
-    wait_for("the window has moved", || stat(&world, "get_requests") >= fetched + 30);
+    wait_for("the window has moved", || world.gauge("get_requests") >= fetched + 30);
     world.check_memory(128 * MIB);
 }
 
@@ -132,7 +125,7 @@ fn bad_hints_do_no_harm() {
     let world = World::new(many(3, 100 * KIB).object(BUCKET, "empty", ""), &[]);
     let bad = "no/such\nmany\n../../etc/passwd\n/etc/passwd\nmany/\n\nmany/00000.bin\tx\t1\nempty\n";
     hint(&world, bad.as_bytes()).expect("hints");
-    wait_for("they are refused", || stat(&world, "hints_refused") >= 6);
+    wait_for("they are refused", || world.gauge("hints_refused") >= 6);
     hint(&world, &vec![b'x'; 10 << 20]).expect("a line without end");
     hint(&world, "no/such\n".repeat(1_000_000).as_bytes()).expect("a million lines");
     hint(&world, b"many/00001.bin\n").expect("a hint");
@@ -204,10 +197,10 @@ fn a_sampler_tells_ahead_of_its_workers() {
     assert_eq!(epoch(&world.path("many")), "600 samples, hinted True\n");
     let stats = world.server.stats();
     assert_eq!(stats.get_object.requests, 600);
-    let waits = stat(&world, "waits");
+    let waits = world.gauge("waits");
     // Without hints each of them waits.
     assert!(waits <= 200, "{waits} of 600 reads waited");
-    assert_eq!(stat(&world, "hints_refused"), 0);
+    assert_eq!(world.gauge("hints_refused"), 0);
     // Where there is no mount, it does nothing.
     let local = tempfile::TempDir::new().expect("a folder");
     fs::write(local.path().join("a"), "text").expect("a file");

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
+use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -78,6 +79,25 @@ impl World {
         // Only what the test does is counted.
         server.reset_stats();
         Self { mount, server, _folder: folder, _watchdog: watchdog }
+    }
+
+    /// The mount's counters and gauges.
+    pub(crate) fn stats(&self) -> Value {
+        let json = std::fs::read(self.path(".s3mount/stats")).expect("the counters");
+        serde_json::from_slice(&json).expect("JSON")
+    }
+
+    /// One of them.
+    pub(crate) fn gauge(&self, name: &str) -> u64 {
+        self.stats()[name].as_u64().expect("a number")
+    }
+
+    /// Ends the server, and tells the port that another may take.
+    pub(crate) fn stop_server(&mut self) -> u16 {
+        let elsewhere = TestS3::builder().start().expect("a server");
+        let stopped = std::mem::replace(&mut self.server, elsewhere).endpoint();
+        let port = stopped.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        port.expect("a port")
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

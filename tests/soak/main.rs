@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use s3mount_testkit::{Fault, FaultKind, Operation, Sequence, TestS3, check};
-use serde_json::Value;
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, wait_for};
 
@@ -86,14 +85,6 @@ fn mapped(world: &World, key: &str, at: u64, len: usize) -> io::Result<u64> {
         check(key, at, &output.stdout).expect("right bytes");
     }
     Ok(output.stdout.len() as u64)
-}
-
-fn stats(world: &World) -> Value {
-    serde_json::from_slice(&fs::read(world.path(".s3mount/stats")).expect("the counters")).expect("JSON")
-}
-
-fn gauge(world: &World, name: &str) -> u64 {
-    stats(world)[name].as_u64().expect("a number")
 }
 
 fn descriptors(world: &World) -> usize {
@@ -228,22 +219,20 @@ fn nothing_grows_and_nothing_is_left() {
         early / MIB,
         late / MIB,
         world.mount.peak_rss_bytes() / MIB,
-        gauge(&world, "inodes")
+        world.gauge("inodes")
     );
 
     // At the end nothing is left but blocks of random reads, which have a quarter of the memory.
-    wait_for("all files are closed", || {
-        gauge(&world, "open_files") <= 1 && gauge(&world, "open_folders") == 0
-    });
+    wait_for("all files are closed", || world.gauge("open_files") <= 1 && world.gauge("open_folders") == 0);
     // Hints that nobody has followed leave while somebody reads elsewhere, half a minute a window.
-    let hints = || gauge(&world, "hints_queued") + gauge(&world, "hints_ahead");
+    let hints = || world.gauge("hints_queued") + world.gauge("hints_ahead");
     let deadline = Instant::now() + Duration::from_secs(150);
     while hints() > 0 && Instant::now() < deadline {
         check_file(&world.path("small/0/0000"), "small/0/0000");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(hints(), 0, "{}", stats(&world));
-    wait_for("memory is given back", || gauge(&world, "memory_used_bytes") <= LIMIT / 4 + MIB);
+    assert_eq!(hints(), 0, "{}", world.stats());
+    wait_for("memory is given back", || world.gauge("memory_used_bytes") <= LIMIT / 4 + MIB);
     // Idle connections are closed after some seconds.
     wait_for("descriptors are closed", || descriptors(&world) <= descriptors_before + 4);
 }

@@ -29,6 +29,25 @@ pub struct FsConfig {
     pub timeout: Duration,
 }
 
+/// A whole bucket that belongs to root, believed for a minute, with 16 MiB for its names.
+impl Default for FsConfig {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Self {
+            prefix: String::new(),
+            uid: 0,
+            gid: 0,
+            dir_mode: 0o755,
+            file_mode: 0o644,
+            metadata_ttl: MetadataTtl::For(minute),
+            negative_metadata_ttl: minute,
+            metadata_limit_bytes: 16 << 20,
+            direct_io: GlobSet::empty(),
+            timeout: minute,
+        }
+    }
+}
+
 /// How long metadata is believed before the store is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataTtl {

@@ -19,16 +19,11 @@ fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<File
         &Handle::current(),
     );
     let config = FsConfig {
-        direct_io: globset::GlobSet::empty(),
         prefix: prefix.to_owned(),
-        uid: 0,
-        gid: 0,
-        dir_mode: 0o755,
-        file_mode: 0o644,
         metadata_ttl: ttl,
         negative_metadata_ttl: NEGATIVE.min(ttl.duration()),
-        metadata_limit_bytes: 16 << 20,
         timeout: Duration::from_secs(10),
+        ..FsConfig::default()
     };
     Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }

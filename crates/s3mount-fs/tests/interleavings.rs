@@ -138,16 +138,10 @@ async fn play(run: Run) {
     let prefetch = PrefetchConfig { hedge_share: 0.0, read_timeout: FOR_EVER, ..PrefetchConfig::default() };
     let prefetcher = Prefetcher::new(client.clone(), pool, prefetch, &Handle::current());
     let config = FsConfig {
-        direct_io: globset::GlobSet::empty(),
-        prefix: String::new(),
-        uid: 0,
-        gid: 0,
-        dir_mode: 0o755,
-        file_mode: 0o644,
         metadata_ttl: run.ttl,
         negative_metadata_ttl: run.ttl.duration(),
-        metadata_limit_bytes: 16 << 20,
         timeout: FOR_EVER,
+        ..FsConfig::default()
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, config, &Handle::current()));
     let callers = run.callers.into_iter().map(|caller| {

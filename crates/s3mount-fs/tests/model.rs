@@ -173,16 +173,10 @@ fn mount(client: &Arc<MemoryClient>) -> Arc<Filesystem> {
     };
     let prefetcher = Prefetcher::new(client.clone(), pool, prefetch, &Handle::current());
     let config = FsConfig {
-        direct_io: globset::GlobSet::empty(),
-        prefix: String::new(),
-        uid: 0,
-        gid: 0,
-        dir_mode: 0o755,
-        file_mode: 0o644,
         metadata_ttl: MetadataTtl::Minimal,
         negative_metadata_ttl: Duration::ZERO,
-        metadata_limit_bytes: 16 << 20,
         timeout: PATIENCE,
+        ..FsConfig::default()
     };
     Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }
