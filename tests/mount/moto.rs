@@ -1,7 +1,6 @@
 //! Against moto, a server of another make that checks signatures.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,28 +26,26 @@ impl Drop for Moto {
     }
 }
 
-fn start(port: u16) -> Moto {
+/// Starts one on a free port, and tells its URL.
+fn start() -> (Moto, String) {
     let mut command = Command::new(PYTHON);
-    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]);
     // From the first request after the set-up on, signatures and policies are checked.
     command.env("INITIAL_NO_AUTH_ACTION_COUNT", "1000").process_group(0);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut moto = Moto(child.expect("moto in target/venv; `make test` installs it"));
     let mut lines = BufReader::new(moto.0.stderr.take().expect("a pipe")).lines();
-    let is_up = |line: &String| line.contains("Running on http");
-    assert!(lines.by_ref().map_while(Result::ok).any(|line| is_up(&line)), "moto did not start");
+    let url = |line: String| Some(line.split_once("Running on ")?.1.trim().to_owned());
+    let url = lines.by_ref().map_while(Result::ok).find_map(url).expect("moto did not start");
     // Its log must not fill the pipe.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-    moto
+    (moto, url)
 }
 
 #[test]
 fn signed_reads_of_moto() {
     let _watchdog = watchdog(Duration::from_secs(180));
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-    let endpoint = format!("http://127.0.0.1:{port}");
-    let _moto = start(port);
+    let (_moto, endpoint) = start();
     let folder = TempDir::new().expect("a folder");
     // Fills the bucket by boto3, makes a user that may read it, and turns the checks on.
     let source = folder.path().join("source");

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -232,6 +232,9 @@ impl Builder {
     }
 }
 
+/// How long [`TestS3::stop`] waits at most; none of its tasks blocks.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
 /// A running server. Dropping it ends it and breaks its connections.
 #[derive(Debug)]
 pub struct TestS3 {
@@ -328,6 +331,17 @@ impl TestS3 {
     /// Ends when someone asks the server to, by `/_test/quit`.
     pub async fn quit_requested(&self) {
         self.shared.quit.notified().await;
+    }
+
+    /// Ends it, and tells its port once that is free. Dropping it does not wait for that.
+    ///
+    /// # Panics
+    /// In async code: it waits.
+    pub fn stop(mut self) -> u16 {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(STOP_LIMIT);
+        }
+        self.address.port()
     }
 
     /// The counters.

@@ -360,6 +360,18 @@ fn it_counts_and_is_steered_over_http() {
 }
 
 #[test]
+fn a_port_is_free_when_its_server_has_stopped() {
+    let mut server = start(TestS3::builder());
+    for _ in 0..50 {
+        let held = TcpStream::connect(server.address).expect("a connection");
+        let port = server.stop();
+        server = start(TestS3::builder().port(port));
+        assert_eq!(server.address.port(), port);
+        drop(held);
+    }
+}
+
+#[test]
 fn a_folder_is_a_bucket() {
     let dir = tempfile::tempdir().expect("a folder");
     let bytes = crate::content("f", 0, 2_500_000);
