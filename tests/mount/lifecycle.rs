@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use s3mount_testkit::{TestS3, WatchdogGuard, run_with_timeout, watchdog};
+use s3mount_testkit::{MountGuard, TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
 use crate::world::{BUCKET, MIB, World, s3mount};
@@ -139,8 +139,8 @@ fn a_daemon_that_cannot_mount_says_why_to_the_one_who_started_it() {
 }
 
 #[test]
-fn sigterm_and_sigint_unmount() {
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+fn signals_unmount() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let daemon = Daemon::new("mnt");
         assert_eq!(daemon.start().status.code(), Some(0));
         kill(daemon.pid().expect("a daemon"), signal).expect("a signal");
@@ -148,6 +148,34 @@ fn sigterm_and_sigint_unmount() {
     }
     let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
     assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn a_signal_in_the_moment_of_mounting_unmounts() {
+    let daemon = Daemon::new("mnt");
+    let mut command = s3mount(&daemon.server.endpoint(), BUCKET, &daemon.dir, &["--foreground"]);
+    for _ in 0..5 {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("s3mount");
+        while daemon.mounted().is_none() {
+            assert_eq!(child.try_wait().expect("its status"), None);
+        }
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a signal");
+        assert_eq!(child.wait().expect("an end").code(), Some(0));
+        assert_eq!(daemon.mounted(), None);
+    }
+}
+
+#[test]
+fn a_signal_that_is_to_be_ignored_is() {
+    let daemon = Daemon::new("mnt");
+    let command = s3mount(&daemon.server.endpoint(), BUCKET, &daemon.dir, &["--foreground"]);
+    let mut nohup = Command::new("nohup");
+    nohup.arg(command.get_program()).args(command.get_args());
+    nohup.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mount = MountGuard::new(&mut nohup, &daemon.dir).expect("a mount");
+    kill(Pid::from_raw(mount.pid() as i32), Signal::SIGHUP).expect("a signal");
+    assert_eq!(fs::read_to_string(daemon.dir.join("d/f")).expect("a file"), "text");
+    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
 }
 
 #[test]

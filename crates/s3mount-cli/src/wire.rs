@@ -1,16 +1,19 @@
 //! Putting the layers together: store, memory, prefetcher, filesystem, kernel.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::Context;
+use procfs::process::Process;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::Verify;
 use crate::config::Config;
@@ -19,8 +22,8 @@ use crate::control_socket::ControlSocket;
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Mounts, calls `ready` when the mount answers, and stays until it is unmounted, by SIGINT or
-/// SIGTERM or from outside.
+/// Mounts, calls `ready` when the mount answers, and stays until it is unmounted, by SIGHUP, SIGINT or
+/// SIGTERM, or from outside.
 pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.threads)
@@ -38,11 +41,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .as_deref()
         .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
     let _control = control.transpose()?;
+    // Before there is a mount: one that a signal's default ends is left behind, without a daemon.
+    let signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     ready();
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
-    let result = serve(&runtime, mount);
+    let result = serve(&runtime, mount, signals);
     tracing::info!(stats = ?prefetcher.stats(), "unmounted");
     // GETs that nobody waits for any more must not hold the process up.
     runtime.shutdown_background();
@@ -63,18 +68,37 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     Ok(Arc::new(client))
 }
 
+/// The signals that ask for an end.
+struct Signals(Vec<Signal>);
+
+impl Signals {
+    /// From here on they are taken, whenever somebody looks. Those that whoever started this has it
+    /// ignore (`nohup` does, and a shell for what is in its background) stay ignored.
+    fn new(runtime: &Runtime) -> anyhow::Result<Self> {
+        let ignored = Process::myself()?.status()?.sigign;
+        let _inside = runtime.enter();
+        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        let heeded = kinds.into_iter().filter(|kind| ignored & 1 << (kind.as_raw_value() - 1) == 0);
+        Ok(Self(heeded.map(signal).collect::<std::io::Result<_>>()?))
+    }
+
+    async fn asked_to_end(&mut self) {
+        poll_fn(|context| {
+            let asked = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if asked { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
 /// Waits for the end of the mount.
-fn serve(runtime: &Runtime, mut mount: Mount) -> anyhow::Result<()> {
+fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::Result<()> {
     let asked_to_end = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let asked = tokio::select! {
+        tokio::select! {
             () = mount.ended() => false,
-            _ = interrupt.recv() => true,
-            _ = terminate.recv() => true,
-        };
-        anyhow::Ok(asked)
-    })?;
+            () = signals.asked_to_end() => true,
+        }
+    });
     if !asked_to_end {
         return mount.join().context("the FUSE session failed");
     }
