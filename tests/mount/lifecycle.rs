@@ -139,6 +139,24 @@ fn a_daemon_that_cannot_mount_says_why_to_the_one_who_started_it() {
 }
 
 #[test]
+fn a_start_that_is_given_up_mounts_nothing() {
+    let daemon = Daemon::new("mnt");
+    daemon.server.freeze(true);
+    let mut command = s3mount(&daemon.server.endpoint(), BUCKET, &daemon.dir, &[]);
+    let mut child = command.spawn().expect("s3mount");
+    // Its daemon waits for an answer by then.
+    let deadline = Instant::now() + LIMIT;
+    while daemon.server.stats().requests() == 0 {
+        assert!(Instant::now() < deadline, "it asks for nothing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("a signal");
+    child.wait().expect("an end");
+    daemon.server.freeze(false);
+    daemon.wait_for_end();
+}
+
+#[test]
 fn signals_unmount() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let daemon = Daemon::new("mnt");

@@ -6,8 +6,12 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 
 use nix::fcntl::OFlag;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid};
+use nix::unistd::{
+    ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, getpid, getppid, pipe2, setsid,
+};
 
 /// Who we are after the fork.
 #[derive(Debug)]
@@ -34,8 +38,11 @@ pub(crate) struct Parent(File);
 const READY: &str = "ready";
 
 impl Parent {
-    /// Tells that the mount answers. From here on the daemon has no terminal.
+    /// Tells that the mount answers. From here on the daemon has no terminal, and needs nobody.
+    ///
+    /// To be called by the thread that came out of [`daemonise`].
     pub(crate) fn ready(&self) {
+        let _ = set_pdeathsig(None);
         if let Ok(null) = File::options().write(true).open("/dev/null") {
             let _ = dup2_stderr(null.as_fd());
         }
@@ -58,6 +65,7 @@ impl Parent {
 pub(crate) fn daemonise() -> io::Result<Role> {
     // Programs that the daemon starts must not hold the pipe open.
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    let parent = getpid();
     // SAFETY: this process has one thread, so the child's copy of its memory is consistent.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
@@ -74,6 +82,11 @@ pub(crate) fn daemonise() -> io::Result<Role> {
         ForkResult::Child => {
             drop(read);
             setsid()?;
+            // Who ends the one that waits (Ctrl-C) wants no mount later.
+            set_pdeathsig(Signal::SIGTERM)?;
+            if getppid() != parent {
+                return Err(io::Error::other("nobody waits for this daemon any more"));
+            }
             chdir("/")?;
             // Standard error stays until the mount is ready: a panic, or the C below us, may have
             // something to say.
