@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::world::{BUCKET, MIB, World, s3mount};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(100);
 
 /// A daemon of its own, and what it needs. Dropping it takes the mount down.
 struct Daemon {
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
 
 impl Daemon {
     fn new(name: &str) -> Self {
-        let _watchdog = watchdog(Duration::from_secs(120));
+        let _watchdog = watchdog(3 * LIMIT);
         let folder = TempDir::new().expect("a folder");
         let dir = folder.path().join(name);
         fs::create_dir(&dir).expect("a mount point");

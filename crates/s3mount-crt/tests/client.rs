@@ -13,7 +13,7 @@ use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check};
 
 const MIB: u64 = 1 << 20;
 const KEY: &str = "a b/ü+%20'.bin";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(100);
 
 /// A lent buffer that tells when it came back.
 struct Lent {

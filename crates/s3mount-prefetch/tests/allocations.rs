@@ -43,7 +43,7 @@ fn read(reader: &Arc<ObjectReader>, start: u64, bytes: u64, block: u64) {
             assert_eq!(result.map(<[u8]>::len).ok(), Some(block as usize));
             done.send(()).expect("the test waits");
         });
-        is_done.recv_timeout(Duration::from_secs(30)).expect("an answer");
+        is_done.recv_timeout(Duration::from_secs(100)).expect("an answer");
     }
 }
 

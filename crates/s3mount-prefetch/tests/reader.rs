@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(100);
 
 struct Bed {
     client: Arc<MemoryClient>,
@@ -276,7 +276,7 @@ fn a_slow_get_is_sent_again_within_the_budget() {
         bed.client.stall_next([stall]);
         let start = std::time::Instant::now();
         read_checked(&reader, (turn * 89 + 7) * MIB + MIB / 2, 10);
-        assert!(start.elapsed() < LIMIT, "a second GET has answered");
+        assert!(start.elapsed() < stall, "a second GET has answered");
     }
     assert_eq!(bed.client.take_requests().get, 16);
     assert_eq!(bed.prefetcher.stats().hedges, 8);
@@ -319,7 +319,7 @@ fn failures_that_stay_are_told_to_each_and_not_repeated() {
 
 #[test]
 fn a_store_that_is_silent_times_out() {
-    let config = PrefetchConfig { read_timeout: Duration::from_millis(500), ..quiet() };
+    let config = PrefetchConfig { read_timeout: Duration::from_secs(2), ..quiet() };
     let bed = bed(64 * MIB, config);
     let (reader, _) = bed.open("k", 64 * MIB);
     // The first read of all makes the content, which takes its time, too.

@@ -17,7 +17,7 @@ use procfs::process::{Process, Status};
 use crate::process::group;
 
 /// How long a mount may take to answer.
-const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+const MOUNT_LIMIT: Duration = Duration::from_secs(100);
 
 /// The mounts of this process that are up, for [`watchdog`]: directory and process group.
 static MOUNTS: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
@@ -35,7 +35,7 @@ impl MountGuard {
     /// mount answers.
     ///
     /// # Errors
-    /// When it ends instead, with what it said; when it takes longer than 20 s.
+    /// When it ends instead, with what it said; when it takes longer than 100 s.
     pub fn new(command: &mut Command, dir: &Path) -> anyhow::Result<Self> {
         // As the kernel lists it. Where it can't be resolved, the daemon says so better.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());

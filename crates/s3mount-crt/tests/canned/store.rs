@@ -12,7 +12,7 @@ use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ByteRange, ETag, GetObject, ObjectId};
 
 /// No test takes longer, whatever hangs.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(100);
 
 /// Size of the object that [`serve_range`] serves.
 pub(crate) const OBJECT_BYTES: u64 = 4 << 20;
