@@ -1,7 +1,6 @@
 //! Mounting with the real binary, and coming down again whatever happens.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -39,9 +38,7 @@ impl MountGuard {
     pub fn new(command: &mut Command, dir: &Path) -> anyhow::Result<Self> {
         // As the kernel lists it. Where it can't be resolved, the daemon says so better.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let mut stderr = dir.clone().into_os_string();
-        stderr.push(".stderr");
-        let stderr = PathBuf::from(stderr);
+        let stderr = log_of(&dir);
         let log = File::create(&stderr).context("creating the daemon's log")?;
         let child = command
             .process_group(0)
@@ -89,9 +86,7 @@ impl MountGuard {
 
     /// What the daemon has printed.
     pub fn stderr(&self) -> String {
-        let mut text = String::new();
-        let read = File::open(&self.stderr).and_then(|mut file| file.read_to_string(&mut text));
-        read.map(|_| text).unwrap_or_default()
+        std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
     /// The daemon's largest resident size so far, in bytes.
@@ -131,6 +126,24 @@ impl MountGuard {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Where the daemon of the mount at `dir` writes its log.
+fn log_of(dir: &Path) -> PathBuf {
+    let mut log = dir.as_os_str().to_owned();
+    log.push(".stderr");
+    PathBuf::from(log)
+}
+
+/// What can be found out about a mount in which a test hangs: its counters and its log.
+fn last_words(dir: &Path) -> String {
+    let (answered, answer) = mpsc::channel();
+    let stats = dir.join(".s3mount/stats");
+    // In a thread: it may hang, too.
+    std::thread::spawn(move || answered.send(std::fs::read_to_string(stats)).is_ok());
+    let stats = answer.recv_timeout(Duration::from_secs(5));
+    let log = std::fs::read_to_string(log_of(dir));
+    format!("{}: {stats:?}, log: {}", dir.display(), log.unwrap_or_default())
 }
 
 fn process(pid: u32) -> ProcResult<Process> {
@@ -213,6 +226,10 @@ pub fn watchdog(limit: Duration) -> WatchdogGuard {
             eprintln!("watchdog: the test did not end within {limit:?}");
         }
         for (dir, pid) in MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            #[expect(clippy::print_stderr, reason = "the last words of a test")]
+            {
+                eprintln!("{}", last_words(dir));
+            }
             let _ = killpg(group(*pid), Signal::SIGKILL);
             let _ = umount2(dir, MntFlags::MNT_DETACH);
         }
