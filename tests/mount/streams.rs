@@ -29,8 +29,9 @@ impl Dd {
 #[test]
 fn eight_gib_by_dd_within_the_memory_limit() {
     let size = 8 * GIB;
-    let world =
-        World::new(TestS3::builder().synthetic(BUCKET, "big.bin", size), &["--memory-limit", "256MiB"]);
+    let server = TestS3::builder().synthetic(BUCKET, "big.bin", size);
+    // By far the longest: on a busy machine it takes minutes.
+    let world = World::start(server, &["--memory-limit", "256MiB"], Duration::from_secs(900), |_| {});
     assert_eq!(Dd::new(&world, "big.bin", &["bs=1M"]).check("big.bin", 0), size);
     assert!(world.fetched() as f64 <= 1.02 * size as f64, "{} bytes fetched", world.fetched());
     // Parts are of 8 MiB in a full window, and smaller in the short one of a slow reader.
