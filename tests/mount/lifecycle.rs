@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use s3mount_testkit::{MountGuard, TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, MIB, World, s3mount};
+use crate::world::{BUCKET, MIB, World, s3mount, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -144,12 +144,7 @@ fn a_start_that_is_given_up_mounts_nothing() {
     daemon.server.freeze(true);
     let mut command = s3mount(&daemon.server.endpoint(), BUCKET, &daemon.dir, &[]);
     let mut child = command.spawn().expect("s3mount");
-    // Its daemon waits for an answer by then.
-    let deadline = Instant::now() + LIMIT;
-    while daemon.server.stats().requests() == 0 {
-        assert!(Instant::now() < deadline, "it asks for nothing");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("its daemon waits for an answer", || daemon.server.stats().requests() > 0);
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("a signal");
     child.wait().expect("an end");
     daemon.server.freeze(false);

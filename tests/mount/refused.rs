@@ -13,7 +13,7 @@ fn refusal(endpoint: &str, source: &str, flags: &[&str]) -> String {
     let folder = TempDir::new().expect("a folder");
     let flags = [&["--foreground"], flags].concat();
     let mut command = s3mount(endpoint, source, folder.path(), &flags);
-    let output = run_with_timeout(&mut command, Duration::from_secs(100)).expect("s3mount");
+    let output = run_with_timeout(&mut command, Duration::from_secs(45)).expect("s3mount");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{said}");
     assert!(!said.contains("panicked"), "{said}");

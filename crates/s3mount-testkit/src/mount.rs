@@ -26,7 +26,6 @@ static MOUNTS: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
 pub struct MountGuard {
     dir: PathBuf,
     child: Child,
-    stderr: PathBuf,
 }
 
 impl MountGuard {
@@ -38,8 +37,7 @@ impl MountGuard {
     pub fn new(command: &mut Command, dir: &Path) -> anyhow::Result<Self> {
         // As the kernel lists it. Where it can't be resolved, the daemon says so better.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let stderr = log_of(&dir);
-        let log = File::create(&stderr).context("creating the daemon's log")?;
+        let log = File::create(log_of(&dir)).context("creating the daemon's log")?;
         let child = command
             .process_group(0)
             .stdin(Stdio::null())
@@ -47,7 +45,7 @@ impl MountGuard {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {:?}", command.get_program()))?;
-        let mut guard = Self { dir, child, stderr };
+        let mut guard = Self { dir, child };
         MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).push((guard.dir.clone(), guard.child.id()));
         guard.wait_until_up()?;
         Ok(guard)
@@ -86,7 +84,7 @@ impl MountGuard {
 
     /// What the daemon has printed.
     pub fn stderr(&self) -> String {
-        std::fs::read_to_string(&self.stderr).unwrap_or_default()
+        log_text(&self.dir)
     }
 
     /// The daemon's largest resident size so far, in bytes.
@@ -135,6 +133,10 @@ fn log_of(dir: &Path) -> PathBuf {
     PathBuf::from(log)
 }
 
+fn log_text(dir: &Path) -> String {
+    std::fs::read_to_string(log_of(dir)).unwrap_or_default()
+}
+
 /// What can be found out about a mount in which a test hangs: its counters and its log.
 fn last_words(dir: &Path) -> String {
     let (answered, answer) = mpsc::channel();
@@ -142,8 +144,7 @@ fn last_words(dir: &Path) -> String {
     // In a thread: it may hang, too.
     std::thread::spawn(move || answered.send(std::fs::read_to_string(stats)).is_ok());
     let stats = answer.recv_timeout(Duration::from_secs(5));
-    let log = std::fs::read_to_string(log_of(dir));
-    format!("{}: {stats:?}, log: {}", dir.display(), log.unwrap_or_default())
+    format!("{}: {stats:?}, log: {}", dir.display(), log_text(dir))
 }
 
 fn process(pid: u32) -> ProcResult<Process> {
@@ -187,7 +188,7 @@ impl Drop for MountGuard {
             }
         }
         // A log that can't be removed lies with the directory, which is temporary too.
-        let _ = std::fs::remove_file(&self.stderr);
+        let _ = std::fs::remove_file(log_of(&self.dir));
         MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, mounted)| *mounted != pid);
     }
 }
