@@ -1,7 +1,9 @@
 //! One object version, as all its readers see it.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
+mod plan;
+mod state;
+mod waiter;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,13 +11,14 @@ use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
 
+use self::plan::{Planner, edge_bytes};
+use self::state::{Failed, State};
+use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
 use crate::fetch::fetch;
-use crate::prefetcher::{IDLE_TICKS, LEFT_TICKS, Shared};
-use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
-use crate::stream::{
-    Access, BEHIND_BYTES, Direction, Stream, StreamTable, edge_bytes, next_part, part_before,
-};
+use crate::prefetcher::{IDLE_TICKS, Shared};
+use crate::segment::{Purpose, State as SegmentState};
+use crate::stream::{Access, BEHIND_BYTES};
 use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
 use crate::window::Terms;
 
@@ -27,95 +30,6 @@ pub struct ObjectReader {
     size: u64,
     state: Mutex<State>,
     me: Weak<ObjectReader>,
-}
-
-#[derive(Debug)]
-struct State {
-    segments: SegmentMap<Waiter>,
-    streams: StreamTable,
-    /// Segments that were read to their end, oldest first, as (start, id, length).
-    consumed: VecDeque<(u64, u64, u64)>,
-    consumed_bytes: u64,
-    /// Set once the version is gone: nothing of it can be read any more.
-    stale: Option<ReadError>,
-    failed: Option<Failed>,
-    next_segment: u64,
-    /// This reader's part of [`Shared::active_streams`].
-    active_streams: usize,
-}
-
-/// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
-/// more, in the same moment: without this its caller would wait for the read time-out twice.
-#[derive(Debug)]
-struct Failed {
-    range: ByteRange,
-    at: Duration,
-    error: ReadError,
-}
-
-/// For so long a read of the same bytes fails as the one before.
-const SAME_MOMENT: Duration = Duration::from_millis(100);
-
-/// A read on its way through the segments, from left to right. The bytes it has found it keeps,
-/// and with them the buffers they lie in, until it is complete or memory is so short that it goes
-/// its own way ([`ObjectReader::detach_holders`]).
-struct Progress {
-    range: ByteRange,
-    at: u64,
-    access: Access,
-    pieces: Pieces,
-}
-
-/// Found bytes. One piece is the rule, and costs no allocation.
-enum Pieces {
-    None,
-    One(Bytes),
-    Many(Vec<Bytes>),
-}
-
-impl Pieces {
-    fn push(&mut self, piece: Bytes) {
-        *self = match std::mem::replace(self, Pieces::None) {
-            Pieces::None => Pieces::One(piece),
-            Pieces::One(first) => Pieces::Many(vec![first, piece]),
-            Pieces::Many(mut pieces) => {
-                pieces.push(piece);
-                Pieces::Many(pieces)
-            }
-        }
-    }
-
-    /// Shows the pieces as one slice. Pieces that are not one already are copied together.
-    fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
-        thread_local! {
-            static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-        }
-        match self {
-            Pieces::None => show(&[]),
-            Pieces::One(piece) => show(piece),
-            Pieces::Many(pieces) => {
-                let mut stitched = STITCHED.take();
-                stitched.clear();
-                pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));
-                let shown = show(&stitched);
-                STITCHED.set(stitched);
-                shown
-            }
-        }
-    }
-}
-
-type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
-
-struct Waiter {
-    progress: Progress,
-    reply: Reply,
-}
-
-impl std::fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiter").field("range", &self.progress.range).finish_non_exhaustive()
-    }
 }
 
 /// Counts a GET ahead of its reader while it lives.
@@ -143,16 +57,7 @@ impl ObjectReader {
             shared,
             object,
             size,
-            state: Mutex::new(State {
-                segments: SegmentMap::new(),
-                streams: StreamTable::new(size),
-                consumed: VecDeque::new(),
-                consumed_bytes: 0,
-                stale: None,
-                failed: None,
-                next_segment: 0,
-                active_streams: 0,
-            }),
+            state: Mutex::new(State::new(size)),
             me: me.clone(),
         })
     }
@@ -181,7 +86,7 @@ impl ObjectReader {
         }
         let range = ByteRange::new(offset, end);
         let mut state = self.lock();
-        if let Some(error) = state.stale.clone().or_else(|| self.just_failed(&mut state, offset)) {
+        if let Some(error) = state.stale.clone().or_else(|| state.just_failed(offset, || self.now())) {
             drop(state);
             return reply(Err(error));
         }
@@ -189,7 +94,7 @@ impl ObjectReader {
         let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
         if let Access::Stream(id) = access {
-            let now = self.shared.started.elapsed();
+            let now = self.now();
             self.with_terms(|terms| {
                 state.streams.on_answer(id, now, waits_on.is_some(), terms);
                 self.plan(&mut state, id, terms);
@@ -201,7 +106,7 @@ impl ObjectReader {
             return progress.pieces.with(|bytes| reply(Ok(bytes)));
         };
         self.shared.counters.on_wait();
-        wait(&mut state, start, Waiter { progress, reply: Box::new(reply) });
+        state.wait(start, Waiter { progress, reply: Box::new(reply) });
     }
 
     /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
@@ -249,12 +154,14 @@ impl ObjectReader {
         lock(&self.state)
     }
 
-    /// Why the GET of the byte at `offset` failed, if it did so in this moment and no other is under way.
-    fn just_failed(&self, state: &mut State, offset: u64) -> Option<ReadError> {
-        let failed = state.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
-        let is_now = self.shared.started.elapsed() < failed.at + SAME_MOMENT;
-        let error = is_now.then(|| failed.error.clone());
-        error.filter(|_| state.segments.covering(offset).is_none())
+    /// The time that policies count in.
+    fn now(&self) -> Duration {
+        self.shared.started.elapsed()
+    }
+
+    fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
+        let State { segments, streams, .. } = state;
+        Planner { segments, streams, size: self.size, config: &self.shared.config }
     }
 
     /// Collects what is there. Returns the start of the segment in flight that the read has to
@@ -283,7 +190,8 @@ impl ObjectReader {
             segment.served_bytes += end - at;
             if !was_consumed && segment.is_consumed() {
                 let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
-                self.consume(state, start, id, len);
+                let keep = BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16);
+                state.consume(start, id, len, keep);
             }
         }
         None
@@ -297,7 +205,10 @@ impl ObjectReader {
             if at >= range.end() {
                 break;
             }
-            let get = self.demanded(state, ByteRange::new(at, range.end()), access);
+            let edge = edge_bytes(self.shared.stream_share_bytes(), &self.shared.config);
+            let is_cached = |at| self.shared.cache.contains(&self.object, at);
+            let missing = ByteRange::new(at, range.end());
+            let get = self.planner(state).demanded(missing, access, edge, is_cached);
             let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
             let buffer = self.shared.pool.try_buffer(len, Priority::Demand);
             let purpose = match access {
@@ -308,42 +219,6 @@ impl ObjectReader {
             self.start(state, get, purpose, buffer, None);
             at = get.end();
         }
-    }
-
-    /// The GET for a reader that waits for `missing`, of which at least the first byte has no
-    /// segment: what was asked for, rounded to blocks; the whole object when it is small.
-    fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> ByteRange {
-        let config = &self.shared.config;
-        let whole = ByteRange::new(0, self.size);
-        if self.size <= config.small_object_bytes && state.segments.held_bytes() == 0 {
-            return whole;
-        }
-        let after = state.segments.next_start(missing.start()).unwrap_or(self.size);
-        let before = state.segments.previous_end(missing.start()).unwrap_or(0);
-        let block = config.random_read_bytes;
-        let start = (missing.start() / block * block).max(before);
-        let unit = match access {
-            Access::Stream(id) if self.is_ramped(state, id) => {
-                edge_bytes(self.shared.stream_share_bytes(), config).max(block)
-            }
-            Access::Stream(_) | Access::Random => block,
-        };
-        let longest = start + config.part_bytes.max(block);
-        let end = missing.end().next_multiple_of(unit).min(after).min(longest);
-        // Blocks that the cache holds are not fetched again.
-        let mut cut = (start / block + 1) * block;
-        while cut < end {
-            if cut > missing.start() && self.shared.cache.contains(&self.object, cut) {
-                return ByteRange::new(start, cut);
-            }
-            cut += block;
-        }
-        ByteRange::new(start, end)
-    }
-
-    fn is_ramped(&self, state: &State, id: u64) -> bool {
-        let initial = self.shared.config.initial_window_bytes;
-        state.streams.get(id).is_some_and(|stream| stream.window.bytes() > initial)
     }
 
     /// Shows what a stream may use just now.
@@ -360,7 +235,7 @@ impl ObjectReader {
     fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
         while let Some(stream) = state.streams.get(id) {
             let direction = stream.direction;
-            let Some(part) = self.next_ahead(state, stream, terms) else {
+            let Some(part) = self.planner(state).next_ahead(stream, terms) else {
                 return;
             };
             let Some(ahead) = Ahead::try_new(&self.shared) else {
@@ -374,35 +249,11 @@ impl ObjectReader {
         }
     }
 
-    /// What to fetch next for `stream`; nothing while its window is full.
-    fn next_ahead(&self, state: &State, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
-        let window = stream.window.bytes().min(terms.share_bytes);
-        let (part, edge) = (stream.window.part_bytes(terms), terms.edge_bytes);
-        let planned = stream.planned_end.max(stream.position);
-        match stream.direction {
-            Direction::Up => {
-                let start = state.segments.first_gap(planned);
-                let limit = state.segments.next_start(start).unwrap_or(self.size);
-                let limit =
-                    state.streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
-                let is_full = start >= stream.position + window || start >= limit.min(self.size);
-                (!is_full).then(|| next_part(start, part, edge, limit))
-            }
-            Direction::Down => {
-                let end = state.segments.gap_before(self.size.saturating_sub(planned));
-                let limit = state.segments.previous_end(end).unwrap_or(0);
-                let is_full = self.size - end >= stream.position + window || end <= limit;
-                (!is_full).then(|| part_before(end, part, edge, limit))
-            }
-        }
-    }
-
     fn buffer_ahead(&self, state: &mut State, part: ByteRange) -> Option<Buffer> {
         let len = usize::try_from(part.len()).ok()?;
         let pool = &self.shared.pool;
-        pool.try_buffer(len, Priority::Prefetch).or_else(|| {
-            (sweep(state, self.size) > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten()
-        })
+        pool.try_buffer(len, Priority::Prefetch)
+            .or_else(|| (state.sweep() > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten())
     }
 
     /// Sends one GET on its way and notes it in the map.
@@ -414,8 +265,7 @@ impl ObjectReader {
         buffer: Option<Buffer>,
         ahead: Option<Ahead>,
     ) {
-        state.next_segment += 1;
-        let id = state.next_segment;
+        let id = state.next_segment();
         let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
         let task = spawn(&self.shared.runtime, async move {
             let result = fetch(&shared, &object, range, buffer).await;
@@ -424,8 +274,7 @@ impl ObjectReader {
                 reader.landed(range.start(), id, result);
             }
         });
-        let state_of_get = SegmentState::InFlight { task, waiters: Vec::new() };
-        state.segments.insert(Segment { id, range, purpose, state: state_of_get, served_bytes: 0 });
+        state.insert(id, range, purpose, task);
     }
 
     /// A GET has come to its end: whoever waited for it goes on.
@@ -460,8 +309,7 @@ impl ObjectReader {
                 } else if waiters.is_empty() {
                     tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
                 } else {
-                    let at = self.shared.started.elapsed();
-                    state.failed = Some(Failed { range, at, error: error.clone() });
+                    state.failed = Some(Failed { range, at: self.now(), error: error.clone() });
                 }
                 waiters.into_iter().map(|waiter| (waiter, Some(error.clone()))).collect()
             }
@@ -481,7 +329,7 @@ impl ObjectReader {
         let mut complete = Vec::with_capacity(waiters.len());
         for mut waiter in waiters {
             match self.advance(state, &mut waiter.progress) {
-                Some(start) => wait(state, start, waiter),
+                Some(start) => state.wait(start, waiter),
                 None => complete.push((waiter, None)),
             }
         }
@@ -497,19 +345,6 @@ impl ObjectReader {
             count += 1;
         }
         self.with_terms(|terms| ids[..count].iter().for_each(|id| self.plan(state, *id, terms)));
-    }
-
-    /// A segment was read to its end: it stays a little for those just behind, then goes.
-    fn consume(&self, state: &mut State, start: u64, id: u64, len: u64) {
-        let keep = BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16);
-        state.consumed.push_back((start, id, len));
-        state.consumed_bytes += len;
-        while state.consumed_bytes > keep
-            && let Some((start, id, len)) = state.consumed.pop_front()
-        {
-            state.consumed_bytes -= len;
-            state.segments.remove(start, id);
-        }
     }
 
     fn count_active(&self, state: &mut State) {
@@ -530,36 +365,13 @@ impl ObjectReader {
 
     /// Gives back what nobody is expected to read again; returns how many bytes that were.
     pub(crate) fn sweep(&self) -> u64 {
-        sweep(&mut self.lock(), self.size)
+        self.lock().sweep()
     }
 
     /// Gives back the segment that will be read last; returns its length, or 0 when each of them
     /// is waited for.
     pub(crate) fn drop_far_end(&self) -> u64 {
-        let mut state = self.lock();
-        let distance = |segment: &Segment<Waiter>| match segment.purpose {
-            Purpose::Stream(id) => state.streams.get(id).map_or(u64::MAX, |stream| {
-                let seen = stream.direction.seen(segment.range, self.size);
-                seen.start().saturating_sub(stream.position)
-            }),
-            Purpose::Random => u64::MAX,
-        };
-        let Some(farthest) = state.segments.iter().filter(|s| !is_wanted(s)).max_by_key(|s| distance(s))
-        else {
-            return 0;
-        };
-        let (start, id, purpose) = (farthest.range.start(), farthest.id, farthest.purpose);
-        let Some(dropped) = state.segments.remove(start, id) else {
-            return 0;
-        };
-        if let SegmentState::InFlight { task, .. } = &dropped.state {
-            task.abort();
-        }
-        state.streams.unplan(dropped.range);
-        if let Purpose::Stream(stream) = purpose {
-            state.streams.on_waste(stream, &self.shared.config);
-        }
-        dropped.range.len()
+        self.lock().drop_far_end(&self.shared.config)
     }
 
     /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by
@@ -585,23 +397,8 @@ impl ObjectReader {
         for stream in state.streams.iter_mut() {
             stream.idle_ticks = stream.idle_ticks.saturating_add(1);
         }
-        drop_passed(&mut state, self.size);
+        state.drop_passed();
         self.count_active(&mut state);
-    }
-}
-
-impl State {
-    /// Takes the reads out that wait and hold buffers meanwhile.
-    fn take_holders(&mut self) -> Vec<Waiter> {
-        let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
-            SegmentState::InFlight { waiters, .. } => Some(waiters),
-            SegmentState::Ready(_) => None,
-        });
-        waiters
-            .flat_map(|waiters| {
-                waiters.extract_if(.., |waiter| !matches!(waiter.progress.pieces, Pieces::None))
-            })
-            .collect()
     }
 }
 
@@ -610,61 +407,6 @@ impl Drop for ObjectReader {
         self.shared.forget(&self.object);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
-        for segment in state.segments.iter() {
-            if let SegmentState::InFlight { task, .. } = &segment.state {
-                task.abort();
-            }
-        }
-    }
-}
-
-/// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
-/// was found, because the state was locked all along.
-fn wait(state: &mut State, start: u64, waiter: Waiter) {
-    match state.segments.get_mut(start).map(|segment| &mut segment.state) {
-        Some(SegmentState::InFlight { waiters, .. }) => waiters.push(waiter),
-        Some(SegmentState::Ready(_)) | None => unreachable!("the segment was in flight under the same lock"),
-    }
-}
-
-fn is_wanted(segment: &Segment<Waiter>) -> bool {
-    matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
-}
-
-/// Drops what was consumed and what streams have passed by.
-fn sweep(state: &mut State, size: u64) -> u64 {
-    let before = state.segments.held_bytes();
-    state.consumed_bytes = 0;
-    for (start, id, _) in std::mem::take(&mut state.consumed) {
-        state.segments.remove(start, id);
-    }
-    drop_passed(state, size);
-    before - state.segments.held_bytes()
-}
-
-/// Drops ready segments that no stream will reach: skipped, of a stream that has ended, or of one that
-/// nobody reads for [`LEFT_TICKS`].
-fn drop_passed(state: &mut State, size: u64) {
-    let streams = &state.streams;
-    let is_passed = |segment: &Segment<Waiter>| {
-        // Whole small objects stay until they are closed or memory is short.
-        matches!(segment.state, SegmentState::Ready(_))
-            && segment.purpose != Purpose::Stream(0)
-            && !segment.is_consumed()
-            && !streams
-                .iter()
-                .any(|stream| stream.idle_ticks < LEFT_TICKS && stream.may_read(segment.range, size))
-    };
-    let passed: Vec<_> = state
-        .segments
-        .iter()
-        .filter(|segment| is_passed(segment))
-        .map(|segment| (segment.range.start(), segment.id))
-        .collect();
-    for (start, id) in passed {
-        if let Some(dropped) = state.segments.remove(start, id) {
-            // Should somebody go on after all.
-            state.streams.unplan(dropped.range);
-        }
+        state.abort_all();
     }
 }

@@ -285,29 +285,6 @@ fn goes_on(end: u64, range: ByteRange) -> bool {
     (end..=end + ADJACENT_BYTES).contains(&range.start())
 }
 
-/// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
-const EDGES_AT_ONCE: u64 = 4;
-
-/// The least length of a GET ahead, and what edges are multiples of, for a stream that may hold
-/// `share_bytes`: 1 MiB, or a block where memory is that short.
-pub(crate) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
-    let is_short = share_bytes < EDGES_AT_ONCE * EDGE_BYTES;
-    if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }
-}
-
-/// The GET of `part` bytes that starts at `start`, up to `limit` (the object's end, or the next
-/// segment): it ends on an edge.
-pub(crate) fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
-    let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
-    ByteRange::new(start, end.min(limit))
-}
-
-/// The GET of `part` bytes that ends at `end`, down to `limit`: it starts on an edge.
-pub(crate) fn part_before(end: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
-    let start = if end.is_multiple_of(edge) { end.saturating_sub(part) } else { end / edge * edge };
-    ByteRange::new(start.max(limit), end)
-}
-
 #[cfg(test)]
 #[path = "stream_tests.rs"]
 mod tests;

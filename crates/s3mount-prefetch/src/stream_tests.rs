@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::{Access, Direction, MAX_STREAMS, StreamTable, next_part, part_before};
+use super::{Access, Direction, MAX_STREAMS, StreamTable};
 use crate::PrefetchConfig;
 
 const MIB: u64 = 1 << 20;
@@ -70,21 +70,5 @@ proptest! {
             }
             prop_assert!(table.streams.len() <= MAX_STREAMS);
         }
-    }
-
-    #[test]
-    fn parts_end_on_edges(
-        start in 0u64..1 << 40,
-        edge in 0u32..4,
-        parts in 0u32..5,
-        size in 1u64..1 << 40,
-    ) {
-        let (limit, edge) = (start + size, (64u64 << 10) << edge);
-        let part = next_part(start, edge << parts, edge, limit);
-        prop_assert!(part.len() > 0 && part.end() <= limit);
-        prop_assert!(part.end() == limit || part.end().is_multiple_of(edge));
-        let below = part_before(limit, edge << parts, edge, start);
-        prop_assert!(below.len() > 0 && below.start() >= start);
-        prop_assert!(below.start() == start || below.start().is_multiple_of(edge));
     }
 }

@@ -1,0 +1,132 @@
+//! The planner: which bytes the next GET brings. Pure: it sees the segments, the streams and what a
+//! stream may use, and answers with a range.
+
+use s3mount_object::ByteRange;
+
+use super::waiter::Waiter;
+use crate::segment::SegmentMap;
+use crate::stream::{Access, Direction, Stream, StreamTable};
+use crate::window::Terms;
+use crate::{EDGE_BYTES, PrefetchConfig};
+
+/// What a plan looks at.
+pub(super) struct Planner<'a> {
+    pub(super) segments: &'a SegmentMap<Waiter>,
+    pub(super) streams: &'a StreamTable,
+    /// The object's size in bytes.
+    pub(super) size: u64,
+    pub(super) config: &'a PrefetchConfig,
+}
+
+impl Planner<'_> {
+    /// The GET for a reader that waits for `missing`, of which at least the first byte has no
+    /// segment: what was asked for, rounded to blocks, or to `edge_bytes` for a stream that has
+    /// ramped; the whole object when it is small. Blocks that the cache holds (`is_cached`) are not
+    /// fetched again.
+    pub(super) fn demanded(
+        &self,
+        missing: ByteRange,
+        access: Access,
+        edge_bytes: u64,
+        is_cached: impl Fn(u64) -> bool,
+    ) -> ByteRange {
+        let config = self.config;
+        if self.size <= config.small_object_bytes && self.segments.held_bytes() == 0 {
+            return ByteRange::new(0, self.size);
+        }
+        let after = self.segments.next_start(missing.start()).unwrap_or(self.size);
+        let before = self.segments.previous_end(missing.start()).unwrap_or(0);
+        let block = config.random_read_bytes;
+        let start = (missing.start() / block * block).max(before);
+        let unit = match access {
+            Access::Stream(id) if self.is_ramped(id) => edge_bytes.max(block),
+            Access::Stream(_) | Access::Random => block,
+        };
+        let longest = start + config.part_bytes.max(block);
+        let end = missing.end().next_multiple_of(unit).min(after).min(longest);
+        let mut cut = (start / block + 1) * block;
+        while cut < end {
+            if cut > missing.start() && is_cached(cut) {
+                return ByteRange::new(start, cut);
+            }
+            cut += block;
+        }
+        ByteRange::new(start, end)
+    }
+
+    fn is_ramped(&self, id: u64) -> bool {
+        let initial = self.config.initial_window_bytes;
+        self.streams.get(id).is_some_and(|stream| stream.window.bytes() > initial)
+    }
+
+    /// What to fetch next for `stream`; nothing while its window is full.
+    pub(super) fn next_ahead(&self, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
+        let Self { segments, streams, size, .. } = *self;
+        let window = stream.window.bytes().min(terms.share_bytes);
+        let (part, edge) = (stream.window.part_bytes(terms), terms.edge_bytes);
+        let planned = stream.planned_end.max(stream.position);
+        match stream.direction {
+            Direction::Up => {
+                let start = segments.first_gap(planned);
+                let limit = segments.next_start(start).unwrap_or(size);
+                let limit = streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
+                let is_full = start >= stream.position + window || start >= limit.min(size);
+                (!is_full).then(|| next_part(start, part, edge, limit))
+            }
+            Direction::Down => {
+                let end = segments.gap_before(size.saturating_sub(planned));
+                let limit = segments.previous_end(end).unwrap_or(0);
+                let is_full = size - end >= stream.position + window || end <= limit;
+                (!is_full).then(|| part_before(end, part, edge, limit))
+            }
+        }
+    }
+}
+
+/// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
+const EDGES_AT_ONCE: u64 = 4;
+
+/// The least length of a GET ahead, and what edges are multiples of, for a stream that may hold
+/// `share_bytes`: 1 MiB, or a block where memory is that short.
+pub(super) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
+    let is_short = share_bytes < EDGES_AT_ONCE * EDGE_BYTES;
+    if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }
+}
+
+/// The GET of `part` bytes that starts at `start`, up to `limit` (the object's end, or the next
+/// segment): it ends on an edge.
+fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
+    let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
+    ByteRange::new(start, end.min(limit))
+}
+
+/// The GET of `part` bytes that ends at `end`, down to `limit`: it starts on an edge.
+fn part_before(end: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
+    let start = if end.is_multiple_of(edge) { end.saturating_sub(part) } else { end / edge * edge };
+    ByteRange::new(start.max(limit), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{next_part, part_before};
+
+    proptest! {
+        #[test]
+        fn parts_end_on_edges(
+            start in 0u64..1 << 40,
+            edge in 0u32..4,
+            parts in 0u32..5,
+            size in 1u64..1 << 40,
+        ) {
+            let (limit, edge) = (start + size, (64u64 << 10) << edge);
+            let part = next_part(start, edge << parts, edge, limit);
+            prop_assert!(part.len() > 0 && part.end() <= limit);
+            prop_assert!(part.end() == limit || part.end().is_multiple_of(edge));
+            let below = part_before(limit, edge << parts, edge, start);
+            prop_assert!(below.len() > 0 && below.start() >= start);
+            prop_assert!(below.start() == start || below.start().is_multiple_of(edge));
+        }
+    }
+}

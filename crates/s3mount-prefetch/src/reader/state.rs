@@ -1,0 +1,194 @@
+//! What one object version has here and on its way, and who reads it: the state behind a reader's
+//! lock, and what of it is given back.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use s3mount_object::ByteRange;
+
+use super::waiter::{Pieces, Waiter};
+use crate::prefetcher::LEFT_TICKS;
+use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
+use crate::stream::StreamTable;
+use crate::sync::AbortHandle;
+use crate::{PrefetchConfig, ReadError};
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// The object's size in bytes.
+    size: u64,
+    pub(super) segments: SegmentMap<Waiter>,
+    pub(super) streams: StreamTable,
+    /// Segments that were read to their end, oldest first, as (start, id, length).
+    consumed: VecDeque<(u64, u64, u64)>,
+    consumed_bytes: u64,
+    /// Set once the version is gone: nothing of it can be read any more.
+    pub(super) stale: Option<ReadError>,
+    pub(super) failed: Option<Failed>,
+    next_segment: u64,
+    /// This reader's part of [`Shared::active_streams`](crate::prefetcher::Shared::active_streams).
+    pub(super) active_streams: usize,
+}
+
+/// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
+/// more, in the same moment: without this its caller would wait for the read time-out twice.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) range: ByteRange,
+    pub(super) at: Duration,
+    pub(super) error: ReadError,
+}
+
+/// For so long a read of the same bytes fails as the one before.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+impl State {
+    pub(super) fn new(size: u64) -> Self {
+        Self {
+            size,
+            segments: SegmentMap::new(),
+            streams: StreamTable::new(size),
+            consumed: VecDeque::new(),
+            consumed_bytes: 0,
+            stale: None,
+            failed: None,
+            next_segment: 0,
+            active_streams: 0,
+        }
+    }
+
+    /// Why the GET of the byte at `offset` failed, if it did so in this moment and no other is under way.
+    pub(super) fn just_failed(&mut self, offset: u64, now: impl Fn() -> Duration) -> Option<ReadError> {
+        let failed = self.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
+        let error = (now() < failed.at + SAME_MOMENT).then(|| failed.error.clone());
+        error.filter(|_| self.segments.covering(offset).is_none())
+    }
+
+    /// The id of the next segment.
+    pub(super) fn next_segment(&mut self) -> u64 {
+        self.next_segment += 1;
+        self.next_segment
+    }
+
+    /// Notes a GET that is on its way.
+    pub(super) fn insert(&mut self, id: u64, range: ByteRange, purpose: Purpose, task: AbortHandle) {
+        let state = SegmentState::InFlight { task, waiters: Vec::new() };
+        self.segments.insert(Segment { id, range, purpose, state, served_bytes: 0 });
+    }
+
+    /// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
+    /// was found, because the state was locked all along.
+    pub(super) fn wait(&mut self, start: u64, waiter: Waiter) {
+        match self.segments.get_mut(start).map(|segment| &mut segment.state) {
+            Some(SegmentState::InFlight { waiters, .. }) => waiters.push(waiter),
+            Some(SegmentState::Ready(_)) | None => {
+                unreachable!("the segment was in flight under the same lock")
+            }
+        }
+    }
+
+    /// A segment was read to its end: it stays a little for those just behind, then goes. Of such
+    /// segments `keep` bytes stay.
+    pub(super) fn consume(&mut self, start: u64, id: u64, len: u64, keep: u64) {
+        self.consumed.push_back((start, id, len));
+        self.consumed_bytes += len;
+        while self.consumed_bytes > keep
+            && let Some((start, id, len)) = self.consumed.pop_front()
+        {
+            self.consumed_bytes -= len;
+            self.segments.remove(start, id);
+        }
+    }
+
+    /// Drops what was consumed and what streams have passed by; returns how many bytes that were.
+    pub(super) fn sweep(&mut self) -> u64 {
+        let before = self.segments.held_bytes();
+        self.consumed_bytes = 0;
+        for (start, id, _) in std::mem::take(&mut self.consumed) {
+            self.segments.remove(start, id);
+        }
+        self.drop_passed();
+        before - self.segments.held_bytes()
+    }
+
+    /// Drops ready segments that no stream will reach: skipped, of a stream that has ended, or of one
+    /// that nobody reads for [`LEFT_TICKS`].
+    pub(super) fn drop_passed(&mut self) {
+        let (streams, size) = (&self.streams, self.size);
+        let is_passed = |segment: &Segment<Waiter>| {
+            // Whole small objects stay until they are closed or memory is short.
+            matches!(segment.state, SegmentState::Ready(_))
+                && segment.purpose != Purpose::Stream(0)
+                && !segment.is_consumed()
+                && !streams
+                    .iter()
+                    .any(|stream| stream.idle_ticks < LEFT_TICKS && stream.may_read(segment.range, size))
+        };
+        let passed: Vec<_> = self
+            .segments
+            .iter()
+            .filter(|segment| is_passed(segment))
+            .map(|segment| (segment.range.start(), segment.id))
+            .collect();
+        for (start, id) in passed {
+            if let Some(dropped) = self.segments.remove(start, id) {
+                // Should somebody go on after all.
+                self.streams.unplan(dropped.range);
+            }
+        }
+    }
+
+    /// Drops the segment that will be read last; returns its length, or 0 when each of them is waited
+    /// for.
+    pub(super) fn drop_far_end(&mut self, config: &PrefetchConfig) -> u64 {
+        let distance = |segment: &Segment<Waiter>| match segment.purpose {
+            Purpose::Stream(id) => self.streams.get(id).map_or(u64::MAX, |stream| {
+                let seen = stream.direction.seen(segment.range, self.size);
+                seen.start().saturating_sub(stream.position)
+            }),
+            Purpose::Random => u64::MAX,
+        };
+        let Some(farthest) = self.segments.iter().filter(|s| !is_wanted(s)).max_by_key(|s| distance(s))
+        else {
+            return 0;
+        };
+        let (start, id, purpose) = (farthest.range.start(), farthest.id, farthest.purpose);
+        let Some(dropped) = self.segments.remove(start, id) else {
+            return 0;
+        };
+        if let SegmentState::InFlight { task, .. } = &dropped.state {
+            task.abort();
+        }
+        self.streams.unplan(dropped.range);
+        if let Purpose::Stream(stream) = purpose {
+            self.streams.on_waste(stream, config);
+        }
+        dropped.range.len()
+    }
+
+    /// Takes the reads out that wait and hold buffers meanwhile.
+    pub(super) fn take_holders(&mut self) -> Vec<Waiter> {
+        let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
+            SegmentState::InFlight { waiters, .. } => Some(waiters),
+            SegmentState::Ready(_) => None,
+        });
+        waiters
+            .flat_map(|waiters| {
+                waiters.extract_if(.., |waiter| !matches!(waiter.progress.pieces, Pieces::None))
+            })
+            .collect()
+    }
+
+    /// Cancels every GET in flight.
+    pub(super) fn abort_all(&self) {
+        for segment in self.segments.iter() {
+            if let SegmentState::InFlight { task, .. } = &segment.state {
+                task.abort();
+            }
+        }
+    }
+}
+
+fn is_wanted(segment: &Segment<Waiter>) -> bool {
+    matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
+}

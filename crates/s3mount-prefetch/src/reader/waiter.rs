@@ -1,0 +1,72 @@
+//! Reads on their way: what each has found so far, and whom it answers.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use s3mount_object::ByteRange;
+
+use crate::ReadError;
+use crate::stream::Access;
+
+/// A read on its way through the segments, from left to right. The bytes it has found it keeps,
+/// and with them the buffers they lie in, until it is complete or memory is so short that it goes
+/// its own way ([`ObjectReader::detach_holders`](super::ObjectReader::detach_holders)).
+pub(super) struct Progress {
+    pub(super) range: ByteRange,
+    pub(super) at: u64,
+    pub(super) access: Access,
+    pub(super) pieces: Pieces,
+}
+
+/// Found bytes. One piece is the rule, and costs no allocation.
+pub(super) enum Pieces {
+    None,
+    One(Bytes),
+    Many(Vec<Bytes>),
+}
+
+impl Pieces {
+    pub(super) fn push(&mut self, piece: Bytes) {
+        *self = match std::mem::replace(self, Pieces::None) {
+            Pieces::None => Pieces::One(piece),
+            Pieces::One(first) => Pieces::Many(vec![first, piece]),
+            Pieces::Many(mut pieces) => {
+                pieces.push(piece);
+                Pieces::Many(pieces)
+            }
+        }
+    }
+
+    /// Shows the pieces as one slice. Pieces that are not one already are copied together.
+    pub(super) fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
+        thread_local! {
+            static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        match self {
+            Pieces::None => show(&[]),
+            Pieces::One(piece) => show(piece),
+            Pieces::Many(pieces) => {
+                let mut stitched = STITCHED.take();
+                stitched.clear();
+                pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));
+                let shown = show(&stitched);
+                STITCHED.set(stitched);
+                shown
+            }
+        }
+    }
+}
+
+pub(super) type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
+
+/// A read that waits for a segment in flight.
+pub(super) struct Waiter {
+    pub(super) progress: Progress,
+    pub(super) reply: Reply,
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("range", &self.progress.range).finish_non_exhaustive()
+    }
+}
