@@ -111,7 +111,7 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
-        let (metadata, changes) = Metadata::new(client, &config, runtime);
+        let (metadata, changes) = Metadata::new(client, prefetcher.retry_budget(), &config, runtime);
         let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now()));
         runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
         Self {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use s3mount_object::{ListObjects, ListPage, ObjectClient, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -40,9 +40,11 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Nothing is known yet. What is asked ahead is asked on `runtime`. Changes come out of the second.
+    /// Nothing is known yet. What is asked ahead is asked on `runtime`, and retries are taken out of
+    /// `budget`. Changes come out of the second.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
+        budget: Arc<RetryBudget>,
         config: &FsConfig,
         runtime: &Handle,
     ) -> (Arc<Self>, mpsc::Receiver<Change>) {
@@ -51,7 +53,7 @@ impl Metadata {
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
         let metadata = Arc::new(Self {
-            store: Store::new(client, config.timeout),
+            store: Store::new(client, budget, config.timeout),
             snapshots: Snapshots::new(limits),
             hidden: Hidden::default(),
             gates: Gates::default(),

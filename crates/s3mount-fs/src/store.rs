@@ -1,21 +1,17 @@
 //! Metadata requests, with retries and a deadline.
 
-use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use s3mount_object::{Attempts, ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError, RetryBudget};
-use tokio::time::{Instant, sleep, timeout};
+use s3mount_object::{Attempts, ListObjects, ListPage, ObjectClient, Retries, RetryBudget};
+use tokio::time::{Instant, timeout};
 
 use crate::FsError;
 
 /// When the answer to a LIST is slow: S3 takes 60 ms mostly, and seconds after many were deleted.
 const SLOW: Duration = Duration::from_secs(2);
-
-/// How often a LIST that may not be tried again yet asks whether it may.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store as far as the filesystem asks it for metadata.
 #[derive(Debug)]
@@ -23,13 +19,13 @@ pub(crate) struct Store {
     client: Arc<dyn ObjectClient>,
     limit: Duration,
     lists: AtomicU64,
-    retries: RetryBudget,
+    budget: Arc<RetryBudget>,
 }
 
 impl Store {
-    /// A request that has no answer after `limit` fails.
-    pub(crate) fn new(client: Arc<dyn ObjectClient>, limit: Duration) -> Self {
-        Self { client, limit, lists: AtomicU64::new(0), retries: RetryBudget::default() }
+    /// A request that has no answer after `limit` fails. Retries are taken out of the mount's `budget`.
+    pub(crate) fn new(client: Arc<dyn ObjectClient>, budget: Arc<RetryBudget>, limit: Duration) -> Self {
+        Self { client, limit, lists: AtomicU64::new(0), budget }
     }
 
     /// LISTs that succeeded.
@@ -50,27 +46,16 @@ impl Store {
 
     async fn attempts(&self, request: ListObjects, deadline: Instant) -> Result<ListPage, FsError> {
         let place = (request.prefix.as_str(), &request.continuation, &request.start_after);
-        let mut attempts = Attempts::new(SLOW, RandomState::new().hash_one(place));
+        let attempts = Attempts::new(SLOW, RandomState::new().hash_one(place));
+        let mut retries = Retries::new(&self.budget, attempts, deadline);
         loop {
-            // One that is given up is cancelled, and its connection closed.
-            let error = match timeout(attempts.limit(), self.client.list_objects(request.clone())).await {
-                Ok(Ok(page)) => {
+            let list = self.client.list_objects(request.clone());
+            match retries.attempt("ListObjectsV2", &request.prefix, list).await {
+                Ok(page) => {
                     self.lists.fetch_add(1, Ordering::Relaxed);
-                    self.retries.earn();
                     return Ok(page);
                 }
-                Ok(Err(error)) => error,
-                Err(_) => ObjectError::new(ErrorKind::TimedOut, "ListObjectsV2", &request.prefix)
-                    .with_source(format!("stalled for {:?}", attempts.limit())),
-            };
-            let pause = attempts.next_pause();
-            if !error.is_retryable() || Instant::now() + pause >= deadline {
-                return Err(error.into());
-            }
-            tracing::warn!(error = &error as &dyn Error, ?pause, "LIST failed, trying again");
-            sleep(pause).await;
-            while !self.retries.take(std::time::Instant::now()) {
-                sleep(RETRY_PAUSE).await;
+                Err(error) => retries.pause(error, || true).await?,
             }
         }
     }

@@ -5,19 +5,28 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use s3mount_object::{ETag, ErrorKind, ListPage, ListedObject, ObjectMeta};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::{MemoryClient, Requests};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+fn prefetcher(client: &Arc<MemoryClient>) -> Prefetcher {
+    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
+    let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
+    Prefetcher::new(client.clone(), pool, config, &Handle::current())
+}
 
 fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
-    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
-    let prefetcher = Prefetcher::new(
-        client.clone(),
-        pool,
-        PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() },
-        &Handle::current(),
-    );
+    mount_with(client, prefetcher(client), prefix, ttl)
+}
+
+fn mount_with(
+    client: &Arc<MemoryClient>,
+    prefetcher: Prefetcher,
+    prefix: &str,
+    ttl: MetadataTtl,
+) -> Arc<Filesystem> {
     let config = FsConfig {
         prefix: prefix.to_owned(),
         metadata_ttl: ttl,
@@ -85,6 +94,24 @@ async fn a_cold_file_costs_one_list_a_name_and_one_get() {
     assert_eq!(client.take_requests(), Requests { get: 1, head: 0, list: 3 });
     walk(&fs, "a/b/c.bin").await.expect("it is known");
     assert_eq!(client.take_requests(), lists(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn listings_and_reads_take_their_retries_out_of_one_budget() {
+    let client = bucket(&["f"]);
+    let prefetcher = prefetcher(&client);
+    let (budget, start) = (prefetcher.retry_budget(), Instant::now());
+    let fs = mount_with(&client, prefetcher, "", MINUTE);
+    // GETs have spent all there was.
+    while budget.take(start.into_std()) {}
+    client.fail_next([ErrorKind::Throttled]);
+    walk(&fs, "f").await.expect("it is there");
+    assert_eq!(client.take_requests(), lists(2));
+    assert!(
+        start.elapsed() >= Duration::from_millis(500),
+        "the LIST waits for a retry: {:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Vocabulary and contract of the object store.
 //!
 //! Every layer above speaks of objects in these words, and reaches the store only through
-//! [`ObjectClient`]. Nothing here does I/O.
+//! [`ObjectClient`]. Nothing here does I/O; [`Retries`], the one loop in which requests are tried again,
+//! waits.
 //!
 //! **Invariant:** bytes are addressed by [`ObjectId`], key and ETag together. A version never
 //! changes, so whatever is known of it stays true for ever.
@@ -10,6 +11,7 @@ mod client;
 mod error;
 mod id;
 mod range;
+mod retries;
 mod retry;
 
 pub use client::{
@@ -18,4 +20,5 @@ pub use client::{
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use range::ByteRange;
+pub use retries::Retries;
 pub use retry::{Attempts, RetryBudget};

@@ -76,11 +76,21 @@ impl RetryBudget {
 
     /// Takes one retry out of the budget, if there is one.
     pub fn take(&self, now: Instant) -> bool {
+        self.take_above(0.0, now)
+    }
+
+    /// Takes one retry for a request that nobody waits for, if readers are left more than half of what
+    /// can be saved.
+    pub fn take_spare(&self, now: Instant) -> bool {
+        self.take_above(MOST_SAVED / 2.0, now)
+    }
+
+    fn take_above(&self, rest: f64, now: Instant) -> bool {
         let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = saved.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         saved.at = Some(now);
         saved.retries = (saved.retries + passed.as_secs_f64() * PER_SECOND).min(MOST_SAVED);
-        let is_enough = saved.retries >= 1.0;
+        let is_enough = saved.retries >= rest + 1.0;
         if is_enough {
             saved.retries -= 1.0;
         }

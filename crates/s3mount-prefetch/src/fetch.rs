@@ -1,19 +1,13 @@
 //! One GET: memory, retries, deadline; and a second one beside it when it is slow.
 
-use std::error::Error;
-use std::time::Duration;
-
 use bytes::Bytes;
 use s3mount_memory::Buffer;
-use s3mount_object::{Attempts, ByteRange, ErrorKind, GetObject, ObjectError, ObjectId};
+use s3mount_object::{Attempts, ByteRange, GetObject, ObjectError, ObjectId, Retries};
 use tokio::time::{Instant, timeout};
 
 use crate::ReadError;
 use crate::prefetcher::Shared;
 use crate::sync::{AtomicU64, Ordering};
-
-/// How often a GET that may not be tried again yet asks whether it may.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries
 /// what may pass, until the read time-out.
@@ -38,32 +32,23 @@ async fn attempts(
 ) -> Result<Bytes, ReadError> {
     let len = usize::try_from(range.len()).expect("a part fits the address space");
     // Parts that fail together differ in their offsets, which is all the randomness that takes.
-    let mut attempts = Attempts::new(shared.latencies.slow_after(range.len()), range.start() >> 16);
+    let attempts = Attempts::new(shared.latencies.slow_after(range.len()), range.start() >> 16);
+    let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
     loop {
         let into = match buffer.take() {
             Some(buffer) => buffer,
             None => shared.demand_buffer(len).await,
         };
         let request = GetObject { object: object.clone(), range };
-        // One that is given up is cancelled, and its connection closed.
-        let error = match timeout(attempts.limit(), hedged(shared, request, into)).await {
-            Ok(Ok(bytes)) => {
+        match retries.attempt("GetObject", object.key(), hedged(shared, request, into)).await {
+            Ok(bytes) => {
                 shared.counters.on_fetched(range.len());
-                shared.retries.earn();
                 return Ok(bytes);
             }
-            Ok(Err(error)) => error,
-            Err(_) => ObjectError::new(ErrorKind::TimedOut, "GetObject", object.key())
-                .with_source(format!("stalled for {:?}", attempts.limit())),
-        };
-        let pause = attempts.next_pause();
-        if !error.is_retryable() || Instant::now() + pause >= deadline {
-            return Err(ReadError::Object(error.into()));
-        }
-        tracing::warn!(error = &error as &dyn Error, %range, ?pause, "GET failed, trying again");
-        tokio::time::sleep(pause).await;
-        while !shared.retries.take(std::time::Instant::now()) {
-            tokio::time::sleep(RETRY_PAUSE).await;
+            Err(error) => {
+                let result = retries.pause(error, || true).await;
+                result.map_err(|error| ReadError::Object(error.into()))?;
+            }
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) latencies: Latencies,
     pub(crate) hedges: Hedges,
-    pub(crate) retries: RetryBudget,
+    pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) counters: Counters,
 }
 
@@ -128,7 +128,7 @@ impl Prefetcher {
             started: Instant::now(),
             latencies: Latencies::default(),
             hedges: Hedges::default(),
-            retries: RetryBudget::default(),
+            retry_budget: Arc::default(),
             counters: Counters::default(),
         });
         spawn(runtime, keep_house(Arc::downgrade(&shared)));
@@ -164,6 +164,11 @@ impl Prefetcher {
     /// The bound on payload memory, and what is taken of it.
     pub fn budget(&self) -> &MemoryBudget {
         self.0.pool.budget()
+    }
+
+    /// What all retries of a mount are taken out of, those of metadata too.
+    pub fn retry_budget(&self) -> Arc<RetryBudget> {
+        self.0.retry_budget.clone()
     }
 
     /// How many versions are open.
