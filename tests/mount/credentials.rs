@@ -72,8 +72,11 @@ fn a_token_that_has_expired_is_waited_for() {
     }
 }
 
-/// A metadata service of ECS's kind and of EC2's, which answers with the key that is set just now.
-/// Returns where it listens.
+/// A key whose time is over as soon as it is told.
+const SHORT_LIVED: &str = "SHORT";
+
+/// A metadata service of ECS's kind and of EC2's, which answers with the key that is set just now, and
+/// fails while that is empty. Returns where it listens.
 fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
     let listener = TcpListener::bind(address).expect("an address");
     let address = listener.local_addr().expect("an address");
@@ -89,9 +92,15 @@ fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
                 "/latest/meta-data/iam/security-credentials/" => "a-role".to_owned(),
                 "/credentials" | "/latest/meta-data/iam/security-credentials/a-role" => {
                     let key = key.lock().expect("a lock").clone();
+                    // The CRT asks for keys that expire soon each time.
+                    let year = if key == SHORT_LIVED { 2020 } else { 2099 };
+                    if key.is_empty() {
+                        let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+                        continue;
+                    }
                     format!(
                         "{{\"Code\": \"Success\", \"AccessKeyId\": \"{key}\", \"SecretAccessKey\": \"secret\", \
-                         \"Token\": \"token\", \"Expiration\": \"2099-01-01T00:00:00Z\"}}"
+                         \"Token\": \"token\", \"Expiration\": \"{year}-01-01T00:00:00Z\"}}"
                     )
                 }
                 path => panic!("{path} is asked for"),
@@ -130,6 +139,31 @@ fn the_metadata_service_of_a_container_is_asked_again() {
     read_by_service(&key, |command| {
         command.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
     });
+}
+
+#[test]
+fn a_refresh_of_credentials_that_fails_is_waited_for() {
+    let key = Arc::new(Mutex::new(SHORT_LIVED.to_owned()));
+    let url = format!("http://{}/credentials", metadata_service("127.0.0.1:0", key.clone()));
+    let world = World::with(bucket().credentials(SHORT_LIVED), &[], |command: &mut Command| {
+        without_credentials(command).env("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+    });
+    read(&world, 0);
+    key.lock().expect("a lock").clear();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (1..5)
+            .map(|index| {
+                scope.spawn({
+                    let world = &world;
+                    move || read(world, index)
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!readers.iter().any(|reader| reader.is_finished()), "they wait");
+        SHORT_LIVED.clone_into(&mut key.lock().expect("a lock"));
+    });
+    assert!(world.mount.stderr().contains("NoCredentials"), "the log tells why they waited");
 }
 
 /// Runs a test in a network of its own, where this machine has these addresses.

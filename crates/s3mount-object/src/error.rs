@@ -108,25 +108,28 @@ impl ObjectError {
         &self.0.detail
     }
 
-    /// Whether the same request may succeed a moment later.
+    /// Whether the same request may succeed a moment later. Missing credentials and failed handshakes
+    /// count among these: requests are only tried again by a mount that has had an answer before, so
+    /// its credentials and authorities were good. A metadata service that is busy for a moment leaves
+    /// the client without credentials while the old ones are still valid.
     pub fn is_retryable(&self) -> bool {
         match self.0.kind {
             ErrorKind::Throttled
             | ErrorKind::Server
             | ErrorKind::Network
             | ErrorKind::TimedOut
+            | ErrorKind::NoCredentials
             | ErrorKind::StaleCredentials
+            | ErrorKind::Tls
             | ErrorKind::Integrity => true,
             ErrorKind::NotFound
             | ErrorKind::NoSuchBucket
             | ErrorKind::Forbidden
-            | ErrorKind::NoCredentials
             | ErrorKind::BadCredentials
             | ErrorKind::PreconditionFailed
             | ErrorKind::RangeNotSatisfiable
             | ErrorKind::Archived
             | ErrorKind::WrongRegion(_)
-            | ErrorKind::Tls
             | ErrorKind::Cancelled
             | ErrorKind::Rejected => false,
         }
