@@ -40,13 +40,16 @@ struct Args {
     /// A mount-s3 binary to measure beside us.
     #[arg(long, value_name = "PATH")]
     peer: Option<PathBuf>,
+    /// An s3mount binary of an earlier build to measure beside this one.
+    #[arg(long, value_name = "PATH")]
+    base: Option<PathBuf>,
     /// Another s3mount binary than this build's.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
     /// More flags for s3mount, such as --flags="--part-size 4MiB".
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     flags: String,
-    /// Only these targets: raw, null, mount, peer.
+    /// Only these targets: raw, null, mount, base, peer.
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
     /// Append the results to benches/history.jsonl and draw benches/history.svg.
@@ -98,7 +101,10 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     }
     if wanted("mount") {
         let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
-        targets.push(Target::mount(&binary, &args.flags, &server, scenario)?);
+        targets.push(Target::mount("mount", &binary, &args.flags, &server, scenario)?);
+    }
+    if let Some(base) = args.base.as_ref().filter(|_| wanted("base")) {
+        targets.push(Target::mount("base", base, &args.flags, &server, scenario)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
         targets.push(Target::peer(peer, &server, scenario)?);

@@ -48,8 +48,32 @@ pub(crate) fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(work: &Work, plan: &Plan) -> anyhow::Result<File> {
-    let path = Path::new(&work.dir).join(file_name(plan.file));
+/// An open file, and its map if it is read through one.
+struct Opened {
+    index: usize,
+    file: File,
+    map: Option<Mmap>,
+}
+
+impl Opened {
+    fn new(work: &Work, index: usize) -> anyhow::Result<Self> {
+        let file = open(work, index)?;
+        // SAFETY: objects do not change while the bench runs, and nobody else writes to the file.
+        let map = if work.mapped { Some(unsafe { Mmap::map(&file) }?) } else { None };
+        Ok(Self { index, file, map })
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let Some(map) = &self.map else {
+            return read_fully(&self.file, buffer, offset);
+        };
+        buffer.copy_from_slice(&map[offset as usize..][..buffer.len()]);
+        Ok(buffer.len())
+    }
+}
+
+fn open(work: &Work, index: usize) -> anyhow::Result<File> {
+    let path = Path::new(&work.dir).join(file_name(index));
     let mut options = OpenOptions::new();
     options.read(true);
     if work.direct {
@@ -60,8 +84,8 @@ fn open(work: &Work, plan: &Plan) -> anyhow::Result<File> {
 
 fn read(work: &Work) -> anyhow::Result<Read> {
     // Names are known before, as in a job that has listed its files.
-    for plan in &work.plans {
-        std::fs::metadata(Path::new(&work.dir).join(file_name(plan.file)))?;
+    for index in work.plans.iter().flat_map(Plan::all_files) {
+        std::fs::metadata(Path::new(&work.dir).join(file_name(index)))?;
     }
     let turns: Vec<Vec<&Plan>> = if work.interleaved {
         vec![work.plans.iter().collect()]
@@ -89,20 +113,16 @@ fn read_in_turn(work: &Work, plans: &[&Plan], barrier: &Barrier) -> anyhow::Resu
     let buffer = &mut memory[skip..skip + block as usize];
     barrier.wait();
     let start = Instant::now();
-    let file = open(work, plans[0])?;
-    // SAFETY: objects do not change while the bench runs, and nobody else writes to the file.
-    let map = if work.mapped { Some(unsafe { Mmap::map(&file) }?) } else { None };
+    let mut opened = Opened::new(work, plans[0].file)?;
     let mut ends = Vec::new();
     let mut before = start;
     for index in 0..plans[0].count {
         for plan in plans {
-            let read = match &map {
-                Some(map) => {
-                    buffer.copy_from_slice(&map[plan.offset(index) as usize..][..buffer.len()]);
-                    buffer.len()
-                }
-                None => read_fully(&file, buffer, plan.offset(index))?,
-            };
+            let file = plan.file_at(index);
+            if file != opened.index || work.reopened {
+                opened = Opened::new(work, file)?;
+            }
+            let read = opened.read(buffer, plan.offset(index))?;
             ensure!(read == buffer.len(), "a read at {} ended after {read} bytes", plan.offset(index));
             let now = Instant::now();
             ends.push((now - start, now - before));

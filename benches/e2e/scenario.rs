@@ -14,14 +14,22 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const FILES: usize = 64;
 pub(crate) const FILE_BYTES: u64 = 16 * GIB;
 
+/// Shards in a folder of their own, behind the others by their index, and the size of each.
+const SHARDS: usize = 64;
+const SHARD_BYTES: u64 = 256 * MIB;
+
 pub(crate) fn file_name(index: usize) -> String {
-    format!("f{index:05}.bin")
+    match index.checked_sub(FILES) {
+        None => format!("f{index:05}.bin"),
+        Some(shard) => format!("shards/f{shard:05}.bin"),
+    }
 }
 
 /// The test server with the bucket `bench`.
 pub(crate) fn server(programs: &Path) -> Command {
     let mut command = Command::new(programs.join("s3mount-test-server"));
     command.args(["--many", &format!("bench/={FILES}x{FILE_BYTES}")]);
+    command.args(["--many", &format!("bench/shards/={SHARDS}x{SHARD_BYTES}")]);
     command
 }
 
@@ -45,10 +53,13 @@ impl Model {
     }
 }
 
-/// One thread's reads of one file, in order.
+/// One thread's reads of one file, or of several one after another, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
+    /// The first file.
     pub(crate) file: usize,
+    /// How many files are read, each for its share of `count`.
+    pub(crate) files: usize,
     pub(crate) reads: Reads,
     pub(crate) block: u64,
     pub(crate) count: u64,
@@ -66,7 +77,22 @@ pub(crate) enum Reads {
 }
 
 impl Plan {
+    fn reads_per_file(&self) -> u64 {
+        self.count / self.files as u64
+    }
+
+    /// The file of the read number `index`.
+    pub(crate) fn file_at(&self, index: u64) -> usize {
+        self.file + (index / self.reads_per_file()) as usize
+    }
+
+    /// All files of the plan.
+    pub(crate) fn all_files(&self) -> std::ops::Range<usize> {
+        self.file..self.file + self.files
+    }
+
     pub(crate) fn offset(&self, index: u64) -> u64 {
+        let index = index % self.reads_per_file();
         match self.reads {
             Reads::Steps { start, step } => start.saturating_add_signed(step * index as i64),
             Reads::Pieces { piece, stride } => {
@@ -90,6 +116,8 @@ pub(crate) struct Work {
     pub(crate) direct: bool,
     /// Through a map.
     pub(crate) mapped: bool,
+    /// The file is opened, and mapped, anew for each read.
+    pub(crate) reopened: bool,
     /// All plans of one file use one descriptor, one read after the other in turn.
     pub(crate) interleaved: bool,
     /// The folder of the files; filled in for each pass.
@@ -124,6 +152,10 @@ pub(crate) enum Pattern {
     /// `readers` that map one file of which they read `bytes`, in pieces of 64 MiB, each in an order
     /// of its own.
     Mapped { readers: usize, bytes: u64 },
+    /// `readers` that map one file and read `count` windows of 8 KiB each, anywhere in half of it.
+    Windows { readers: usize, count: u64, reopened: bool },
+    /// `readers` that read so many whole shards each, one after another.
+    Shards { readers: usize, shards: usize },
     /// `threads` that read `count` blocks each, anywhere in a file.
     Random { threads: usize, count: u64, block: u64 },
 }
@@ -160,6 +192,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     pattern("skipping", Pattern::Skipping { bytes: GIB }),
     pattern("backwards", Pattern::Backwards { bytes: GIB }),
     pattern("mapped 4 readers", Pattern::Mapped { readers: 4, bytes: 2 * GIB }),
+    pattern("map windows", Pattern::Windows { readers: 4, count: 500, reopened: false }),
+    pattern("map windows reopened", Pattern::Windows { readers: 4, count: 500, reopened: true }),
     pattern("random 4KiB", Pattern::Random { threads: 8, count: 500, block: 4 * KIB }),
     pattern("random 150KiB", Pattern::Random { threads: 8, count: 500, block: 150 * KIB }),
     stream("aws 1 stream 1GiB", 1, 4 * GIB, MIB).aws(GIB),
@@ -167,6 +201,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     stream("aws 16 streams 512MiB", 16, 256 * MIB, MIB).aws(512 * MIB),
     stream("aws 64 streams 512MiB", 64, 64 * MIB, MIB).aws(512 * MIB),
     stream("aws first byte", 1, 128 * KIB, 128 * KIB).aws(GIB),
+    pattern("aws shards 1 reader", Pattern::Shards { readers: 1, shards: 12 }).aws(GIB),
+    pattern("aws shards 4 readers", Pattern::Shards { readers: 4, shards: 4 }).aws(GIB),
+    pattern("aws map windows", Pattern::Windows { readers: 4, count: 100, reopened: false }).aws(GIB),
     pattern("aws random 4KiB", Pattern::Random { threads: 8, count: 100, block: 4 * KIB }).aws(GIB),
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
     stream("tail 1 stream", 1, 2 * GIB, MIB).tail(),
@@ -174,7 +211,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 fn steps(file: usize, start: u64, step: i64, block: u64, count: u64) -> Plan {
-    Plan { file, reads: Reads::Steps { start, step }, block, count }
+    Plan { file, files: 1, reads: Reads::Steps { start, step }, block, count }
+}
+
+/// Blocks anywhere in the first `span` bytes of the first file, others in each pass.
+fn random(pass: u64, reader: usize, span: u64, block: u64, count: u64) -> Plan {
+    let seed = pass * 100 + reader as u64;
+    Plan { file: 0, files: 1, reads: Reads::Random { span, seed }, block, count }
 }
 
 impl Scenario {
@@ -203,21 +246,29 @@ impl Scenario {
             Pattern::Mapped { readers, bytes } => (0..readers as u64)
                 .map(|turn| Plan {
                     file: 0,
+                    files: 1,
                     reads: Reads::Pieces { piece: 64 * MIB, stride: 2 * turn + 1 },
                     block: MIB,
                     count: bytes / MIB,
                 })
                 .collect(),
-            Pattern::Random { threads, count, block } => (0..threads)
-                .map(|thread| {
-                    let seed = pass * 100 + thread as u64;
-                    Plan { file: 0, reads: Reads::Random { span: FILE_BYTES, seed }, block, count }
+            Pattern::Windows { readers, count, .. } => {
+                (0..readers).map(|reader| random(pass, reader, FILE_BYTES / 2, 8 * KIB, count)).collect()
+            }
+            Pattern::Shards { readers, shards } => (0..readers)
+                .map(|reader| Plan {
+                    files: shards,
+                    ..steps(FILES + reader * shards, 0, mib, MIB, shards as u64 * SHARD_BYTES / MIB)
                 })
                 .collect(),
+            Pattern::Random { threads, count, block } => {
+                (0..threads).map(|thread| random(pass, thread, FILE_BYTES, block, count)).collect()
+            }
         };
         let direct = matches!(self.pattern, Pattern::Streams { direct: true, .. });
-        let mapped = matches!(self.pattern, Pattern::Mapped { .. });
+        let mapped = matches!(self.pattern, Pattern::Mapped { .. } | Pattern::Windows { .. });
+        let reopened = matches!(self.pattern, Pattern::Windows { reopened: true, .. });
         let interleaved = matches!(self.pattern, Pattern::Interleaved { .. });
-        Work { plans, direct, mapped, interleaved, dir: String::new() }
+        Work { plans, direct, mapped, reopened, interleaved, dir: String::new() }
     }
 }

@@ -92,6 +92,7 @@ impl Target {
     }
 
     pub(crate) fn mount(
+        name: &'static str,
         binary: &Path,
         flags: &str,
         server: &ServerProcess,
@@ -102,7 +103,7 @@ impl Target {
         command.args(["mount", "bench"]).arg(&at.1).args(FLAGS);
         command.args(["--endpoint-url", server.endpoint()]);
         command.args(["--memory-limit", &scenario.memory_limit.to_string()]).args(flags.split_whitespace());
-        Self::mounted("mount", &mut command, at)
+        Self::mounted(name, &mut command, at)
     }
 
     pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
