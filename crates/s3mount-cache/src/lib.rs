@@ -1,54 +1,51 @@
-//! Blocks of object versions, held in memory for random readers.
+//! Runs of blocks of object versions, held in memory for random readers.
 //!
-//! A read that belongs to no stream fetches a run of whole blocks; the run's blocks stay here, so
-//! that a neighbour's read or a second one costs no request. Blocks are addressed by version and
-//! index, so nothing here ever has to be made coherent. The payload lies in buffers of the memory
-//! pool: the cache holds references, and lets go of them the moment a block leaves, because a
-//! reader may be waiting for that memory.
+//! A read that belongs to no stream fetches a run of whole blocks. The run stays here, so that a
+//! neighbour's read or a second one costs no request. Blocks are addressed by version and index, so
+//! nothing here ever has to be made coherent. The payload lies in buffers of the memory pool: the
+//! cache holds references, and lets go of them the moment a run leaves, because a reader may be
+//! waiting for that memory.
+//!
+//! The blocks of a run share a buffer, so the cached unit is the run: it is admitted as a whole, leaves
+//! as a whole, and weighs what its buffer takes of the pool. An [index](index) tells which run holds a
+//! block.
 //!
 //! moka chooses what leaves when the cache is at its own share of memory (TinyLFU);
 //! [`BlockCache::shed`] chooses, oldest use first, when the pool needs memory back.
+//!
+//! **Lock order:** the list of the oldest runs, then moka's locks, then a shard of the index.
 
+mod index;
+
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use moka::sync::Cache;
+use s3mount_memory::UNIT_BYTES;
 use s3mount_object::{ByteRange, ObjectId};
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct BlockKey {
-    object: ObjectId,
-    index: u64,
-}
+use index::{Index, Run, RunKey, lock};
 
-/// A block: its place in the run that it came with. The blocks of a run lie in one buffer, so they
-/// leave together: when the first of them does. moka drops values some time after they have left,
-/// so the bytes are taken out by hand.
+/// What moka knows of a run. It drops values some time after they have left, so it must not be what
+/// keeps the payload.
 #[derive(Clone)]
-struct Block(Arc<Run>);
-
-struct Run {
-    start: u64,
-    bytes: Mutex<Option<Bytes>>,
-    used: AtomicU64,
+struct Entry {
+    weight: u32,
+    run: Weak<Run>,
 }
 
-impl Block {
-    fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.0.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Option<Bytes> {
-        self.lock().take()
-    }
-}
-
-/// Blocks of a fixed size, least useful first out. All methods may be called from any thread.
+/// Blocks of a fixed size, least useful run first out. All methods may be called from any thread.
 pub struct BlockCache {
     block_bytes: u64,
+    capacity_bytes: u64,
     clock: AtomicU64,
-    blocks: Cache<BlockKey, Block>,
+    index: Arc<Index>,
+    runs: Cache<RunKey, Entry>,
+    /// Runs with the time of their last use when this was made, oldest first. One whose time has
+    /// changed since, and one that came since, was used later than all others here.
+    oldest: Mutex<VecDeque<(u64, Weak<Run>)>>,
 }
 
 impl std::fmt::Debug for BlockCache {
@@ -58,15 +55,21 @@ impl std::fmt::Debug for BlockCache {
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes` in blocks of `block_bytes`.
+    /// A cache of at most `capacity_bytes` of the pool, in blocks of `block_bytes`.
     pub fn new(block_bytes: u64, capacity_bytes: u64) -> Self {
-        let weight = u32::try_from(block_bytes).unwrap_or(u32::MAX);
-        let blocks = Cache::builder()
+        let index = Arc::new(Index::new());
+        let indexed = index.clone();
+        let runs = Cache::builder()
             .max_capacity(capacity_bytes)
-            .weigher(move |_, _| weight)
-            .eviction_listener(|_, block: Block, _| drop(block.take()))
+            .weigher(|_, entry: &Entry| entry.weight)
+            .eviction_listener(move |_, entry: Entry, _| {
+                if let Some(run) = entry.run.upgrade() {
+                    indexed.remove(&run);
+                }
+            })
             .build();
-        Self { block_bytes, clock: AtomicU64::new(0), blocks }
+        let (clock, oldest) = (AtomicU64::new(0), Mutex::default());
+        Self { block_bytes, capacity_bytes, clock, index, runs, oldest }
     }
 
     /// Size of a block in bytes; the last block of an object may be shorter.
@@ -74,82 +77,112 @@ impl BlockCache {
         self.block_bytes
     }
 
-    /// What the blocks take of the pool, in bytes. Approximate while blocks come and go.
+    /// What the runs take of the pool, in bytes.
     pub fn held_bytes(&self) -> u64 {
-        self.blocks.run_pending_tasks();
-        self.blocks.weighted_size()
+        self.index.held_bytes()
     }
 
     /// The bytes from `offset` to the end of its block, if the block is here.
     pub fn get(&self, object: &ObjectId, offset: u64) -> Option<Bytes> {
-        let key = BlockKey { object: object.clone(), index: offset / self.block_bytes };
-        let block = self.blocks.get(&key)?;
-        block.0.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let run = block.lock().clone()?;
-        let end = (offset / self.block_bytes + 1) * self.block_bytes;
-        let from = usize::try_from(offset - block.0.start).ok()?;
-        let to = usize::try_from(end - block.0.start).ok()?.min(run.len());
-        (from < to).then(|| run.slice(from..to))
+        let block = offset / self.block_bytes;
+        let Some(run) = self.index.get(object, block) else {
+            // The run that is fetched now starts with this block, and is the more worth the more
+            // often it was missed.
+            self.runs.get(&RunKey { object: object.clone(), first_block: block });
+            return None;
+        };
+        self.runs.get(&run.key);
+        run.used.store(self.now(), Ordering::Relaxed);
+        let end = (block + 1) * self.block_bytes;
+        let from = usize::try_from(offset - run.start).ok()?;
+        let to = usize::try_from(end - run.start).ok()?.min(run.bytes.len());
+        (from < to).then(|| run.bytes.slice(from..to))
     }
 
     /// Whether the block that holds `offset` is here.
     pub fn contains(&self, object: &ObjectId, offset: u64) -> bool {
-        let key = BlockKey { object: object.clone(), index: offset / self.block_bytes };
-        self.blocks.get(&key).is_some_and(|block| block.lock().is_some())
+        self.index.get(object, offset / self.block_bytes).is_some()
     }
 
     /// Keeps the whole blocks of `run`, which are the object's bytes at `range`. A block counts
     /// as whole when the run covers it, or covers it up to `object_size`.
     pub fn insert(&self, object: &ObjectId, object_size: u64, range: ByteRange, run: &Bytes) {
-        let mut start = range.start().next_multiple_of(self.block_bytes);
-        let block = Block(Arc::new(Run {
+        let first_block = range.start().div_ceil(self.block_bytes);
+        let end_block = if range.end() < object_size {
+            range.end() / self.block_bytes
+        } else {
+            range.end().div_ceil(self.block_bytes)
+        };
+        if first_block >= end_block {
+            return;
+        }
+        let reserved_bytes = range.len().next_multiple_of(UNIT_BYTES as u64);
+        let run = Arc::new(Run {
+            key: RunKey { object: object.clone(), first_block },
+            blocks: first_block..end_block,
             start: range.start(),
-            bytes: Mutex::new(Some(run.clone())),
-            used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
-        }));
-        while start < range.end() {
-            let end = (start + self.block_bytes).min(object_size);
-            if end > range.end() {
-                break;
-            }
-            let key = BlockKey { object: object.clone(), index: start / self.block_bytes };
-            self.blocks.insert(key, block.clone());
-            start = end;
+            bytes: run.clone(),
+            reserved_bytes,
+            used: AtomicU64::new(self.now()),
+        });
+        // Also one of the same name: moka miscounts when an entry's weight changes in its place.
+        for replaced in self.index.insert(&run) {
+            self.runs.invalidate(&replaced.key);
+        }
+        let weight = u32::try_from(reserved_bytes).unwrap_or(u32::MAX);
+        self.runs.insert(run.key.clone(), Entry { weight, run: Arc::downgrade(&run) });
+        if !self.index.holds(&run) {
+            // It was shed meanwhile, before moka knew it.
+            self.runs.invalidate(&run.key);
+        }
+        if self.held_bytes() > self.capacity_bytes {
+            // moka decides some time later what leaves, unless it is told to do it now.
+            self.runs.run_pending_tasks();
         }
     }
 
-    /// Lets go of blocks, least recently used first, until `bytes` have left or none are here.
-    /// Returns how many bytes left.
+    /// Lets go of runs, least recently used first, until `bytes` of the pool are given back or none are
+    /// here. Returns how many bytes that were.
+    ///
+    /// The order is made for all runs at once and used up by later calls, so one that asks for little
+    /// costs little.
     pub fn shed(&self, bytes: u64) -> u64 {
-        let mut by_age: Vec<_> = self
-            .blocks
-            .iter()
-            .map(|(key, block)| (block.0.used.load(Ordering::Relaxed), key, block))
-            .collect();
-        by_age.sort_unstable_by_key(|(used, ..)| *used);
+        let mut oldest = lock(&self.oldest);
+        let mut is_new = false;
         let mut freed = 0;
-        for (_, key, block) in by_age {
-            if freed >= bytes {
-                break;
+        while freed < bytes {
+            let Some((used, run)) = oldest.pop_front() else {
+                if is_new {
+                    break;
+                }
+                *oldest = self.index.by_age().into();
+                is_new = true;
+                continue;
+            };
+            let Some(run) = run.upgrade() else { continue };
+            if run.used.load(Ordering::Relaxed) == used && self.index.remove(&run) {
+                self.runs.invalidate(&run.key);
+                freed += run.reserved_bytes;
             }
-            if let Some(held) = block.take() {
-                freed += held.len() as u64;
-            }
-            self.blocks.invalidate(&*key);
         }
-        self.blocks.run_pending_tasks();
         freed
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use proptest::prelude::*;
     use s3mount_object::{ByteRange, ETag, ObjectId};
 
     use super::BlockCache;
 
-    const BLOCK: u64 = 1024;
+    /// A unit of the pool, so that a run of whole blocks reserves what it holds.
+    const BLOCK: u64 = 64 << 10;
 
     fn object() -> ObjectId {
         ObjectId::new("k", ETag::new("\"1\""))
@@ -159,52 +192,117 @@ mod tests {
         (0..len).map(|at| u8::try_from(at / 100 % 256).expect("below 256")).collect()
     }
 
+    /// Inserts the blocks `first..first + count` and returns what the cache was given.
+    fn insert(cache: &BlockCache, first: u64, count: u64) -> Bytes {
+        let bytes = run(count * BLOCK);
+        cache.insert(&object(), u64::MAX, ByteRange::new(first * BLOCK, (first + count) * BLOCK), &bytes);
+        bytes
+    }
+
     #[test]
     fn keeps_whole_blocks_and_the_last_short_one() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
-        let bytes = run(3 * BLOCK);
-        // 512..3584 of a 3500 byte object would end at 3500.
-        let range = ByteRange::new(512, 3500);
-        cache.insert(&object(), 3500, range, &bytes.slice(..2988));
+        let size = 3 * BLOCK + 300;
+        let bytes = run(size - 512);
+        cache.insert(&object(), size, ByteRange::new(512, size), &bytes);
         assert!(!cache.contains(&object(), 600), "the first block is not whole");
-        assert_eq!(cache.get(&object(), 1500).as_deref(), Some(&bytes[988..1536]));
-        assert_eq!(cache.get(&object(), 3499).map(|tail| tail.len()), Some(1));
-        assert_eq!(cache.get(&ObjectId::new("k", ETag::new("\"2\"")), 1500), None);
+        let (from, to) = (BLOCK as usize + 100 - 512, 2 * BLOCK as usize - 512);
+        assert_eq!(cache.get(&object(), BLOCK + 100).as_deref(), Some(&bytes[from..to]));
+        assert_eq!(cache.get(&object(), size - 1).map(|tail| tail.len()), Some(1));
+        assert_eq!(cache.get(&ObjectId::new("k", ETag::new("\"2\"")), BLOCK + 100), None);
+        assert_eq!(cache.held_bytes(), 3 * BLOCK, "what the buffer takes of the pool");
     }
 
     #[test]
     fn stays_within_its_capacity_and_frees_at_once() {
         let cache = BlockCache::new(BLOCK, 8 * BLOCK);
-        let bytes = run(BLOCK);
-        for index in 0..100 {
-            cache.insert(&object(), u64::MAX, ByteRange::new(index * BLOCK, (index + 1) * BLOCK), &bytes);
-        }
+        let runs: Vec<_> = (0..100).map(|index| insert(&cache, index, 1)).collect();
         assert!(cache.held_bytes() <= 8 * BLOCK);
-        assert!(bytes.is_unique() || cache.held_bytes() > 0);
+        assert!(runs.iter().any(|run| !run.is_unique()), "some are here");
         cache.shed(u64::MAX);
         assert_eq!(cache.held_bytes(), 0);
-        assert!(bytes.is_unique(), "nothing refers to the run any more");
+        assert!(runs.iter().all(Bytes::is_unique), "nothing refers to the runs any more");
+    }
+
+    #[test]
+    fn counts_what_it_holds_and_holds_what_it_counts() {
+        let cache = BlockCache::new(BLOCK, 64 * BLOCK);
+        // Runs of many lengths, some of which are asked for again and again.
+        let runs: Vec<_> = (0..400)
+            .map(|turn| {
+                let first = turn * 7 % 100 * 16;
+                cache.get(&object(), first * BLOCK);
+                insert(&cache, first, turn % 8 + 1)
+            })
+            .collect();
+        let alive = runs.iter().filter(|run| !run.is_unique()).map(|run| run.len() as u64).sum::<u64>();
+        assert_eq!(cache.held_bytes(), alive);
+        assert!((32 * BLOCK..=64 * BLOCK).contains(&alive), "{} blocks are here", alive / BLOCK);
     }
 
     #[test]
     fn sheds_the_oldest_use_first() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
-        for start in [0, BLOCK, 2 * BLOCK, 3 * BLOCK] {
-            cache.insert(&object(), u64::MAX, ByteRange::new(start, start + BLOCK), &run(BLOCK));
-        }
+        (0..4).for_each(|block| drop(insert(&cache, block, 1)));
         assert!(cache.get(&object(), 0).is_some());
         assert_eq!(cache.shed(2 * BLOCK), 2 * BLOCK);
         assert!(cache.contains(&object(), 0) && cache.contains(&object(), 3 * BLOCK));
         assert!(!cache.contains(&object(), BLOCK) && !cache.contains(&object(), 2 * BLOCK));
+        // The order that is left is still right when runs come and are used.
+        insert(&cache, 9, 1);
+        assert!(cache.get(&object(), 3 * BLOCK).is_some());
+        assert_eq!(cache.shed(1), BLOCK);
+        assert!(!cache.contains(&object(), 0) && cache.contains(&object(), 9 * BLOCK));
+        assert_eq!(cache.shed(1), BLOCK);
+        assert!(!cache.contains(&object(), 9 * BLOCK) && cache.contains(&object(), 3 * BLOCK));
     }
 
     #[test]
     fn a_run_leaves_as_a_whole() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
-        let bytes = run(4 * BLOCK);
-        cache.insert(&object(), u64::MAX, ByteRange::new(0, 4 * BLOCK), &bytes);
-        assert_eq!(cache.get(&object(), 2 * BLOCK + 10).as_deref(), Some(&bytes[2058..3072]));
+        let bytes = insert(&cache, 0, 4);
+        let (from, to) = (2 * BLOCK as usize + 10, 3 * BLOCK as usize);
+        assert_eq!(cache.get(&object(), from as u64).as_deref(), Some(&bytes[from..to]));
         assert_eq!(cache.shed(1), 4 * BLOCK);
         assert!(bytes.is_unique() && !cache.contains(&object(), 3 * BLOCK));
+    }
+
+    proptest! {
+        /// Whatever runs come, overlap and leave: what is counted is what is held, each block is found
+        /// with its own bytes, and nothing stays behind.
+        #[test]
+        fn keeps_its_books(steps in proptest::collection::vec((0u64..24, 1u64..5, 0u64..4), 1..80)) {
+            let cache = BlockCache::new(BLOCK, 12 * BLOCK);
+            let mut runs = Vec::new();
+            for (first, count, action) in steps {
+                match action {
+                    0 => {
+                        cache.shed(count * BLOCK);
+                    }
+                    1 => drop(cache.get(&object(), first * BLOCK)),
+                    _ => {
+                        let bytes: Bytes = (0..count)
+                            .flat_map(|block| vec![u8::try_from(first + block).expect("small"); BLOCK as usize])
+                            .collect();
+                        let range = ByteRange::new(first * BLOCK, (first + count) * BLOCK);
+                        cache.insert(&object(), u64::MAX, range, &bytes);
+                        runs.push(bytes);
+                    }
+                }
+                let alive = runs.iter().filter(|run| !run.is_unique()).map(|run| run.len() as u64).sum::<u64>();
+                prop_assert_eq!(cache.held_bytes(), alive);
+                prop_assert!(alive <= 12 * BLOCK);
+                for block in 0..28 {
+                    let found = cache.get(&object(), block * BLOCK);
+                    prop_assert_eq!(found.is_some(), cache.contains(&object(), block * BLOCK));
+                    if let Some(found) = found {
+                        prop_assert_eq!(found.len() as u64, BLOCK);
+                        prop_assert!(found.iter().all(|byte| u64::from(*byte) == block));
+                    }
+                }
+            }
+            cache.shed(u64::MAX);
+            prop_assert!(cache.held_bytes() == 0 && runs.iter().all(Bytes::is_unique));
+        }
     }
 }
