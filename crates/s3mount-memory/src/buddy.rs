@@ -58,7 +58,24 @@ impl Buddy {
         }
     }
 
+    /// Takes the block of `units` units, a power of two, that starts at `start`, a multiple of it; false
+    /// when not all of it is free.
+    pub(crate) fn take(&mut self, start: usize, units: usize) -> bool {
+        debug_assert!(units.is_power_of_two() && start.is_multiple_of(units));
+        let order = units.trailing_zeros() as usize;
+        for larger in order..self.orders.len() {
+            let block = start >> larger << larger;
+            if self.clear(block, larger) {
+                self.free(block, start);
+                self.free(start + units, block + (1 << larger));
+                return true;
+            }
+        }
+        false
+    }
+
     /// Free blocks of at least `units` units, as `(first unit, units)`, lowest first by order.
+    #[cfg(test)]
     pub(crate) fn free_blocks(&self, units: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let smallest = units.next_power_of_two().trailing_zeros() as usize;
         self.orders.iter().enumerate().skip(smallest).flat_map(|(order, blocks)| {
@@ -140,13 +157,23 @@ mod tests {
         fn never_hands_out_a_unit_twice(
             units in 1usize..300,
             max_order in 0u32..8,
-            steps in proptest::collection::vec((any::<bool>(), 1usize..40, any::<prop::sample::Index>()), 1..200),
+            steps in proptest::collection::vec((0..3, 1usize..40, any::<prop::sample::Index>()), 1..200),
         ) {
             let mut buddy = Buddy::new(units, max_order);
             let mut owned = vec![false; units];
             let mut held: Vec<(usize, usize)> = Vec::new();
-            for (take, size, pick) in steps {
-                if take {
+            for (action, size, pick) in steps {
+                if action == 0 {
+                    // A block at a place of one's choice.
+                    let size = 1 << size.ilog2();
+                    let start = pick.index(units) / size * size;
+                    let is_free = start + size <= units && !owned[start..start + size].contains(&true);
+                    prop_assert_eq!(buddy.take(start, size), is_free && size <= buddy.max_units());
+                    if is_free && size <= buddy.max_units() {
+                        owned[start..start + size].fill(true);
+                        held.push((start, size));
+                    }
+                } else if action == 1 {
                     let size = size.min(buddy.max_units());
                     if let Some(start) = buddy.alloc(size) {
                         for unit in &mut owned[start..start + size] {

@@ -1,13 +1,16 @@
 //! Handing out: buffers cut from one region, for readers first.
 #![expect(unsafe_code, reason = "buffers are disjoint slices of one region")]
 
-use std::collections::VecDeque;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
 use crate::buddy::Buddy;
-use crate::region::{HUGE_PAGE_BYTES, Region};
+use crate::pages::Pages;
+use crate::queue::Queue;
+use crate::region::Region;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::{MemoryBudget, Reservation, UNIT_BYTES};
 
@@ -42,10 +45,9 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     buddy: Buddy,
-    /// Which huge pages of the region may be resident.
-    touched: Vec<bool>,
-    /// Readers that wait, in order of arrival.
-    queue: VecDeque<(usize, oneshot::Sender<Buffer>)>,
+    pages: Pages,
+    /// Readers that wait.
+    queue: Queue<Buffer>,
 }
 
 impl BufferPool {
@@ -61,8 +63,8 @@ impl BufferPool {
         }
         let max_order = (MAX_BUFFER_BYTES / UNIT_BYTES).min(units).ilog2();
         let region = Region::new(units * UNIT_BYTES)?;
-        let touched = vec![false; (units * UNIT_BYTES).div_ceil(HUGE_PAGE_BYTES)];
-        let state = State { buddy: Buddy::new(units, max_order), touched, queue: VecDeque::new() };
+        let buddy = Buddy::new(units, max_order);
+        let state = State { buddy, pages: Pages::new(units * UNIT_BYTES), queue: Queue::new() };
         Ok(Self(Arc::new(Inner {
             region,
             reserve_bytes: budget.limit_bytes() / 16,
@@ -88,11 +90,28 @@ impl BufferPool {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
+    /// How many bytes have to be given back so that all who wait can be served; 0 when nobody waits.
+    pub fn wanted_bytes(&self) -> u64 {
+        let state = lock(&self.0.state);
+        let free = self.0.budget.limit_bytes() - self.0.budget.used_bytes();
+        // What is free may lie in pieces that are too small for the first one.
+        state.queue.bytes().saturating_sub(free).max(state.queue.first_bytes())
+    }
+
     /// A buffer of `len` bytes if there is room for it now.
     ///
     /// # Panics
     /// When `len` is 0 or above [`max_buffer_bytes`](Self::max_buffer_bytes): the caller chooses it.
     pub fn try_buffer(&self, len: usize, priority: Priority) -> Option<Buffer> {
+        self.try_part(len, len, priority)
+    }
+
+    /// A buffer of `len` bytes if there is room for it now. Where that much is free, but only in
+    /// smaller pieces, the buffer is as large as the largest of these, in multiples of `unit` bytes.
+    ///
+    /// # Panics
+    /// As [`try_buffer`](Self::try_buffer), and when `unit` is 0.
+    pub fn try_part(&self, len: usize, unit: usize, priority: Priority) -> Option<Buffer> {
         let mut state = lock(&self.0.state);
         let keep_free = match priority {
             Priority::Demand if state.queue.is_empty() => 0,
@@ -100,51 +119,64 @@ impl BufferPool {
             // Whoever came first is served first.
             Priority::Demand | Priority::Prefetch => return None,
         };
-        self.cut(&mut state, len, keep_free)
+        if let Some(buffer) = self.cut(&mut state, len, keep_free) {
+            return Some(buffer);
+        }
+        let is_free = self.0.budget.used_bytes() + len as u64 + keep_free <= self.0.budget.limit_bytes();
+        let halves = std::iter::successors(Some(len), |len| Some(len / 2 / unit * unit)).skip(1);
+        is_free
+            .then(|| halves.take_while(|len| *len > 0).find_map(|len| self.cut(&mut state, len, keep_free)))
+            .flatten()
     }
 
-    /// A buffer of `len` bytes for a reader, as soon as there is room for it. Served in order of
-    /// arrival; dropping the future gives the place up. It has no deadline of its own.
+    /// A buffer of `len` bytes for a reader, as soon as there is room for it. Its place in the queue is
+    /// taken now; dropping the future gives the place up. It has no deadline of its own.
     ///
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
-    pub async fn buffer(&self, len: usize) -> Buffer {
-        let mut place = {
+    pub fn buffer(&self, len: usize) -> BufferFuture<'_> {
+        let receiver = {
             let mut state = lock(&self.0.state);
             if state.queue.is_empty()
                 && let Some(buffer) = self.cut(&mut state, len, 0)
             {
-                return buffer;
+                return BufferFuture(Place::Served(Some(buffer)));
             }
-            let (sender, receiver) = oneshot::channel();
-            state.queue.push_back((len, sender));
-            self.0.waiting.store(state.queue.len() as u64, Ordering::Relaxed);
-            Place { pool: self, receiver: Some(receiver) }
+            state.queue.push(len)
         };
-        let receiver = place.receiver.as_mut().expect("it was just put there");
-        let buffer = receiver.await.expect("the queue lives as long as the pool, and serves who listens");
-        place.receiver = None;
-        buffer
+        // It may fit into what the first in the queue can't use.
+        self.serve();
+        BufferFuture(Place::Queued(self, receiver))
     }
 
-    /// Gives the memory of free buffers back to the kernel, as far as whole huge pages of it are
-    /// free. To be called when the mount has been idle for a while; returns the bytes given back.
-    pub fn trim(&self) -> u64 {
-        let mut state = lock(&self.0.state);
-        let State { buddy, touched, .. } = &mut *state;
-        let mut released = 0;
-        for (unit, units) in buddy.free_blocks(HUGE_PAGE_BYTES / UNIT_BYTES) {
-            let (start, len) = (unit * UNIT_BYTES, units * UNIT_BYTES);
-            let (first, end) = (start / HUGE_PAGE_BYTES, (start + len) / HUGE_PAGE_BYTES);
-            for (page, touched) in (first..).zip(&mut touched[first..end]) {
-                if std::mem::take(touched) {
-                    // SAFETY: the page belongs to a free block, and stays so while we hold the lock.
-                    unsafe { self.0.region.release(page * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES) };
-                    released += HUGE_PAGE_BYTES as u64;
-                }
+    /// Notes that another span of time is over, of which [`trim`](Self::trim) counts. To be called by
+    /// the housekeeper.
+    pub fn tick(&self) {
+        lock(&self.0.state).pages.tick();
+    }
+
+    /// Gives the kernel back the memory of huge pages that no buffer has used for `unused_ticks`: as
+    /// much as one batch. Returns how many bytes that were, to be called again until these are 0.
+    pub fn trim(&self, unused_ticks: u32) -> u64 {
+        let batch = {
+            let State { buddy, pages, queue } = &mut *lock(&self.0.state);
+            if !queue.is_empty() {
+                return 0;
             }
+            pages.take_unused(buddy, unused_ticks)
+        };
+        for (start, len) in batch.runs() {
+            // SAFETY: the batch has taken these bytes out of what is free, so no buffer has them.
+            unsafe { self.0.region.release(start, len) };
         }
-        released
+        let bytes = batch.bytes();
+        if bytes > 0 {
+            let State { buddy, pages, .. } = &mut *lock(&self.0.state);
+            pages.give_back(buddy, batch);
+        }
+        // Who came meanwhile may have missed these bytes.
+        self.serve();
+        bytes
     }
 
     fn cut(&self, state: &mut State, len: usize, keep_free: u64) -> Option<Buffer> {
@@ -153,8 +185,7 @@ impl BufferPool {
         let reservation = self.0.budget.try_reserve((units * UNIT_BYTES) as u64, keep_free)?;
         let first = state.buddy.alloc(units)?;
         let start = first * UNIT_BYTES;
-        let pages = start / HUGE_PAGE_BYTES..(start + units * UNIT_BYTES).div_ceil(HUGE_PAGE_BYTES);
-        state.touched[pages].fill(true);
+        state.pages.use_units(first, units);
         Some(Buffer { pool: self.clone(), start, len, reservation: Some(reservation) })
     }
 
@@ -165,28 +196,27 @@ impl BufferPool {
             let mut state = lock(&self.0.state);
             let first = start / UNIT_BYTES;
             state.buddy.free(first, first + units);
+            state.pages.use_units(first, units);
             drop(reservation);
         }
         self.serve();
     }
 
-    /// Hands out what is free to those who wait, in order.
+    /// Hands out what is free to those who wait.
     fn serve(&self) {
-        let mut served = Vec::new();
-        {
+        let served = {
             let mut state = lock(&self.0.state);
-            while let Some((len, sender)) = state.queue.front() {
-                if sender.is_closed() {
-                    state.queue.pop_front();
-                    continue;
-                }
-                let len = *len;
-                let Some(buffer) = self.cut(&mut state, len, 0) else { break };
-                let (_, sender) = state.queue.pop_front().expect("the front was just looked at");
-                served.push((sender, buffer));
+            if state.queue.is_empty() && self.waiting() == 0 {
+                return;
             }
-            self.0.waiting.store(state.queue.len() as u64, Ordering::Relaxed);
-        }
+            // The queue is put aside because cutting changes the rest of the state.
+            let mut queue = std::mem::replace(&mut state.queue, Queue::new());
+            queue.forget_closed();
+            let served = queue.serve(|len| self.cut(&mut state, len, 0));
+            self.0.waiting.store(queue.len() as u64, Ordering::Relaxed);
+            state.queue = queue;
+            served
+        };
         for (sender, buffer) in served {
             // One that left meanwhile drops its buffer here, which serves the next in line.
             drop(sender.send(buffer));
@@ -194,17 +224,40 @@ impl BufferPool {
     }
 }
 
+/// A buffer that will be there as soon as there is room for it: see [`BufferPool::buffer`].
+#[derive(Debug)]
+pub struct BufferFuture<'a>(Place<'a>);
+
 /// A place in the queue. Who gives it up lets those behind move up: they may fit where it did not.
-struct Place<'a> {
-    pool: &'a BufferPool,
-    receiver: Option<oneshot::Receiver<Buffer>>,
+#[derive(Debug)]
+enum Place<'a> {
+    Served(Option<Buffer>),
+    Queued(&'a BufferPool, oneshot::Receiver<Buffer>),
 }
 
-impl Drop for Place<'_> {
+impl Future for BufferFuture<'_> {
+    type Output = Buffer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buffer> {
+        let buffer = match &mut self.0 {
+            Place::Served(buffer) => buffer.take().expect("a future is not polled after its end"),
+            Place::Queued(_, receiver) => match Pin::new(receiver).poll(context) {
+                Poll::Ready(buffer) => {
+                    buffer.expect("the queue lives as long as the pool, and serves who listens")
+                }
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.0 = Place::Served(None);
+        Poll::Ready(buffer)
+    }
+}
+
+impl Drop for BufferFuture<'_> {
     fn drop(&mut self) {
-        if let Some(receiver) = self.receiver.take() {
+        if let Place::Queued(pool, receiver) = std::mem::replace(&mut self.0, Place::Served(None)) {
             drop(receiver);
-            self.pool.serve();
+            pool.serve();
         }
     }
 }

@@ -54,9 +54,9 @@ async fn a_reader_waits_and_is_served_before_anyone_else() {
 async fn a_waiter_that_leaves_does_not_hold_up_the_next() {
     let pool = pool(MIB);
     let held = pool.try_buffer(MIB, Priority::Demand).expect("all of it is free");
-    let mut gone = Box::pin(pool.buffer(MIB));
+    let mut gone = pool.buffer(MIB);
     assert!(futures_poll(&mut gone).is_none());
-    let mut next = Box::pin(pool.buffer(MIB));
+    let mut next = pool.buffer(MIB);
     assert!(futures_poll(&mut next).is_none());
     drop(gone);
     drop(held);
@@ -66,14 +66,49 @@ async fn a_waiter_that_leaves_does_not_hold_up_the_next() {
 }
 
 #[test]
-fn trim_gives_idle_memory_back() {
-    let pool = pool(8 * MIB);
-    let mut buffer = pool.try_buffer(8 * MIB, Priority::Demand).expect("all of it is free");
+fn trim_gives_unused_memory_back() {
+    let pool = pool(32 * MIB);
+    let mut buffer = pool.try_buffer(32 * MIB, Priority::Demand).expect("all of it is free");
     buffer.as_mut().fill(1);
-    assert_eq!(pool.trim(), 0, "nothing is free");
+    assert_eq!(pool.trim(0), 0, "nothing is free");
     drop(buffer);
-    assert_eq!(pool.trim(), 8 * MIB as u64);
-    assert_eq!(pool.trim(), 0, "nothing is resident any more");
+    assert_eq!(pool.trim(1), 0, "it was used just now");
+    // A trickle of reads keeps what it needs, and only that.
+    for _ in 0..60 {
+        drop(pool.try_buffer(MIB, Priority::Demand).expect("all of it is free"));
+        pool.tick();
+    }
+    let batches: Vec<_> = std::iter::repeat_with(|| pool.trim(60)).take_while(|bytes| *bytes > 0).collect();
+    assert_eq!(batches.iter().sum::<u64>(), 30 * MIB as u64, "{batches:?}");
+    assert!(batches.len() > 1, "in batches");
+    assert_eq!(pool.trim(0), 2 * MIB as u64);
+    assert_eq!(pool.trim(0), 0, "nothing is resident any more");
+    let buffer = pool.try_buffer(32 * MIB, Priority::Demand).expect("it has grown together again");
+    assert!(buffer.as_ref().iter().all(|byte| *byte == 0), "the kernel has it back");
+}
+
+#[test]
+fn what_is_free_in_pieces_makes_a_smaller_part() {
+    let pool = pool(32 * MIB);
+    let mut buffers: Vec<_> =
+        (0..32).map(|_| pool.try_buffer(MIB, Priority::Demand).expect("there is room for 32")).collect();
+    // Pairs stay free in between: 12 MiB, of which 10 are not the reserve.
+    let mut at = 0;
+    buffers.retain(|_| {
+        at += 1;
+        at > 24 || (at - 1) % 4 < 2
+    });
+    assert!(pool.try_buffer(8 * MIB, Priority::Prefetch).is_none(), "no 8 MiB lie together");
+    let sizes: Vec<_> = std::iter::from_fn(|| pool.try_part(8 * MIB, MIB, Priority::Prefetch))
+        .map(|part| {
+            let len = part.as_ref().len();
+            buffers.push(part);
+            len / MIB
+        })
+        .collect();
+    // With 8 MiB free beyond the reserve it still tries; with less, memory is short.
+    assert_eq!(sizes, [2, 2]);
+    assert!(pool.try_part(4 * MIB, 4 * MIB, Priority::Prefetch).is_none(), "no piece is as large");
 }
 
 #[test]
@@ -106,13 +141,32 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 #[tokio::test]
+async fn who_fits_passes_the_first_in_line() {
+    let pool = pool(4 * MIB);
+    let held = pool.try_buffer(2 * MIB, Priority::Demand).expect("all of it is free");
+    let mut first = pool.buffer(4 * MIB);
+    assert!(futures_poll(&mut first).is_none(), "there is room for half of it");
+    assert_eq!(pool.wanted_bytes(), 4 * MIB as u64, "the first one's");
+    let passing: Vec<_> = (0..100).filter_map(|_| futures_poll(&mut pool.buffer(MIB))).collect();
+    assert_eq!(passing.len(), 2, "as many as fit");
+    drop(passing);
+    let passed = (0..100).filter(|_| futures_poll(&mut pool.buffer(MIB)).is_some()).count();
+    assert!(passed < 100 - 50, "{passed} have passed: its turn comes");
+    assert_eq!((pool.waiting(), pool.wanted_bytes()), (1, 4 * MIB as u64));
+    drop(held);
+    assert!(futures_poll(&mut first).is_some());
+    assert_eq!((pool.waiting(), pool.wanted_bytes()), (0, 0));
+}
+
+#[tokio::test]
 async fn who_fits_moves_up_when_the_first_in_line_leaves() {
     let pool = pool(2 * MIB);
     let held = pool.try_buffer(MIB, Priority::Demand).expect("half of it is free");
-    let mut first = Box::pin(pool.buffer(2 * MIB));
+    let mut first = pool.buffer(2 * MIB);
     assert!(futures_poll(&mut first).is_none(), "there is room for half of it");
-    let mut next = Box::pin(pool.buffer(MIB));
-    assert!(futures_poll(&mut next).is_none(), "nobody jumps the queue");
+    while futures_poll(&mut pool.buffer(MIB)).is_some() {}
+    let mut next = pool.buffer(MIB);
+    assert!(futures_poll(&mut next).is_none(), "enough have jumped the queue");
     drop(first);
     assert!(futures_poll(&mut next).is_some(), "nothing else is given back that could wake it");
     drop(held);

@@ -125,3 +125,58 @@ fn who_leaves_the_queue_holds_nobody_up() {
         assert_eq!((pool.waiting(), pool.budget().used_bytes()), (0, 0));
     });
 }
+
+#[test]
+fn who_fits_passes_and_the_first_is_served_all_the_same() {
+    check(|| {
+        let pool = pool(4);
+        let held = pool.try_buffer(2 * UNIT_BYTES, Priority::Demand).expect("it is empty");
+        let tasks: Vec<_> = [(1, 4), (2, 1), (3, 1)]
+            .into_iter()
+            .map(|(mark, units)| {
+                let pool = pool.clone();
+                spawn(async move { use_alone(&mut pool.buffer(units * UNIT_BYTES).await, mark) })
+            })
+            .collect();
+        let giver = thread::spawn(move || drop(held));
+        block_on(async {
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+        });
+        giver.join().expect("no panic");
+        assert_eq!((pool.waiting(), pool.wanted_bytes(), pool.budget().used_bytes()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn trimming_touches_only_what_is_free() {
+    const PAGE: usize = 2 << 20;
+    check(|| {
+        let pool = pool(3 * PAGE / UNIT_BYTES);
+        let users: Vec<_> = (1..=2)
+            .map(|mark: u8| {
+                let pool = pool.clone();
+                spawn(async move {
+                    for len in [2 * PAGE, PAGE] {
+                        use_alone(&mut pool.buffer(len).await, mark);
+                    }
+                })
+            })
+            .collect();
+        let trimmer = {
+            let pool = pool.clone();
+            thread::spawn(move || (0..3).map(|_| pool.trim(0)).sum::<u64>())
+        };
+        block_on(async {
+            for user in users {
+                user.await.expect("no panic");
+            }
+        });
+        trimmer.join().expect("no panic");
+        assert_eq!((pool.waiting(), pool.budget().used_bytes()), (0, 0));
+        pool.trim(0);
+        assert_eq!(pool.trim(0), 0);
+        assert!(pool.try_buffer(2 * PAGE, Priority::Demand).is_some(), "it has grown together again");
+    });
+}

@@ -16,8 +16,8 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, 
 use crate::{ObjectReader, PrefetchConfig};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
-/// [`IDLE_TICKS`] of these, keep nothing after [`LEFT_TICKS`], and the pool's free pages go back to
-/// the kernel after two.
+/// [`IDLE_TICKS`] of these, keep nothing after [`LEFT_TICKS`], and pages of the pool that nobody used
+/// go back to the kernel after [`UNUSED_TICKS`].
 const TICK: Duration = Duration::from_secs(1);
 
 /// A stream that was not read for this many ticks takes no share of the memory.
@@ -26,6 +26,11 @@ pub(crate) const IDLE_TICKS: u32 = 3;
 /// A stream that was not read for this many ticks gives back what it has fetched ahead. A reader that
 /// goes on after a minute can wait for one GET; an open file that is forgotten shall cost nothing.
 pub(crate) const LEFT_TICKS: u32 = 60;
+
+/// Pages of the pool that were not used for this many ticks go back to the kernel. A training loop that
+/// reads once in a step of some seconds keeps its pages: the kernel would fill them with zeros anew at
+/// each step, which takes longer than to receive what goes into them.
+const UNUSED_TICKS: u32 = 60;
 
 /// How often a reader that waits for memory has the others give some back.
 const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
@@ -263,10 +268,8 @@ impl Shared {
     }
 }
 
-/// Ages streams, and returns free memory to the kernel when nobody reads.
+/// Ages streams, and returns memory to the kernel that was not used for a while.
 async fn keep_house(shared: Weak<Shared>) {
-    let mut reads_before = 0;
-    let mut quiet_ticks = 0;
     loop {
         tokio::time::sleep(TICK).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -275,11 +278,9 @@ async fn keep_house(shared: Weak<Shared>) {
         }
         shared.latencies.age();
         shared.cached_bytes.store(shared.cache.held_bytes(), Ordering::Relaxed);
-        let reads = shared.counters.reads.load(Ordering::Relaxed);
-        quiet_ticks = if reads == reads_before { quiet_ticks + 1 } else { 0 };
-        reads_before = reads;
-        if quiet_ticks >= 2 {
-            shared.pool.trim();
+        shared.pool.tick();
+        while shared.pool.trim(UNUSED_TICKS) > 0 {
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,0 +1,112 @@
+//! Which huge pages of the region may be resident, and which of them nobody needs any more.
+//!
+//! The allocator splits large free blocks last, so what was only needed at a peak stays unused from
+//! then on. A page goes back to the kernel when it has been unused for a while: what is used again and again
+//! keeps its pages, since the kernel would have to fill them with zeros each time.
+
+use std::ops::Range;
+
+use crate::UNIT_BYTES;
+use crate::buddy::Buddy;
+use crate::region::HUGE_PAGE_BYTES;
+
+const PAGE_UNITS: usize = HUGE_PAGE_BYTES / UNIT_BYTES;
+
+/// So many pages are given back at once, 16 MiB: buffers can't be cut from them meanwhile. The kernel
+/// takes 0.1 ms for a page at most.
+const BATCH_PAGES: usize = 8;
+
+/// When each huge page of a region was used last.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// In ticks; 0 for one that is not resident.
+    used_at: Vec<u32>,
+    now: u32,
+}
+
+/// Pages that were taken out of what is free, highest first.
+#[derive(Debug)]
+pub(crate) struct Batch(Vec<usize>);
+
+impl Pages {
+    /// The pages of a region of `bytes`, of which none is resident.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { used_at: vec![0; bytes.div_ceil(HUGE_PAGE_BYTES)], now: 1 }
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.now = self.now.saturating_add(1);
+    }
+
+    /// A buffer of these units comes or goes.
+    pub(crate) fn use_units(&mut self, first: usize, units: usize) {
+        self.used_at[first / PAGE_UNITS..(first + units).div_ceil(PAGE_UNITS)].fill(self.now);
+    }
+
+    /// Takes pages out of `buddy` that are free, may be resident, and were not used for
+    /// `unused_ticks`.
+    pub(crate) fn take_unused(&self, buddy: &mut Buddy, unused_ticks: u32) -> Batch {
+        let unused = self
+            .used_at
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, used_at)| **used_at > 0 && self.now - **used_at >= unused_ticks);
+        let taken = unused.filter(|(page, _)| buddy.take(page * PAGE_UNITS, PAGE_UNITS));
+        Batch(taken.map(|(page, _)| page).take(BATCH_PAGES).collect())
+    }
+
+    /// Takes note that the pages of `batch` are not resident any more, and makes them free again.
+    pub(crate) fn give_back(&mut self, buddy: &mut Buddy, batch: Batch) {
+        for page in batch.0 {
+            self.used_at[page] = 0;
+            buddy.free(page * PAGE_UNITS, (page + 1) * PAGE_UNITS);
+        }
+    }
+}
+
+impl Batch {
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.0.len() * HUGE_PAGE_BYTES) as u64
+    }
+
+    /// Adjacent pages together, as byte offset and length in the region.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let runs = self.0.chunk_by(|above, below| below + 1 == *above);
+        runs.filter_map(|run| {
+            let pages: Range<usize> = *run.last()?..run.first()? + 1;
+            Some((pages.start * HUGE_PAGE_BYTES, pages.len() * HUGE_PAGE_BYTES))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BATCH_PAGES, HUGE_PAGE_BYTES, PAGE_UNITS, Pages};
+    use crate::buddy::Buddy;
+
+    #[test]
+    fn what_is_used_again_and_again_stays() {
+        let mut buddy = Buddy::new(16 * PAGE_UNITS, 9);
+        let mut pages = Pages::new(16 * HUGE_PAGE_BYTES);
+        let first = buddy.alloc(PAGE_UNITS * 16).expect("all is free");
+        pages.use_units(first, PAGE_UNITS * 16);
+        buddy.free(first, PAGE_UNITS * 16);
+        for _ in 0..10 {
+            let first = buddy.alloc(PAGE_UNITS + 1).expect("all is free");
+            pages.use_units(first, PAGE_UNITS + 1);
+            buddy.free(first, first + PAGE_UNITS + 1);
+            pages.tick();
+        }
+        assert_eq!(pages.take_unused(&mut buddy, 11).bytes(), 0);
+        let batch = pages.take_unused(&mut buddy, 10);
+        assert_eq!(batch.runs().collect::<Vec<_>>(), [(8 * HUGE_PAGE_BYTES, BATCH_PAGES * HUGE_PAGE_BYTES)]);
+        assert!(buddy.alloc(9 * PAGE_UNITS).is_none(), "nobody gets them meanwhile");
+        pages.give_back(&mut buddy, batch);
+        let rest = pages.take_unused(&mut buddy, 10);
+        assert_eq!(rest.runs().collect::<Vec<_>>(), [(2 * HUGE_PAGE_BYTES, 6 * HUGE_PAGE_BYTES)]);
+        pages.give_back(&mut buddy, rest);
+        assert_eq!(pages.take_unused(&mut buddy, 10).bytes(), 0);
+        assert_eq!(buddy.alloc(16 * PAGE_UNITS), Some(0), "it has grown together again");
+    }
+}
