@@ -28,6 +28,7 @@ mod config;
 mod error;
 mod fetch;
 mod latency;
+mod learn;
 mod prefetcher;
 mod reader;
 mod segment;

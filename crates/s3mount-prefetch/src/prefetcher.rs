@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::fetch::Hedges;
 use crate::latency::Latencies;
+use crate::learn::Learnt;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, lock, spawn};
 use crate::{ObjectReader, PrefetchConfig};
 
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     /// What the policies' time counts from.
     pub(crate) started: Instant,
     pub(crate) latencies: Latencies,
+    learnt: Mutex<Learnt>,
     pub(crate) hedges: Hedges,
     pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) counters: Counters,
@@ -132,6 +134,7 @@ impl Prefetcher {
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),
             latencies: Latencies::default(),
+            learnt: Mutex::default(),
             hedges: Hedges::default(),
             retry_budget: Arc::default(),
             counters: Counters::default(),
@@ -185,6 +188,11 @@ impl Prefetcher {
 impl Shared {
     fn lock_readers(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<ObjectReader>>> {
         lock(&self.readers)
+    }
+
+    /// What is learnt of the files that were read.
+    pub(crate) fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        lock(&self.learnt)
     }
 
     fn readers(&self) -> Vec<Arc<ObjectReader>> {

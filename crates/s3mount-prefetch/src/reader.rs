@@ -1,5 +1,6 @@
 //! One object version, as all its readers see it.
 
+mod learning;
 mod plan;
 mod state;
 mod waiter;
@@ -96,9 +97,15 @@ impl ObjectReader {
         if let Access::Stream(id) = access {
             let now = self.now();
             self.with_terms(|terms| {
+                if offset == 0 {
+                    self.begin(&mut state, id, terms);
+                }
                 state.streams.on_answer(id, now, waits_on.is_some(), terms);
                 self.plan(&mut state, id, terms);
             });
+            if end == self.size {
+                self.note_reading(&mut state, false);
+            }
         }
         self.count_active(&mut state);
         let Some(start) = waits_on else {
@@ -124,7 +131,7 @@ impl ObjectReader {
     pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
         let is_small = self.size <= config.small_object_bytes;
-        let beginning = if is_small { self.size } else { config.initial_window_bytes };
+        let beginning = if is_small { self.size } else { self.first_bytes() };
         let (offset, len) = span.unwrap_or((0, beginning));
         let start = offset.min(self.size);
         let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));
@@ -405,6 +412,7 @@ impl ObjectReader {
 impl Drop for ObjectReader {
     fn drop(&mut self) {
         self.shared.forget(&self.object);
+        self.note_reading(&mut self.lock(), true);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         state.abort_all();

@@ -239,6 +239,19 @@ impl StreamTable {
             .count()
     }
 
+    /// Gives stream `id`, which has just begun, another window.
+    pub(crate) fn begin(&mut self, id: u64, window: Window) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            stream.window = window;
+        }
+    }
+
+    /// Of the streams that began at the object's beginning, the one that came furthest.
+    pub(crate) fn furthest_from_start(&self) -> Option<&Stream> {
+        let began = self.iter().filter(|stream| stream.direction == Direction::Up && stream.began == 0);
+        began.max_by_key(|stream| stream.position)
+    }
+
     /// The reader of stream `id` got its bytes at once or `waits` for them, at the time `now`.
     pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {

@@ -7,6 +7,9 @@
 //! there a larger window only holds more memory, and pushes data out of the processor's caches
 //! before it is read. So it stops growing at [`SLACK`] times what Little's law asks for.
 //!
+//! A stream at the beginning of a file whose kind is known begins where the last ones got to. Its first
+//! parts are small, and each further one as large as it can be and still arrive when its reader does.
+//!
 //! Larger parts mean fewer requests; they also take longer, so they need a larger window. The parts
 //! are the largest for which the window is enough, so they grow with it, and stay small where
 //! memory keeps it small.
@@ -16,6 +19,7 @@
 use std::time::Duration;
 
 use crate::PrefetchConfig;
+use crate::learn::Beginning;
 
 /// Rates over less time than this say little: a scheduler's time slice is some milliseconds.
 const MIN_ROUND: Duration = Duration::from_millis(10);
@@ -66,6 +70,11 @@ impl Terms<'_> {
         (rate * (self.latency)(part).as_secs_f64() * SLACK) as u64
     }
 
+    /// What a stream is granted in any case.
+    fn floor_bytes(&self) -> u64 {
+        if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES }
+    }
+
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
         let requests = self.config.max_ahead_requests.max(1) as u64;
@@ -84,35 +93,93 @@ impl Terms<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     bytes: u64,
-    /// Bytes a second.
+    /// Bytes a second: what was measured, or learnt of other files.
     rate: f64,
+    is_measured: bool,
+    /// Whether nothing was read yet.
+    is_new: bool,
     /// Where and when the round began over which the rate is measured.
     round: Option<(u64, Duration)>,
     /// Whether the reader waited in this round.
     waited: bool,
     /// Whether each round was faster than the one before, so far.
     is_ramping: bool,
+    /// Nothing is fetched ahead of this before the reader has passed it: no other went on.
+    held: Option<u64>,
 }
 
 impl Window {
     /// A window of `bytes`; 0 for one that is closed.
     pub(crate) fn new(bytes: u64) -> Self {
-        Self { bytes, rate: 0.0, round: None, waited: false, is_ramping: true }
+        Self {
+            bytes,
+            rate: 0.0,
+            is_measured: false,
+            is_new: true,
+            round: None,
+            waited: false,
+            is_ramping: true,
+            held: None,
+        }
+    }
+
+    /// The window of a stream at the beginning of a file of `size` bytes, of a kind that was read so far
+    /// as `beginning` tells.
+    pub(crate) fn at_beginning(beginning: Beginning, size: u64, terms: &Terms<'_>) -> Self {
+        let config = terms.config;
+        let usual = Self::new(config.initial_window_bytes);
+        match beginning {
+            Beginning::Usual => usual,
+            Beginning::Header { bytes } => {
+                Self { held: Some(bytes.next_multiple_of(config.random_read_bytes)), ..usual }
+            }
+            Beginning::Stream { bytes, rate } => {
+                let most = terms.share_bytes.min(config.max_window_bytes).min(bytes).min(size);
+                let part = terms.part_bytes(rate, most);
+                let needed = terms.needed_bytes(rate, part).max(terms.floor_bytes());
+                Self { bytes: needed.min(most).max(usual.bytes), rate, ..usual }
+            }
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Length of the GETs ahead: the edge's, or that doubled some times, up to the largest part.
-    pub(crate) fn part_bytes(&self, terms: &Terms<'_>) -> u64 {
+    /// Whether nothing was read yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// How far a reader at `position` may be read ahead of, if not to the end of its window.
+    pub(crate) fn limit(&self, position: u64) -> Option<u64> {
+        self.held.filter(|held| position <= *held)
+    }
+
+    /// Length of the GET that starts `ahead` bytes ahead of the reader: the edge's, or that doubled
+    /// some times, up to the largest part.
+    pub(crate) fn part_bytes(&self, ahead: u64, terms: &Terms<'_>) -> u64 {
         // While it ramps, its rate is about to double.
         let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
-        terms.part_bytes(rate, self.bytes.min(terms.share_bytes))
+        let mut part = terms.part_bytes(rate, self.bytes.min(terms.share_bytes));
+        if !self.is_measured && self.rate > 0.0 {
+            // The reader of a kind that is known waits for the first part, and comes to the others at
+            // its rate: each shall be there by then.
+            let due = (terms.latency)(terms.edge_bytes).as_secs_f64() + ahead as f64 / self.rate;
+            while part / 2 >= terms.edge_bytes && (terms.latency)(part).as_secs_f64() > due {
+                part /= 2;
+            }
+        }
+        part
     }
 
     /// The reader has come to `position` at the time `now`, and had to wait or not.
     pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
+        // A learnt rate is compared with that of the reader, without the wait for the first byte.
+        let is_first = std::mem::replace(&mut self.is_new, false);
+        if is_first && self.rate > 0.0 {
+            return;
+        }
         self.waited |= waits;
         let Some((start, began)) = self.round else {
             self.round = Some((position, now));
@@ -128,17 +195,17 @@ impl Window {
         // A reader that never waits is as slow as it looks. One that does may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
+        self.is_measured = true;
         let available = terms.share_bytes.min(terms.config.max_window_bytes);
         let part = terms.part_bytes(self.rate, available);
-        let floor = if terms.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
-        let needed = terms.needed_bytes(self.rate, part).max(floor);
+        let needed = terms.needed_bytes(self.rate, part).max(terms.floor_bytes());
         if self.is_ramping && !is_faster {
             self.is_ramping = false;
             self.bytes = self.bytes.min(needed);
         }
         let goal = if self.is_ramping { needed * 2 } else { needed };
         // A window that is large enough for small parts only costs requests.
-        let is_too_small = self.waited || self.part_bytes(terms) < part;
+        let is_too_small = self.waited || self.part_bytes(self.bytes, terms) < part;
         if is_too_small && self.bytes < goal {
             let most = (self.bytes * RAMP).min(goal);
             self.bytes = most.min(available.max(self.bytes));
@@ -147,6 +214,16 @@ impl Window {
         }
         self.round = Some((position, now));
         self.waited = false;
+    }
+
+    /// Bytes a second of a reader that has come to `position` at the time `now`; 0 where it has not read
+    /// enough to tell.
+    pub(crate) fn rate_at(&self, position: u64, now: Duration) -> f64 {
+        let measured = if self.is_measured { self.rate } else { 0.0 };
+        let round =
+            self.round.map(|(start, began)| (position.saturating_sub(start), now.saturating_sub(began)));
+        let last = round.filter(|(read, took)| *read >= self.bytes / 2 && *took >= MIN_ROUND);
+        last.map_or(measured, |(read, took)| measured.max(read as f64 / took.as_secs_f64()))
     }
 
     /// What it had fetched was thrown away unread: it was too large.
@@ -161,6 +238,7 @@ mod tests {
 
     use super::{Terms, Window};
     use crate::PrefetchConfig;
+    use crate::learn::Beginning;
 
     const MIB: u64 = 1 << 20;
 
@@ -186,14 +264,14 @@ mod tests {
         let (mut position, mut now) = (0, 0.0);
         window.round = None;
         while now < seconds {
-            let part = window.part_bytes(&terms);
+            let part = window.part_bytes(window.bytes(), &terms);
             let in_flight = window.bytes().min(memory).min(64 * part);
             let by_window = in_flight as f64 / store.latency(part).as_secs_f64();
             position += MIB;
             now += MIB as f64 / by_window.min(most);
             window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, &terms);
         }
-        (window.bytes() / MIB, window.part_bytes(&terms) / MIB)
+        (window.bytes() / MIB, window.part_bytes(window.bytes(), &terms) / MIB)
     }
 
     #[test]
@@ -224,6 +302,54 @@ mod tests {
         let (slow, _) = run(&mut window, S3, 1 << 30, 10.0, 1e8);
         let (again, _) = run(&mut window, S3, 1 << 30, 3.0, 2e9);
         assert!(slow <= 128 && fast > 200 && again > 200, "{fast} {slow} {again}");
+    }
+
+    /// Terms of a lone stream.
+    fn with_terms<R>(store: Store, memory: u64, show: impl FnOnce(&Terms<'_>) -> R) -> R {
+        let config = PrefetchConfig::default();
+        let latency = |bytes| store.latency(bytes);
+        show(&Terms { edge_bytes: MIB, share_bytes: memory, streams: 1, latency: &latency, config: &config })
+    }
+
+    #[test]
+    fn begins_where_others_got_to() {
+        let begin = |beginning, size, memory| {
+            with_terms(S3, memory, |terms| {
+                let window = Window::at_beginning(beginning, size, terms);
+                let parts = [0, 8, 32, 128].map(|ahead| window.part_bytes(ahead * MIB, terms) / MIB);
+                (window.bytes() / MIB, parts)
+            })
+        };
+        let stream = |bytes| Beginning::Stream { bytes, rate: 1e9 };
+        // 1 GB/s for 118 ms, twice; small parts come first.
+        assert_eq!(begin(stream(1 << 40), 1 << 40, 1 << 30), (225, [1, 1, 2, 4]));
+        assert_eq!(begin(stream(1 << 40), 1 << 40, 64 * MIB).0, 64, "its share of the memory");
+        assert_eq!(begin(stream(20 * MIB), 1 << 40, 1 << 30).0, 20, "no more than others have read");
+        assert_eq!(begin(stream(1 << 40), 30 * MIB, 1 << 30).0, 30, "no more than there is");
+        assert_eq!(begin(Beginning::Usual, 1 << 40, 1 << 30).0, 1);
+    }
+
+    #[test]
+    fn withholds_what_lies_behind_a_header_until_it_was_read() {
+        let header = Beginning::Header { bytes: 100 << 10 };
+        let window = with_terms(S3, 1 << 30, |terms| Window::at_beginning(header, 1 << 30, terms));
+        assert_eq!([0, 128 << 10].map(|position| window.limit(position)), [Some(128 << 10); 2]);
+        assert_eq!(window.limit((128 << 10) + 1), None);
+    }
+
+    #[test]
+    fn tells_the_rate_of_its_reader_and_not_what_was_learnt() {
+        with_terms(S3, 1 << 30, |terms| {
+            let stream = Beginning::Stream { bytes: 1 << 30, rate: 1e9 };
+            let mut window = Window::at_beginning(stream, 64 * MIB, terms);
+            let at = Duration::from_millis;
+            window.on_read(MIB, at(0), true, terms);
+            assert_eq!(window.rate_at(MIB, at(0)), 0.0);
+            window.on_read(2 * MIB, at(40), false, terms);
+            // The wait for the first byte is left out.
+            let rate = window.rate_at(52 * MIB, at(140));
+            assert!((rate - 50.0 * MIB as f64 / 0.1).abs() < 1.0, "{rate}");
+        });
     }
 
     #[test]

@@ -52,6 +52,19 @@ struct SimulatedStore {
     sequence: Sequence,
     fetched: AtomicU64,
     requests: AtomicU64,
+    /// GETs that were given up before their answer came.
+    cancelled: AtomicU64,
+}
+
+/// Counts a GET as cancelled, unless it is told that its answer came.
+struct Cancelled<'a>(Option<&'a AtomicU64>);
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl SimulatedStore {
@@ -64,6 +77,7 @@ impl SimulatedStore {
             sequence: Sequence::new(),
             fetched: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
         }
     }
 
@@ -83,6 +97,7 @@ impl ObjectClient for SimulatedStore {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.fetched.fetch_add(len, Ordering::Relaxed);
         async move {
+            let mut cancelled = Cancelled(Some(&self.cancelled));
             let _connection = self.connections.acquire().await;
             let took = self.first_byte() + Duration::from_secs_f64(len as f64 / self.model.connection);
             let landed = Instant::now() + took;
@@ -93,6 +108,7 @@ impl ObjectClient for SimulatedStore {
                 *free_at
             };
             sleep_until(landed.max(through)).await;
+            cancelled.0 = None;
             self.inner.get_object(request, into).await
         }
         .boxed()
@@ -212,7 +228,12 @@ impl Outcome {
 /// A reader's own pace, in bytes a second, where it does not wait.
 const PACE: f64 = 4e9;
 
-async fn read_all(reader: Arc<ObjectReader>, reads: Vec<(u64, u64)>) {
+/// Reads, at the reader's own pace where it does not wait. `done` counts the bytes.
+async fn read_all(
+    reader: Arc<ObjectReader>,
+    reads: impl IntoIterator<Item = (u64, u64)>,
+    done: Arc<AtomicU64>,
+) {
     let mut owed = 0.0;
     for (offset, len) in reads {
         let (answer, answered) = oneshot::channel();
@@ -221,6 +242,7 @@ async fn read_all(reader: Arc<ObjectReader>, reads: Vec<(u64, u64)>) {
             answer.send(read).expect("the trace waits");
         });
         assert_eq!(answered.await.expect("an answer"), Ok(len as usize));
+        done.fetch_add(len, Ordering::Relaxed);
         // The clock ticks in milliseconds.
         owed += len as f64 / PACE;
         if owed >= 0.002 {
@@ -230,10 +252,15 @@ async fn read_all(reader: Arc<ObjectReader>, reads: Vec<(u64, u64)>) {
     }
 }
 
-fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
-    // One thread and a paused clock: time passes only when all wait, and every run is the same.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(async {
+/// A mount in front of a simulated store.
+struct Bed {
+    store: Arc<SimulatedStore>,
+    pool: BufferPool,
+    prefetcher: Prefetcher,
+}
+
+impl Bed {
+    fn new(model: Model, memory: u64) -> Self {
         let store = Arc::new(SimulatedStore::new(model));
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
         let config = PrefetchConfig {
@@ -242,8 +269,28 @@ fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
             ..PrefetchConfig::default()
         };
         let prefetcher = Prefetcher::new(store.clone(), pool.clone(), config, &Handle::current());
-        let reader = prefetcher.open(&store.inner.object("k"), trace.size);
-        let (watched, peak) = (pool.clone(), Arc::new(AtomicU64::new(0)));
+        Self { store, pool, prefetcher }
+    }
+
+    fn open(&self, key: &str, size: u64) -> Arc<ObjectReader> {
+        self.prefetcher.open(&self.store.inner.object(key), size)
+    }
+
+    fn fetched(&self) -> u64 {
+        self.store.fetched.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs in one thread by a paused clock: time passes only when all wait, and every run is the same.
+fn simulate<T>(model: Model, memory: u64, body: impl AsyncFnOnce(&Bed) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async { body(&Bed::new(model, memory)).await })
+}
+
+fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
+    simulate(model, memory, async |bed| {
+        let reader = bed.open("k", trace.size);
+        let (watched, peak) = (bed.pool.clone(), Arc::new(AtomicU64::new(0)));
         let seen = peak.clone();
         let watch = tokio::spawn(async move {
             loop {
@@ -252,17 +299,21 @@ fn run(trace: &Trace, model: Model, memory: u64) -> Outcome {
             }
         });
         let start = Instant::now();
-        let threads: Vec<_> =
-            trace.threads.iter().map(|reads| tokio::spawn(read_all(reader.clone(), reads.clone()))).collect();
+        let done = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = trace
+            .threads
+            .iter()
+            .map(|reads| tokio::spawn(read_all(reader.clone(), reads.clone(), done.clone())))
+            .collect();
         for thread in threads {
             thread.await.expect("a reader");
         }
         let seconds = start.elapsed().as_secs_f64();
         watch.abort();
         Outcome {
-            read: trace.threads.iter().flatten().map(|read| read.1).sum(),
-            fetched: store.fetched.load(Ordering::Relaxed),
-            requests: store.requests.load(Ordering::Relaxed),
+            read: done.load(Ordering::Relaxed),
+            fetched: bed.fetched(),
+            requests: bed.store.requests.load(Ordering::Relaxed),
             peak: peak.load(Ordering::Relaxed),
             seconds,
         }
@@ -333,4 +384,81 @@ fn nothing_is_fetched_twice_or_in_vain() {
             assert!(waste <= most, "{}, {}: {waste:.3}", trace.name, model.name);
         }
     }
+}
+
+/// Files of `size` bytes, one after another by each of the readers, `each` files a reader; of each the
+/// first `bytes` are read. Returns the bytes read a second, and those fetched for each that was read.
+async fn shards(bed: &Bed, readers: u64, each: u64, size: u64, bytes: u64) -> (f64, f64) {
+    let (start, fetched) = (Instant::now(), bed.fetched());
+    let reads = move || (0..bytes).step_by(MIB as usize).map(move |at| (at, MIB.min(bytes - at)));
+    let loops = (0..readers).map(async |reader| {
+        for turn in 0..each {
+            let object = bed.open(&format!("d/{bytes}-{reader}-{turn}.tar"), size);
+            read_all(object, reads(), Arc::default()).await;
+        }
+    });
+    futures::future::join_all(loops).await;
+    let read = readers * each * bytes;
+    (read as f64 / start.elapsed().as_secs_f64(), (bed.fetched() - fetched) as f64 / read as f64)
+}
+
+/// Bytes a second that so many readers get, each of a huge object, once they have ramped.
+fn ramped(model: Model, memory: u64, readers: u64) -> f64 {
+    simulate(model, memory, async |bed| {
+        let done = Arc::new(AtomicU64::new(0));
+        for reader in 0..readers {
+            let object = bed.open(&format!("huge/{reader}"), 1 << 40);
+            tokio::spawn(read_all(object, (0..1 << 20).map(|at| (at * MIB, MIB)), done.clone()));
+        }
+        sleep(Duration::from_secs(3)).await;
+        let (before, seconds) = (done.load(Ordering::Relaxed), 3);
+        sleep(Duration::from_secs(seconds)).await;
+        (done.load(Ordering::Relaxed) - before) as f64 / seconds as f64
+    })
+}
+
+#[test]
+fn a_loader_of_shards_ramps_once() {
+    let s3 = MODELS[1];
+    println!(
+        "{:>8} {:>9} {:>7} {:>7} {:>6} {:>7}",
+        "readers", "shard MiB", "GB/s", "ramped", "share", "f/read"
+    );
+    for (readers, least) in [(1, [0.18, 0.35, 0.7]), (4, [0.5, 0.85, 0.85]), (16, [0.85; 3])] {
+        let most = ramped(s3, GIB, readers);
+        for (size, least) in [64 * MIB, 256 * MIB, GIB].into_iter().zip(least) {
+            let each = (16 * GIB / size / readers).clamp(3, 32);
+            let (rate, waste) = simulate(s3, GIB, async |bed| shards(bed, readers, each, size, size).await);
+            let share = rate / most;
+            println!(
+                "{readers:>8} {:>9} {:>7.2} {:>7.2} {share:>6.2} {waste:>7.2}",
+                size / MIB,
+                rate / 1e9,
+                most / 1e9
+            );
+            assert!(share >= least && waste <= 1.05, "{readers} of {size}: {share:.2}, {waste:.2} fetched");
+        }
+    }
+}
+
+#[test]
+fn readers_of_headers_fetch_little_and_a_job_may_change() {
+    let header = 64 * KIB;
+    simulate(MODELS[1], GIB, async |bed| {
+        let headers = async |count| shards(bed, 1, count, GIB, header).await.1 * header as f64;
+        let files = async |count| shards(bed, 1, count, 64 * MIB, 64 * MIB).await;
+        let first = headers(4).await;
+        assert!(first <= 2.0 * MIB as f64, "{first} bytes a header");
+        let learnt = headers(1000).await;
+        assert!(learnt <= 256.0 * KIB as f64, "{learnt} bytes a header");
+        // Whole files after headers: the fifth is fetched as if there had been none.
+        files(4).await;
+        let (rate, waste) = files(8).await;
+        assert!(rate > 4e8 && waste <= 1.05, "{rate}, {waste} fetched");
+        // And headers again: one of them costs a window, and what was learnt is back after four.
+        let (first, more) = (headers(1).await, headers(3).await);
+        assert!(first <= 513.0 * MIB as f64 && more <= 2.0 * MIB as f64, "{first}, then {more}");
+        let learnt = headers(100).await;
+        assert!(learnt <= 256.0 * KIB as f64, "{learnt} bytes a header");
+    });
 }

@@ -63,13 +63,15 @@ impl Planner<'_> {
     pub(super) fn next_ahead(&self, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
         let Self { segments, streams, size, .. } = *self;
         let window = stream.window.bytes().min(terms.share_bytes);
-        let (part, edge) = (stream.window.part_bytes(terms), terms.edge_bytes);
         let planned = stream.planned_end.max(stream.position);
+        let part = stream.window.part_bytes(planned - stream.position, terms);
+        let edge = terms.edge_bytes;
         match stream.direction {
             Direction::Up => {
                 let start = segments.first_gap(planned);
                 let limit = segments.next_start(start).unwrap_or(size);
                 let limit = streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
+                let limit = stream.window.limit(stream.position).map_or(limit, |held| held.min(limit));
                 let is_full = start >= stream.position + window || start >= limit.min(size);
                 (!is_full).then(|| next_part(start, part, edge, limit))
             }

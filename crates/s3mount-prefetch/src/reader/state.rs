@@ -28,6 +28,8 @@ pub(super) struct State {
     next_segment: u64,
     /// This reader's part of [`Shared::active_streams`](crate::prefetcher::Shared::active_streams).
     pub(super) active_streams: usize,
+    /// Whether the mount has learnt how the object was read.
+    pub(super) is_noted: bool,
 }
 
 /// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
@@ -54,6 +56,7 @@ impl State {
             failed: None,
             next_segment: 0,
             active_streams: 0,
+            is_noted: false,
         }
     }
 

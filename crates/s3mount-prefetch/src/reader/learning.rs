@@ -1,0 +1,48 @@
+//! Where a reader meets what the mount has learnt: it begins as its kind of files was read so far, and
+//! tells how it was read itself.
+
+use super::ObjectReader;
+use super::state::State;
+use crate::learn::{Beginning, Reading};
+use crate::window::{Terms, Window};
+
+impl ObjectReader {
+    /// Opens the window of stream `id` as wide as readers of such files came to need, if it has just
+    /// begun at the object's beginning.
+    pub(super) fn begin(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
+        let is_new = state.streams.get(id).is_some_and(|stream| stream.window.is_new());
+        if is_new && self.size > self.shared.config.small_object_bytes {
+            let header_bytes = self.shared.config.initial_window_bytes;
+            let beginning = self.shared.learnt().beginning(self.object.key(), header_bytes);
+            state.streams.begin(id, Window::at_beginning(beginning, self.size, terms));
+        }
+    }
+
+    /// How many bytes reading ahead begins with where nobody reads yet.
+    pub(super) fn first_bytes(&self) -> u64 {
+        let config = &self.shared.config;
+        let usual = config.initial_window_bytes;
+        match self.shared.learnt().beginning(self.object.key(), usual) {
+            Beginning::Header { bytes } => bytes.next_multiple_of(config.random_read_bytes).min(usual),
+            Beginning::Usual | Beginning::Stream { .. } => usual,
+        }
+    }
+
+    /// Notes how far the object was read from its beginning, and how fast: once, when it was read to its
+    /// end or when it is closed. Small objects are fetched whole anyway.
+    pub(super) fn note_reading(&self, state: &mut State, is_closed: bool) {
+        if state.is_noted || self.size <= self.shared.config.small_object_bytes {
+            return;
+        }
+        let Some(stream) = state.streams.furthest_from_start() else { return };
+        let bytes = stream.position;
+        let is_whole = bytes >= self.size;
+        if !is_whole && !is_closed {
+            return;
+        }
+        let rate = stream.window.rate_at(bytes, self.now());
+        let reading = Reading { bytes, is_whole, rate };
+        self.shared.learnt().note(self.object.key(), reading);
+        state.is_noted = true;
+    }
+}
