@@ -9,6 +9,7 @@ mod freshness;
 mod hints;
 mod lifecycle;
 mod loader;
+mod maps;
 mod model;
 mod moto;
 mod names;

@@ -101,4 +101,8 @@ pub struct FsStats {
     pub memory_used_bytes: u64,
     /// The most that was ever taken.
     pub memory_peak_bytes: u64,
+    /// Files that are known to be read at random through maps.
+    pub random_map_files: usize,
+    /// READs around faults that were refused, so that only the pages that are wanted are fetched.
+    pub refused_readaheads: u64,
 }

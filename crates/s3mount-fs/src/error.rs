@@ -29,6 +29,9 @@ pub enum FsError {
     /// The store gave no answer about metadata in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
+    /// A READ that only fills the kernel's page cache is not wanted in this size.
+    #[error("refused: the kernel asks for what is wanted of it")]
+    Refused,
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -43,6 +46,7 @@ impl FsError {
             FsError::NotDirectory => libc::ENOTDIR,
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
+            FsError::Refused => libc::EIO,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
             // The version that was opened is gone, whichever way the store says so.
@@ -55,7 +59,11 @@ impl FsError {
     /// the caller did.
     pub fn is_trouble(&self) -> bool {
         match self {
-            FsError::NotFound | FsError::NotDirectory | FsError::IsDirectory | FsError::ReadOnly => false,
+            FsError::NotFound
+            | FsError::NotDirectory
+            | FsError::IsDirectory
+            | FsError::ReadOnly
+            | FsError::Refused => false,
             FsError::BadHandle(_) | FsError::Object(_) | FsError::TimedOut(_) | FsError::Read(_) => true,
         }
     }

@@ -1,16 +1,17 @@
 //! The operations.
 
 mod ahead;
+mod maps;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use s3mount_memory::trim_heap;
-use s3mount_object::ObjectClient;
-use s3mount_prefetch::{ObjectReader, Prefetcher};
+use s3mount_object::{ByteRange, ObjectClient};
+use s3mount_prefetch::{ObjectReader, Prefetcher, ReadError};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 
@@ -18,6 +19,7 @@ use crate::control::{self, Control, FsStats};
 use crate::hints::{Hints, Line};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
+use crate::map_table::{MapTable, Watched};
 use crate::metadata::{Change, Metadata};
 use crate::names::{Target, is_file_name};
 use crate::order::Order;
@@ -34,10 +36,16 @@ pub struct Filesystem {
     hints: Hints,
     opens: Order,
     listings: Order,
+    maps: MapTable,
+    /// Pages that the kernel is to drop.
+    refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
     next_handle: AtomicU64,
     files: RwLock<HashMap<u64, OpenFile>>,
     directories: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
 }
+
+/// Bytes of an inode.
+type Pages = (InodeNo, ByteRange);
 
 #[derive(Clone, Debug)]
 enum OpenFile {
@@ -55,6 +63,14 @@ struct OpenObject {
     /// Whether the inode was opened before.
     is_again: bool,
     was_read: AtomicBool,
+    /// Whether reads go around the kernel's page cache.
+    is_direct: bool,
+    /// Where the last READ ended that filled the page cache, and whether one has gone on from another
+    /// since [`watched`](Self::watched) was asked.
+    last_end: AtomicU64,
+    has_gone_on: AtomicBool,
+    /// Set once its READs look like random faults of a map.
+    watched: OnceLock<Arc<Watched>>,
 }
 
 /// A name and what it stands for, as the kernel is told.
@@ -73,6 +89,8 @@ pub struct Opened {
     pub handle: u64,
     /// Whether reads go around the kernel's page cache.
     pub direct_io: bool,
+    /// Whether the file is read at random through maps, and a small readahead suits it.
+    pub is_random_map: bool,
 }
 
 /// Some names of a directory, in order.
@@ -99,6 +117,9 @@ const OPENS: (u32, u32) = (4, 64);
 /// directories a second.
 const LISTINGS: (u32, u32) = (2, 32);
 
+/// Pages to be dropped that wait for it, at most.
+const MAX_REFUSED_PAGES: usize = 256;
+
 /// Offset of the first real name: `.` and `..` come before it.
 const FIRST_NAME: u64 = 2;
 
@@ -114,6 +135,7 @@ impl Filesystem {
         let (metadata, changes) = Metadata::new(client, prefetcher.retry_budget(), &config, runtime);
         let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now()));
         runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
+        let (refused, dropped) = mpsc::channel(MAX_REFUSED_PAGES);
         Self {
             metadata,
             changes: Mutex::new(changes),
@@ -122,6 +144,8 @@ impl Filesystem {
             hints: Hints::default(),
             opens: Order::new(OPENS.0, OPENS.1),
             listings: Order::new(LISTINGS.0, LISTINGS.1),
+            maps: MapTable::default(),
+            refused_pages: (refused, Mutex::new(dropped)),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
             directories: RwLock::default(),
@@ -187,6 +211,8 @@ impl Filesystem {
             memory_limit_bytes: budget.limit_bytes(),
             memory_used_bytes: budget.used_bytes(),
             memory_peak_bytes: budget.peak_bytes(),
+            random_map_files: self.maps.random_files(),
+            refused_readaheads: self.maps.refused(),
         }
     }
 
@@ -217,13 +243,11 @@ impl Filesystem {
                 let json = serde_json::to_vec_pretty(&self.stats()).expect("numbers have a JSON form");
                 let handle = self.add_file(OpenFile::Snapshot(json.into()));
                 // Its size is not known before, and its pages must not be kept.
-                return Ok(Opened { handle, direct_io: true });
+                return Ok(Opened { handle, direct_io: true, is_random_map: false });
             }
             Some(Control::Prefetch) => {
-                return Ok(Opened {
-                    handle: self.add_file(OpenFile::Hints(Arc::default())),
-                    direct_io: true,
-                });
+                let handle = self.add_file(OpenFile::Hints(Arc::default()));
+                return Ok(Opened { handle, direct_io: true, is_random_map: false });
             }
             None => {}
         }
@@ -239,10 +263,22 @@ impl Filesystem {
             reader.fetch_if_small();
             self.look_ahead(ino, file.object.key());
         }
-        let open = OpenObject { ino, reader, is_again, was_read: AtomicBool::new(false) };
-        let handle = self.add_file(OpenFile::Object(Arc::new(open)));
         let path = file.object.key().strip_prefix(&*self.config.prefix);
-        Ok(Opened { handle, direct_io: path.is_some_and(|path| self.config.direct_io.is_match(path)) })
+        let direct_io = path.is_some_and(|path| self.config.direct_io.is_match(path));
+        let watched = self.maps.on_open(ino, file.size, || self.kind(ino));
+        let is_random_map = watched.as_ref().is_some_and(|file| file.is_random());
+        let open = OpenObject {
+            ino,
+            reader,
+            is_again,
+            was_read: AtomicBool::new(false),
+            is_direct: direct_io,
+            last_end: AtomicU64::new(0),
+            has_gone_on: AtomicBool::new(false),
+            watched: watched.map_or_else(OnceLock::new, OnceLock::from),
+        };
+        let handle = self.add_file(OpenFile::Object(Arc::new(open)));
+        Ok(Opened { handle, direct_io, is_random_map })
     }
 
     fn add_file(&self, file: OpenFile) -> u64 {
@@ -253,6 +289,13 @@ impl Filesystem {
 
     fn file(&self, handle: u64) -> Option<OpenFile> {
         self.files.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    }
+
+    fn object(&self, handle: u64) -> Option<Arc<OpenObject>> {
+        match self.file(handle)? {
+            OpenFile::Object(open) => Some(open),
+            OpenFile::Snapshot(_) | OpenFile::Hints(_) => None,
+        }
     }
 
     /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
@@ -270,9 +313,17 @@ impl Filesystem {
             Some(OpenFile::Hints(_)) => return reply(Ok(&[])),
             None => return reply(Err(FsError::BadHandle(handle))),
         };
+        self.read_object(&open, offset, len, false, reply);
+    }
+
+    /// Reads an object: as its streams have it, or `apart` from them.
+    fn read_object<R>(self: &Arc<Self>, open: &OpenObject, offset: u64, len: usize, apart: bool, reply: R)
+    where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
         open.was_read.store(true, Ordering::Relaxed);
         let (fs, ino) = (self.clone(), open.ino);
-        open.reader.read(offset, len, move |result| match result {
+        let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
             Err(error) => {
                 if error.is_stale() {
@@ -280,7 +331,12 @@ impl Filesystem {
                 }
                 reply(Err(error.into()));
             }
-        });
+        };
+        if apart {
+            open.reader.read_apart(offset, len, reply);
+        } else {
+            open.reader.read(offset, len, reply);
+        }
     }
 
     /// Forgets where an inode was found: the version is not there any more.
@@ -313,10 +369,7 @@ impl Filesystem {
 
     /// The inode of an open file.
     pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
-        match self.file(handle)? {
-            OpenFile::Object(open) => Some(open.ino),
-            OpenFile::Snapshot(_) | OpenFile::Hints(_) => None,
-        }
+        self.object(handle).map(|open| open.ino)
     }
 
     /// Whether an inode can be opened for writing: only the one that takes hints.
@@ -363,7 +416,7 @@ impl Filesystem {
         let handle = self.next_handle();
         let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
         self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
-        Ok(Opened { handle, direct_io: false })
+        Ok(Opened { handle, direct_io: false, is_random_map: false })
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at

@@ -16,6 +16,8 @@
 //! - [`hints`]: what a reader says it will read;
 //! - [`hint_window`]: what of it is here or on its way;
 //! - [`order`]: files, or directories, that are opened in the order of their names;
+//! - [`map_reads`]: random reads of a map, told by the shape of the kernel's READs;
+//! - [`map_table`]: the files that are read so, and their kinds;
 //! - [`walk`]: directories that are listed one after another;
 //! - [`store`]: LIST with retries and a deadline.
 //!
@@ -35,6 +37,8 @@ mod hint_window;
 mod hints;
 mod inode;
 mod listing;
+mod map_reads;
+mod map_table;
 mod metadata;
 mod names;
 mod order;

@@ -18,6 +18,7 @@ use fuser::{
 use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError};
 use tokio::runtime::Handle;
 
+use crate::readahead::Readahead;
 use crate::waiting::{Reply, Slot, Watch};
 
 /// Largest read that the kernel may send, in bytes: its own limit of 256 pages.
@@ -43,14 +44,21 @@ pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
     runtime: Handle,
     notifier: Arc<OnceLock<Notifier>>,
+    /// Unset where the kernel's readahead cannot be set.
+    readahead: Arc<OnceLock<Readahead>>,
     watch: Arc<Watch>,
 }
 
 impl Adapter {
-    pub(crate) fn new(fs: Arc<Filesystem>, runtime: Handle, notifier: Arc<OnceLock<Notifier>>) -> Self {
+    pub(crate) fn new(
+        fs: Arc<Filesystem>,
+        runtime: Handle,
+        notifier: Arc<OnceLock<Notifier>>,
+        readahead: Arc<OnceLock<Readahead>>,
+    ) -> Self {
         let watch = Arc::new(Watch::default());
         runtime.spawn(Watch::run(Arc::downgrade(&watch)));
-        Self { fs, runtime, notifier, watch }
+        Self { fs, runtime, notifier, readahead, watch }
     }
 
     /// Runs `answer` here if it is ready at once, else on the runtime; then `slot` is answered sooner
@@ -180,7 +188,12 @@ impl fuser::Filesystem for Adapter {
                 reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_DIRECT_IO);
             }
             // The pages that the kernel holds for this inode are of this very version.
-            Ok(opened) => reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(opened) => {
+                if let Some(readahead) = self.readahead.get() {
+                    readahead.before_open(opened.is_random_map);
+                }
+                reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE);
+            }
             Err(error) => reply.error(errno("open", ino, &error)),
         }
     }
@@ -192,15 +205,15 @@ impl fuser::Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, "read");
+        tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, ?lock_owner, "read");
         let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
         let slot = Slot::new(reply);
         let answered = slot.clone();
-        self.fs.read(fh.0, offset, size as usize, move |result| {
+        let answer = move |result: Result<&[u8], FsError>| {
             let Some(reply) = answered.take() else { return };
             match result {
                 Ok(bytes) => reply.data(bytes),
@@ -211,7 +224,14 @@ impl fuser::Filesystem for Adapter {
                     reply.error(errno("read", (fh, offset, size), &error));
                 }
             }
-        });
+        };
+        // A READ with a lock's owner goes straight to its caller, who would see a refusal.
+        let is_direct = lock_owner.is_some() || flags.0 & libc::O_DIRECT != 0;
+        if is_direct {
+            self.fs.read(fh.0, offset, size as usize, answer);
+        } else {
+            self.fs.fill(fh.0, offset, size as usize, answer);
+        }
         self.watch.add(req.pid(), slot);
     }
 

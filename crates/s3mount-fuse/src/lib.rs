@@ -9,6 +9,7 @@
 
 mod adapter;
 mod mount;
+mod readahead;
 mod waiting;
 
 pub use mount::{FuseConfig, Mount, mount};

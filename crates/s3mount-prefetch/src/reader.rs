@@ -80,6 +80,22 @@ impl ObjectReader {
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
     {
+        self.read_as(offset, len, None, reply);
+    }
+
+    /// Reads as [`read`](Self::read) does, and apart from all streams: what is fetched is what is asked
+    /// for, rounded to blocks, even if a neighbour was read just before.
+    pub fn read_apart<R>(&self, offset: u64, len: usize, reply: R)
+    where
+        R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
+    {
+        self.read_as(offset, len, Some(Access::Random), reply);
+    }
+
+    fn read_as<R>(&self, offset: u64, len: usize, access: Option<Access>, reply: R)
+    where
+        R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
+    {
         let end = offset.saturating_add(len as u64).min(self.size);
         self.shared.counters.on_read(end.saturating_sub(offset));
         if offset >= end {
@@ -91,7 +107,7 @@ impl ObjectReader {
             drop(state);
             return reply(Err(error));
         }
-        let access = state.streams.on_read(range, &self.shared.config);
+        let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
         let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
         if let Access::Stream(id) = access {
@@ -155,6 +171,12 @@ impl ObjectReader {
     pub fn is_unread(&self, range: ByteRange) -> bool {
         let mut state = self.lock();
         state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
+    }
+
+    /// Whether a stream that is being read goes on with `range`.
+    pub fn is_streamed(&self, range: ByteRange) -> bool {
+        let end = range.end().min(self.size);
+        range.start() < end && self.lock().streams.is_going_on(ByteRange::new(range.start(), end))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

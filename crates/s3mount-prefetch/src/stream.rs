@@ -31,6 +31,10 @@ pub(crate) const BEHIND_BYTES: u64 = 8 << 20;
 /// are another stream's.
 const AHEAD_BYTES: u64 = 16 << 20;
 
+/// The kernel has at most two READs of 1 MiB of one reader's readahead under way, and they arrive in any
+/// order.
+const REORDERED_BYTES: u64 = 2 << 20;
+
 /// Gap after which a second read still goes on where a candidate ended: the kernel's readahead
 /// leaves none, and loaders of records skip padding.
 const ADJACENT_BYTES: u64 = 128 << 10;
@@ -140,6 +144,14 @@ impl StreamTable {
         let id = stream.id;
         self.merge_into(id);
         Access::Stream(id)
+    }
+
+    /// Whether a stream that is being read goes on with `range`, up to [`REORDERED_BYTES`] out of order.
+    pub(crate) fn is_going_on(&self, range: ByteRange) -> bool {
+        self.iter().any(|stream| {
+            let start = stream.direction.seen(range, self.size).start();
+            stream.idle_ticks <= 1 && start.abs_diff(stream.position) <= REORDERED_BYTES
+        })
     }
 
     fn nearest_stream(&self, direction: Direction, range: ByteRange) -> Option<usize> {

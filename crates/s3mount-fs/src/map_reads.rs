@@ -1,0 +1,313 @@
+//! Random reads of a map, told by the shape of the kernel's READs.
+//!
+//! A fault of a map makes the kernel read *around* the page: the whole readahead of the file, half of
+//! it before that page. This suits a map that is read in order, and fetches a hundred times too much for
+//! one whose readers take small windows anywhere. The readahead belongs to the open file, and cannot be
+//! changed from here. But a READ that only fills the page cache may be *refused*: the kernel then asks
+//! for the page that faulted by itself, and nobody sees an error.
+//!
+//! What is refused must be known well, because a read(2) of 1 MiB whose READ is refused comes back as
+//! 256 READs of a page. So the policy watches first. READs of a whole readahead that begin on no edge,
+//! go on from nothing and are followed by nothing are what random faults look like. After a few of them
+//! one is refused as a probe. When the page that is asked for then lies inside of what was refused, it
+//! was a fault of a map: the file is *random*, and its next read-arounds are refused. When it is the
+//! first page, it was a read(2), and the next probe is far away. Windows that turn out wide end the
+//! refusals, too.
+//!
+//! Never refused is what somebody may be waiting for in this size: READs of [`PIECE_BYTES`] and less,
+//! READs inside of what was refused a moment ago, READs of the size and on the edge of a large folio,
+//! the beginning and the end of the file, and whatever belongs to a stream. READs of O_DIRECT do not come
+//! here.
+//!
+//! Pure: it sees READs and answers.
+
+use std::collections::VecDeque;
+
+use s3mount_object::ByteRange;
+
+/// READs of this many bytes and less are served in any case. A quarter of the kernel's own readahead: the
+/// windows that are worth a refusal are mostly smaller, and so are the pages that follow one.
+pub(crate) const PIECE_BYTES: u64 = 64 << 10;
+
+/// A window is wide when its reader goes on for so many bytes after its first piece. So many pages one by
+/// one cost about as much as one READ of 1 MiB.
+const WIDE_BYTES: u64 = 128 << 10;
+
+/// READs in the shape of random faults before one is refused as a probe. Each fetches a readahead. As many
+/// readers that begin at once, each with a place of its own, look the same until they go on.
+const LONE_READS: u32 = 16;
+
+/// After a wrong probe, or the end of refusals, so many times more of them are waited for.
+const CAUTION: u32 = 16;
+
+/// Other READs that a probe's page may be behind. There is none when the kernel was asked to fill its
+/// cache (`MADV_WILLNEED`) and nobody reads yet.
+const PATIENCE: u32 = 256;
+
+/// Spots that are remembered: where a window is being read. Twice as many as a large machine has loaders.
+const SPOTS: usize = 128;
+
+/// What a wide window, or a read(2) that was refused, counts for; each new spot counts one against it.
+const WRONG: u32 = 4;
+
+/// With so much counted, the refusals end: two wrong ones in a row, or a quarter of all.
+const TOO_WRONG: u32 = 2 * WRONG - 1;
+
+/// Pages of the kernel's that are dropped before a reader who has come upon refused ones that nobody
+/// remembers. It may read on for long, and the kernel takes a millisecond to drop so many.
+const DROP_BYTES: u64 = 64 << 20;
+
+/// What to do with a READ that fills the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Serve it like any other.
+    Serve,
+    /// Serve it apart from the streams: a piece of a random window.
+    Apart,
+    /// Refuse it: the kernel asks for the pages that are wanted.
+    Refuse,
+}
+
+/// An answer, and what follows from the READ besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) answer: Answer,
+    /// The kernel's pages here were refused, and somebody reads on into them, a page at a time. Once they
+    /// are dropped, it reads ahead again.
+    pub(crate) drop: Option<ByteRange>,
+    /// What the file has become by this READ.
+    pub(crate) change: Option<Change>,
+}
+
+/// News of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is read at random through maps.
+    Random,
+    /// It is not, or no longer.
+    Ordinary,
+}
+
+impl From<Answer> for Decision {
+    fn from(answer: Answer) -> Self {
+        Self { answer, drop: None, change: None }
+    }
+}
+
+/// Where a random window is being read.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    /// What was refused, if the window began so.
+    refused: Option<ByteRange>,
+    /// Where the window's reader goes on.
+    next: u64,
+    /// Bytes read in order, without the first piece.
+    run_bytes: u64,
+    has_begun: bool,
+    /// It was counted as wrong.
+    is_wrong: bool,
+}
+
+impl Spot {
+    fn holds(&self, offset: u64) -> bool {
+        offset == self.next || self.refused.is_some_and(|refused| refused.contains(offset))
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// So many READs in a row looked like random faults.
+    Watching {
+        lone: u32,
+    },
+    /// This READ was refused, to see which page is wanted; so many more are waited for.
+    Probing {
+        refused: ByteRange,
+        patience: u32,
+    },
+    Random,
+}
+
+/// What is known of the READs of one version of a file.
+#[derive(Debug)]
+pub(crate) struct MapReads {
+    /// The kernel's readahead, as files are opened with: the size of a read-around.
+    readahead_bytes: u64,
+    /// The file's size in bytes.
+    size: u64,
+    state: State,
+    /// READs in the shape of random faults before the next probe.
+    lone_wanted: u32,
+    /// Where the last READs in that shape ended that were served.
+    ends: VecDeque<u64>,
+    /// The newest last.
+    spots: VecDeque<Spot>,
+    wrong: u32,
+}
+
+impl MapReads {
+    /// A file of `size` bytes whose readers are not known, or are known to be random.
+    pub(crate) fn new(readahead_bytes: u64, size: u64, is_random: bool) -> Self {
+        Self {
+            readahead_bytes,
+            size,
+            state: if is_random { State::Random } else { State::Watching { lone: 0 } },
+            lone_wanted: LONE_READS,
+            ends: VecDeque::new(),
+            spots: VecDeque::new(),
+            wrong: 0,
+        }
+    }
+
+    /// Whether the file is read at random through maps.
+    pub(crate) fn is_random(&self) -> bool {
+        matches!(self.state, State::Random)
+    }
+
+    /// Whether only READs that [`may_be_read_around`] have to be shown.
+    pub(crate) fn is_only_watching(&self) -> bool {
+        matches!(self.state, State::Watching { .. })
+    }
+
+    /// The reader of the file has gone on from READ to READ since the last one that was shown.
+    pub(crate) fn on_stream(&mut self) {
+        if let State::Watching { lone } = &mut self.state {
+            *lone = 0;
+        }
+    }
+
+    /// A READ that fills the page cache. `is_streamed` tells whether a stream of the file is there.
+    pub(crate) fn on_read(&mut self, read: ByteRange, is_streamed: impl FnOnce() -> bool) -> Decision {
+        match self.state {
+            State::Watching { lone } => self.watch(read, lone, is_streamed),
+            State::Probing { refused, patience } => self.probe(read, refused, patience),
+            State::Random => self.take_apart(read, is_streamed),
+        }
+    }
+
+    fn watch(&mut self, read: ByteRange, lone: u32, is_streamed: impl FnOnce() -> bool) -> Decision {
+        if !may_be_read_around(read, self.readahead_bytes, self.size) {
+            return Answer::Serve.into();
+        }
+        let goes_on = self.ends.contains(&read.start());
+        let lone = if goes_on || is_streamed() { 0 } else { lone + 1 };
+        if lone <= self.lone_wanted {
+            push(&mut self.ends, read.end());
+            self.state = State::Watching { lone };
+            return Answer::Serve.into();
+        }
+        self.state = State::Probing { refused: read, patience: PATIENCE };
+        Answer::Refuse.into()
+    }
+
+    fn probe(&mut self, read: ByteRange, refused: ByteRange, patience: u32) -> Decision {
+        let is_page = refused.contains(read.start()) && read.len() <= PIECE_BYTES;
+        if is_page && read.start() > refused.start() {
+            self.state = State::Random;
+            self.wrong = 0;
+            push(&mut self.spots, Spot::refused(refused));
+            let decision = self.take_apart(read, || false);
+            return Decision { change: Some(Change::Random), ..decision };
+        }
+        if is_page || patience == 0 {
+            self.be_cautious();
+            let rest = ByteRange::new(read.end().clamp(refused.start(), refused.end()), refused.end());
+            return Decision { drop: is_page.then_some(rest), ..Answer::Serve.into() };
+        }
+        self.state = State::Probing { refused, patience: patience - 1 };
+        Answer::Serve.into()
+    }
+
+    /// Of a random file, a READ of somebody's piece is served, a larger one refused.
+    fn take_apart(&mut self, read: ByteRange, is_streamed: impl FnOnce() -> bool) -> Decision {
+        if let Some(spot) = self.spots.iter_mut().rev().find(|spot| spot.holds(read.start())) {
+            let (decision, is_wrong) = spot.go_on(read, self.size);
+            if is_wrong {
+                self.wrong += WRONG;
+                if self.wrong >= TOO_WRONG {
+                    self.be_cautious();
+                    // Nobody looks any more for what was refused.
+                    let drop = Some(ByteRange::new(0, self.size));
+                    return Decision { change: Some(Change::Ordinary), drop, ..decision };
+                }
+            }
+            return decision;
+        }
+        let is_piece = read.len() <= PIECE_BYTES;
+        let goes_on = self.ends.contains(&read.start());
+        if goes_on {
+            push(&mut self.ends, read.end());
+        }
+        let is_whole = !is_piece && (goes_on || is_folio(read) || read.end() >= self.size);
+        if read.start() == 0 || is_whole || is_streamed() {
+            return Answer::Serve.into();
+        }
+        self.wrong = self.wrong.saturating_sub(1);
+        push(&mut self.spots, if is_piece { Spot::read(read) } else { Spot::refused(read) });
+        if is_piece { Answer::Apart.into() } else { Answer::Refuse.into() }
+    }
+
+    fn be_cautious(&mut self) {
+        self.state = State::Watching { lone: 0 };
+        self.lone_wanted = self.lone_wanted.saturating_mul(CAUTION);
+        self.spots.clear();
+        self.ends.clear();
+        self.wrong = 0;
+    }
+}
+
+impl Spot {
+    fn refused(refused: ByteRange) -> Self {
+        let next = refused.start();
+        Self { refused: Some(refused), next, run_bytes: 0, has_begun: false, is_wrong: false }
+    }
+
+    fn read(read: ByteRange) -> Self {
+        Self { refused: None, next: read.end(), run_bytes: 0, has_begun: true, is_wrong: false }
+    }
+
+    /// The next READ here. Also says whether it shows that this was no small window.
+    fn go_on(&mut self, read: ByteRange, size: u64) -> (Decision, bool) {
+        let was_wrong = self.is_wrong;
+        let goes_on = self.has_begun && read.start() == self.next;
+        self.run_bytes = if goes_on { self.run_bytes + read.len() } else { 0 };
+        // A fault lies inside of what is read around it.
+        let is_first = !self.has_begun && self.refused.is_some_and(|refused| refused.start() == read.start());
+        let is_wide = self.run_bytes > WIDE_BYTES;
+        self.is_wrong |= is_first || is_wide;
+        self.has_begun = true;
+        self.next = read.end();
+        let is_news = self.is_wrong && !was_wrong;
+        let until = match self.refused {
+            Some(refused) if refused.contains(read.end()) => refused.end(),
+            _ => read.end().saturating_add(DROP_BYTES),
+        };
+        let rest = ByteRange::new(read.end(), until.min(size).max(read.end()));
+        let answer = if self.is_wrong || read.len() > PIECE_BYTES { Answer::Serve } else { Answer::Apart };
+        let is_paged = is_news && read.len() <= PIECE_BYTES;
+        (Decision { answer, drop: is_paged.then_some(rest), change: None }, is_news)
+    }
+}
+
+/// Whether a READ has the shape of a read-around of a file of `size` bytes: a whole readahead that is not
+/// on an edge of its size.
+pub(crate) fn may_be_read_around(read: ByteRange, readahead_bytes: u64, size: u64) -> bool {
+    read.len() == readahead_bytes && !read.start().is_multiple_of(readahead_bytes) && read.end() < size
+}
+
+/// Whether a READ may be that of one large folio that a reader waits for: these have a power of two as
+/// their size, and lie on an edge of it.
+fn is_folio(read: ByteRange) -> bool {
+    read.len().is_power_of_two() && read.start().is_multiple_of(read.len())
+}
+
+fn push<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() >= SPOTS {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+#[cfg(test)]
+#[path = "map_reads_tests.rs"]
+mod tests;

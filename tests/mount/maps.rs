@@ -1,0 +1,140 @@
+//! Random windows of a map: the kernel's read-arounds are refused, its readahead is lowered for files that
+//! are opened again, and nobody ever sees a refusal.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use s3mount_testkit::{TestS3, check};
+use tempfile::TempDir;
+
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, run};
+
+/// Has four processes of python read windows of `name`, compares each with the object, and returns their
+/// number and bytes.
+fn check_windows(world: &World, how: &str, name: &str, count: u64, bytes: u64) -> (u64, u64) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/map_windows.py");
+    let folder = TempDir::new().expect("a folder");
+    let mut python = Command::new("/usr/bin/python3");
+    let python = python.args([script, how]).arg(world.path(name));
+    let python = python.args([count.to_string(), bytes.to_string()]).arg(folder.path());
+    let mut child = python.stdout(Stdio::piped()).spawn().expect("python");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let (mut pieces, mut total, mut head, mut data) = (0, 0, [0; 16], Vec::new());
+    while stdout.read_exact(&mut head).is_ok() {
+        let (offset, length) = head.split_at(8);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        data.resize(number(length) as usize, 0);
+        stdout.read_exact(&mut data).expect("a piece");
+        check(name, number(offset), &data).expect("the object's bytes");
+        pieces += 1;
+        total += number(length);
+    }
+    assert!(child.wait().expect("its end").success());
+    (pieces, total)
+}
+
+fn world() -> World {
+    let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 64 * GIB);
+    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    world.path("d/tokens.bin").metadata().expect("a file");
+    world.server.reset_stats();
+    world
+}
+
+#[test]
+fn windows_of_a_kept_map_fetch_little_more_than_their_units() {
+    let world = world();
+    assert_eq!(check_windows(&world, "kept", "d/tokens.bin", 250, 8 * KIB), (1000, 8000 * KIB));
+    let gets = world.server.stats().get_object;
+    // A unit of 128 KiB is 16 times a window. The first windows of a file are read around.
+    assert!(gets.bytes <= 20 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
+    assert!(gets.requests <= 1150, "{} GETs for 1000 windows", gets.requests);
+    assert_eq!(world.gauge("random_map_files"), 1);
+    assert!(world.gauge("refused_readaheads") >= 900);
+    world.check_memory(256 * MIB);
+}
+
+#[test]
+fn windows_of_a_map_for_each_fetch_little_more_than_their_units() {
+    let world = world();
+    assert_eq!(check_windows(&world, "reopened", "d/tokens.bin", 250, 8 * KIB), (1000, 8000 * KIB));
+    let gets = world.server.stats().get_object;
+    assert!(gets.bytes <= 30 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
+    assert!(gets.requests <= 1100, "{} GETs for 1000 windows", gets.requests);
+    // The kernel's readahead of the others is what it was.
+    let listed = run("findmnt", &["-nro", "MAJ:MIN", &world.mount.path().display().to_string()]);
+    let readahead = format!("/sys/class/bdi/{}/read_ahead_kb", listed.trim());
+    crate::world::wait_for("the readahead is raised again", || {
+        std::fs::read_to_string(&readahead).expect("its size").trim() == "1024"
+    });
+    // Files opened with a small readahead have few of their READs refused.
+    let refused = world.gauge("refused_readaheads");
+    assert!(refused <= 100, "{refused} READs refused");
+}
+
+#[test]
+fn readers_of_all_kinds_beside_a_random_map_see_no_refusal() {
+    let world = world();
+    // So that there are refusals from the beginning.
+    check_windows(&world, "kept", "d/tokens.bin", 10, 8 * KIB);
+    let (pieces, _) = check_windows(&world, "mixed", "d/tokens.bin", 200, 8 * KIB);
+    assert_eq!(pieces, 4 * (200 + 50 + 25 + 50 + 50));
+    assert!(world.gauge("refused_readaheads") > 10);
+}
+
+#[test]
+fn a_file_that_was_read_at_random_is_read_in_order() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 256 * MIB);
+    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    check_windows(&world, "kept", "d/tokens.bin", 100, 8 * KIB);
+    assert!(world.gauge("refused_readaheads") >= 100);
+    let reads = world.gauge("reads");
+    assert_eq!(check_file(&world.path("d/tokens.bin"), "d/tokens.bin"), 256 * MIB);
+    // Pages that were refused lie in the way. Page by page the file has 65,536 reads.
+    let reads = world.gauge("reads") - reads;
+    assert!(reads <= 8000, "{reads} reads");
+}
+
+#[test]
+fn preads_of_a_mib_anywhere_are_probed_once() {
+    let world = world();
+    let file = File::open(world.path("d/tokens.bin")).expect("a file");
+    let mut buffer = vec![0; MIB as usize];
+    for index in 1..=60u64 {
+        let offset = (index * 37 % 61) * 600 * MIB + index * 4 * KIB;
+        file.read_exact_at(&mut buffer, offset).expect("a read");
+        check("d/tokens.bin", offset, &buffer).expect("the object's bytes");
+    }
+    assert_eq!((world.gauge("random_map_files"), world.gauge("refused_readaheads")), (0, 1));
+    let gets = world.server.stats().get_object;
+    assert!(gets.bytes <= 60 * (MIB + 256 * KIB) + 2 * MIB, "{} MiB fetched", gets.bytes / MIB);
+    assert!(world.gauge("reads") <= 60 + 257, "one read by the page, at most");
+}
+
+#[test]
+fn what_is_read_in_order_through_a_map_is_not_refused() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/model.bin", 512 * MIB);
+    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/random_reads.py");
+    // Pieces of a MiB in any order, as the tensors of a checkpoint are read.
+    let copied = Command::new("/usr/bin/python3")
+        .args([script, "mmap"])
+        .arg(world.path("d/model.bin"))
+        .stdout(Stdio::null())
+        .status();
+    assert!(copied.expect("python").success());
+    run("cmp", &[world.path("d/model.bin"), world.path("d/model.bin")]);
+    assert_eq!((world.gauge("random_map_files"), world.gauge("refused_readaheads")), (0, 0));
+}
+
+#[test]
+fn a_small_readahead_is_kept() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 64 * GIB);
+    let world = World::new(server, &["--read-ahead", "128KiB"]);
+    check_windows(&world, "kept", "d/tokens.bin", 50, 8 * KIB);
+    check_windows(&world, "reopened", "d/tokens.bin", 50, 8 * KIB);
+    assert_eq!(world.gauge("refused_readaheads"), 0);
+    assert!(world.fetched() <= 34 * 400 * 8 * KIB);
+}
