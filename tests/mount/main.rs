@@ -20,4 +20,5 @@ mod refused;
 mod security;
 mod streams;
 mod tools;
+mod verify;
 mod world;

@@ -5,6 +5,8 @@
 #[expect(dead_code, reason = "shared with the tests of mounts, each of which uses a part")]
 mod world;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -84,6 +86,24 @@ fn sizes_of_small_files() {
         assert_eq!(check_file(&world.path(&key), &key), size);
         assert_eq!(take(&world), (0, u64::from(size > 0), 0), "{size} bytes");
     }
+}
+
+#[test]
+fn what_verifying_costs() {
+    let server = TestS3::builder().synthetic(BUCKET, "d/small", 1024 * KIB);
+    let world = World::new(server.synthetic(BUCKET, "d/large", 40 * 1024 * KIB), &["--verify", "whole"]);
+    run("ls", &[world.path("d")]);
+    take(&world);
+    check_file(&world.path("d/small"), "d/small");
+    assert_eq!(take(&world), (0, 1, 0), "its GET brings the checksum");
+    // A reader of headers asks for none.
+    let mut header = [0; 1000];
+    let mut file = File::open(world.path("d/large")).expect("a file");
+    file.read_exact(&mut header).expect("bytes");
+    drop(file);
+    assert_eq!(take(&world).2, 0);
+    check_file(&world.path("d/large"), "d/large");
+    assert_eq!(take(&world).2, 1, "one HEAD");
 }
 
 #[test]

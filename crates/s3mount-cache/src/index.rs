@@ -111,6 +111,11 @@ impl Index {
         was_there
     }
 
+    /// The runs of a version, some of them more than once.
+    pub(crate) fn of(&self, object: &ObjectId) -> Vec<Arc<Run>> {
+        self.shard(object).get(object).map(|blocks| blocks.values().cloned().collect()).unwrap_or_default()
+    }
+
     /// All runs with the time of their last use, oldest first.
     pub(crate) fn by_age(&self) -> Vec<(u64, Weak<Run>)> {
         let mut runs = Vec::new();

@@ -168,6 +168,14 @@ impl BlockCache {
         freed
     }
 
+    /// Lets go of all blocks of a version.
+    pub fn forget(&self, object: &ObjectId) {
+        for run in self.index.of(object) {
+            self.index.remove(&run);
+            self.runs.invalidate(&run.key);
+        }
+    }
+
     fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
@@ -211,6 +219,17 @@ mod tests {
         assert_eq!(cache.get(&object(), size - 1).map(|tail| tail.len()), Some(1));
         assert_eq!(cache.get(&ObjectId::new("k", ETag::new("\"2\"")), BLOCK + 100), None);
         assert_eq!(cache.held_bytes(), 3 * BLOCK, "what the buffer takes of the pool");
+    }
+
+    #[test]
+    fn forgets_one_version() {
+        let cache = BlockCache::new(BLOCK, 1 << 20);
+        let (bytes, other) = (insert(&cache, 0, 2), ObjectId::new("k", ETag::new("\"2\"")));
+        cache.insert(&other, u64::MAX, ByteRange::new(0, 2 * BLOCK), &run(2 * BLOCK));
+        cache.forget(&object());
+        assert!(bytes.is_unique() && !cache.contains(&object(), 0) && !cache.contains(&object(), BLOCK));
+        assert!(cache.contains(&other, 0) && cache.contains(&other, BLOCK));
+        assert_eq!(cache.held_bytes(), 2 * BLOCK);
     }
 
     #[test]

@@ -242,9 +242,14 @@ pub(crate) struct MountArgs {
     /// When the bytes are compared with the checksums that S3 keeps of objects.
     ///
     /// `free`: where an answer brings a checksum of what it brings, as for files that are fetched whole
-    /// (--small-file-size). S3 has none for parts of an object. It costs 0.1 CPU seconds a GiB where it
-    /// is a CRC, which S3 computes by itself, and up to 3 where SHA-256 was asked for. The lengths,
-    /// ranges and versions of answers are checked in any case.
+    /// (--small-file-size). It costs 0.1 CPU seconds a GiB where it is a CRC, which S3 computes by
+    /// itself, and up to 3 where SHA-256 was asked for.
+    ///
+    /// `whole`: also larger files, when all of one has been fetched since it was opened: if it is not
+    /// what the store keeps, the read that completes it fails with EIO. It costs one HEAD for a file,
+    /// and 0.1 CPU seconds a GiB. Give it where there is no TLS.
+    ///
+    /// The lengths, ranges and versions of answers are checked in any case.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Verify::Free, help_heading = READING)]
     pub(crate) verify: Verify,
 
@@ -333,6 +338,8 @@ pub(crate) struct MountArgs {
 pub(crate) enum Verify {
     /// Where the store sends one that covers what was fetched.
     Free,
+    /// Also when all of an object has been fetched in parts.
+    Whole,
     /// Never.
     Never,
 }

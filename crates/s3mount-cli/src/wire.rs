@@ -57,7 +57,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let Config { store, prefix, .. } = config;
     let crt = store.crt_config(config.max_connections, config.threads);
-    let crt = CrtConfig { verify: config.verify == Verify::Free, ..crt };
+    let crt = CrtConfig { verify: config.verify != Verify::Never, ..crt };
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;
@@ -120,6 +120,7 @@ fn prefetch_config(config: &Config) -> PrefetchConfig {
         random_read_bytes: config.random_read_bytes,
         small_object_bytes: config.small_object_bytes,
         read_timeout: config.read_timeout,
+        verify_whole: config.verify == Verify::Whole,
         max_ahead_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
     }
 }

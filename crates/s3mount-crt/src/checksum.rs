@@ -5,6 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use mountpoint_s3_crt::checksums::{crc32, crc32c, crc64nvme, sha1, sha256};
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::http::request_response::Headers;
+use s3mount_object::{ChecksumAlgorithm, ObjectChecksum};
 
 /// What asks for checksums.
 pub(crate) const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
@@ -45,6 +46,17 @@ impl Checksum {
         let is_of_parts = text("x-amz-checksum-type").is_some_and(|kind| kind == "COMPOSITE");
         // As S3 writes those of parts: the value, and how many they are.
         (!is_of_parts && !value.contains('-')).then_some(Self { algorithm, value })
+    }
+
+    /// The checksum as a number, if it is a CRC.
+    pub(crate) fn crc(&self) -> Option<ObjectChecksum> {
+        let algorithm = match self.algorithm {
+            Algorithm::Crc64nvme => ChecksumAlgorithm::Crc64Nvme,
+            Algorithm::Crc32c => ChecksumAlgorithm::Crc32c,
+            Algorithm::Crc32 => ChecksumAlgorithm::Crc32,
+            Algorithm::Sha1 | Algorithm::Sha256 => return None,
+        };
+        ObjectChecksum::from_base64(algorithm, &self.value)
     }
 
     /// Whether these are the bytes. A value that can't be read says nothing.

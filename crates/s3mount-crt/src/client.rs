@@ -16,11 +16,12 @@ use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOpt
 use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
 use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
-    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
-    PartBuffer, S3Detail,
+    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectChecksum, ObjectClient, ObjectError,
+    ObjectId, ObjectMeta, PartBuffer, S3Detail,
 };
 
 use crate::CrtConfig;
+use crate::checksum::{self, Checksum};
 use crate::endpoint::Endpoint;
 use crate::error::crt_error;
 use crate::pool::LendingPool;
@@ -192,7 +193,8 @@ impl ObjectClient for CrtClient {
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
         async move {
-            let (answer, _) = self.send("HeadObject", key, "HEAD", &self.endpoint.object_path(key)).await?;
+            let (answer, _) =
+                self.send("HeadObject", key, "HEAD", &self.endpoint.object_path(key), &[]).await?;
             let request_id = answer.request_id.clone();
             let odd = |why: &str| {
                 let detail = S3Detail { request_id: request_id.clone(), ..S3Detail::default() };
@@ -205,6 +207,24 @@ impl ObjectClient for CrtClient {
                 last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
                 storage_class: answer.storage_class,
             })
+        }
+        .boxed()
+    }
+
+    fn checksum<'a>(
+        &'a self,
+        object: &'a ObjectId,
+    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
+        async move {
+            let (key, if_match) = (object.key(), etag(object.etag().as_str()));
+            let headers = [checksum::MODE, ("If-Match", if_match.as_str())];
+            let path = self.endpoint.object_path(key);
+            let (answer, _) = self.send("HeadObject", key, "HEAD", &path, &headers).await?;
+            // Not each store knows If-Match.
+            if answer.etag.as_deref().map(etag).as_ref() != Some(&if_match) {
+                return Err(ObjectError::new(ErrorKind::PreconditionFailed, "HeadObject", key));
+            }
+            Ok(answer.checksum.as_ref().and_then(Checksum::crc))
         }
         .boxed()
     }
@@ -226,7 +246,7 @@ impl ObjectClient for CrtClient {
             // SigV4 signs the query sorted, and some stores compare it as it was sent.
             query.sort_unstable();
             let path = self.endpoint.bucket_path(&query);
-            let (answer, body) = self.send("ListObjectsV2", &prefix, "GET", &path).await?;
+            let (answer, body) = self.send("ListObjectsV2", &prefix, "GET", &path, &[]).await?;
             list_page(&body).map_err(|error| {
                 let detail = S3Detail { request_id: answer.request_id, ..S3Detail::default() };
                 ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &prefix)
@@ -240,7 +260,7 @@ impl ObjectClient for CrtClient {
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         async move {
             let path = self.endpoint.bucket_path(&[]);
-            let (answer, _) = self.send("HeadBucket", &self.bucket, "HEAD", &path).await?;
+            let (answer, _) = self.send("HeadBucket", &self.bucket, "HEAD", &path, &[]).await?;
             Ok(BucketInfo { region: answer.region })
         }
         .boxed()

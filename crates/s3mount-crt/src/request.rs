@@ -64,9 +64,10 @@ impl CrtClient {
         target: &str,
         method: &str,
         path: &str,
+        headers: &[(&str, &str)],
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
         let sent = Instant::now();
-        let result = self.send_once(operation, target, method, path).await;
+        let result = self.send_once(operation, target, method, path, headers).await;
         self.signer.judge(sent, result)
     }
 
@@ -76,10 +77,11 @@ impl CrtClient {
         target: &str,
         method: &str,
         path: &str,
+        headers: &[(&str, &str)],
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
         let (sent, finished) = self
-            .send_default(operation, method, path, &collected)
+            .send_default(operation, self.message(method, path, headers), &collected)
             .map_err(|error| crt_error(operation, target, error))?;
         let Ok(result) = finished.await else {
             return Err(ObjectError::new(ErrorKind::Cancelled, operation, target));
@@ -95,8 +97,7 @@ impl CrtClient {
     fn send_default(
         &self,
         operation: &'static str,
-        method: &str,
-        path: &str,
+        message: Result<Message, CrtError>,
         collected: &Collected,
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
         let (on_headers, on_body) = (collected.clone(), collected.clone());
@@ -105,7 +106,7 @@ impl CrtClient {
         options
             .request_type(MetaRequestType::Default)
             .operation_name(operation)
-            .message(self.message(method, path, &[])?)
+            .message(message?)
             .endpoint(self.endpoint.uri.clone())
             .signing_config(self.signer.signing())
             .on_headers(move |headers, status| {

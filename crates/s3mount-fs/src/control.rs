@@ -77,6 +77,12 @@ pub struct FsStats {
     pub fetched_bytes: u64,
     /// Second GETs, sent because the first were slow.
     pub hedges: u64,
+    /// Versions that were fetched in parts and had their checksum (`--verify whole`).
+    pub objects_verified: u64,
+    /// Versions that could not be compared with a checksum.
+    pub objects_unverified: u64,
+    /// Versions of which wrong bytes came.
+    pub objects_corrupt: u64,
     /// LISTs that succeeded.
     pub list_requests: u64,
     /// Keys in listings that can't be shown, counting repeats.

@@ -52,7 +52,13 @@ impl FsError {
             // The version that was opened is gone, whichever way the store says so.
             FsError::Read(error) if error.is_stale() => libc::ESTALE,
             FsError::Read(ReadError::Object(error)) => errno_of(error.kind()),
+            FsError::Read(ReadError::Corrupt { .. } | ReadError::Changed { .. }) => libc::EIO,
         }
+    }
+
+    /// Whether wrong bytes of the file came, so that what the kernel holds of it has to go.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, FsError::Read(error) if error.is_corrupt())
     }
 
     /// Whether it tells of trouble with the store, which belongs into the log, and not of what

@@ -91,6 +91,8 @@ pub struct Opened {
     pub direct_io: bool,
     /// Whether the file is read at random through maps, and a small readahead suits it.
     pub is_random_map: bool,
+    /// Whether the pages that the kernel holds of it are good.
+    pub keep_cache: bool,
 }
 
 /// Some names of a directory, in order.
@@ -202,6 +204,9 @@ impl Filesystem {
             get_requests: prefetch.requests,
             fetched_bytes: prefetch.fetched_bytes,
             hedges: prefetch.hedges,
+            objects_verified: prefetch.objects_verified,
+            objects_unverified: prefetch.objects_unverified,
+            objects_corrupt: prefetch.objects_corrupt,
             list_requests: self.metadata.lists(),
             hidden_keys: self.metadata.hidden_keys(),
             metadata_bytes: self.metadata.bytes(),
@@ -243,11 +248,11 @@ impl Filesystem {
                 let json = serde_json::to_vec_pretty(&self.stats()).expect("numbers have a JSON form");
                 let handle = self.add_file(OpenFile::Snapshot(json.into()));
                 // Its size is not known before, and its pages must not be kept.
-                return Ok(Opened { handle, direct_io: true, is_random_map: false });
+                return Ok(Opened { handle, direct_io: true, keep_cache: false, is_random_map: false });
             }
             Some(Control::Prefetch) => {
                 let handle = self.add_file(OpenFile::Hints(Arc::default()));
-                return Ok(Opened { handle, direct_io: true, is_random_map: false });
+                return Ok(Opened { handle, direct_io: true, keep_cache: false, is_random_map: false });
             }
             None => {}
         }
@@ -256,6 +261,7 @@ impl Filesystem {
             Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
             None => return Err(FsError::BadHandle(ino)),
         };
+        let keep_cache = !self.prefetcher.take_condemned(&file.object);
         let reader = self.prefetcher.open(&file.object, file.size);
         // One that was open before may lie in the kernel's page cache, and need no request.
         let is_again = self.inodes.open(ino);
@@ -278,7 +284,7 @@ impl Filesystem {
             watched: watched.map_or_else(OnceLock::new, OnceLock::from),
         };
         let handle = self.add_file(OpenFile::Object(Arc::new(open)));
-        Ok(Opened { handle, direct_io, is_random_map })
+        Ok(Opened { handle, direct_io, keep_cache, is_random_map })
     }
 
     fn add_file(&self, file: OpenFile) -> u64 {
@@ -416,7 +422,7 @@ impl Filesystem {
         let handle = self.next_handle();
         let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
         self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
-        Ok(Opened { handle, direct_io: false, is_random_map: false })
+        Ok(Opened { handle, direct_io: false, keep_cache: false, is_random_map: false })
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at

@@ -129,6 +129,15 @@ fn invalidate(fs: &Filesystem, notifier: &OnceLock<Notifier>, handle: u64) {
     }
 }
 
+/// Has the kernel drop the pages of an inode. Not from a session thread: the kernel waits for reads of
+/// these pages that are under way.
+fn drop_pages(notifier: &OnceLock<Notifier>, ino: INodeNo) {
+    if let Some(notifier) = notifier.get() {
+        // A length of 0 is all there is. It fails when the kernel has forgotten the inode.
+        drop(notifier.inval_inode(ino, 0, 0));
+    }
+}
+
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in [
@@ -192,7 +201,8 @@ impl fuser::Filesystem for Adapter {
                 if let Some(readahead) = self.readahead.get() {
                     readahead.before_open(opened.is_random_map);
                 }
-                reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE);
+                let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+                reply.opened(FileHandle(opened.handle), keep);
             }
             Err(error) => reply.error(errno("open", ino, &error)),
         }
@@ -220,6 +230,8 @@ impl fuser::Filesystem for Adapter {
                 Err(error) => {
                     if error.errno() == libc::ESTALE {
                         runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
+                    } else if error.is_corrupt() {
+                        runtime.spawn_blocking(move || drop_pages(&notifier, ino));
                     }
                     reply.error(errno("read", (fh, offset, size), &error));
                 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use crate::{ByteRange, ETag, ObjectError, ObjectId};
+use crate::{ByteRange, ETag, ObjectChecksum, ObjectError, ObjectId};
 
 /// Memory that a client fills with the bytes of one part, lent by whoever asks for the part.
 ///
@@ -111,6 +112,19 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none.
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>>;
+
+    /// The CRC that the store keeps of all bytes of a version; `None` where it keeps none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
+    /// another version by now.
+    fn checksum<'a>(
+        &'a self,
+        object: &'a ObjectId,
+    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
+        let _ = object;
+        async { Ok(None) }.boxed()
+    }
 
     /// One page of keys.
     ///

@@ -7,6 +7,7 @@
 //! **Invariant:** bytes are addressed by [`ObjectId`], key and ETag together. A version never
 //! changes, so whatever is known of it stays true for ever.
 
+mod checksum;
 mod client;
 mod error;
 mod id;
@@ -14,6 +15,7 @@ mod range;
 mod retries;
 mod retry;
 
+pub use checksum::{ChecksumAlgorithm, ObjectChecksum};
 pub use client::{
     BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer,
 };

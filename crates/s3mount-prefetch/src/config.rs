@@ -22,6 +22,8 @@ pub struct PrefetchConfig {
     /// At most this many GETs ahead of the readers are in flight at once, over all streams.
     /// Those that a reader waits for are not counted.
     pub max_ahead_requests: usize,
+    /// Compare objects that are fetched in parts with the checksums that the store keeps of them.
+    pub verify_whole: bool,
 }
 
 impl Default for PrefetchConfig {
@@ -35,6 +37,7 @@ impl Default for PrefetchConfig {
             read_timeout: Duration::from_secs(60),
             hedge_share: 0.05,
             max_ahead_requests: 64,
+            verify_whole: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{ErrorKind, ObjectError};
+use s3mount_object::{ErrorKind, ObjectChecksum, ObjectError};
 
 /// A failed read. Cheap to clone: every reader that waited for the same GET gets the same one.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,6 +14,22 @@ pub enum ReadError {
     /// No answer in time, retries included.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
+    /// All bytes of the object have been fetched, and they are not what the store keeps.
+    #[error("the object has the checksum {came}, and the store keeps {kept}")]
+    Corrupt {
+        /// What the store keeps.
+        kept: ObjectChecksum,
+        /// What the bytes have that came.
+        came: ObjectChecksum,
+    },
+    /// A range of the object was fetched twice, and the bytes were not the same.
+    #[error("a range had the checksum {then}, and has {now}")]
+    Changed {
+        /// Of the bytes that came first.
+        then: ObjectChecksum,
+        /// Of those that came now.
+        now: ObjectChecksum,
+    },
 }
 
 impl ReadError {
@@ -24,7 +40,12 @@ impl ReadError {
                 error.kind(),
                 ErrorKind::NotFound | ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable
             ),
-            ReadError::TimedOut(_) => false,
+            ReadError::TimedOut(_) | ReadError::Corrupt { .. } | ReadError::Changed { .. } => false,
         }
+    }
+
+    /// Whether bytes of the version were wrong, and readers may have seen them.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self, ReadError::Corrupt { .. } | ReadError::Changed { .. })
     }
 }

@@ -17,12 +17,16 @@
 //! [`prefetcher`] then takes back, in this order: segments that were consumed, cached blocks,
 //! the far end of the largest windows.
 //!
+//! **Verifying.** With [`PrefetchConfig::verify_whole`], each GET's bytes pass a `Verifier` on their
+//! way into the segment map (`verify.rs`). A version that turns out to be wrong is dropped from
+//! everywhere, and its readers fail; the next one to open it starts anew.
+//!
 //! **Threads.** [`ObjectReader::read`] never waits: it answers in the calling thread when the bytes
 //! are there, else from the task of the GET that brings them. A caller's reply is never called
 //! with a lock held.
 //!
-//! **Lock order:** the prefetcher's registry, then one reader's state, then the pool. Two readers
-//! are never locked at once.
+//! **Lock order:** the prefetcher's registry, then one reader's state, then its verifier's, then the
+//! pool. Two readers are never locked at once.
 
 mod config;
 mod error;
@@ -33,7 +37,9 @@ mod prefetcher;
 mod reader;
 mod segment;
 mod stream;
+mod sums;
 mod sync;
+mod verify;
 mod window;
 
 pub use config::PrefetchConfig;

@@ -1,6 +1,6 @@
 //! What all readers share: the store, the memory, and who gives memory back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub(crate) const LEFT_TICKS: u32 = 60;
 /// each step, which takes longer than to receive what goes into them.
 const UNUSED_TICKS: u32 = 60;
 
+/// Versions of which wrong bytes came, and that were not opened since, at most. A network with so many
+/// errors is not fit for use.
+const MOST_CONDEMNED: usize = 100_000;
+
 /// How often a reader that waits for memory has the others give some back.
 const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -60,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) hedges: Hedges,
     pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) counters: Counters,
+    /// Versions of which wrong bytes came, and whose pages the kernel may hold.
+    condemned: Mutex<HashSet<ObjectId>>,
 }
 
 /// What was asked and what it cost, since the start.
@@ -77,6 +83,12 @@ pub struct PrefetchStats {
     pub fetched_bytes: u64,
     /// Second GETs, sent because the first were slow.
     pub hedges: u64,
+    /// Versions that were fetched in parts, and had the checksum that the store keeps.
+    pub objects_verified: u64,
+    /// Versions that could not be compared: the store keeps no CRC, or they were read in too many pieces.
+    pub objects_unverified: u64,
+    /// Versions of which wrong bytes came.
+    pub objects_corrupt: u64,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +99,9 @@ pub(crate) struct Counters {
     requests: AtomicU64,
     fetched_bytes: AtomicU64,
     hedges: AtomicU64,
+    objects_verified: AtomicU64,
+    objects_unverified: AtomicU64,
+    objects_corrupt: AtomicU64,
 }
 
 impl Counters {
@@ -102,6 +117,14 @@ impl Counters {
     pub(crate) fn on_fetched(&self, bytes: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_verified(&self) {
+        self.objects_verified.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_unverified(&self) {
+        self.objects_unverified.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -138,6 +161,7 @@ impl Prefetcher {
             hedges: Hedges::default(),
             retry_budget: Arc::default(),
             counters: Counters::default(),
+            condemned: Mutex::default(),
         });
         spawn(runtime, keep_house(Arc::downgrade(&shared)));
         Self(shared)
@@ -155,17 +179,26 @@ impl Prefetcher {
         reader
     }
 
+    /// Whether wrong bytes of `object` came since this was last asked, so that what the kernel holds of
+    /// it has to go.
+    pub fn take_condemned(&self, object: &ObjectId) -> bool {
+        self.0.config.verify_whole && lock(&self.0.condemned).remove(object)
+    }
+
     /// The counters.
     pub fn stats(&self) -> PrefetchStats {
-        let Counters { reads, waits, read_bytes, requests, fetched_bytes, hedges } = &self.0.counters;
+        let counters = &self.0.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PrefetchStats {
-            reads: get(reads),
-            waits: get(waits),
-            read_bytes: get(read_bytes),
-            requests: get(requests),
-            fetched_bytes: get(fetched_bytes),
-            hedges: get(hedges),
+            reads: get(&counters.reads),
+            waits: get(&counters.waits),
+            read_bytes: get(&counters.read_bytes),
+            requests: get(&counters.requests),
+            fetched_bytes: get(&counters.fetched_bytes),
+            hedges: get(&counters.hedges),
+            objects_verified: get(&counters.objects_verified),
+            objects_unverified: get(&counters.objects_unverified),
+            objects_corrupt: get(&counters.objects_corrupt),
         }
     }
 
@@ -205,6 +238,16 @@ impl Shared {
         // Another reader of the same version may have come meanwhile.
         if readers.get(object).is_some_and(|reader| reader.strong_count() == 0) {
             readers.remove(object);
+        }
+    }
+
+    /// Drops a version of which wrong bytes came: whoever opens it from now on fetches it anew.
+    pub(crate) fn condemn(&self, object: &ObjectId) {
+        self.lock_readers().remove(object);
+        self.cache.forget(object);
+        let mut condemned = lock(&self.condemned);
+        if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
+            self.counters.objects_corrupt.fetch_add(1, Ordering::Relaxed);
         }
     }
 

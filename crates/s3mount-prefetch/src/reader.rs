@@ -3,9 +3,10 @@
 mod learning;
 mod plan;
 mod state;
+mod verifying;
 mod waiter;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,11 +17,11 @@ use self::plan::{Planner, edge_bytes};
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
-use crate::fetch::fetch;
 use crate::prefetcher::{IDLE_TICKS, Shared};
 use crate::segment::{Purpose, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES};
 use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
+use crate::verify::{Verifier, fetch_by};
 use crate::window::Terms;
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
@@ -29,6 +30,9 @@ pub struct ObjectReader {
     shared: Arc<Shared>,
     object: ObjectId,
     size: u64,
+    verifier: Option<Arc<Verifier>>,
+    /// Set once wrong bytes of the version came.
+    condemned: OnceLock<()>,
     state: Mutex<State>,
     me: Weak<ObjectReader>,
 }
@@ -54,7 +58,12 @@ impl Drop for Ahead {
 
 impl ObjectReader {
     pub(crate) fn new(shared: Arc<Shared>, object: ObjectId, size: u64) -> Arc<Self> {
+        let block = shared.config.random_read_bytes;
+        let verify = shared.config.verify_whole;
+        let verifier = verify.then(|| Arc::new(Verifier::new(object.clone(), size, block)));
         Arc::new_cyclic(|me| Self {
+            verifier,
+            condemned: OnceLock::new(),
             shared,
             object,
             size,
@@ -296,8 +305,9 @@ impl ObjectReader {
     ) {
         let id = state.next_segment();
         let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
+        let verifier = self.verifier.clone();
         let task = spawn(&self.shared.runtime, async move {
-            let result = fetch(&shared, &object, range, buffer).await;
+            let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer).await;
             drop(ahead);
             if let Some(reader) = me.upgrade() {
                 reader.landed(range.start(), id, result);
@@ -320,7 +330,14 @@ impl ObjectReader {
         let SegmentState::InFlight { waiters, .. } = std::mem::replace(&mut segment.state, arrived) else {
             return;
         };
+        let corrupt = result.as_ref().err().filter(|error| error.is_corrupt()).cloned();
+        let is_mended = corrupt.as_ref().is_some_and(|error| self.mend(&mut state, start, error));
         let answers = match result {
+            Err(_) if is_mended => {
+                let answers = self.go_on(&mut state, waiters);
+                self.plan_all(&mut state);
+                answers
+            }
             Ok(bytes) => {
                 let answers = self.go_on(&mut state, waiters);
                 if purpose == Purpose::Random {
@@ -345,6 +362,9 @@ impl ObjectReader {
         };
         self.count_active(&mut state);
         drop(state);
+        if let Some(error) = corrupt.filter(|_| !is_mended) {
+            self.condemn(&error);
+        }
         for (waiter, error) in answers {
             match error {
                 None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
@@ -410,10 +430,16 @@ impl ObjectReader {
         let detached: Vec<Waiter> = self.lock().take_holders();
         let count = detached.len();
         for Waiter { progress, reply } in detached {
-            let (shared, object) = (self.shared.clone(), self.object.clone());
+            let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
+            let verifier = self.verifier.clone();
             drop(progress.pieces);
             spawn(&self.shared.runtime, async move {
-                let result = fetch(&shared, &object, progress.range, None).await;
+                let result = fetch_by(verifier.as_ref(), &shared, &object, progress.range, None).await;
+                if let (Err(error), Some(reader)) = (&result, me.upgrade())
+                    && error.is_corrupt()
+                {
+                    reader.condemn(error);
+                }
                 reply(result.as_deref().map_err(Clone::clone));
             });
         }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    BucketInfo, ETag, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectError,
-    ObjectId, ObjectMeta, PartBuffer,
+    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetObject, ListObjects, ListPage, ListedObject,
+    ObjectChecksum, ObjectClient, ObjectError, ObjectId, ObjectMeta, PartBuffer,
 };
 
 use crate::lent::Lent;
@@ -41,6 +41,8 @@ struct State {
     failures: VecDeque<ErrorKind>,
     pages: VecDeque<ListPage>,
     stalls: VecDeque<Duration>,
+    flips: VecDeque<bool>,
+    no_checksums: bool,
     frozen: bool,
     running: usize,
     most_running: usize,
@@ -101,6 +103,16 @@ impl MemoryClient {
         self.lock().stalls.extend(stalls);
     }
 
+    /// Flips a bit of the body of the next GETs, one each, where this is `true`.
+    pub fn flip_next(&self, flips: impl IntoIterator<Item = bool>) {
+        self.lock().flips.extend(flips);
+    }
+
+    /// Keeps no checksum of objects.
+    pub fn keep_no_checksums(&self) {
+        self.lock().no_checksums = true;
+    }
+
     /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
     pub fn list_next(&self, pages: impl IntoIterator<Item = ListPage>) {
         self.lock().pages = pages.into_iter().collect();
@@ -154,8 +166,10 @@ impl MemoryClient {
 
     async fn get(&self, request: GetObject, mut into: Box<dyn PartBuffer>) -> Result<Bytes, ObjectError> {
         let GetObject { object: id, range } = request;
+        let is_flipped;
         let _running = {
             let mut state = self.lock();
+            is_flipped = state.flips.pop_front().unwrap_or(false);
             state.requests.get += 1;
             state.ranges.push((id.key().to_owned(), range.start()..range.end()));
             state.running += 1;
@@ -172,6 +186,10 @@ impl MemoryClient {
             return Err(fail(ErrorKind::RangeNotSatisfiable));
         }
         let len = range.len() as usize;
+        if is_flipped && range.len() == object.size && !self.lock().no_checksums {
+            // A client finds out by the checksum that comes with a whole object.
+            return Err(fail(ErrorKind::Integrity));
+        }
         let mut done = 0;
         while done < len {
             let piece = object
@@ -179,6 +197,9 @@ impl MemoryClient {
                 .map_err(|error| fail(ErrorKind::Server).with_source(error))?;
             (*into).as_mut()[done..done + piece.len()].copy_from_slice(&piece);
             done += piece.len();
+        }
+        if is_flipped {
+            (*into).as_mut()[len / 2] ^= 1;
         }
         Ok(Bytes::from_owner(Lent(into)).slice(..len))
     }
@@ -209,6 +230,26 @@ impl ObjectClient for MemoryClient {
             let state = self.lock();
             let object = state.objects.get(key);
             object.map(meta).ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
+        }
+        .boxed()
+    }
+
+    fn checksum<'a>(
+        &'a self,
+        object: &'a ObjectId,
+    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
+        async move {
+            self.lock().requests.head += 1;
+            self.wait("HeadObject", object.key()).await?;
+            let fail = |kind| ObjectError::new(kind, "HeadObject", object.key());
+            let state = self.lock();
+            let kept = state.objects.get(object.key()).ok_or_else(|| fail(ErrorKind::NotFound))?;
+            if kept.etag != object.etag().as_str() {
+                return Err(fail(ErrorKind::PreconditionFailed));
+            }
+            let compute = || kept.checksum(ChecksumAlgorithm::Crc64Nvme);
+            let checksum = (!state.no_checksums).then(compute).transpose();
+            checksum.map_err(|error| fail(ErrorKind::Server).with_source(error))
         }
         .boxed()
     }

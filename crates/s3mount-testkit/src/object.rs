@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
+use s3mount_object::{ChecksumAlgorithm, ObjectChecksum};
 
 use crate::content::{block_from, hash};
 use crate::random::mix;
@@ -22,6 +22,8 @@ pub(crate) struct Object {
     pub(crate) etag: String,
     pub(crate) modified: SystemTime,
     pub(crate) storage_class: Option<String>,
+    /// The last checksum that somebody asked for.
+    pub(crate) checksum: Arc<Mutex<Option<ObjectChecksum>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +41,10 @@ fn now() -> SystemTime {
 }
 
 impl Object {
+    fn new(content: Content, size: u64, etag: String, modified: SystemTime) -> Self {
+        Self { content, size, etag, modified, storage_class: None, checksum: Arc::default() }
+    }
+
     pub(crate) fn bytes(bytes: Bytes) -> Self {
         let fold = |hash: u64, chunk: &[u8]| {
             let mut word = [0; 8];
@@ -47,13 +53,13 @@ impl Object {
         };
         let digest = bytes.chunks(8).fold(bytes.len() as u64, fold);
         let (size, etag) = (bytes.len() as u64, format!("\"{digest:032x}\""));
-        Self { content: Content::Bytes(bytes), size, etag, modified: now(), storage_class: None }
+        Self::new(Content::Bytes(bytes), size, etag, now())
     }
 
     pub(crate) fn synthetic(key: &str, size: u64) -> Self {
         let hash = hash(key);
         let etag = format!("\"{hash:016x}{size:016x}\"");
-        Self { content: Content::Synthetic(hash), size, etag, modified: now(), storage_class: None }
+        Self::new(Content::Synthetic(hash), size, etag, now())
     }
 
     pub(crate) fn file(path: PathBuf) -> std::io::Result<Self> {
@@ -61,19 +67,27 @@ impl Object {
         let modified = metadata.modified()?;
         let nanos = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let etag = format!("\"{:016x}{nanos:016x}\"", metadata.len());
-        Ok(Self { content: Content::File(path), size: metadata.len(), etag, modified, storage_class: None })
+        Ok(Self::new(Content::File(path), metadata.len(), etag, modified))
     }
 
-    /// The checksum that S3 keeps of each object by default, in base64.
-    pub(crate) fn crc64nvme(&self) -> std::io::Result<String> {
-        let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    /// The checksum of all bytes. It is computed once.
+    pub(crate) fn checksum(&self, algorithm: ChecksumAlgorithm) -> std::io::Result<ObjectChecksum> {
+        let mut kept = self.checksum.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.filter(|kept| kept.algorithm == algorithm) {
+            return Ok(kept);
+        }
+        let mut digest = Digest::new(match algorithm {
+            ChecksumAlgorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
+            ChecksumAlgorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
+            ChecksumAlgorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+        });
         let mut at = 0;
         while at < self.size {
             let piece = self.read(at, 1 << 20)?;
             digest.update(&piece);
             at += piece.len() as u64;
         }
-        Ok(BASE64_STANDARD.encode(digest.finalize().to_be_bytes()))
+        Ok(*kept.insert(ObjectChecksum { algorithm, value: digest.finalize() }))
     }
 
     /// Some of the bytes from `offset` on: at least one, at most `most`. The offset lies inside.

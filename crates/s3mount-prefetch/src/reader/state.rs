@@ -22,7 +22,7 @@ pub(super) struct State {
     /// Segments that were read to their end, oldest first, as (start, id, length).
     consumed: VecDeque<(u64, u64, u64)>,
     consumed_bytes: u64,
-    /// Set once the version is gone: nothing of it can be read any more.
+    /// Set once the version is gone, or wrong bytes of it came: nothing of it can be read any more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
     next_segment: u64,
@@ -180,6 +180,25 @@ impl State {
                 waiters.extract_if(.., |waiter| !matches!(waiter.progress.pieces, Pieces::None))
             })
             .collect()
+    }
+
+    /// Drops everything, and cancels every GET in flight; nothing of the version is read from now on.
+    /// Returns the reads that wait.
+    pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {
+        self.abort_all();
+        let mut segments = std::mem::replace(&mut self.segments, SegmentMap::new());
+        let waiters = segments.iter_mut().filter_map(|segment| match &mut segment.state {
+            SegmentState::InFlight { waiters, .. } => Some(std::mem::take(waiters)),
+            SegmentState::Ready(_) => None,
+        });
+        let waiters = waiters.flatten().collect();
+        self.stale = Some(error.clone());
+        self.consumed.clear();
+        self.consumed_bytes = 0;
+        self.streams = StreamTable::new(self.size);
+        // The mount learns nothing from that.
+        self.is_noted = true;
+        waiters
     }
 
     /// Cancels every GET in flight.

@@ -10,6 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use s3mount_object::ChecksumAlgorithm;
 
 use crate::list::{Query, page};
 use crate::object::Object;
@@ -195,7 +196,7 @@ async fn answer(
     }
     match target.operation {
         Operation::GetObject => get(shared, target, &request, under_way, fault),
-        Operation::HeadObject => head(&find(shared, target)?, request.headers()),
+        Operation::HeadObject => head(shared, &find(shared, target)?, request.headers()),
         Operation::ListObjects => list(shared, target, under_way),
         Operation::HeadBucket => Ok(Response::new(Reply::bytes("", None))),
         Operation::PutObject => put(shared, target, request).await,
@@ -249,9 +250,34 @@ fn precondition(object: &Object, headers: &header::HeaderMap) -> Result<(), Refu
     Ok(())
 }
 
-fn head(object: &Object, headers: &header::HeaderMap) -> Answer {
+/// Adds the checksum that is kept of an object, if the request asks for it.
+fn add_checksum(
+    shared: &Shared,
+    object: &Object,
+    request: &header::HeaderMap,
+    response: &mut Response<Reply>,
+) -> Result<(), Refusal> {
+    let Some(algorithm) = shared.checksum.filter(|_| header(request, CHECKSUM_MODE) == "ENABLED") else {
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| refuse(500, "InternalError", error.to_string());
+    let name = match algorithm {
+        ChecksumAlgorithm::Crc64Nvme => HeaderName::from_static("x-amz-checksum-crc64nvme"),
+        ChecksumAlgorithm::Crc32c => HeaderName::from_static("x-amz-checksum-crc32c"),
+        ChecksumAlgorithm::Crc32 => HeaderName::from_static("x-amz-checksum-crc32"),
+    };
+    let text = object.checksum(algorithm).map_err(failed)?.to_base64();
+    // Base64 is ASCII.
+    let _ = HeaderValue::from_str(&text).map(|value| response.headers_mut().insert(name, value));
+    let kind = HeaderName::from_static("x-amz-checksum-type");
+    response.headers_mut().insert(kind, HeaderValue::from_static("FULL_OBJECT"));
+    Ok(())
+}
+
+fn head(shared: &Shared, object: &Object, headers: &header::HeaderMap) -> Answer {
     precondition(object, headers)?;
     let mut response = describe(object, &object.etag);
+    add_checksum(shared, object, headers, &mut response)?;
     response.headers_mut().insert(header::CONTENT_LENGTH, object.size.into());
     Ok(response)
 }
@@ -295,13 +321,8 @@ fn get(
         let value = HeaderValue::from_str(&text).map_err(|_| refuse(500, "InternalError", text))?;
         response.headers_mut().insert(header::CONTENT_RANGE, value);
     }
-    if header(request.headers(), CHECKSUM_MODE) == "ENABLED"
-        && part == (0..object.size)
-        && let Ok(value) = HeaderValue::from_str(
-            &object.crc64nvme().map_err(|error| refuse(500, "InternalError", error.to_string()))?,
-        )
-    {
-        response.headers_mut().insert("x-amz-checksum-crc64nvme", value);
+    if part == (0..object.size) {
+        add_checksum(shared, &object, request.headers(), &mut response)?;
     }
     let rate = shared.shape().bytes_per_second;
     let end = if fault == Some(&FaultKind::DoubleBody) {

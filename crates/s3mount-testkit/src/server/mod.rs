@@ -29,6 +29,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use bytes::Bytes;
+use s3mount_object::ChecksumAlgorithm;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     strict_region: bool,
     access_key: RwLock<Option<String>>,
     denied: Vec<String>,
+    checksum: Option<ChecksumAlgorithm>,
 }
 
 impl Shared {
@@ -91,6 +93,7 @@ pub struct Builder {
     region: Option<String>,
     access_key: Option<String>,
     denied: Vec<String>,
+    checksum: Option<ChecksumAlgorithm>,
     shape: Shape,
     threads: usize,
     port: u16,
@@ -170,6 +173,12 @@ impl Builder {
         self
     }
 
+    /// The checksum that it keeps of objects, as S3 keeps CRC-64/NVME by default; `None` for none.
+    pub fn checksum(mut self, algorithm: Option<ChecksumAlgorithm>) -> Self {
+        self.checksum = algorithm;
+        self
+    }
+
     /// Makes it slow.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -226,6 +235,7 @@ impl Builder {
             region: self.region.unwrap_or_else(|| "us-east-1".to_owned()),
             access_key: RwLock::new(self.access_key),
             denied: self.denied,
+            checksum: self.checksum,
         });
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
         Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
@@ -252,6 +262,7 @@ impl TestS3 {
             region: None,
             access_key: None,
             denied: Vec::new(),
+            checksum: Some(ChecksumAlgorithm::Crc64Nvme),
             shape: Shape::fast(),
             threads: 2,
             port: 0,

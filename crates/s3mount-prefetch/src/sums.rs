@@ -1,0 +1,441 @@
+//! Checksums of an object's bytes, as they come: range by range, in any order.
+//!
+//! [`Pieces`] is pure. It knows the CRC of each range that was fetched, and computes the CRC of the
+//! whole object from these when there is no gap left.
+
+use std::collections::BTreeMap;
+
+use crc_fast::CrcAlgorithm;
+use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum};
+
+/// Pieces of one object at most; they take 56 bytes each. Objects of up to 256 MiB keep pieces of
+/// 128 KiB, one of 16 GiB has pieces of 8 MiB.
+const MOST_PIECES: usize = 2048;
+
+const ALGORITHMS: usize = ChecksumAlgorithm::ALL.len();
+
+/// CRCs of the same bytes by all algorithms, or by one: before the store has told which CRC it keeps,
+/// any may be wanted. 0 stands for one that was not computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums([u64; ALGORITHMS]);
+
+impl Sums {
+    /// The CRC of `bytes` by `only`, or by all algorithms.
+    pub(crate) fn of(bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Self {
+        Self(ChecksumAlgorithm::ALL.map(|algorithm| match only {
+            Some(only) if only != algorithm => 0,
+            _ => crc_fast::checksum(named(algorithm), bytes),
+        }))
+    }
+
+    /// The CRC by `algorithm`.
+    pub(crate) fn get(&self, algorithm: ChecksumAlgorithm) -> ObjectChecksum {
+        let places = ChecksumAlgorithm::ALL.iter().zip(self.0);
+        let value = places.filter(|(other, _)| **other == algorithm).map(|(_, value)| value).sum();
+        ObjectChecksum { algorithm, value }
+    }
+
+    /// The first CRC that both have, and that differs: here and there.
+    fn difference(&self, other: &Self) -> Option<(ObjectChecksum, ObjectChecksum)> {
+        let both = |algorithm| (self.get(algorithm), other.get(algorithm));
+        let mut all = ChecksumAlgorithm::ALL.into_iter().map(both);
+        all.find(|(here, there)| here.value != 0 && there.value != 0 && here != there)
+    }
+}
+
+fn named(algorithm: ChecksumAlgorithm) -> CrcAlgorithm {
+    match algorithm {
+        ChecksumAlgorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
+        ChecksumAlgorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
+        ChecksumAlgorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+    }
+}
+
+/// Arithmetic of polynomials over GF(2), modulo a CRC's: each of these CRCs is such a remainder, with
+/// the coefficient of x^0 in the highest of its bits.
+///
+/// `crc_fast::checksum_combine` squares a matrix of 64 by 64 bits for each bit of a length, which takes
+/// longer than the CRC of 128 KiB itself. A product of two polynomials takes 64 steps.
+#[derive(Clone, Copy)]
+struct Field {
+    /// The polynomial 1.
+    one: u64,
+    /// The CRC's polynomial without its highest term.
+    modulus: u64,
+}
+
+impl Field {
+    fn of(algorithm: ChecksumAlgorithm) -> Self {
+        match algorithm {
+            ChecksumAlgorithm::Crc64Nvme => Self { one: 1 << 63, modulus: 0x9a6c_9329_ac4b_c9b5 },
+            ChecksumAlgorithm::Crc32c => Self { one: 1 << 31, modulus: 0x82f6_3b78 },
+            ChecksumAlgorithm::Crc32 => Self { one: 1 << 31, modulus: 0xedb8_8320 },
+        }
+    }
+
+    fn product(self, first: u64, mut second: u64) -> u64 {
+        let (mut product, mut term) = (0, self.one);
+        while term != 0 {
+            if first & term != 0 {
+                product ^= second;
+            }
+            second = (second >> 1) ^ if second & 1 == 0 { 0 } else { self.modulus };
+            term >>= 1;
+        }
+        product
+    }
+
+    /// x^(8 · `bytes`): what a CRC is multiplied by when so many bytes follow.
+    fn shift(self, mut bytes: u64) -> u64 {
+        let (mut shift, mut square) = (self.one, self.one >> 8);
+        while bytes > 0 {
+            if bytes & 1 == 1 {
+                shift = self.product(shift, square);
+            }
+            square = self.product(square, square);
+            bytes >>= 1;
+        }
+        shift
+    }
+}
+
+/// Puts CRCs of neighbours together. Most pieces have the same length, so the last shift is kept.
+struct Joiner {
+    len: u64,
+    shifts: [u64; ALGORITHMS],
+}
+
+impl Joiner {
+    fn new() -> Self {
+        Self { len: 0, shifts: ChecksumAlgorithm::ALL.map(|algorithm| Field::of(algorithm).one) }
+    }
+
+    /// The CRCs of the bytes with the CRCs `first`, followed by `len` bytes with the CRCs `next`.
+    fn join(&mut self, first: &Sums, next: &Sums, len: u64) -> Sums {
+        if self.len != len {
+            self.len = len;
+            self.shifts = ChecksumAlgorithm::ALL.map(|algorithm| Field::of(algorithm).shift(len));
+        }
+        let mut both = *next;
+        for (place, algorithm) in ChecksumAlgorithm::ALL.into_iter().enumerate() {
+            both.0[place] ^= Field::of(algorithm).product(first.0[place], self.shifts[place]);
+        }
+        both
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    end: u64,
+    sums: Sums,
+    /// It was fetched more than once: who has the bytes of the first time is not known any more.
+    came_again: bool,
+}
+
+/// What became of a range that was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// It was counted, or it has the CRC that it had when it was counted.
+    Fine,
+    /// It had another CRC when it was counted: the bytes were not the same. First the CRC of then.
+    Differs(ObjectChecksum, ObjectChecksum),
+    /// The pieces are too many: nothing is known any more.
+    TooMany,
+}
+
+/// The CRCs of the ranges of one object that were fetched.
+///
+/// **Invariant:** pieces are not empty, do not overlap, and do not reach across a multiple of `cell`.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    size: u64,
+    /// In bytes. It doubles when there are too many pieces.
+    cell: u64,
+    most: usize,
+    pieces: BTreeMap<u64, Piece>,
+    covered_bytes: u64,
+}
+
+impl Pieces {
+    /// No piece yet of an object of `size` bytes. Pieces have at most `cell` bytes, until they are too
+    /// many.
+    pub(crate) fn new(size: u64, cell: u64) -> Self {
+        Self { size, cell, most: MOST_PIECES, pieces: BTreeMap::new(), covered_bytes: 0 }
+    }
+
+    /// Cuts `range` into what can be noted: gaps between pieces, and whole pieces. Bytes of a piece
+    /// that reaches beyond `range` are left out, because their CRC alone tells nothing.
+    pub(crate) fn cut(&self, range: ByteRange) -> Vec<ByteRange> {
+        let mut cuts = Vec::new();
+        let before = self.pieces.range(..range.start()).next_back().map_or(0, |(_, piece)| piece.end);
+        let mut at = range.start().max(before);
+        for (start, piece) in self.pieces.range(at..range.end().max(at)) {
+            self.cut_gap(at, *start, &mut cuts);
+            if piece.end <= range.end() {
+                cuts.push(ByteRange::new(*start, piece.end));
+            }
+            at = piece.end;
+        }
+        self.cut_gap(at, range.end(), &mut cuts);
+        cuts
+    }
+
+    /// `range` with the rest of the pieces that it begins and ends in.
+    pub(crate) fn widen(&self, range: ByteRange) -> ByteRange {
+        let first = self.pieces.range(..range.start()).next_back();
+        let first = first.filter(|(_, piece)| piece.end > range.start()).map(|(start, _)| *start);
+        let last = self.pieces.range(..range.end()).next_back().map_or(0, |(_, piece)| piece.end);
+        ByteRange::new(first.unwrap_or(range.start()), range.end().max(last))
+    }
+
+    fn cut_gap(&self, mut start: u64, end: u64, cuts: &mut Vec<ByteRange>) {
+        while start < end {
+            let edge = (start / self.cell + 1).saturating_mul(self.cell).min(end);
+            cuts.push(ByteRange::new(start, edge));
+            start = edge;
+        }
+    }
+
+    /// Notes the CRCs of a cut of a range. One that fits no more, because another was noted
+    /// meanwhile, is left out.
+    pub(crate) fn note(&mut self, range: ByteRange, sums: Sums) -> Noted {
+        let (start, end) = (range.start(), range.end());
+        let last = self.pieces.range_mut(..end).next_back().filter(|(_, last)| last.end > start);
+        if let Some((known, piece)) = last {
+            let is_same = (*known, piece.end) == (start, end);
+            piece.came_again |= is_same;
+            return match piece.sums.difference(&sums).filter(|_| is_same) {
+                Some((then, now)) => Noted::Differs(then, now),
+                None => Noted::Fine,
+            };
+        }
+        if start / self.cell != (end - 1) / self.cell {
+            return Noted::Fine;
+        }
+        self.pieces.insert(start, Piece { end, sums, came_again: false });
+        self.covered_bytes += range.len();
+        if self.pieces.len() > self.most {
+            self.double_cells();
+            // A stream's pieces are half as many then. Those of random reads would soon be too many again.
+            if self.pieces.len() > self.most / 4 * 3 {
+                self.pieces.clear();
+                self.covered_bytes = 0;
+                return Noted::TooMany;
+            }
+        }
+        Noted::Fine
+    }
+
+    /// Makes one piece of the neighbours in a cell twice as large.
+    fn double_cells(&mut self) {
+        self.cell = self.cell.saturating_mul(2);
+        let mut joined: BTreeMap<u64, Piece> = BTreeMap::new();
+        let mut joiner = Joiner::new();
+        for (start, piece) in std::mem::take(&mut self.pieces) {
+            match joined.last_entry() {
+                Some(mut last) if last.get().end == start && !start.is_multiple_of(self.cell) => {
+                    let sums = joiner.join(&last.get().sums, &piece.sums, piece.end - start);
+                    let came_again = last.get().came_again || piece.came_again;
+                    *last.get_mut() = Piece { end: piece.end, sums, came_again };
+                }
+                _ => {
+                    joined.insert(start, piece);
+                }
+            }
+        }
+        self.pieces = joined;
+    }
+
+    /// Forgets the pieces that lie in `range` and were fetched once. Returns whether nothing of it is known
+    /// any more.
+    pub(crate) fn forget(&mut self, range: ByteRange) -> bool {
+        let inside = self.pieces.range(range.start()..range.end());
+        let inside = inside.filter(|(_, piece)| piece.end <= range.end() && !piece.came_again);
+        let inside: Vec<_> = inside.map(|(start, piece)| (*start, piece.end - start)).collect();
+        for (start, len) in inside {
+            self.pieces.remove(&start);
+            self.covered_bytes -= len;
+        }
+        let last = self.pieces.range(..range.end()).next_back();
+        last.is_none_or(|(_, piece)| piece.end <= range.start())
+    }
+
+    /// The CRCs of the whole object, if there is no gap.
+    pub(crate) fn whole(&self) -> Option<Sums> {
+        if self.covered_bytes < self.size {
+            return None;
+        }
+        let mut pieces = self.pieces.iter();
+        let (_, first) = pieces.next()?;
+        let mut joiner = Joiner::new();
+        Some(
+            pieces
+                .fold(first.sums, |sums, (start, piece)| joiner.join(&sums, &piece.sums, piece.end - start)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use s3mount_object::{ByteRange, ChecksumAlgorithm};
+
+    use super::{Joiner, Noted, Pieces, Sums, named};
+
+    const SIZE: usize = 200;
+
+    fn bytes() -> Vec<u8> {
+        (0..SIZE).map(|at| u8::try_from(at * 7 % 251).expect("below 256")).collect()
+    }
+
+    /// As a verifier does it.
+    fn fetch(pieces: &mut Pieces, range: ByteRange, bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Noted {
+        let place = |at: u64| usize::try_from(at).expect("a small object");
+        for cut in pieces.cut(range) {
+            let sums = Sums::of(&bytes[place(cut.start())..place(cut.end())], only);
+            match pieces.note(cut, sums) {
+                Noted::Fine => {}
+                other => return other,
+            }
+        }
+        Noted::Fine
+    }
+
+    /// What a range does to the object: it is fetched, with a flipped bit or without, or forgotten.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Fetch { start: u64, len: u64, flipped: Option<u64> },
+        Forget { start: u64, len: u64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let range = || (0..SIZE as u64, 1..60_u64);
+        let fetch = (range(), proptest::option::weighted(0.1, 0..60_u64));
+        let fetch = fetch.prop_map(|((start, len), flipped)| Step::Fetch { start, len, flipped });
+        let forget = range().prop_map(|(start, len)| Step::Forget { start, len });
+        proptest::collection::vec(prop_oneof![12 => fetch, 1 => forget], 1..60)
+    }
+
+    proptest! {
+        /// Against the bytes themselves: each byte as it was when it was counted.
+        #[test]
+        fn the_whole_is_what_was_counted(
+            steps in steps(), most in 2..60_usize, cell in 1..50_u64, all in any::<bool>(),
+        ) {
+            let only = (!all).then_some(ChecksumAlgorithm::Crc32c);
+            let right = bytes();
+            let mut pieces = Pieces { most, ..Pieces::new(SIZE as u64, cell) };
+            let mut counted: Vec<Option<u8>> = vec![None; SIZE];
+            for step in steps {
+                let (Step::Fetch { start, len, .. } | Step::Forget { start, len }) = step;
+                let range = ByteRange::new(start, (start + len).min(SIZE as u64));
+                let places = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
+                match step {
+                    Step::Fetch { flipped, .. } => {
+                        let wide = pieces.widen(range);
+                        let all = pieces.cut(wide).iter().map(|cut| cut.len()).sum::<u64>();
+                        prop_assert!(wide.covers(range) && all == wide.len(), "{wide} can be noted");
+                        let mut came = right.clone();
+                        if let Some(at) = flipped.filter(|at| *at < range.len()) {
+                            came[places.start + usize::try_from(at).expect("small")] ^= 1;
+                        }
+                        let noted = fetch(&mut pieces, range, &came, only);
+                        let differs = places.clone().any(|at| counted[at].is_some_and(|byte| byte != came[at]));
+                        match noted {
+                            Noted::Fine => {}
+                            Noted::Differs(then, now) => {
+                                prop_assert!(differs);
+                                prop_assert!(then != now && then.algorithm == now.algorithm);
+                            }
+                            Noted::TooMany => {
+                                prop_assert!(pieces.pieces.is_empty());
+                                counted.fill(None);
+                                continue;
+                            }
+                        }
+                        // Cuts in front of one that differs were counted.
+                        for at in places {
+                            let is_known = pieces.pieces.range(..=at as u64).next_back()
+                                .is_some_and(|(_, piece)| piece.end > at as u64);
+                            if is_known && counted[at].is_none() {
+                                counted[at] = Some(came[at]);
+                            }
+                        }
+                    }
+                    Step::Forget { .. } => {
+                        let is_gone = pieces.forget(range);
+                        for (at, byte) in counted.iter_mut().enumerate() {
+                            let is_known = pieces.pieces.range(..=at as u64).next_back()
+                                .is_some_and(|(_, piece)| piece.end > at as u64);
+                            if !is_known {
+                                *byte = None;
+                            }
+                        }
+                        prop_assert_eq!(is_gone, counted[places].iter().all(Option::is_none));
+                    }
+                }
+                let covered = counted.iter().flatten().count();
+                prop_assert_eq!(pieces.covered_bytes, covered as u64);
+                prop_assert!(pieces.pieces.len() <= most);
+                let whole: Option<Vec<u8>> = counted.iter().copied().collect();
+                prop_assert_eq!(pieces.whole(), whole.map(|whole| Sums::of(&whole, only)));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn joined_crcs_are_those_of_the_joined_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300), middle in 0..300_usize,
+        ) {
+            let middle = middle.min(bytes.len());
+            let (first, next) = bytes.split_at(middle);
+            let len = next.len() as u64;
+            let (first, next) = (Sums::of(first, None), Sums::of(next, None));
+            let joined = Joiner::new().join(&first, &next, len);
+            prop_assert_eq!(joined, Sums::of(&bytes, None));
+            // As the library does it, also for lengths that are too long for a test.
+            for algorithm in ChecksumAlgorithm::ALL {
+                let len = len << 35 | len;
+                let joined = Joiner::new().join(&first, &next, len).get(algorithm).value;
+                let (first, next) = (first.get(algorithm).value, next.get(algorithm).value);
+                prop_assert_eq!(joined, crc_fast::checksum_combine(named(algorithm), first, next, len));
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_comes_again_is_compared() {
+        let right = bytes();
+        let mut pieces = Pieces::new(SIZE as u64, 64);
+        assert_eq!(fetch(&mut pieces, ByteRange::new(64, 128), &right, None), Noted::Fine);
+        let mut wrong = right.clone();
+        wrong[80] ^= 1;
+        assert!(matches!(
+            fetch(&mut pieces, ByteRange::new(0, 200), &wrong, Some(ChecksumAlgorithm::Crc64Nvme)),
+            Noted::Differs(..)
+        ));
+        // A part of a piece has no CRC of its own to be compared with.
+        assert_eq!(fetch(&mut pieces, ByteRange::new(66, 127), &wrong, None), Noted::Fine);
+        assert_eq!(pieces.cut(ByteRange::new(40, 70)), [] as [ByteRange; 0]);
+        assert_eq!(pieces.cut(ByteRange::new(120, 192)), [ByteRange::new(128, 192)]);
+        // The whole piece has.
+        assert_eq!(pieces.widen(ByteRange::new(66, 127)), ByteRange::new(64, 128));
+        assert_eq!(pieces.widen(ByteRange::new(128, 129)), ByteRange::new(128, 129));
+    }
+
+    #[test]
+    fn a_stream_of_any_length_stays_small() {
+        let right = bytes();
+        let mut pieces = Pieces { most: 8, ..Pieces::new(SIZE as u64, 2) };
+        for start in (0..SIZE as u64).step_by(2) {
+            assert_eq!(fetch(&mut pieces, ByteRange::new(start, start + 2), &right, None), Noted::Fine);
+        }
+        assert_eq!(pieces.whole(), Some(Sums::of(&right, None)));
+        let mut random = Pieces { most: 8, ..Pieces::new(SIZE as u64, 2) };
+        let noted = (0..SIZE as u64)
+            .step_by(4)
+            .map(|start| fetch(&mut random, ByteRange::new(start, start + 2), &right, None));
+        assert_eq!(noted.filter(|noted| *noted == Noted::TooMany).count(), 5, "each ninth read");
+    }
+}

@@ -1,0 +1,208 @@
+//! Objects compared with their checksums when all of their bytes have come.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::{ErrorKind, ObjectId};
+use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher, ReadError};
+use s3mount_testkit::{MemoryClient, check};
+use tokio::runtime::Runtime;
+
+const KIB: usize = 1 << 10;
+const MIB: u64 = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(100);
+
+struct Bed {
+    client: Arc<MemoryClient>,
+    prefetcher: Prefetcher,
+    _runtime: Runtime,
+}
+
+fn bed(memory_bytes: u64, verify_whole: bool) -> Bed {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let client = Arc::new(MemoryClient::new());
+    let pool = BufferPool::new(MemoryBudget::new(memory_bytes)).expect("a pool");
+    let config = PrefetchConfig { hedge_share: 0.0, verify_whole, ..PrefetchConfig::default() };
+    let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
+    Bed { client, prefetcher, _runtime: runtime }
+}
+
+impl Bed {
+    fn open(&self, size: u64) -> (Arc<ObjectReader>, ObjectId) {
+        let object = self.client.put_synthetic("k", size);
+        (self.prefetcher.open(&object, size), object)
+    }
+
+    /// Waits until nothing is in flight.
+    fn settle(&self) {
+        for _ in 0..3000 {
+            std::thread::sleep(Duration::from_millis(5));
+            if self.client.running().0 == 0 {
+                return;
+            }
+        }
+        panic!("GETs are still in flight");
+    }
+
+    /// How many objects were verified, could not be, and were wrong.
+    fn verdicts(&self) -> (u64, u64, u64) {
+        let stats = self.prefetcher.stats();
+        (stats.objects_verified, stats.objects_unverified, stats.objects_corrupt)
+    }
+}
+
+fn read(reader: &ObjectReader, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
+    let (send, receive) = mpsc::channel();
+    reader.read(offset, len, move |result| {
+        // A test that has failed does not listen any more.
+        let _ = send.send(result.map(<[u8]>::to_vec));
+    });
+    receive.recv_timeout(LIMIT).expect("an answer in time")
+}
+
+/// Reads all of it in pieces of `step` bytes, up to the first error. Tells whether the bytes were right.
+fn read_all(reader: &ObjectReader, step: usize) -> Result<bool, ReadError> {
+    let mut is_right = true;
+    for offset in (0..reader.size()).step_by(step) {
+        is_right &= check("k", offset, &read(reader, offset, step)?).is_ok();
+    }
+    Ok(is_right)
+}
+
+#[test]
+fn an_object_costs_one_head_and_no_other_request() {
+    let mut requests = Vec::new();
+    for verify in [false, true] {
+        let bed = bed(256 * MIB, verify);
+        let (reader, _) = bed.open(20 * MIB + 77);
+        assert!(read_all(&reader, 100 * KIB).expect("bytes"));
+        assert_eq!(bed.verdicts(), (u64::from(verify), 0, 0));
+        requests.push((bed.client.take_requests().head, bed.prefetcher.stats().fetched_bytes));
+    }
+    assert_eq!(requests, [(0, 20 * MIB + 77), (1, 20 * MIB + 77)]);
+}
+
+#[test]
+fn who_reads_a_header_pays_nothing() {
+    let bed = bed(256 * MIB, true);
+    let (reader, _) = bed.open(500 * MIB);
+    read(&reader, 0, 64 * KIB).expect("bytes");
+    let small = bed.client.put_synthetic("small", MIB);
+    let small = bed.prefetcher.open(&small, MIB);
+    read(&small, 0, 1000).expect("bytes");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(bed.client.take_requests().head, 0);
+}
+
+#[test]
+fn an_object_without_a_checksum_is_read_as_ever() {
+    let bed = bed(256 * MIB, true);
+    bed.client.keep_no_checksums();
+    let (reader, _) = bed.open(20 * MIB);
+    bed.client.flip_next([false, true]);
+    assert!(!read_all(&reader, 128 * KIB).expect("bytes"), "wrong ones: nothing tells of it");
+    assert_eq!(bed.verdicts(), (0, 1, 0));
+}
+
+#[test]
+fn a_head_that_fails_is_sent_again() {
+    let bed = bed(256 * MIB, true);
+    let (reader, _) = bed.open(20 * MIB);
+    // Whichever requests these are, the HEAD is among them: it is sent with the first GETs.
+    read(&reader, 0, 4 * KIB).expect("bytes");
+    bed.client.fail_next(std::iter::repeat_n(ErrorKind::Server, 6));
+    assert!(read_all(&reader, 128 * KIB).expect("bytes"));
+    assert_eq!(bed.verdicts(), (1, 0, 0));
+}
+
+/// A bit is flipped in one GET after another: whatever its place in the stream.
+#[test]
+fn a_flipped_bit_fails_who_has_seen_it() {
+    let mut failed = 0;
+    for flipped in 0.. {
+        let bed = bed(256 * MIB, true);
+        let size = 40 * MIB;
+        let (reader, object) = bed.open(size);
+        bed.client.flip_next((0..=flipped).map(|get| get == flipped));
+        let result = read_all(&reader, 128 * KIB);
+        let gets = bed.client.take_requests().get;
+        if let Err(error) = result {
+            assert!(error.is_corrupt() && !error.is_stale(), "{error}");
+            assert_eq!(bed.verdicts(), (0, 0, 1));
+            assert!(read(&reader, 0, 1).expect_err("nothing of it is read any more").is_corrupt());
+            assert!(bed.prefetcher.take_condemned(&object));
+            assert!(!bed.prefetcher.take_condemned(&object), "once");
+            // Who opens it again fetches it again.
+            let again = bed.prefetcher.open(&object, size);
+            assert!(read_all(&again, 128 * KIB).expect("bytes"));
+            assert_eq!(bed.verdicts(), (1, 0, 1));
+            failed += 1;
+        } else {
+            // It was mended, or the bit would have been in one GET more.
+            assert!(result.expect("bytes"), "the bit of GET {flipped} was served");
+            assert_eq!(bed.verdicts(), (1, 0, 0));
+        }
+        if gets <= flipped {
+            break;
+        }
+    }
+    assert!(failed > 3, "{failed} failed");
+}
+
+#[test]
+fn what_nobody_has_seen_is_fetched_again() {
+    let bed = bed(256 * MIB, true);
+    let (reader, _) = bed.open(20 * MIB);
+    bed.client.flip_next([false, true, false]);
+    for (part, offset) in [0, 8 * MIB, 16 * MIB].into_iter().enumerate() {
+        reader.fetch_ahead(Some((offset, 8 * MIB))).expect("memory");
+        bed.settle();
+        assert_eq!(bed.client.requests().get, part + 1);
+    }
+    // The last part has told that one of them is wrong.
+    assert!(read_all(&reader, 128 * KIB).expect("bytes"));
+    assert_eq!(bed.verdicts(), (1, 0, 0));
+    let seen_twice = bed.client.ranges().iter().filter(|(_, range)| range.start < 16 * MIB).count();
+    assert!(seen_twice > 2, "all of it was fetched again");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Readers in any order, in little memory, while bits flip: who has read all of it has the right
+    /// bytes, or an error.
+    #[test]
+    fn nobody_reads_all_of_it_wrong(
+        flips in proptest::collection::vec(proptest::bool::weighted(0.05), 200),
+        size_kib in 1100..20_000_u64,
+        step in prop_oneof![Just(128 * KIB), Just(1024 * KIB), Just(3000 * KIB)],
+        shares in 1..4_u64,
+    ) {
+        let bed = bed(24 * MIB, true);
+        let (reader, _) = bed.open(size_kib * 1024);
+        bed.client.flip_next(flips);
+        // Each piece is read once by one thread; then the first one reads all again.
+        let results: Vec<Result<bool, ReadError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..shares).map(|share| {
+                let reader = &reader;
+                scope.spawn(move || {
+                    let mut is_right = true;
+                    let starts = (0..reader.size()).step_by(step).skip(usize::try_from(share).expect("few"));
+                    for offset in starts.step_by(usize::try_from(shares).expect("few")) {
+                        is_right &= check("k", offset, &read(reader, offset, step)?).is_ok();
+                    }
+                    Ok(is_right)
+                })
+            }).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let all: Result<Vec<bool>, ReadError> = results.into_iter().collect();
+        match all {
+            Ok(right) => prop_assert!(right.iter().all(|is_right| *is_right), "wrong bytes, and no error"),
+            Err(error) => prop_assert!(error.is_corrupt(), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Whole files compared with the checksums that S3 keeps (`--verify whole`).
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+use nix::errno::Errno;
+use s3mount_object::ChecksumAlgorithm;
+use s3mount_testkit::{Builder, Fault, FaultKind, Operation, TestS3, check};
+
+use crate::world::{BUCKET, MIB, World, check_file};
+
+const FILES: u64 = 40;
+const SIZE: u64 = 24 * MIB + 4321;
+
+fn key(index: u64) -> String {
+    format!("d/{index:03}")
+}
+
+fn files(count: u64) -> Builder {
+    (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), SIZE))
+}
+
+fn flip(share: f64) -> Fault {
+    Fault::new(FaultKind::FlipBit).on(Operation::GetObject).share(share)
+}
+
+/// Reads a file to its end, or to the first error. Tells whether the bytes were right.
+fn read(world: &World, key: &str) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    File::open(world.path(key))?.read_to_end(&mut bytes)?;
+    Ok(bytes.len() as u64 == SIZE && check(key, 0, &bytes).is_ok())
+}
+
+#[test]
+fn no_file_is_read_whole_with_wrong_bytes() {
+    let mut wrong = Vec::new();
+    for flags in [["--verify", "free"], ["--verify", "whole"]] {
+        let world = World::new(files(FILES), &flags);
+        world.server.fault(flip(0.05));
+        let results: Vec<_> = (0..FILES).map(|index| read(&world, &key(index))).collect();
+        wrong.push(results.iter().filter(|result| matches!(result, Ok(false))).count());
+        let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        for error in &failed {
+            assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32), "{error}");
+        }
+        if flags[1] == "free" {
+            continue;
+        }
+        assert_eq!(world.gauge("objects_corrupt"), failed.len() as u64);
+        assert!(!failed.is_empty(), "nothing was found: this test could not fail");
+        let said = world.mount.stderr();
+        let told = ["wrong bytes came", "d/0", "CRC64NVME", "the store keeps"];
+        assert!(told.iter().all(|told| said.contains(told)), "{said}");
+        // A file that failed leaves nothing behind, neither here nor in the kernel.
+        world.server.clear_faults();
+        for index in 0..FILES {
+            assert!(read(&world, &key(index)).expect("a file"), "{index}");
+        }
+    }
+    assert!(wrong[0] > 0 && wrong[1] == 0, "{wrong:?}");
+}
+
+#[test]
+fn pages_of_a_wrong_file_go_while_it_is_open() {
+    let world = World::new(files(1), &["--verify", "whole"]);
+    world.server.fault(flip(1.0).times(1));
+    let (path, name) = (world.path(&key(0)), key(0));
+    let mut bytes = vec![0; 128 << 10];
+    let mut open = File::open(&path).expect("a file");
+    // The first part of all is wrong, and the kernel keeps it.
+    open.read_exact(&mut bytes).expect("bytes");
+    let error = fs::read(&path).expect_err("the object is wrong");
+    assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32));
+    assert_eq!(check_file(&path, &name), SIZE, "opened again, it is right");
+    assert_eq!(world.gauge("objects_corrupt"), 1);
+}
+
+#[test]
+fn each_crc_will_do() {
+    for algorithm in ChecksumAlgorithm::ALL {
+        let world = World::new(files(1).checksum(Some(algorithm)), &["--verify", "whole"]);
+        assert_eq!(check_file(&world.path(&key(0)), &key(0)), SIZE);
+        assert_eq!(world.gauge("objects_verified"), 1, "{algorithm:?}");
+    }
+    let world = World::new(files(1).checksum(None), &["--verify", "whole"]);
+    assert_eq!(check_file(&world.path(&key(0)), &key(0)), SIZE);
+    assert_eq!((world.gauge("objects_verified"), world.gauge("objects_unverified")), (0, 1));
+}
