@@ -1,14 +1,15 @@
 //! Sequential reads of large objects.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use s3mount_testkit::TestS3;
+use s3mount_testkit::{TestS3, check, mix};
 
-use crate::world::{BUCKET, GIB, MIB, OVERHEAD, World, check_file, check_stream, run};
+use crate::world::{BUCKET, GIB, KIB, MIB, OVERHEAD, World, check_file, check_stream, run};
 
 /// A `dd` whose output is read here.
 struct Dd(Child);
@@ -74,6 +75,53 @@ fn one_object_by_four_processes_at_different_offsets() {
     // A reader that stops early leaves a window behind; three of the windows are the next one's data.
     assert!(world.fetched() as f64 <= 1.1 * GIB as f64, "{} bytes fetched", world.fetched());
     world.check_memory(256 * MIB);
+}
+
+#[test]
+fn sixty_four_threads_that_share_an_object_fetch_it_in_parts() {
+    let (threads, share) = (64, 48 * MIB);
+    let server = TestS3::builder().synthetic(BUCKET, "one.bin", threads * share);
+    let world = World::new(server, &["--memory-limit", "1GiB"]);
+    thread::scope(|scope| {
+        for offset in (0..threads).map(|thread| thread * share) {
+            let world = &world;
+            scope.spawn(move || {
+                let mut file = File::open(world.path("one.bin")).expect("a file");
+                file.seek(SeekFrom::Start(offset)).expect("a seek");
+                assert_eq!(check_stream(file.take(share), "one.bin", offset, MIB as usize), share);
+            });
+        }
+    });
+    assert!(world.fetched() as f64 <= 1.05 * (threads * share) as f64, "{} bytes fetched", world.fetched());
+    // Two parts of 4 MiB fit into the share of each; it begins with smaller ones.
+    let gets = world.server.stats().get_object.requests;
+    assert!(gets <= threads * (share / (4 * MIB) + 12), "{gets} GETs");
+    world.check_memory(GIB);
+}
+
+#[test]
+fn random_reads_in_between_take_no_stream_away() {
+    let (size, steps) = (8 * GIB, 128);
+    let server = TestS3::builder().synthetic(BUCKET, "one.bin", size);
+    let world = World::new(server, &["--memory-limit", "1GiB", "--random-read-size", "128KiB"]);
+    let file = File::open(world.path("one.bin")).expect("a file");
+    let (sequential, mut buffer) =
+        (File::open(world.path("one.bin")).expect("a file"), vec![0; MIB as usize]);
+    let random = |turn: u64| {
+        let (offset, mut page) = (GIB + mix(turn) % (6 * GIB / 4096) * 4096, vec![0; 4 * KIB as usize]);
+        file.read_exact_at(&mut page, offset).expect("a read");
+        check("one.bin", offset, &page).expect("the object's bytes");
+    };
+    for step in 0..steps {
+        sequential.read_exact_at(&mut buffer, step * MIB).expect("a read");
+        check("one.bin", step * MIB, &buffer).expect("the object's bytes");
+        (40 * step..40 * (step + 1)).for_each(random);
+    }
+    // Each of the 5,120 is a GET of its own, and they are one unit long; the stream has a window ahead.
+    let stats = world.server.stats().get_object;
+    assert!(stats.requests <= 40 * steps + steps / 2, "{} GETs", stats.requests);
+    let most = 40 * steps * 132 * KIB + (steps + 96) * MIB;
+    assert!(stats.bytes <= most, "{} bytes fetched, {most} are allowed", stats.bytes);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! - the *segment map* ([`segment`]): ordered ranges, each one GET: in flight with its waiters, or
 //!   ready. A read is answered from the segments that cover it, or waits on the first one that is
 //!   not there yet. So a byte range is fetched once, however many want it;
-//! - the *stream table* ([`stream`]): up to 32 sequential readers, recognised by offset and not by
+//! - the *stream table* ([`stream`]): up to 512 sequential readers, recognised by offset and not by
 //!   handle, each with a [`window`] of bytes to keep ahead of it. Both are pure: reads in, plans out.
 //!
 //! A read that belongs to no stream is random. It fetches what it asked for, rounded to whole

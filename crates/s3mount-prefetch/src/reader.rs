@@ -17,7 +17,7 @@ use self::plan::{Planner, edge_bytes};
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
-use crate::prefetcher::{IDLE_TICKS, Shared};
+use crate::prefetcher::Shared;
 use crate::segment::{Purpose, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES};
 use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
@@ -224,10 +224,13 @@ impl ObjectReader {
             let offset_in = |at: u64| usize::try_from(at - segment.range.start()).unwrap_or(usize::MAX);
             progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
             progress.at = end;
-            let was_consumed = segment.is_consumed();
-            segment.served_bytes += end - at;
-            if !was_consumed && segment.is_consumed() {
-                let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
+            let first_served = segment.serve(end - at);
+            let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
+            let is_consumed = first_served > 0 && segment.is_consumed();
+            if matches!(segment.purpose, Purpose::Stream(1..)) {
+                state.streams.served(first_served);
+            }
+            if is_consumed {
                 let keep = BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16);
                 state.consume(start, id, len, keep);
             }
@@ -243,12 +246,7 @@ impl ObjectReader {
             if at >= range.end() {
                 break;
             }
-            let edge = edge_bytes(self.shared.stream_share_bytes(), &self.shared.config);
-            let is_cached = |at| self.shared.cache.contains(&self.object, at);
-            let missing = ByteRange::new(at, range.end());
-            let get = self.planner(state).demanded(missing, access, edge, is_cached);
-            let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
-            let buffer = self.shared.pool.try_buffer(len, Priority::Demand);
+            let (get, buffer) = self.demanded(state, ByteRange::new(at, range.end()), access);
             let purpose = match access {
                 Access::Stream(id) => Purpose::Stream(id),
                 Access::Random if get.len() == self.size => Purpose::Stream(0),
@@ -256,6 +254,28 @@ impl ObjectReader {
             };
             self.start(state, get, purpose, buffer, None);
             at = get.end();
+        }
+    }
+
+    /// The GET for a reader that waits for `missing`, and its buffer, if there is one at once. Where there
+    /// is none, the reader waits for no larger one than it needs.
+    fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
+        let planner = self.planner(state);
+        let is_cached = |at| self.shared.cache.contains(&self.object, at);
+        let get = |whole_parts| {
+            self.with_terms(|terms| planner.demanded(missing, access, terms, whole_parts, is_cached))
+        };
+        let buffer = |get: ByteRange| {
+            let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
+            self.shared.pool.try_buffer(len, Priority::Demand)
+        };
+        let largest = get(true);
+        match buffer(largest) {
+            Some(buffer) => (largest, Some(buffer)),
+            None => {
+                let least = get(false);
+                (least, (least != largest).then(|| buffer(least)).flatten())
+            }
         }
     }
 
@@ -269,21 +289,33 @@ impl ObjectReader {
         show(&Terms { edge_bytes, share_bytes, streams, latency: &latency, config })
     }
 
-    /// Starts the GETs that keep the window of stream `id` full.
-    fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
+    /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its
+    /// turn comes when a GET lands; returns whether that is so.
+    fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
             let direction = stream.direction;
             let Some(part) = self.planner(state).next_ahead(stream, terms) else {
-                return;
+                return false;
             };
-            let Some(ahead) = Ahead::try_new(&self.shared) else {
-                return;
-            };
-            let Some(buffer) = self.buffer_ahead(state, part) else {
-                return;
+            let ahead = Ahead::try_new(&self.shared);
+            let Some((ahead, buffer)) =
+                ahead.and_then(|ahead| Some((ahead, self.buffer_ahead(state, part)?)))
+            else {
+                state.streams.note_hungry(id);
+                return true;
             };
             self.start(state, part, Purpose::Stream(id), Some(buffer), Some(ahead));
             state.streams.planned(id, direction.seen(part, self.size).end());
+        }
+        false
+    }
+
+    /// Goes on filling the windows that were not filled, in turn, until something is short again.
+    fn plan_hungry(&self, state: &mut State) {
+        while let Some(id) = state.streams.next_hungry() {
+            if self.with_terms(|terms| self.plan(state, id, terms)) {
+                return;
+            }
         }
     }
 
@@ -314,6 +346,9 @@ impl ObjectReader {
             }
         });
         state.insert(id, range, purpose, task);
+        if matches!(purpose, Purpose::Stream(1..)) {
+            state.streams.fetched(range.len());
+        }
     }
 
     /// A GET has come to its end: whoever waited for it goes on.
@@ -335,7 +370,7 @@ impl ObjectReader {
         let answers = match result {
             Err(_) if is_mended => {
                 let answers = self.go_on(&mut state, waiters);
-                self.plan_all(&mut state);
+                self.plan_hungry(&mut state);
                 answers
             }
             Ok(bytes) => {
@@ -344,7 +379,7 @@ impl ObjectReader {
                     self.shared.cache.insert(&self.object, self.size, range, &bytes);
                     state.segments.remove(start, id);
                 }
-                self.plan_all(&mut state);
+                self.plan_hungry(&mut state);
                 answers
             }
             Err(error) => {
@@ -385,19 +420,8 @@ impl ObjectReader {
         complete
     }
 
-    fn plan_all(&self, state: &mut State) {
-        let mut ids = [0; 32];
-        let mut count = 0;
-        for (slot, stream) in ids.iter_mut().zip(state.streams.iter().filter(|stream| stream.idle_ticks == 0))
-        {
-            *slot = stream.id;
-            count += 1;
-        }
-        self.with_terms(|terms| ids[..count].iter().for_each(|id| self.plan(state, *id, terms)));
-    }
-
     fn count_active(&self, state: &mut State) {
-        let active = state.streams.active(IDLE_TICKS);
+        let active = state.streams.active();
         let count = &self.shared.active_streams;
         if active > state.active_streams {
             count.fetch_add(active - state.active_streams, Ordering::Relaxed);
@@ -449,9 +473,7 @@ impl ObjectReader {
     /// The housekeeper's look, once a second.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
-        for stream in state.streams.iter_mut() {
-            stream.idle_ticks = stream.idle_ticks.saturating_add(1);
-        }
+        state.streams.tick();
         state.drop_passed();
         self.count_active(&mut state);
     }

@@ -42,6 +42,13 @@ pub(crate) enum State<W> {
 }
 
 impl<W> Segment<W> {
+    /// Hands `bytes` out; returns how many of these count as handed out for the first time.
+    pub(crate) fn serve(&mut self, bytes: u64) -> u64 {
+        let first = bytes.min(self.range.len().saturating_sub(self.served_bytes));
+        self.served_bytes += bytes;
+        first
+    }
+
     /// Whether every byte has been handed out.
     pub(crate) fn is_consumed(&self) -> bool {
         self.served_bytes >= self.range.len()

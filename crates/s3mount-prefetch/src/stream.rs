@@ -5,30 +5,54 @@
 //! A stream is a cursor over the object, recognised by offset, because that is what all the
 //! handles, processes and mapped pages that read one file have in common. The cursor has a
 //! tolerance: the kernel sends its readahead from several threads, so requests arrive out of
-//! order, and loaders skip short stretches.
+//! order, and loaders skip short stretches. For a young stream, and where too much of what is fetched is
+//! not read ([`runs`]), the tolerance is a credit: a stream earns the bytes that it reads, and pays those
+//! that it skips. So a reader that skips more than it reads has a stream for each piece.
 //!
-//! A read at offset 0 starts a stream. A read elsewhere is a *candidate*, and fetches nothing
-//! ahead, until a second read goes on where it ended.
+//! A read at offset 0 starts a stream. A read elsewhere is a *candidate* ([`candidates`]), and fetches
+//! nothing ahead, until a second read goes on where it ended. Candidates never take the place of a
+//! stream, and a stream takes the place of another only if nobody reads that one any more.
+//!
+//! A reader that turns elsewhere leaves a stream behind. How far such streams went is remembered
+//! ([`runs`]): the next ones begin with a window of the shortest. Where too much is not read, they are
+//! fetched as far as the longest went, and further only once they are read further.
 //!
 //! A stream may also run backwards, from the end of the object or from anywhere in it. It is the
 //! same in a mirror: its cursor counts from the object's end.
+//!
+//! **Invariant:** each stream stands once in the order of its direction's cursors, and once in that of
+//! the beginnings if it runs up. So a read finds its stream in O(log n).
 
+mod candidates;
+mod order;
+mod runs;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
 
+use self::candidates::Candidates;
+use self::order::Order;
+use self::runs::Runs;
+use crate::prefetcher::{IDLE_TICKS, LEFT_TICKS};
 use crate::window::{Terms, Window};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// Streams and candidates of one object; the least recently used leaves first.
-const MAX_STREAMS: usize = 32;
+/// Streams of one object. With more readers than this the others read at random: who has a stream keeps
+/// it.
+const MAX_STREAMS: usize = 512;
+
+/// A new stream's window at most, however much the streams before it have read: it may be another
+/// reader's, who reads less.
+const MAX_FIRST_WINDOW_BYTES: u64 = 64 << 20;
 
 /// A read this far behind a cursor is still the cursor's: the reader's second thread, or requests
 /// out of order. Segments stay for that long after they were consumed.
 pub(crate) const BEHIND_BYTES: u64 = 8 << 20;
 
-/// A read at most this far beyond the cursor moves it, once the window is as large: skips beyond
-/// are another stream's.
+/// A stream may skip at most so much at once, however much it has read, and not more than its window:
+/// what is skipped was mostly fetched.
 const AHEAD_BYTES: u64 = 16 << 20;
 
 /// The kernel has at most two READs of 1 MiB of one reader's readahead under way, and they arrive in any
@@ -36,7 +60,8 @@ const AHEAD_BYTES: u64 = 16 << 20;
 const REORDERED_BYTES: u64 = 2 << 20;
 
 /// Gap after which a second read still goes on where a candidate ended: the kernel's readahead
-/// leaves none, and loaders of records skip padding.
+/// leaves none, and loaders of records skip padding. Each stream may skip as much: a random read is
+/// rounded to no less.
 const ADJACENT_BYTES: u64 = 128 << 10;
 
 /// Reads that go down, each to where the one before began, before it counts as a stream. A reader
@@ -72,20 +97,62 @@ pub(crate) struct Stream {
     pub(crate) position: u64,
     /// Everything before is fetched, in flight, or was; what is planned next starts here.
     pub(crate) planned_end: u64,
-    /// How far ahead of `position` to fetch; closed for a candidate.
+    /// How far ahead of `position` to fetch.
     pub(crate) window: Window,
     /// Ticks of the housekeeper since the last read.
     pub(crate) idle_ticks: u32,
+    /// Bytes read and not yet set off against bytes skipped, up to [`AHEAD_BYTES`].
+    credit_bytes: u64,
+    /// The table's clock at its last read.
     used: u64,
+    /// Whether its reader has turned elsewhere, by all that is known.
+    is_left: bool,
+    /// Whether its window is not full because memory or requests are short.
+    pub(crate) is_hungry: bool,
 }
 
 impl Stream {
     /// Whether the stream is expected to read any of `range` of an object of `size` bytes, going on
     /// or a little behind.
-    pub(crate) fn may_read(&self, range: ByteRange, size: u64) -> bool {
+    fn may_read(&self, range: ByteRange, size: u64) -> bool {
         let range = self.direction.seen(range, size);
         range.end() + BEHIND_BYTES > self.position
             && range.start() < self.planned_end.max(self.position + self.window.bytes())
+    }
+
+    /// Whether a read at `start`, at the cursor or beyond, is the stream's. One that skips has to have the
+    /// credit for it while the stream is young, and where the object's streams waste (`is_wasteful`).
+    fn reaches(&self, start: u64, is_wasteful: bool) -> bool {
+        let most = self.window.bytes().clamp(EDGE_BYTES, AHEAD_BYTES);
+        let pays = is_wasteful || self.is_young();
+        start - self.position <= if pays { self.credit_bytes.clamp(ADJACENT_BYTES, most) } else { most }
+    }
+
+    /// Whether a read at `start`, before the cursor, is the stream's. One before its beginning is only
+    /// where neither holds.
+    fn reaches_back(&self, start: u64, is_wasteful: bool) -> bool {
+        start + ADJACENT_BYTES >= self.began || !(is_wasteful || self.is_young())
+    }
+
+    /// Whether it takes a share of the memory: it is read, and not at its end.
+    fn is_active(&self, size: u64) -> bool {
+        self.idle_ticks < IDLE_TICKS && self.planned_end < size
+    }
+
+    /// Whether it has read so little that chance may have made it, and that who goes on will hardly miss
+    /// it.
+    fn is_young(&self) -> bool {
+        self.position - self.began < EDGE_BYTES
+    }
+
+    /// The reader reads `range`, as the stream sees it.
+    fn go_on(&mut self, range: ByteRange, clock: u64) {
+        let skipped = range.start().saturating_sub(self.position);
+        self.credit_bytes = (self.credit_bytes.saturating_sub(skipped) + range.len()).min(AHEAD_BYTES);
+        self.used = clock;
+        self.idle_ticks = 0;
+        self.planned_end = self.planned_end.max(range.start());
+        self.position = self.position.max(range.end());
     }
 }
 
@@ -101,20 +168,46 @@ pub(crate) enum Access {
 /// The streams of one object.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    streams: Vec<Stream>,
+    /// Streams by slot. An id is the number of streams begun before, times [`MAX_STREAMS`], plus the slot;
+    /// 0 is no stream's.
+    slots: Vec<Option<Stream>>,
+    /// Cursors of the streams that run up, and of those that run down.
+    cursors: [Order; 2],
+    /// Where the streams that run up began.
+    beginnings: Order,
+    candidates: Candidates,
+    runs: Runs,
+    /// Streams whose windows are not full because memory or requests were short, in the order in which
+    /// they came to be so.
+    hungry: VecDeque<u64>,
+    /// Streams that take a share of the memory.
+    active: usize,
     /// The object's size in bytes.
     size: u64,
     /// Where the last read that may go down has come to, in the mirror, and in how many steps. One at
     /// a time: there are few who read backwards.
     down: Option<(u64, u32)>,
+    /// Reads so far.
     clock: u64,
-    next_id: u64,
+    begun: u64,
 }
 
 impl StreamTable {
     /// No streams yet, of an object of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
-        Self { streams: Vec::new(), size, down: None, clock: 0, next_id: 0 }
+        Self {
+            slots: Vec::new(),
+            cursors: [Order::default(), Order::default()],
+            beginnings: Order::default(),
+            candidates: Candidates::new(size),
+            runs: Runs::default(),
+            hungry: VecDeque::new(),
+            active: 0,
+            size,
+            down: None,
+            clock: 0,
+            begun: 0,
+        }
     }
 
     /// Sorts a read into a stream, or begins one.
@@ -122,140 +215,269 @@ impl StreamTable {
         use Direction::{Down, Up};
         self.clock += 1;
         let mirrored = Down.seen(range, self.size);
-        let index = self
-            .nearest_stream(Up, range)
-            .or_else(|| self.nearest_stream(Down, mirrored))
-            .or_else(|| self.promote(range, config))
-            .or_else(|| self.step_down(mirrored, config));
-        let Some(index) = index else {
-            let starts_file = range.start() == 0;
-            let window = if starts_file { config.initial_window_bytes } else { 0 };
-            let id = self.add(Up, range, window);
-            return if starts_file { Access::Stream(id) } else { Access::Random };
-        };
-        let stream = &mut self.streams[index];
-        let range = stream.direction.seen(range, self.size);
-        stream.used = self.clock;
-        stream.idle_ticks = 0;
-        if range.start() > stream.planned_end {
-            stream.planned_end = range.start();
+        let found = self
+            .nearest(Up, range.start())
+            .map(|slot| (slot, range))
+            .or_else(|| Some((self.nearest(Down, mirrored.start())?, mirrored)));
+        if let Some((slot, range)) = found {
+            return self.go_on(slot, range);
         }
-        stream.position = stream.position.max(range.end());
-        let id = stream.id;
-        self.merge_into(id);
+        if range.start() == 0 {
+            return self.add(Up, range, range.start(), self.clock, config);
+        }
+        if let Some(candidate) = self.candidates.on_read(range, self.clock, self.size, config) {
+            return self.add(Up, range, candidate.began, candidate.since, config);
+        }
+        if self.steps_down(mirrored) {
+            return self.add(Down, mirrored, mirrored.start(), self.clock, config);
+        }
+        Access::Random
+    }
+
+    /// The stream of this direction whose cursor is the nearest to a read at `start`.
+    fn nearest(&self, direction: Direction, start: u64) -> Option<u16> {
+        let cursors = &self.cursors[direction as usize];
+        let stream = |slot: u16| self.slots[usize::from(slot)].as_ref();
+        let is_wasteful = self.runs.is_wasteful();
+        let beyond = cursors
+            .from(start + 1)
+            .take_while(|(at, _)| at - start <= BEHIND_BYTES)
+            .find(|(_, slot)| stream(*slot).is_some_and(|found| found.reaches_back(start, is_wasteful)))
+            .map(|(at, slot)| (at - start, slot));
+        let before = cursors
+            .before(start + 1)
+            .take_while(|(at, _)| start - at <= AHEAD_BYTES)
+            .find(|(_, slot)| stream(*slot).is_some_and(|found| found.reaches(start, is_wasteful)))
+            .map(|(at, slot)| (start - at, slot));
+        beyond.into_iter().chain(before).min().map(|(_, slot)| slot)
+    }
+
+    /// The stream in `slot` reads `range`, as it sees it.
+    fn go_on(&mut self, slot: u16, range: ByteRange) -> Access {
+        let clock = self.clock;
+        let Some(stream) = &mut self.slots[usize::from(slot)] else { return Access::Random };
+        if std::mem::take(&mut stream.is_left) {
+            self.runs.retract(stream.id);
+        }
+        let (id, from, direction) = (stream.id, stream.position, stream.direction);
+        self.change(slot, |stream| stream.go_on(range, clock));
+        if range.start() > from + ADJACENT_BYTES {
+            self.judge();
+        }
+        let to = from.max(range.end());
+        self.cursors[direction as usize].moved(from, to, slot);
+        self.merge_into(slot, direction, to);
         Access::Stream(id)
     }
 
     /// Whether a stream that is being read goes on with `range`, up to [`REORDERED_BYTES`] out of order.
     pub(crate) fn is_going_on(&self, range: ByteRange) -> bool {
-        self.iter().any(|stream| {
-            let start = stream.direction.seen(range, self.size).start();
-            stream.idle_ticks <= 1 && start.abs_diff(stream.position) <= REORDERED_BYTES
+        [Direction::Up, Direction::Down].into_iter().any(|direction| {
+            let start = direction.seen(range, self.size).start();
+            let near = self.cursors[direction as usize].from(start.saturating_sub(REORDERED_BYTES));
+            near.take_while(|(at, _)| *at <= start + REORDERED_BYTES).any(|(_, slot)| {
+                self.slots[usize::from(slot)].as_ref().is_some_and(|stream| stream.idle_ticks <= 1)
+            })
         })
     }
 
-    fn nearest_stream(&self, direction: Direction, range: ByteRange) -> Option<usize> {
-        let start = range.start();
-        self.streams
-            .iter()
-            .enumerate()
-            .filter(|(_, stream)| {
-                let ahead = stream.window.bytes().clamp(EDGE_BYTES, AHEAD_BYTES);
-                stream.window.bytes() > 0
-                    && stream.direction == direction
-                    && start + BEHIND_BYTES >= stream.position
-                    && start <= stream.position + ahead
-            })
-            .min_by_key(|(_, stream)| start.abs_diff(stream.position))
-            .map(|(index, _)| index)
+    /// Ends the streams that the one in `slot` has run into: two cursors over the same bytes are one.
+    fn merge_into(&mut self, slot: u16, direction: Direction, position: u64) {
+        loop {
+            let cursors = &self.cursors[direction as usize];
+            let is_other = |(_, other): &(u64, u16)| *other != slot;
+            let beyond = cursors.from(position).find(is_other);
+            let before = cursors.before(position + 1).find(is_other);
+            let near = beyond.into_iter().chain(before).find(|(at, _)| at.abs_diff(position) <= EDGE_BYTES);
+            match near {
+                Some((_, other)) => self.remove(other),
+                None => return,
+            }
+        }
     }
 
-    /// Makes a stream of the candidate that `range` goes on from.
-    fn promote(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
-        let index = self
-            .streams
-            .iter()
-            .position(|stream| stream.window.bytes() == 0 && goes_on(stream.position, range))?;
-        let stream = &mut self.streams[index];
-        stream.window = Window::new(config.initial_window_bytes);
-        stream.planned_end = range.start();
-        Some(index)
-    }
-
-    /// Makes a stream of so many reads that went down, of which `range`, in the mirror, is the last.
-    fn step_down(&mut self, range: ByteRange, config: &PrefetchConfig) -> Option<usize> {
+    /// Whether `range`, in the mirror, is the last of so many reads that went down.
+    fn steps_down(&mut self, range: ByteRange) -> bool {
         let steps = match self.down {
             Some((position, steps)) if goes_on(position, range) => steps + 1,
             // A read of the beginning has nothing below it.
-            _ if range.end() == self.size => return None,
+            _ if range.end() == self.size => return false,
             _ => 1,
         };
         self.down = (steps < STEPS_DOWN).then_some((range.end(), steps));
-        if self.down.is_some() {
-            return None;
-        }
-        self.add(Direction::Down, range, config.initial_window_bytes);
-        Some(self.streams.len() - 1)
+        self.down.is_none()
     }
 
-    fn add(&mut self, direction: Direction, range: ByteRange, window_bytes: u64) -> u64 {
-        if self.streams.len() >= MAX_STREAMS {
-            let oldest = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.used);
-            if let Some((index, _)) = oldest {
-                self.streams.swap_remove(index);
-            }
-        }
-        self.next_id += 1;
-        self.streams.push(Stream {
-            id: self.next_id,
+    /// Begins a stream with the read of `range`; its first read was at `began`, when the clock stood at
+    /// `since`. Where the table is full of streams that are read, it is a random read.
+    fn add(
+        &mut self,
+        direction: Direction,
+        range: ByteRange,
+        began: u64,
+        since: u64,
+        config: &PrefetchConfig,
+    ) -> Access {
+        self.note_left(since);
+        self.judge();
+        let Some(slot) = self.free_slot() else { return Access::Random };
+        self.begun += 1;
+        let id = self.begun * MAX_STREAMS as u64 + u64::from(slot);
+        let stream = Stream {
+            id,
             direction,
-            began: range.start(),
+            began,
             position: range.end(),
             planned_end: range.start(),
-            window: Window::new(window_bytes),
+            window: Window::new(self.initial_window(config)),
             idle_ticks: 0,
+            credit_bytes: range.end() - began,
             used: self.clock,
-        });
-        self.next_id
+            is_left: false,
+            is_hungry: false,
+        };
+        self.active += usize::from(stream.is_active(self.size));
+        self.slots[usize::from(slot)] = Some(stream);
+        self.cursors[direction as usize].insert(range.end(), slot);
+        if direction == Direction::Up {
+            self.beginnings.insert(began, slot);
+        }
+        self.merge_into(slot, direction, range.end());
+        Access::Stream(id)
     }
 
-    /// Ends the streams and candidates that the stream `id` has run into: two cursors over the
-    /// same bytes are one.
-    fn merge_into(&mut self, id: u64) {
-        let Some(into) = self.get(id) else { return };
-        let (from, to) = (into.position.saturating_sub(EDGE_BYTES), into.position + EDGE_BYTES);
-        let direction = into.direction;
-        self.streams.retain(|stream| {
-            stream.id == id || stream.direction != direction || !(from..=to).contains(&stream.position)
-        });
+    /// Who begins a stream with a read at `since` has turned away from another: of the streams that were
+    /// not read after that, it is one. They may still be others', which are slow, and go on.
+    fn note_left(&mut self, since: u64) {
+        for stream in self.slots.iter_mut().flatten() {
+            if stream.used < since && !stream.is_left && stream.direction == Direction::Up {
+                stream.is_left = true;
+                self.runs.push(stream.id, stream.position - stream.began);
+            }
+        }
+    }
+
+    /// Judges whether what is fetched is read; what lies ahead of streams that are read counts neither way.
+    fn judge(&mut self) {
+        let read = self.slots.iter().flatten().filter(|stream| !stream.is_left);
+        let ahead = read.map(|stream| stream.planned_end.saturating_sub(stream.position));
+        self.runs.judge(ahead.sum());
+    }
+
+    /// A new stream's window: what the last streams have all read, if they have.
+    fn initial_window(&self, config: &PrefetchConfig) -> u64 {
+        let most = MAX_FIRST_WINDOW_BYTES.min(config.max_window_bytes);
+        self.runs.shortest().unwrap_or(0).min(most).max(config.initial_window_bytes)
+    }
+
+    /// So many bytes were asked of the store for a stream.
+    pub(crate) fn fetched(&mut self, bytes: u64) {
+        self.runs.fetched(bytes);
+    }
+
+    /// So many of these were read, for the first time.
+    pub(crate) fn served(&mut self, bytes: u64) {
+        self.runs.served(bytes);
+    }
+
+    /// A slot for one stream more. In a full table the least recently used of those that nobody reads
+    /// leaves, the young ones first.
+    fn free_slot(&mut self) -> Option<u16> {
+        if let Some(free) = self.slots.iter().position(Option::is_none) {
+            return u16::try_from(free).ok();
+        }
+        if self.slots.len() < MAX_STREAMS {
+            self.slots.push(None);
+            return u16::try_from(self.slots.len() - 1).ok();
+        }
+        let idle =
+            (0..).zip(self.slots.iter().flatten()).filter(|(_, stream)| stream.idle_ticks >= IDLE_TICKS);
+        let (slot, _) = idle.min_by_key(|(_, stream)| (!stream.is_young(), stream.used))?;
+        self.remove(slot);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: u16) {
+        let Some(stream) = self.slots[usize::from(slot)].take() else { return };
+        if stream.is_hungry {
+            self.hungry.retain(|id| *id != stream.id);
+        }
+        self.active -= usize::from(stream.is_active(self.size));
+        self.cursors[stream.direction as usize].remove(stream.position, slot);
+        if stream.direction == Direction::Up {
+            self.beginnings.remove(stream.began, slot);
+        }
+    }
+
+    /// Changes the stream in `slot`, but not where its cursor stands in the order.
+    fn change(&mut self, slot: u16, change: impl FnOnce(&mut Stream)) {
+        if let Some(stream) = &mut self.slots[usize::from(slot)] {
+            self.active -= usize::from(stream.is_active(self.size));
+            change(stream);
+            self.active += usize::from(stream.is_active(self.size));
+        }
+    }
+
+    fn slot_of(id: u64) -> u16 {
+        (id % MAX_STREAMS as u64) as u16
+    }
+
+    /// Changes the stream `id`, if it still is one.
+    fn change_id(&mut self, id: u64, change: impl FnOnce(&mut Stream)) {
+        if self.get(id).is_some() {
+            self.change(Self::slot_of(id), change);
+        }
     }
 
     /// The stream of this id, if it still is one.
     pub(crate) fn get(&self, id: u64) -> Option<&Stream> {
-        self.streams.iter().find(|stream| stream.id == id)
+        let stream = self.slots.get(usize::from(Self::slot_of(id)))?.as_ref();
+        stream.filter(|stream| stream.id == id)
     }
 
-    /// All streams, without the candidates.
+    fn get_mut(&mut self, id: u64) -> Option<&mut Stream> {
+        let stream = self.slots.get_mut(usize::from(Self::slot_of(id)))?.as_mut();
+        stream.filter(|stream| stream.id == id)
+    }
+
+    /// All streams.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.streams.iter().filter(|stream| stream.window.bytes() > 0)
+        self.slots.iter().flatten()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
-        self.streams.iter_mut().filter(|stream| stream.window.bytes() > 0)
+    /// Whether a stream that was read within the last `idle_ticks` is expected to read any of `range`.
+    pub(crate) fn may_read(&self, range: ByteRange, idle_ticks: u32) -> bool {
+        [Direction::Up, Direction::Down].into_iter().any(|direction| {
+            let end = direction.seen(range, self.size).end() + BEHIND_BYTES;
+            // Mostly it is the nearest.
+            let mut near = self.cursors[direction as usize].before(end);
+            near.any(|(_, slot)| {
+                let stream = self.slots[usize::from(slot)].as_ref();
+                stream.is_some_and(|found| found.idle_ticks < idle_ticks && found.may_read(range, self.size))
+            })
+        })
     }
 
     /// How many streams take a share of the memory: those that are read and not at their end.
-    pub(crate) fn active(&self, idle_after_ticks: u32) -> usize {
-        self.iter()
-            .filter(|stream| stream.idle_ticks < idle_after_ticks && stream.planned_end < self.size)
-            .count()
+    pub(crate) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// The housekeeper's look. What has read little, and nothing for long, is no stream any more: chance
+    /// may have made it one.
+    pub(crate) fn tick(&mut self) {
+        for slot in 0..self.slots.len() as u16 {
+            self.change(slot, |stream| stream.idle_ticks = stream.idle_ticks.saturating_add(1));
+            let stream = self.slots[usize::from(slot)].as_ref();
+            if stream.is_some_and(|stream| stream.idle_ticks >= LEFT_TICKS && stream.is_young()) {
+                self.remove(slot);
+            }
+        }
     }
 
     /// Gives stream `id`, which has just begun, another window.
     pub(crate) fn begin(&mut self, id: u64, window: Window) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
-            stream.window = window;
-        }
+        self.change_id(id, |stream| stream.window = window);
     }
 
     /// Of the streams that began at the object's beginning, the one that came furthest.
@@ -266,42 +488,61 @@ impl StreamTable {
 
     /// The reader of stream `id` got its bytes at once or `waits` for them, at the time `now`.
     pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
-            stream.window.on_read(stream.position, now, waits, terms);
-        }
+        self.change_id(id, |stream| stream.window.on_read(stream.position, now, waits, terms));
     }
 
     /// Bytes from `start` on are not there any more, although they were planned.
     pub(crate) fn unplan(&mut self, range: ByteRange) {
         let size = self.size;
-        for stream in self.iter_mut() {
-            let range = stream.direction.seen(range, size);
-            if range.end() > stream.position && range.start() < stream.planned_end {
-                stream.planned_end = range.start();
-            }
+        for slot in 0..self.slots.len() as u16 {
+            self.change(slot, |stream| {
+                let range = stream.direction.seen(range, size);
+                if range.end() > stream.position && range.start() < stream.planned_end {
+                    stream.planned_end = range.start();
+                }
+            });
         }
     }
 
     /// What was fetched ahead for stream `id` was thrown away unread: its window was too large.
     pub(crate) fn on_waste(&mut self, id: u64, config: &PrefetchConfig) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
-            stream.window.on_waste(config);
-        }
+        self.change_id(id, |stream| stream.window.on_waste(config));
     }
 
-    /// Where the next stream beyond `position` began. What lies behind that was read already, and
-    /// is the kernel's now: a reader that comes so far mostly ends there (loaders that share a
-    /// file divide it), so nothing of it is fetched ahead before the reader has come so far.
-    pub(crate) fn next_beginning(&self, position: u64) -> Option<u64> {
-        let up = self.iter().filter(|stream| stream.direction == Direction::Up);
-        up.map(|stream| stream.began).filter(|began| *began >= position).min()
+    /// Before which byte to fetch ahead for `stream`, which runs up. Beyond it lies what the next stream
+    /// has read already, which is the kernel's now: a reader that comes so far mostly ends there (loaders
+    /// that share a file divide it). Or the streams before this one were left behind after as many bytes.
+    /// It counts until the reader has gone further. Multiples of `unit` bytes are fetched.
+    pub(crate) fn limit(&self, stream: &Stream, unit: u64) -> Option<u64> {
+        let next = self.beginnings.from(stream.position).map(|(began, _)| began).next();
+        let run = self.runs.longest().map(|longest| (stream.began + longest).next_multiple_of(unit));
+        let run = run.filter(|end| stream.position <= *end);
+        next.into_iter().chain(run).min()
     }
 
     /// Notes that everything before `end` is planned for stream `id`.
     pub(crate) fn planned(&mut self, id: u64, end: u64) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
-            stream.planned_end = stream.planned_end.max(end);
+        self.change_id(id, |stream| stream.planned_end = stream.planned_end.max(end));
+    }
+
+    /// The window of stream `id` is not full, because memory or requests are short.
+    pub(crate) fn note_hungry(&mut self, id: u64) {
+        if let Some(stream) = self.get_mut(id).filter(|stream| !stream.is_hungry) {
+            stream.is_hungry = true;
+            self.hungry.push_back(id);
         }
+    }
+
+    /// The stream that is hungry for the longest time, of those that are read.
+    pub(crate) fn next_hungry(&mut self) -> Option<u64> {
+        while let Some(id) = self.hungry.pop_front() {
+            let Some(stream) = self.get_mut(id) else { continue };
+            stream.is_hungry = false;
+            if stream.idle_ticks == 0 {
+                return Some(id);
+            }
+        }
+        None
     }
 }
 

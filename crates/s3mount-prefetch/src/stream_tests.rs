@@ -1,24 +1,45 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::{Access, Direction, MAX_STREAMS, StreamTable};
+use super::candidates::MAX_CANDIDATES;
+use super::{Access, Direction, IDLE_TICKS, LEFT_TICKS, MAX_STREAMS, Stream, StreamTable};
 use crate::PrefetchConfig;
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 const SIZE: u64 = 1 << 41;
 
 fn read(table: &mut StreamTable, offset: u64, len: u64) -> Access {
     table.on_read(ByteRange::new(offset, offset + len), &PrefetchConfig::default())
 }
 
+/// The stream that a read is sorted into.
+fn stream(table: &mut StreamTable, offset: u64, len: u64) -> Option<u64> {
+    match read(table, offset, len) {
+        Access::Stream(id) => Some(id),
+        Access::Random => None,
+    }
+}
+
+fn positions(table: &StreamTable) -> Vec<u64> {
+    let mut positions: Vec<_> = table.iter().map(|stream| stream.position).collect();
+    positions.sort_unstable();
+    positions
+}
+
+fn nth(table: &StreamTable, index: usize) -> &Stream {
+    table.iter().nth(index).expect("a stream")
+}
+
 #[test]
 fn a_stream_starts_at_the_beginning_or_with_a_neighbour() {
     let mut table = StreamTable::new(SIZE);
-    assert_eq!(read(&mut table, 0, 4096), Access::Stream(1));
+    let first = stream(&mut table, 0, 4096).expect("a stream");
     assert_eq!(read(&mut table, 100 * MIB, 4096), Access::Random);
     assert_eq!(read(&mut table, 200 * MIB, 4096), Access::Random);
-    assert_eq!(read(&mut table, 100 * MIB + 4096, 4096), Access::Stream(2));
-    assert_eq!(table.iter().count(), 2);
+    let second = stream(&mut table, 100 * MIB + 4096, 4096).expect("a stream");
+    assert!(first != second && positions(&table) == [4096, 100 * MIB + 8192]);
 }
 
 #[test]
@@ -27,8 +48,7 @@ fn readahead_out_of_order_is_one_stream() {
     for index in [0, 2, 1, 3, 5, 4, 7, 6, 8] {
         read(&mut table, index * MIB, MIB);
     }
-    assert_eq!(table.iter().count(), 1);
-    assert_eq!(table.iter().next().map(|stream| stream.position), Some(9 * MIB));
+    assert_eq!(positions(&table), [9 * MIB]);
 }
 
 #[test]
@@ -38,7 +58,7 @@ fn two_readers_far_apart_are_two_streams() {
         read(&mut table, step * MIB, MIB);
         read(&mut table, 500 * MIB + step * MIB, MIB);
     }
-    assert_eq!(table.iter().map(|stream| stream.position).collect::<Vec<_>>(), [20 * MIB, 520 * MIB]);
+    assert_eq!(positions(&table), [20 * MIB, 520 * MIB]);
 }
 
 #[test]
@@ -53,22 +73,223 @@ fn the_third_step_down_makes_a_stream() {
     assert_eq!(streams, [(Direction::Down, 20 * MIB)]);
 }
 
+#[test]
+fn each_of_hundreds_who_share_an_object_has_a_stream() {
+    for readers in [33, 64, 256, MAX_STREAMS as u64] {
+        let (mut table, share) = (StreamTable::new(32 * GIB), 32 * GIB / readers);
+        for step in 0..8 {
+            for reader in 0..readers {
+                let access = read(&mut table, reader * share + step * MIB, MIB);
+                // Of many candidates each has to go on twice.
+                assert!(step < 2 || matches!(access, Access::Stream(_)), "{readers} readers, step {step}");
+            }
+        }
+        assert_eq!(
+            positions(&table),
+            (0..readers).map(|reader| reader * share + 8 * MIB).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn a_full_table_gives_a_place_to_a_new_stream_once_nobody_reads_an_old_one() {
+    let mut table = StreamTable::new(SIZE);
+    let begin = |table: &mut StreamTable, index: u64| {
+        read(table, index * GIB, MIB);
+        stream(table, index * GIB + MIB, MIB)
+    };
+    for index in 1..=MAX_STREAMS as u64 {
+        assert!(begin(&mut table, index).is_some());
+    }
+    assert_eq!(begin(&mut table, 1000), None, "all are read");
+    for _ in 0..IDLE_TICKS {
+        table.tick();
+    }
+    read(&mut table, GIB + 2 * MIB, MIB);
+    assert!(begin(&mut table, 1001).is_some());
+    assert!(positions(&table).contains(&(GIB + 3 * MIB)), "it was read");
+    assert!(!positions(&table).contains(&(2 * GIB + 2 * MIB)), "it was not, for the longest time");
+}
+
+#[test]
+fn an_older_candidate_has_to_go_on_twice() {
+    let mut table = StreamTable::new(8 * GIB);
+    let random = |table: &mut StreamTable, count: u64| {
+        for index in 0..count {
+            read(table, 4 * GIB + index * 7 * MIB, 4096);
+        }
+    };
+    read(&mut table, GIB, 4096);
+    random(&mut table, 60);
+    assert!(stream(&mut table, GIB + 4096, 4096).is_some(), "sixty others may lie between in 8 GiB");
+    read(&mut table, 2 * GIB, 4096);
+    random(&mut table, 70);
+    assert_eq!(stream(&mut table, 2 * GIB + 4096, 4096), None);
+    random(&mut table, 70);
+    assert!(stream(&mut table, 2 * GIB + 8192, 4096).is_some());
+}
+
+#[test]
+fn where_much_is_not_read_a_stream_skips_as_much_as_it_has_read() {
+    let mut table = StreamTable::new(SIZE);
+    table.fetched(GIB);
+    let first = stream(&mut table, 0, MIB).expect("a stream");
+    // Every second MiB.
+    for turn in 1..100 {
+        assert_eq!(stream(&mut table, turn * 2 * MIB, MIB), Some(first));
+    }
+    // One of four.
+    assert_eq!(stream(&mut table, 203 * MIB, MIB), None);
+    assert_eq!(stream(&mut table, 207 * MIB, MIB), None);
+    // Others skip as far as their window reaches.
+    table.served(GIB);
+    let last = read(&mut table, 198 * MIB, MIB);
+    assert_eq!(read(&mut table, 200 * MIB, MIB), last);
+    // Late requests take the skip back.
+    let mut table = StreamTable::new(SIZE);
+    table.fetched(GIB);
+    let first = stream(&mut table, 0, MIB).expect("a stream");
+    for turn in 0..10 {
+        assert_eq!(stream(&mut table, (3 * turn + 2) * MIB, MIB), Some(first));
+        assert_eq!(stream(&mut table, (3 * turn + 1) * MIB, MIB), Some(first));
+        assert_eq!(stream(&mut table, (3 * turn + 3) * MIB, MIB), Some(first));
+    }
+}
+
+#[test]
+fn a_new_stream_is_fetched_as_far_as_others_went() {
+    let mut table = StreamTable::new(SIZE);
+    let piece = |table: &mut StreamTable, at: u64| {
+        for step in 0..8 {
+            read(table, at * 16 * MIB + step * 128 * KIB, 128 * KIB);
+        }
+    };
+    let limit = |table: &StreamTable, index: usize| table.limit(nth(table, index), 128 * KIB);
+    table.fetched(100 * MIB);
+    (1..=3).for_each(|at| piece(&mut table, at));
+    assert_eq!(limit(&table, 2), None, "two say nothing yet");
+    piece(&mut table, 4);
+    read(&mut table, 80 * MIB, 128 * KIB);
+    read(&mut table, 80 * MIB + 128 * KIB, 128 * KIB);
+    assert_eq!(limit(&table, 4), Some(81 * MIB));
+    (2..8).for_each(|step| {
+        read(&mut table, 80 * MIB + step * 128 * KIB, 128 * KIB);
+    });
+    assert_eq!(limit(&table, 4), Some(81 * MIB), "it may end here");
+    (8..20).for_each(|step| {
+        read(&mut table, 80 * MIB + step * 128 * KIB, 128 * KIB);
+    });
+    assert_eq!(limit(&table, 4), None, "it goes further");
+    // One of the others is taken up again.
+    read(&mut table, 49 * MIB, 8 * MIB);
+    read(&mut table, 96 * MIB, 128 * KIB);
+    read(&mut table, 96 * MIB + 128 * KIB, 128 * KIB);
+    assert_eq!(limit(&table, 5), Some(105 * MIB));
+}
+
+#[test]
+fn a_stream_that_chance_has_made_ends_when_nobody_reads_it() {
+    let mut table = StreamTable::new(SIZE);
+    for at in [GIB, GIB + 4096] {
+        read(&mut table, at, 4096);
+    }
+    (0..10).for_each(|turn| assert!(stream(&mut table, turn * MIB, MIB).is_some()));
+    for _ in 0..LEFT_TICKS {
+        assert_eq!(table.iter().count(), 2);
+        table.tick();
+    }
+    assert_eq!(positions(&table), [10 * MIB], "who has read more may go on");
+}
+
+#[test]
+fn the_hungry_have_their_turn() {
+    let mut table = StreamTable::new(SIZE);
+    let first = stream(&mut table, 0, MIB).expect("a stream");
+    read(&mut table, GIB, MIB);
+    let second = stream(&mut table, GIB + MIB, MIB).expect("a stream");
+    for id in [second, first, second] {
+        table.note_hungry(id);
+    }
+    assert_eq!(
+        [table.next_hungry(), table.next_hungry(), table.next_hungry()],
+        [Some(second), Some(first), None]
+    );
+}
+
+/// Checks what is kept beside the streams against them.
+fn check(table: &StreamTable) -> Result<(), TestCaseError> {
+    prop_assert!(table.slots.len() <= MAX_STREAMS && table.candidates.len() as u64 <= MAX_CANDIDATES);
+    prop_assert_eq!(table.active(), table.iter().filter(|stream| stream.is_active(table.size)).count());
+    for direction in [Direction::Up, Direction::Down] {
+        let mut want: Vec<_> = (0..)
+            .zip(&table.slots)
+            .filter_map(|(slot, stream)| stream.as_ref().map(|stream| (stream, slot)))
+            .filter(|(stream, _)| stream.direction == direction)
+            .map(|(stream, slot)| (stream.position, slot))
+            .collect();
+        want.sort_unstable();
+        let cursors: Vec<_> = table.cursors[direction as usize].from(0).collect();
+        prop_assert_eq!(cursors, want);
+    }
+    let up = table.iter().filter(|stream| stream.direction == Direction::Up);
+    let mut beginnings: Vec<_> = up.map(|stream| stream.began).collect();
+    beginnings.sort_unstable();
+    prop_assert_eq!(table.beginnings.from(0).map(|(began, _)| began).collect::<Vec<_>>(), beginnings);
+    Ok(())
+}
+
 proptest! {
-    /// Whatever is read: the table stays bounded, cursors never lie before what was read last by
-    /// their stream, and a part is neither empty nor beyond its limit, and ends on an edge.
+    /// Whatever is read: the table stays bounded, cursors never lie before what was read last by their
+    /// stream, and the orders are those of the streams.
     #[test]
-    fn stays_bounded(reads in proptest::collection::vec((0u64..1 << 34, 1u64..2 * MIB), 1..300)) {
-        let mut table = StreamTable::new(SIZE);
-        for (offset, len) in reads {
+    fn stays_bounded(
+        size in 1u64..1 << 34,
+        reads in proptest::collection::vec((any::<u64>(), 1u64..2 * MIB, 0..4), 1..300),
+    ) {
+        let (mut table, mut next) = (StreamTable::new(size), 0);
+        for (offset, len, kind) in reads {
+            let offset = if kind == 0 { offset % size } else { (next + offset % (kind as u64 * MIB)) % size };
+            let len = len.min(size - offset);
             match read(&mut table, offset, len) {
                 Access::Stream(id) => {
                     let stream = table.get(id).expect("it was just read");
-                    let seen = stream.direction.seen(ByteRange::new(offset, offset + len), SIZE);
+                    let seen = stream.direction.seen(ByteRange::new(offset, offset + len), size);
                     prop_assert!(stream.position >= seen.end());
                 }
                 Access::Random => prop_assert!(offset > 0),
             }
-            prop_assert!(table.streams.len() <= MAX_STREAMS);
+            next = offset + len;
+            if offset % 17 == 0 {
+                table.tick();
+            }
+            check(&table)?;
+        }
+    }
+
+    /// However many random reads come in between, and whatever streams chance makes of them, streams that
+    /// are read stay.
+    #[test]
+    fn random_reads_take_no_stream_away(
+        readers in 1u64..100,
+        between in proptest::collection::vec((0u64..1 << 28, 1u64..256), 1..2000),
+    ) {
+        let (size, share) = (1 << 40, (1u64 << 40) / 100);
+        let mut table = StreamTable::new(size);
+        let turn = |table: &mut StreamTable, step: u64| -> Vec<_> {
+            (0..readers).map(|reader| stream(table, reader * share + step * MIB, MIB)).collect()
+        };
+        (0..3).for_each(|step| { turn(&mut table, step); });
+        let begun = turn(&mut table, 3);
+        prop_assert!(begun.iter().all(Option::is_some));
+        for (step, chunk) in (4..).zip(between.chunks(50)) {
+            for (page, pages) in chunk {
+                let offset = page * 4096;
+                // Not before a cursor, where it would be the stream's.
+                if offset % share > 100 * MIB && offset % share < share - 100 * MIB {
+                    read(&mut table, offset, pages * 4096);
+                }
+            }
+            prop_assert_eq!(&turn(&mut table, step), &begun);
         }
     }
 }

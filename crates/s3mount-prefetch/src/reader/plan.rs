@@ -20,14 +20,16 @@ pub(super) struct Planner<'a> {
 
 impl Planner<'_> {
     /// The GET for a reader that waits for `missing`, of which at least the first byte has no
-    /// segment: what was asked for, rounded to blocks, or to `edge_bytes` for a stream that has
-    /// ramped; the whole object when it is small. Blocks that the cache holds (`is_cached`) are not
-    /// fetched again.
+    /// segment: what was asked for, rounded to blocks, or to edges for a stream that has ramped; the
+    /// whole object when it is small. A stream that may fetch nothing ahead just now takes a whole part,
+    /// if `whole_parts`: else it would take a GET for each edge. Blocks that the cache holds
+    /// (`is_cached`) are not fetched again.
     pub(super) fn demanded(
         &self,
         missing: ByteRange,
         access: Access,
-        edge_bytes: u64,
+        terms: &Terms<'_>,
+        whole_parts: bool,
         is_cached: impl Fn(u64) -> bool,
     ) -> ByteRange {
         let config = self.config;
@@ -38,12 +40,15 @@ impl Planner<'_> {
         let before = self.segments.previous_end(missing.start()).unwrap_or(0);
         let block = config.random_read_bytes;
         let start = (missing.start() / block * block).max(before);
-        let unit = match access {
-            Access::Stream(id) if self.is_ramped(id) => edge_bytes.max(block),
-            Access::Stream(_) | Access::Random => block,
+        let wanted = match self.ramped(access) {
+            Some(stream) => {
+                let end = missing.end().next_multiple_of(terms.edge_bytes.max(block));
+                let takes_part = whole_parts && stream.is_hungry && stream.direction == Direction::Up;
+                if takes_part { end.max(self.part_ahead(stream, start, after, terms).end()) } else { end }
+            }
+            None => missing.end().next_multiple_of(block),
         };
-        let longest = start + config.part_bytes.max(block);
-        let end = missing.end().next_multiple_of(unit).min(after).min(longest);
+        let end = wanted.min(after).min(start + config.part_bytes.max(block));
         let mut cut = (start / block + 1) * block;
         while cut < end {
             if cut > missing.start() && is_cached(cut) {
@@ -54,32 +59,39 @@ impl Planner<'_> {
         ByteRange::new(start, end)
     }
 
-    fn is_ramped(&self, id: u64) -> bool {
+    fn ramped(&self, access: Access) -> Option<&Stream> {
+        let Access::Stream(id) = access else { return None };
         let initial = self.config.initial_window_bytes;
-        self.streams.get(id).is_some_and(|stream| stream.window.bytes() > initial)
+        self.streams.get(id).filter(|stream| stream.window.bytes() > initial)
+    }
+
+    /// The part at `start` of `stream`, which runs up; what is at `after` is not fetched again.
+    fn part_ahead(&self, stream: &Stream, start: u64, after: u64, terms: &Terms<'_>) -> ByteRange {
+        let limit = self.streams.limit(stream, self.config.random_read_bytes);
+        let limits = limit.into_iter().chain(stream.window.limit(stream.position));
+        let part = stream.window.part_bytes(start.saturating_sub(stream.position), terms);
+        next_part(start, part, terms.edge_bytes, limits.fold(after, u64::min).max(start))
     }
 
     /// What to fetch next for `stream`; nothing while its window is full.
     pub(super) fn next_ahead(&self, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
-        let Self { segments, streams, size, .. } = *self;
+        let Self { segments, size, .. } = *self;
         let window = stream.window.bytes().min(terms.share_bytes);
         let planned = stream.planned_end.max(stream.position);
-        let part = stream.window.part_bytes(planned - stream.position, terms);
-        let edge = terms.edge_bytes;
         match stream.direction {
             Direction::Up => {
                 let start = segments.first_gap(planned);
-                let limit = segments.next_start(start).unwrap_or(size);
-                let limit = streams.next_beginning(stream.position).map_or(limit, |next| next.min(limit));
-                let limit = stream.window.limit(stream.position).map_or(limit, |held| held.min(limit));
-                let is_full = start >= stream.position + window || start >= limit.min(size);
-                (!is_full).then(|| next_part(start, part, edge, limit))
+                let after = segments.next_start(start).unwrap_or(size);
+                let part = self.part_ahead(stream, start, after, terms);
+                let is_full = start >= stream.position + window || part.len() == 0;
+                (!is_full).then_some(part)
             }
             Direction::Down => {
                 let end = segments.gap_before(size.saturating_sub(planned));
                 let limit = segments.previous_end(end).unwrap_or(0);
                 let is_full = size - end >= stream.position + window || end <= limit;
-                (!is_full).then(|| part_before(end, part, edge, limit))
+                let part = stream.window.part_bytes(planned - stream.position, terms);
+                (!is_full).then(|| part_before(end, part, terms.edge_bytes, limit))
             }
         }
     }

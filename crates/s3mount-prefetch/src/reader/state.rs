@@ -117,15 +117,12 @@ impl State {
     /// Drops ready segments that no stream will reach: skipped, of a stream that has ended, or of one
     /// that nobody reads for [`LEFT_TICKS`].
     pub(super) fn drop_passed(&mut self) {
-        let (streams, size) = (&self.streams, self.size);
         let is_passed = |segment: &Segment<Waiter>| {
             // Whole small objects stay until they are closed or memory is short.
             matches!(segment.state, SegmentState::Ready(_))
                 && segment.purpose != Purpose::Stream(0)
                 && !segment.is_consumed()
-                && !streams
-                    .iter()
-                    .any(|stream| stream.idle_ticks < LEFT_TICKS && stream.may_read(segment.range, size))
+                && !self.streams.may_read(segment.range, LEFT_TICKS)
         };
         let passed: Vec<_> = self
             .segments

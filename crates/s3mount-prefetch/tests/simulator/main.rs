@@ -21,6 +21,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
+mod streams;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -197,12 +199,12 @@ fn recorded() -> Vec<Trace> {
         Trace { name, size, threads }
     };
     vec![
-        parse("tar (rec.)", include_str!("traces/tar.txt")),
-        parse("interleaved (rec.)", include_str!("traces/interleaved.txt")),
-        parse("safetensors (rec.)", include_str!("traces/safetensors.txt")),
-        parse("torch.load (rec.)", include_str!("traces/torch-load.txt")),
-        parse("npz (rec.)", include_str!("traces/npz.txt")),
-        parse("parquet (rec.)", include_str!("traces/parquet.txt")),
+        parse("tar (rec.)", include_str!("../traces/tar.txt")),
+        parse("interleaved (rec.)", include_str!("../traces/interleaved.txt")),
+        parse("safetensors (rec.)", include_str!("../traces/safetensors.txt")),
+        parse("torch.load (rec.)", include_str!("../traces/torch-load.txt")),
+        parse("npz (rec.)", include_str!("../traces/npz.txt")),
+        parse("parquet (rec.)", include_str!("../traces/parquet.txt")),
     ]
 }
 

@@ -1,0 +1,120 @@
+//! Many readers of one object, readers that skip, and random reads among them: what they cost in GETs
+//! and bytes.
+
+use s3mount_testkit::mix;
+
+use super::{GIB, KIB, MIB, MODELS, Model, Outcome, Trace, forward, run};
+
+const NEAR_AND_S3: [Model; 2] = [MODELS[0], MODELS[1]];
+
+fn row(trace: &str, model: Model, memory: u64, outcome: &Outcome) -> String {
+    let (rate, waste, requests) = (outcome.rate() / 1e9, outcome.waste(), outcome.requests);
+    format!(
+        "{trace:<28} {:<15} {:>5} {rate:>6.2} GB/s {waste:>6.2} {requests:>6} GETs",
+        model.name,
+        memory / MIB
+    )
+}
+
+/// So many threads that divide an object among themselves, `share` bytes for each.
+fn sharing(threads: u64, share: u64) -> Trace {
+    let reads = |thread: u64| forward(thread * share, (thread + 1) * share, MIB);
+    Trace { name: "shared", size: threads * share, threads: (0..threads).map(reads).collect() }
+}
+
+/// Reads of 4 KiB at random in an object of `size` bytes, by eight threads.
+fn random(size: u64, reads: u64) -> Trace {
+    let spot = |thread: u64| move |turn: u64| (mix(thread << 32 | turn) % (size / 4096) * 4096, 4 * KIB);
+    let threads = (0..8).map(|thread| (0..reads).map(spot(thread)).collect()).collect();
+    Trace { name: "random", size, threads }
+}
+
+/// The first MiB of each `of` MiB, in reads of `block` bytes; all of the first `before` bytes.
+fn skipping(of: u64, block: u64, before: u64) -> Trace {
+    let size = before + 8 * GIB;
+    let pieces = (before..size).step_by((of * MIB) as usize).flat_map(|at| forward(at, at + MIB, block));
+    Trace {
+        name: "skipping",
+        size,
+        threads: vec![forward(0, before, MIB).into_iter().chain(pieces).collect()],
+    }
+}
+
+/// The largest part of which two fit into the share of one of `streams`: one is read while the other is
+/// on its way.
+fn part_of(streams: u64, memory: u64) -> u64 {
+    let share = memory / 8 * 7 / streams;
+    (1 << (share / 2).ilog2()).min(8 * MIB)
+}
+
+#[test]
+fn sharing_readers_take_whole_parts_once_ramped() {
+    for model in NEAR_AND_S3 {
+        for (threads, memory) in [(16, GIB), (40, GIB), (64, GIB), (64, 3 * GIB), (256, GIB), (256, 3 * GIB)]
+        {
+            let trace = sharing(threads, 8 * GIB / threads);
+            println!(
+                "{}",
+                row(&format!("8 GiB shared by {threads}"), model, memory, &run(&trace, model, memory))
+            );
+            let [short, long] = [64, 128].map(|share| run(&sharing(threads, share * MIB), model, memory));
+            let part = part_of(threads, memory);
+            let gets = (long.requests - short.requests) as f64 / (threads * 64 * MIB / part) as f64;
+            println!("{gets:>50.3} GETs for each part of {} MiB; fetched {:.3}", part / MIB, long.waste());
+            assert!(gets <= 1.1 && long.waste() <= 1.01, "{threads} threads, {}: {gets:.3}", model.name);
+        }
+    }
+}
+
+#[test]
+fn who_skips_wastes_little() {
+    for model in NEAR_AND_S3 {
+        for before in [0, 128 * MIB] {
+            for (of, most) in [(2, 2.1), (4, 1.5), (16, 1.3)] {
+                for block in [128 * KIB, MIB] {
+                    let trace = skipping(of, block, before);
+                    let outcome = run(&trace, model, GIB);
+                    let name = format!("{} MiB, 1 of {of} in {} KiB", before / MIB, block / KIB);
+                    println!("{}", row(&name, model, GIB, &outcome));
+                    // A window is at most thrice what was read.
+                    let allowed = (outcome.read - before) as f64 * most + 4.0 * before as f64;
+                    assert!(
+                        outcome.fetched as f64 <= allowed,
+                        "{name}, {}: {:.2}",
+                        model.name,
+                        outcome.waste()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_reads_fetch_their_unit() {
+    for model in NEAR_AND_S3 {
+        for (size, memory) in [(256 * MIB, 16 * MIB), (GIB, 64 * MIB), (8 * GIB, GIB)] {
+            let outcome = run(&random(size, 4000), model, memory);
+            println!("{}", row(&format!("random in {} MiB", size / MIB), model, memory, &outcome));
+            assert!(outcome.waste() <= 33.0, "{} MiB, {}: {:.2}", size / MIB, model.name, outcome.waste());
+        }
+    }
+}
+
+#[test]
+fn random_reads_in_between_take_no_stream_away() {
+    let (size, steps) = (8 * GIB, 256);
+    let random = |turn: u64| (GIB + mix(turn) % (6 * GIB / 4096) * 4096, 4 * KIB);
+    let between = |step: u64| (40 * step..40 * (step + 1)).map(random);
+    let alone: Vec<_> = (0..steps).flat_map(between).collect();
+    let both = (0..steps).flat_map(|step| [(step * MIB, MIB)].into_iter().chain(between(step))).collect();
+    let [alone, both] = [alone, both].map(|reads| {
+        let outcome = run(&Trace { name: "slow", size, threads: vec![reads] }, MODELS[1], GIB);
+        println!("{}", row("slow reader", MODELS[1], GIB, &outcome));
+        outcome
+    });
+    let (gets, fetched) = (both.requests - alone.requests, both.fetched - alone.fetched);
+    println!("{gets} GETs, {} MiB", fetched / MIB);
+    // Its window is ahead when the trace ends.
+    assert!(gets <= steps / 2 && fetched <= (steps + 128) * MIB, "{gets} GETs, {} MiB", fetched / MIB);
+}
