@@ -32,7 +32,7 @@ async fn attempts(
 ) -> Result<Bytes, ReadError> {
     let len = usize::try_from(range.len()).expect("a part fits the address space");
     // Parts that fail together differ in their offsets, which is all the randomness that takes.
-    let attempts = Attempts::new(shared.latencies.slow_after(range.len()), range.start() >> 16);
+    let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
     let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
     loop {
         let into = match buffer.take() {
@@ -59,7 +59,7 @@ async fn attempts(
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Bytes, ObjectError> {
     let (len, began) = (request.range.len(), Instant::now());
     let send = |into: Buffer| async {
-        let began = Instant::now();
+        let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
         let result = shared.client.get_object(request.clone(), Box::new(into)).await;
         if result.is_ok() {
             shared.latencies.note(len, began.elapsed());

@@ -1,4 +1,4 @@
-//! How long GETs take: when nothing is in their way, and mostly.
+//! How long GETs take: when nothing is in their way, and mostly; and how many bytes the link carries.
 
 use std::time::Duration;
 
@@ -26,6 +26,14 @@ const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 /// What is slow where no GET of such a length has come back yet.
 const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 
+/// Bytes a second of a link that has carried nothing yet: 20 Mbit/s, the slowest that a mount is made
+/// for.
+const SLOWEST_LINK: u64 = 2_500_000;
+
+/// What a link is believed to carry falls by this part of the difference each tick in which it carried
+/// less although GETs were in flight.
+const LINK_SHARE: u64 = 16;
+
 /// Microseconds of the GETs of one class of lengths; `u64::MAX` before the first.
 #[derive(Debug)]
 struct Class {
@@ -33,14 +41,39 @@ struct Class {
     mean: AtomicU64,
 }
 
-/// How long GETs take, by their length.
+/// How long GETs take, by their length, and what is in flight.
 #[derive(Debug)]
-pub(crate) struct Latencies([Class; CLASSES]);
+pub(crate) struct Latencies {
+    classes: [Class; CLASSES],
+    in_flight_bytes: AtomicU64,
+    /// Bytes that came since the last tick.
+    landed_bytes: AtomicU64,
+    /// Bytes a second that all GETs together brought; 0 before the first.
+    link: AtomicU64,
+    /// How long the last two GETs took, in microseconds.
+    last: [AtomicU64; 2],
+}
 
 impl Default for Latencies {
     fn default() -> Self {
         let unknown = || AtomicU64::new(u64::MAX);
-        Self(std::array::from_fn(|_| Class { shortest: unknown(), mean: unknown() }))
+        Self {
+            classes: std::array::from_fn(|_| Class { shortest: unknown(), mean: unknown() }),
+            in_flight_bytes: AtomicU64::new(0),
+            landed_bytes: AtomicU64::new(0),
+            link: AtomicU64::new(0),
+            last: [AtomicU64::new(0), AtomicU64::new(0)],
+        }
+    }
+}
+
+/// Counts a GET as in flight while it lives.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a>(&'a Latencies, u64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight_bytes.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -49,10 +82,18 @@ fn class(bytes: u64) -> usize {
 }
 
 impl Latencies {
+    /// A GET of `bytes` is sent.
+    pub(crate) fn on_sent(&self, bytes: u64) -> InFlight<'_> {
+        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        InFlight(self, bytes)
+    }
+
     /// A GET of `bytes` took this long.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let class = &self.0[class(bytes)];
+        self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
+        let class = &self.classes[class(bytes)];
         class.shortest.fetch_min(micros, Ordering::Relaxed);
         // Where two add to it at once, one of them is lost: it is a mean all the same.
         let mean = match class.mean.load(Ordering::Relaxed) {
@@ -64,10 +105,32 @@ impl Latencies {
 
     /// When a GET of `bytes` is so much slower than its peers that another may be faster.
     pub(crate) fn slow_after(&self, bytes: u64) -> Duration {
-        match self.0[class(bytes)].mean.load(Ordering::Relaxed) {
+        match self.classes[class(bytes)].mean.load(Ordering::Relaxed) {
             u64::MAX => SLOW_UNKNOWN,
             mean => (Duration::from_micros(mean) * SLOW).max(SLOW_AT_LEAST),
         }
+    }
+
+    /// The same, to tell when a GET has stalled: not while the link brings what is in flight beside it.
+    /// A GET is given up after a multiple of this.
+    pub(crate) fn stalls_after(&self, bytes: u64) -> Duration {
+        self.slow_after(bytes).max(self.in_flight() / 2)
+    }
+
+    /// How long a GET waits for those before it: what the link takes to bring all that is in flight. While
+    /// streams ramp, more is in flight than ever was brought in a second, but GETs take no longer.
+    pub(crate) fn queue(&self) -> Duration {
+        let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
+        self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
+    }
+
+    /// What is in flight, in the time that the link takes for it.
+    fn in_flight(&self) -> Duration {
+        let link = match self.link.load(Ordering::Relaxed) {
+            0 => SLOWEST_LINK,
+            link => link,
+        };
+        Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
     }
 
     /// How long a GET of `bytes` takes at least. The shortest of them, not the mean, tells what a
@@ -75,15 +138,20 @@ impl Latencies {
     /// would call for more. Where none was that long yet, as if a longer one took longer in
     /// proportion, which is the most it can; no time where there was none at all.
     pub(crate) fn of(&self, bytes: u64) -> Duration {
-        let classes = self.0[..=class(bytes)].iter().rev();
+        let classes = self.classes[..=class(bytes)].iter().rev();
         let known = classes.map(|class| class.shortest.load(Ordering::Relaxed));
         let nearest = known.enumerate().find(|(_, micros)| *micros != u64::MAX);
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }
 
-    /// Lets the minima rise; to be called once a second.
+    /// Lets the minima rise, and looks what the link has brought; to be called once a second.
     pub(crate) fn age(&self) {
-        for Class { shortest, .. } in &self.0 {
+        let (link, landed) =
+            (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
+        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
+        let fallen = if is_busy && link > landed { link - (link - landed) / LINK_SHARE } else { link };
+        self.link.store(fallen.max(landed), Ordering::Relaxed);
+        for Class { shortest, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread ages, and a lower minimum that comes between is as good.
             let _ = shortest.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
@@ -112,6 +180,28 @@ mod tests {
             latencies.note(1, ms(2));
         }
         assert_eq!(latencies.slow_after(1), ms(50));
+    }
+
+    #[test]
+    fn what_is_in_flight_is_waited_for_before_a_get_has_stalled() {
+        let latencies = Latencies::default();
+        let (seconds, mb) = (Duration::from_secs, 1_000_000);
+        let sent: Vec<_> = (0..20).map(|_| latencies.on_sent(mb)).collect();
+        assert_eq!(latencies.stalls_after(mb), seconds(4), "at 20 Mbit/s, as long as nothing is known");
+        (0..5).for_each(|_| latencies.note(mb, Duration::from_millis(100)));
+        latencies.age();
+        assert_eq!(latencies.stalls_after(mb), seconds(2), "twenty in flight, five a second");
+        drop(sent);
+        assert_eq!(latencies.stalls_after(mb), latencies.slow_after(mb));
+        (0..1000).for_each(|_| latencies.age());
+        let sent: Vec<_> = (0..20).map(|_| latencies.on_sent(mb)).collect();
+        assert_eq!(latencies.stalls_after(mb), seconds(2), "who was idle carries as much as before");
+        (0..1000).for_each(|_| {
+            latencies.note(mb, Duration::from_millis(100));
+            latencies.age();
+        });
+        assert!(latencies.stalls_after(mb) > seconds(9), "one a second");
+        drop(sent);
     }
 
     #[test]

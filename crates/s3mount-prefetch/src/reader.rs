@@ -284,9 +284,10 @@ impl ObjectReader {
         let config = &self.shared.config;
         let share_bytes = self.shared.stream_share_bytes();
         let latency = |bytes| self.shared.latencies.of(bytes);
+        let queue = self.shared.latencies.queue();
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
-        show(&Terms { edge_bytes, share_bytes, streams, latency: &latency, config })
+        show(&Terms { edge_bytes, share_bytes, streams, latency: &latency, queue, config })
     }
 
     /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its

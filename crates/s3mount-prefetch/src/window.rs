@@ -40,6 +40,15 @@ const FLOOR_BYTES: u64 = 32 << 20;
 /// processor's caches before it is read.
 const LONE_FLOOR_BYTES: u64 = 64 << 20;
 
+/// What a window is at most, in time, where GETs wait longer than that at the link: behind a slow one it
+/// would be a queue of many seconds, in which other files and listings wait.
+const QUEUE_SECONDS: f64 = 0.5;
+
+/// A store is near where a GET takes less than this. A reader there waits for little when its window is
+/// too small, so it is granted no more than half of what it has read: who stops in the middle of a file
+/// leaves less unread.
+const NEAR: Duration = Duration::from_millis(10);
+
 /// A window that is far too small grows by this factor at once. It is then at most three times what
 /// its stream has read so far.
 const RAMP: u64 = 4;
@@ -47,6 +56,11 @@ const RAMP: u64 = 4;
 /// While each round is faster than the one before by this factor, the rate lags behind the window,
 /// and twice as much is granted; what turns out to be too much is given back at the end of the ramp.
 const FASTER: f64 = 1.1;
+
+/// A round that is faster than the one before by this factor was held up by nothing but the window: it
+/// grows by [`RAMP`] whatever Little's law says. Far away, where GETs differ by hundreds of milliseconds,
+/// a reader waits for the slowest of them, and the fastest tell too little.
+const IN_PROPORTION: f64 = 2.0;
 
 /// Parts that share a window at least, so that they run in parallel.
 const MIN_PARTS: u64 = 4;
@@ -61,23 +75,41 @@ pub(crate) struct Terms<'a> {
     pub(crate) streams: u64,
     /// The time that a GET of so many bytes takes at least.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
+    /// The time that the link takes to bring what is in flight.
+    pub(crate) queue: Duration,
     pub(crate) config: &'a PrefetchConfig,
 }
 
 impl Terms<'_> {
     /// What a stream of `rate` bytes a second needs ahead of it in parts of `part` bytes.
     fn needed_bytes(&self, rate: f64, part: u64) -> u64 {
-        (rate * (self.latency)(part).as_secs_f64() * SLACK) as u64
+        let latency = (self.latency)(part).as_secs_f64();
+        let slack = latency * SLACK;
+        (rate * if self.is_queue() { slack.min(QUEUE_SECONDS).max(latency) } else { slack }) as u64
     }
 
-    /// What a stream is granted in any case.
-    fn floor_bytes(&self) -> u64 {
-        if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES }
+    /// Whether what is in flight makes GETs wait at the link.
+    fn is_queue(&self) -> bool {
+        self.queue.as_secs_f64() > QUEUE_SECONDS
+    }
+
+    /// What a stream of `rate` bytes a second is granted in any case.
+    fn floor_bytes(&self, rate: f64) -> u64 {
+        let floor = if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
+        if self.is_queue() { floor.min((rate * QUEUE_SECONDS) as u64) } else { floor }
+    }
+
+    /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
+    fn most_bytes(&self, trusted: u64) -> u64 {
+        let is_near = (self.latency)(self.edge_bytes) < NEAR;
+        if is_near { (trusted / 2).max(MIN_PARTS * 2 * self.edge_bytes) } else { u64::MAX }
     }
 
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
         let requests = self.config.max_ahead_requests.max(1) as u64;
+        let queued = if self.is_queue() { (rate * QUEUE_SECONDS) as u64 } else { bytes };
+        let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
         // Smaller ones than this would be more than may be in flight, over all streams.
         let smallest = (bytes * self.streams / requests).max(self.edge_bytes);
         let quota = (bytes / MIN_PARTS).max(smallest.min(bytes / 2)).max(1);
@@ -106,6 +138,8 @@ pub(crate) struct Window {
     is_ramping: bool,
     /// Nothing is fetched ahead of this before the reader has passed it: no other went on.
     held: Option<u64>,
+    /// What the stream has read, or is sure to read.
+    trusted: u64,
 }
 
 impl Window {
@@ -120,6 +154,7 @@ impl Window {
             waited: false,
             is_ramping: true,
             held: None,
+            trusted: 0,
         }
     }
 
@@ -136,8 +171,8 @@ impl Window {
             Beginning::Stream { bytes, rate } => {
                 let most = terms.share_bytes.min(config.max_window_bytes).min(bytes).min(size);
                 let part = terms.part_bytes(rate, most);
-                let needed = terms.needed_bytes(rate, part).max(terms.floor_bytes());
-                Self { bytes: needed.min(most).max(usual.bytes), rate, ..usual }
+                let needed = terms.needed_bytes(rate, part).max(terms.floor_bytes(rate));
+                Self { bytes: needed.min(most).max(usual.bytes), rate, trusted: bytes.min(size), ..usual }
             }
         }
     }
@@ -192,18 +227,29 @@ impl Window {
         }
         let rate = read as f64 / took.as_secs_f64();
         let is_faster = rate > self.rate * FASTER;
+        let is_in_proportion = rate > self.rate * IN_PROPORTION;
         // A reader that never waits is as slow as it looks. One that does may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         self.is_measured = true;
+        self.trusted = self.trusted.saturating_add(read);
         let available = terms.share_bytes.min(terms.config.max_window_bytes);
         let part = terms.part_bytes(self.rate, available);
-        let needed = terms.needed_bytes(self.rate, part).max(terms.floor_bytes());
-        if self.is_ramping && !is_faster {
-            self.is_ramping = false;
-            self.bytes = self.bytes.min(needed);
+        let is_over = self.is_ramping && !is_faster;
+        self.is_ramping &= is_faster;
+        let needed = terms.needed_bytes(self.rate, part).max(terms.floor_bytes(self.rate));
+        if is_over {
+            // A lone stream keeps what it may have: nobody else needs it.
+            self.bytes = self.bytes.min(if terms.streams == 1 { needed * 2 } else { needed });
         }
-        let goal = if self.is_ramping { needed * 2 } else { needed };
+        let goal = if self.is_ramping && is_in_proportion && terms.streams == 1 {
+            u64::MAX
+        } else if self.is_ramping {
+            needed * 2
+        } else {
+            needed
+        };
+        let goal = goal.min(terms.most_bytes(self.trusted));
         // A window that is large enough for small parts only costs requests.
         let is_too_small = self.waited || self.part_bytes(self.bytes, terms) < part;
         if is_too_small && self.bytes < goal {
@@ -259,8 +305,14 @@ mod tests {
     fn run(window: &mut Window, store: Store, memory: u64, seconds: f64, most: f64) -> (u64, u64) {
         let config = PrefetchConfig::default();
         let latency = |bytes| store.latency(bytes);
-        let terms =
-            Terms { edge_bytes: MIB, share_bytes: memory, streams: 1, latency: &latency, config: &config };
+        let terms = Terms {
+            edge_bytes: MIB,
+            share_bytes: memory,
+            streams: 1,
+            latency: &latency,
+            queue: Duration::ZERO,
+            config: &config,
+        };
         let (mut position, mut now) = (0, 0.0);
         window.round = None;
         while now < seconds {
@@ -308,7 +360,14 @@ mod tests {
     fn with_terms<R>(store: Store, memory: u64, show: impl FnOnce(&Terms<'_>) -> R) -> R {
         let config = PrefetchConfig::default();
         let latency = |bytes| store.latency(bytes);
-        show(&Terms { edge_bytes: MIB, share_bytes: memory, streams: 1, latency: &latency, config: &config })
+        show(&Terms {
+            edge_bytes: MIB,
+            share_bytes: memory,
+            streams: 1,
+            latency: &latency,
+            queue: Duration::ZERO,
+            config: &config,
+        })
     }
 
     #[test]

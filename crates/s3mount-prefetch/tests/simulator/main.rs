@@ -365,7 +365,7 @@ fn a_shard_streams_at_the_link_s_speed() {
         (s3, GIB, 0.5),
         (s3, 256 * MIB, 0.3),
         (fast, 4 * GIB, 0.4),
-        (far, 2 * GIB, 0.24),
+        (far, 2 * GIB, 0.3),
     ] {
         let reached = efficiency(&shard(), model, memory);
         assert!(reached >= least, "{}: {reached:.2}", model.name);
@@ -463,4 +463,68 @@ fn readers_of_headers_fetch_little_and_a_job_may_change() {
         let learnt = headers(100).await;
         assert!(learnt <= 256.0 * KIB as f64, "{learnt} bytes a header");
     });
+}
+
+#[test]
+fn two_short_readers_of_one_file_leave_little_unread() {
+    let threads = [0, GIB].map(|start| forward(start, start + 48 * MIB, MIB)).into();
+    let trace = Trace { name: "two of 48 MiB", size: 16 * GIB, threads };
+    let waste = run(&trace, MODELS[0], GIB).waste();
+    assert!(waste <= 1.5, "{waste:.2}");
+}
+
+/// A link of so many bytes a second to a store that is so many milliseconds away.
+fn link(bytes_per_second: f64, first_byte_ms: f64) -> Model {
+    let connection = if first_byte_ms > 1.0 { 9e7 } else { 1e9 };
+    let connections = if bytes_per_second > 5e9 { 256 } else { 64 };
+    Model { name: "", first_byte_ms, connection, link: bytes_per_second, connections }
+}
+
+/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes
+/// a second, the seconds that the other file took, and the GETs that were cancelled before the end.
+fn stream_and_another(model: Model, memory: u64) -> (f64, f64, u64) {
+    simulate(model, memory, async |bed| {
+        let bytes = ((model.link * 12.0) as u64 / MIB * MIB).clamp(64 * MIB, 4 * GIB);
+        let (stream, other) = (bed.open("stream", 1 << 40), bed.open("other", 1 << 40));
+        let start = Instant::now();
+        let done = Arc::new(AtomicU64::new(0));
+        let reads = (0..bytes / MIB).map(|turn| (turn * MIB, MIB));
+        let reading = tokio::spawn(read_all(stream.clone(), reads, done.clone()));
+        while done.load(Ordering::Relaxed) < bytes / 2 && !reading.is_finished() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let opened = Instant::now();
+        read_all(other.clone(), [(0, 128 * KIB)], Arc::default()).await;
+        let first_bytes = opened.elapsed().as_secs_f64();
+        reading.await.expect("a reader");
+        let cancelled =
+            bed.store.cancelled.load(Ordering::Relaxed).saturating_sub(bed.prefetcher.stats().hedges);
+        (bytes as f64 / start.elapsed().as_secs_f64(), first_bytes, cancelled)
+    })
+}
+
+#[test]
+fn links_slow_and_fast_near_and_far() {
+    println!(
+        "{:>8} {:>6} {:>9} {:>6} {:>12} {:>9}",
+        "Mbit/s", "ms", "MB/s", "share", "other file s", "cancelled"
+    );
+    for mbits in [20.0, 50.0, 1e3, 1e4, 1e5] {
+        for first_byte_ms in [1.0, 25.0, 200.0] {
+            let model = link(mbits * 125e3, first_byte_ms);
+            let (rate, other, cancelled) = stream_and_another(model, GIB);
+            println!(
+                "{mbits:>8} {first_byte_ms:>6} {:>9.2} {:>6.2} {other:>12.2} {cancelled:>9}",
+                rate / 1e6,
+                rate / model.link.min(PACE)
+            );
+            assert_eq!(cancelled, 0, "without a fault");
+            if mbits == 50.0 {
+                assert!(other <= 2e-3 * first_byte_ms + 1.0, "{other} s");
+            }
+            if mbits <= 1e3 {
+                assert!(rate >= 0.9 * model.link, "{rate}");
+            }
+        }
+    }
 }
