@@ -231,8 +231,7 @@ impl ObjectReader {
                 state.streams.served(first_served);
             }
             if is_consumed {
-                let keep = BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16);
-                state.consume(start, id, len, keep);
+                state.consume(start, id, len, self.keep_bytes());
             }
         }
         None
@@ -377,8 +376,7 @@ impl ObjectReader {
             Ok(bytes) => {
                 let answers = self.go_on(&mut state, waiters);
                 if purpose == Purpose::Random {
-                    self.shared.cache.insert(&self.object, self.size, range, &bytes);
-                    state.segments.remove(start, id);
+                    self.keep_random(&mut state, range, id, &bytes);
                 }
                 self.plan_hungry(&mut state);
                 answers
@@ -419,6 +417,24 @@ impl ObjectReader {
             }
         }
         complete
+    }
+
+    /// How much of what was consumed stays for those just behind, in bytes.
+    fn keep_bytes(&self) -> u64 {
+        BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16)
+    }
+
+    /// A random read's run moves to the cache. One that the cache does not admit stays for a moment, for
+    /// the read of its next page.
+    fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
+        let start = range.start();
+        self.shared.cache.insert(&self.object, self.size, range, bytes);
+        if self.shared.cache.contains(&self.object, start) {
+            state.segments.remove(start, id);
+        } else if let Some(segment) = state.segments.get_mut(start) {
+            segment.served_bytes = range.len();
+            state.consume(start, id, range.len(), self.keep_bytes());
+        }
     }
 
     fn count_active(&self, state: &mut State) {
