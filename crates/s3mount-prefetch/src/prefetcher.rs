@@ -1,6 +1,6 @@
 //! What all readers share: the store, the memory, and who gives memory back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -285,32 +285,38 @@ impl Shared {
     }
 
     /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was
-    /// consumed, then cached blocks, then the far ends of the largest windows. When even that is
+    /// consumed, then cached blocks, then the far ends of what was fetched ahead, of the readers that
+    /// could spare most first, and parts that are here before parts in flight. When even that is
     /// not enough, reads that wait give up what they have collected: none holds what another
     /// waits for, so the pool can't deadlock.
     fn relieve(&self, bytes: u64) {
         let readers = self.readers();
-        let mut freed = 0;
-        for reader in &readers {
-            freed += reader.sweep();
-            if freed >= bytes {
+        let mut missing = bytes;
+        // What each could spare, of what is ready and of what is in flight, the largest first.
+        let (mut ready, mut in_flight) = (BinaryHeap::new(), BinaryHeap::new());
+        for (index, reader) in readers.iter().enumerate() {
+            let (swept, spare) = reader.visit();
+            missing = missing.saturating_sub(swept);
+            if missing == 0 {
                 return;
             }
+            ready.extend((spare.ready_bytes > 0).then_some((spare.ready_bytes, index)));
+            in_flight.extend((spare.in_flight_bytes > 0).then_some((spare.in_flight_bytes, index)));
         }
-        freed += self.cache.shed(bytes - freed);
-        let mut givers: Vec<_> = readers.iter().collect();
-        while freed < bytes {
-            let by_size = givers.iter().enumerate().max_by_key(|(_, reader)| reader.held_bytes());
-            let Some((largest, reader)) = by_size else { break };
-            match reader.drop_far_end() {
-                // Others may have something to spare all the same.
-                0 => {
-                    givers.swap_remove(largest);
-                }
-                dropped => freed += dropped,
+        missing = missing.saturating_sub(self.cache.shed(missing));
+        // A GET that is given up costs its connection.
+        for (givers, is_ready) in [(&mut ready, true), (&mut in_flight, false)] {
+            while missing > 0
+                && let Some((spare, index)) = givers.pop()
+            {
+                let dropped = readers[index].drop_far_end(is_ready, missing);
+                missing = missing.saturating_sub(dropped);
+                let left = spare.saturating_sub(dropped);
+                // One that had nothing may have been read meanwhile.
+                givers.extend((dropped > 0 && left > 0).then_some((left, index)));
             }
         }
-        if freed < bytes {
+        if missing > 0 {
             let detached: usize = readers.iter().map(|reader| reader.detach_holders()).sum();
             if detached > 0 {
                 tracing::debug!(detached, "memory is short: reads go their own way");
@@ -335,3 +341,7 @@ async fn keep_house(shared: Weak<Shared>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "prefetcher_tests.rs"]
+mod tests;

@@ -14,6 +14,7 @@ use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
 
 use self::plan::{Planner, edge_bytes};
+pub(crate) use self::state::Spare;
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
@@ -170,7 +171,7 @@ impl ObjectReader {
             let end = state.segments.next_start(at).unwrap_or(wanted.end()).min(wanted.end());
             let gap = ByteRange::new(at, end);
             let ahead = Ahead::try_new(&self.shared)?;
-            let buffer = self.buffer_ahead(&mut state, gap)?;
+            let buffer = self.buffer_ahead(&mut state, gap, gap.len())?;
             self.start(&mut state, gap, Purpose::Stream(0), Some(buffer), Some(ahead));
         }
         Some(wanted)
@@ -224,7 +225,7 @@ impl ObjectReader {
             let offset_in = |at: u64| usize::try_from(at - segment.range.start()).unwrap_or(usize::MAX);
             progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
             progress.at = end;
-            let first_served = segment.serve(end - at);
+            let first_served = segment.serve(ByteRange::new(at, end));
             let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
             let is_consumed = first_served > 0 && segment.is_consumed();
             if matches!(segment.purpose, Purpose::Stream(1..)) {
@@ -295,15 +296,18 @@ impl ObjectReader {
         while let Some(stream) = state.streams.get(id) {
             let direction = stream.direction;
             let Some(part) = self.planner(state).next_ahead(stream, terms) else {
+                let is_complete = self.planner(state).is_complete(stream);
+                state.streams.note_complete(id, is_complete);
                 return false;
             };
             let ahead = Ahead::try_new(&self.shared);
             let Some((ahead, buffer)) =
-                ahead.and_then(|ahead| Some((ahead, self.buffer_ahead(state, part)?)))
+                ahead.and_then(|ahead| Some((ahead, self.buffer_ahead(state, part, terms.edge_bytes)?)))
             else {
                 state.streams.note_hungry(id);
                 return true;
             };
+            let part = direction.first(part, buffer.as_ref().len() as u64);
             self.start(state, part, Purpose::Stream(id), Some(buffer), Some(ahead));
             state.streams.planned(id, direction.seen(part, self.size).end());
         }
@@ -319,11 +323,11 @@ impl ObjectReader {
         }
     }
 
-    fn buffer_ahead(&self, state: &mut State, part: ByteRange) -> Option<Buffer> {
-        let len = usize::try_from(part.len()).ok()?;
-        let pool = &self.shared.pool;
-        pool.try_buffer(len, Priority::Prefetch)
-            .or_else(|| (state.sweep() > 0).then(|| pool.try_buffer(len, Priority::Prefetch)).flatten())
+    /// A buffer for `part`, or for a number of `edge_bytes` of it where memory is free only in pieces.
+    fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
+        let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
+        let buffer = || self.shared.pool.try_part(len, edge, Priority::Prefetch);
+        buffer().or_else(|| (state.sweep() > 0).then(buffer).flatten())
     }
 
     /// Sends one GET on its way and notes it in the map.
@@ -432,7 +436,7 @@ impl ObjectReader {
         if self.shared.cache.contains(&self.object, start) {
             state.segments.remove(start, id);
         } else if let Some(segment) = state.segments.get_mut(start) {
-            segment.served_bytes = range.len();
+            segment.served.note(range);
             state.consume(start, id, range.len(), self.keep_bytes());
         }
     }
@@ -448,20 +452,18 @@ impl ObjectReader {
         state.active_streams = active;
     }
 
-    /// Bytes in its segments, for the choice of who gives memory back.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.lock().segments.held_bytes()
+    /// Gives back what nobody is expected to read again; returns how many bytes that were, and what
+    /// else could be spared.
+    pub(crate) fn visit(&self) -> (u64, Spare) {
+        let mut state = self.lock();
+        let swept = state.sweep();
+        (swept, state.spare())
     }
 
-    /// Gives back what nobody is expected to read again; returns how many bytes that were.
-    pub(crate) fn sweep(&self) -> u64 {
-        self.lock().sweep()
-    }
-
-    /// Gives back the segment that will be read last; returns its length, or 0 when each of them
-    /// is waited for.
-    pub(crate) fn drop_far_end(&self) -> u64 {
-        self.lock().drop_far_end(&self.shared.config)
+    /// Gives back a part that is ready, or one in flight, of those that will be read last; it is as
+    /// small as `wanted` bytes allow. Returns its length, or 0 when there is none.
+    pub(crate) fn drop_far_end(&self, is_ready: bool, wanted: u64) -> u64 {
+        self.lock().drop_far_end(is_ready, wanted, &self.shared.config)
     }
 
     /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by

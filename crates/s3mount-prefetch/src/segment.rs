@@ -27,8 +27,8 @@ pub(crate) struct Segment<W> {
     pub(crate) range: ByteRange,
     pub(crate) purpose: Purpose,
     pub(crate) state: State<W>,
-    /// Bytes handed to readers, counting repeats.
-    pub(crate) served_bytes: u64,
+    /// What of it was handed to readers.
+    pub(crate) served: Served,
 }
 
 #[derive(Debug)]
@@ -42,16 +42,53 @@ pub(crate) enum State<W> {
 }
 
 impl<W> Segment<W> {
-    /// Hands `bytes` out; returns how many of these count as handed out for the first time.
-    pub(crate) fn serve(&mut self, bytes: u64) -> u64 {
-        let first = bytes.min(self.range.len().saturating_sub(self.served_bytes));
-        self.served_bytes += bytes;
-        first
+    /// Hands `range` of it out; returns how many bytes of that count as handed out for the first time.
+    pub(crate) fn serve(&mut self, range: ByteRange) -> u64 {
+        let before = self.served.bytes;
+        self.served.note(range);
+        self.served.bytes - before
+    }
+
+    /// Whether any byte has been handed out.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.served.bytes > 0
     }
 
     /// Whether every byte has been handed out.
     pub(crate) fn is_consumed(&self) -> bool {
-        self.served_bytes >= self.range.len()
+        self.served.bytes >= self.range.len()
+    }
+}
+
+/// How much of a segment was handed to readers. A repeat counts nothing.
+///
+/// It knows the span from the first byte to the last that was read, and how many bytes of it were skipped
+/// on the way. What is read inside the span counts as skipped before, as long as there is such: the
+/// kernel's readahead comes out of order. So it is exact for a reader who goes up or down, and for one
+/// who comes back to what it skipped.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    span: Option<(u64, u64)>,
+    skipped: u64,
+    bytes: u64,
+}
+
+impl Served {
+    /// Notes that a reader was given `range`.
+    pub(crate) fn note(&mut self, range: ByteRange) {
+        let Some((start, end)) = self.span else {
+            self.span = Some((range.start(), range.end()));
+            self.bytes = range.len();
+            return;
+        };
+        // What lies outside the span is new, and what lies between is skipped.
+        let below = range.end().min(start).saturating_sub(range.start());
+        let above = range.end().saturating_sub(range.start().max(end));
+        self.skipped += start.saturating_sub(range.end()) + range.start().saturating_sub(end);
+        let again = (range.len() - below - above).min(self.skipped);
+        self.skipped -= again;
+        self.bytes += below + above + again;
+        self.span = Some((start.min(range.start()), end.max(range.end())));
     }
 }
 
@@ -150,7 +187,7 @@ mod tests {
     use bytes::Bytes;
     use s3mount_object::ByteRange;
 
-    use super::{Purpose, Segment, SegmentMap, State};
+    use super::{Purpose, Segment, SegmentMap, Served, State};
 
     fn ready(start: u64, end: u64) -> Segment<()> {
         Segment {
@@ -158,7 +195,7 @@ mod tests {
             range: ByteRange::new(start, end),
             purpose: Purpose::Random,
             state: State::Ready(Bytes::new()),
-            served_bytes: 0,
+            served: Served::default(),
         }
     }
 
@@ -178,5 +215,24 @@ mod tests {
         assert!(map.remove(20, 7).is_none(), "another segment is at that place");
         assert!(map.remove(20, 20).is_some());
         assert_eq!((map.first_gap(15), map.held_bytes()), (20, 20));
+    }
+
+    /// What is counted as served after these reads.
+    fn served(reads: &[(u64, u64)]) -> u64 {
+        let mut served = Served::default();
+        for (start, end) in reads {
+            served.note(ByteRange::new(*start, *end));
+        }
+        served.bytes
+    }
+
+    #[test]
+    fn a_repeat_serves_nothing() {
+        assert_eq!(served(&[(0, 10), (0, 10), (5, 10)]), 10);
+        assert_eq!(served(&[(0, 10), (10, 20), (5, 25)]), 25);
+        assert_eq!(served(&[(90, 100), (80, 90), (80, 100)]), 20, "downwards");
+        assert_eq!(served(&[(0, 10), (20, 30), (10, 20), (30, 40)]), 40, "out of order");
+        assert_eq!(served(&[(50, 60), (0, 10), (90, 100)]), 30);
+        assert_eq!(served(&[(40, 50), (0, 100), (0, 100)]), 100);
     }
 }

@@ -76,6 +76,14 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// The `len` bytes of `range` that a stream of this direction comes to first.
+    pub(crate) fn first(self, range: ByteRange, len: u64) -> ByteRange {
+        match self {
+            Direction::Up => ByteRange::new(range.start(), range.start() + len),
+            Direction::Down => ByteRange::new(range.end() - len, range.end()),
+        }
+    }
+
     /// `range` of an object of `size` bytes, as a stream of this direction sees it: from the
     /// object's end, if it runs down.
     pub(crate) fn seen(self, range: ByteRange, size: u64) -> ByteRange {
@@ -101,6 +109,8 @@ pub(crate) struct Stream {
     pub(crate) window: Window,
     /// Ticks of the housekeeper since the last read.
     pub(crate) idle_ticks: u32,
+    /// Whether all up to its end is here or on its way, as when it was planned last.
+    is_complete: bool,
     /// Bytes read and not yet set off against bytes skipped, up to [`AHEAD_BYTES`].
     credit_bytes: u64,
     /// The table's clock at its last read.
@@ -134,9 +144,9 @@ impl Stream {
         start + ADJACENT_BYTES >= self.began || !(is_wasteful || self.is_young())
     }
 
-    /// Whether it takes a share of the memory: it is read, and not at its end.
+    /// Whether it takes a share of the memory: it is read, and has something left to fetch.
     fn is_active(&self, size: u64) -> bool {
-        self.idle_ticks < IDLE_TICKS && self.planned_end < size
+        self.idle_ticks < IDLE_TICKS && self.planned_end < size && !self.is_complete
     }
 
     /// Whether it has read so little that chance may have made it, and that who goes on will hardly miss
@@ -332,6 +342,7 @@ impl StreamTable {
             window: Window::new(self.initial_window(config)),
             idle_ticks: 0,
             credit_bytes: range.end() - began,
+            is_complete: false,
             used: self.clock,
             is_left: false,
             is_hungry: false,
@@ -458,6 +469,11 @@ impl StreamTable {
         })
     }
 
+    /// Notes whether nothing is left to fetch for stream `id`, whoever fetched it.
+    pub(crate) fn note_complete(&mut self, id: u64, is_complete: bool) {
+        self.change_id(id, |stream| stream.is_complete = is_complete);
+    }
+
     /// How many streams take a share of the memory: those that are read and not at their end.
     pub(crate) fn active(&self) -> usize {
         self.active
@@ -497,8 +513,9 @@ impl StreamTable {
         for slot in 0..self.slots.len() as u16 {
             self.change(slot, |stream| {
                 let range = stream.direction.seen(range, size);
-                if range.end() > stream.position && range.start() < stream.planned_end {
-                    stream.planned_end = range.start();
+                if range.end() > stream.position {
+                    stream.is_complete = false;
+                    stream.planned_end = stream.planned_end.min(range.start());
                 }
             });
         }

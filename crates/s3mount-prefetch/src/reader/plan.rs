@@ -73,6 +73,15 @@ impl Planner<'_> {
         next_part(start, part, terms.edge_bytes, limits.fold(after, u64::min).max(start))
     }
 
+    /// Whether all that `stream` will come to is here or on its way.
+    pub(super) fn is_complete(&self, stream: &Stream) -> bool {
+        let planned = stream.planned_end.max(stream.position);
+        match stream.direction {
+            Direction::Up => self.segments.first_gap(planned) >= self.size,
+            Direction::Down => self.segments.gap_before(self.size.saturating_sub(planned)) == 0,
+        }
+    }
+
     /// What to fetch next for `stream`; nothing while its window is full.
     pub(super) fn next_ahead(&self, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
         let Self { segments, size, .. } = *self;

@@ -1,14 +1,15 @@
 //! What one object version has here and on its way, and who reads it: the state behind a reader's
 //! lock, and what of it is given back.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
 
-use super::waiter::{Pieces, Waiter};
+use super::waiter::Waiter;
 use crate::prefetcher::LEFT_TICKS;
-use crate::segment::{Purpose, Segment, SegmentMap, State as SegmentState};
+use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
 use crate::{PrefetchConfig, ReadError};
@@ -44,6 +45,15 @@ pub(super) struct Failed {
 /// For so long a read of the same bytes fails as the one before.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
+/// What a reader could spare of what was fetched ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spare {
+    /// Bytes that are here.
+    pub(crate) ready_bytes: u64,
+    /// Bytes that are on their way.
+    pub(crate) in_flight_bytes: u64,
+}
+
 impl State {
     pub(super) fn new(size: u64) -> Self {
         Self {
@@ -76,7 +86,7 @@ impl State {
     /// Notes a GET that is on its way.
     pub(super) fn insert(&mut self, id: u64, range: ByteRange, purpose: Purpose, task: AbortHandle) {
         let state = SegmentState::InFlight { task, waiters: Vec::new() };
-        self.segments.insert(Segment { id, range, purpose, state, served_bytes: 0 });
+        self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
 
     /// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
@@ -138,9 +148,25 @@ impl State {
         }
     }
 
-    /// Drops the segment that will be read last; returns its length, or 0 when each of them is waited
-    /// for.
-    pub(super) fn drop_far_end(&mut self, config: &PrefetchConfig) -> u64 {
+    /// What could be spared of what was fetched ahead.
+    pub(super) fn spare(&self) -> Spare {
+        let mut spare = Spare::default();
+        for segment in self.segments.iter() {
+            match &segment.state {
+                SegmentState::Ready(_) => spare.ready_bytes += segment.range.len(),
+                SegmentState::InFlight { waiters, .. } if waiters.is_empty() => {
+                    spare.in_flight_bytes += segment.range.len();
+                }
+                SegmentState::InFlight { .. } => {}
+            }
+        }
+        spare
+    }
+
+    /// Drops a segment that is ready, or one in flight that nobody waits for, to give `wanted` bytes
+    /// back: of those in the farther half of what is ahead, the smallest that is enough. Returns its
+    /// length, or 0 when there is none.
+    pub(super) fn drop_far_end(&mut self, is_ready: bool, wanted: u64, config: &PrefetchConfig) -> u64 {
         let distance = |segment: &Segment<Waiter>| match segment.purpose {
             Purpose::Stream(id) => self.streams.get(id).map_or(u64::MAX, |stream| {
                 let seen = stream.direction.seen(segment.range, self.size);
@@ -148,11 +174,23 @@ impl State {
             }),
             Purpose::Random => u64::MAX,
         };
-        let Some(farthest) = self.segments.iter().filter(|s| !is_wanted(s)).max_by_key(|s| distance(s))
-        else {
+        let spare: Vec<_> = self
+            .segments
+            .iter()
+            .filter(|segment| match &segment.state {
+                SegmentState::Ready(_) => is_ready,
+                SegmentState::InFlight { waiters, .. } => !is_ready && waiters.is_empty(),
+            })
+            .map(|segment| (distance(segment), segment))
+            .collect();
+        let farthest = spare.iter().map(|(distance, _)| *distance).max().unwrap_or(0);
+        let far_half = spare.iter().filter(|(distance, _)| *distance >= farthest / 2);
+        let chosen =
+            far_half.min_by_key(|(distance, segment)| (segment.range.len().max(wanted), Reverse(*distance)));
+        let Some((_, chosen)) = chosen else {
             return 0;
         };
-        let (start, id, purpose) = (farthest.range.start(), farthest.id, farthest.purpose);
+        let (start, id, purpose) = (chosen.range.start(), chosen.id, chosen.purpose);
         let Some(dropped) = self.segments.remove(start, id) else {
             return 0;
         };
@@ -172,11 +210,7 @@ impl State {
             SegmentState::InFlight { waiters, .. } => Some(waiters),
             SegmentState::Ready(_) => None,
         });
-        waiters
-            .flat_map(|waiters| {
-                waiters.extract_if(.., |waiter| !matches!(waiter.progress.pieces, Pieces::None))
-            })
-            .collect()
+        waiters.flat_map(|waiters| waiters.extract_if(.., |waiter| waiter.progress.holds_buffers())).collect()
     }
 
     /// Drops everything, and cancels every GET in flight; nothing of the version is read from now on.
@@ -206,8 +240,4 @@ impl State {
             }
         }
     }
-}
-
-fn is_wanted(segment: &Segment<Waiter>) -> bool {
-    matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
 }

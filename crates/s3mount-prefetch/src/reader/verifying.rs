@@ -15,7 +15,7 @@ impl ObjectReader {
             return false;
         };
         let is_unseen = |segment: &&Segment<Waiter>| {
-            matches!(segment.state, SegmentState::Ready(_)) && segment.served_bytes == 0
+            matches!(segment.state, SegmentState::Ready(_)) && !segment.is_begun()
         };
         let unseen: Vec<_> =
             state.segments.iter().filter(is_unseen).map(|segment| (segment.range, segment.id)).collect();

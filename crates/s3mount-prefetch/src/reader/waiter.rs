@@ -18,6 +18,13 @@ pub(super) struct Progress {
     pub(super) pieces: Pieces,
 }
 
+impl Progress {
+    /// Whether it keeps buffers that others may wait for.
+    pub(super) fn holds_buffers(&self) -> bool {
+        !matches!(self.pieces, Pieces::None)
+    }
+}
+
 /// Found bytes. One piece is the rule, and costs no allocation.
 pub(super) enum Pieces {
     None,
