@@ -92,7 +92,8 @@ fn sixty_four_threads_that_share_an_object_fetch_it_in_parts() {
             });
         }
     });
-    assert!(world.fetched() as f64 <= 1.05 * (threads * share) as f64, "{} bytes fetched", world.fetched());
+    // On a busy machine readers fall behind, and some of what is ahead of them is given to others.
+    assert!(world.fetched() as f64 <= 1.2 * (threads * share) as f64, "{} bytes fetched", world.fetched());
     // Two parts of 4 MiB fit into the share of each; it begins with smaller ones.
     let gets = world.server.stats().get_object.requests;
     assert!(gets <= threads * (share / (4 * MIB) + 12), "{gets} GETs");

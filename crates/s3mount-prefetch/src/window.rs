@@ -99,10 +99,13 @@ impl Terms<'_> {
         if self.is_queue() { floor.min((rate * QUEUE_SECONDS) as u64) } else { floor }
     }
 
+    fn is_near(&self) -> bool {
+        (self.latency)(self.edge_bytes) < NEAR
+    }
+
     /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
     fn most_bytes(&self, trusted: u64) -> u64 {
-        let is_near = (self.latency)(self.edge_bytes) < NEAR;
-        if is_near { (trusted / 2).max(MIN_PARTS * 2 * self.edge_bytes) } else { u64::MAX }
+        if self.is_near() { (trusted / 2).max(MIN_PARTS * 2 * self.edge_bytes) } else { u64::MAX }
     }
 
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
@@ -168,6 +171,9 @@ impl Window {
             Beginning::Header { bytes } => {
                 Self { held: Some(bytes.next_multiple_of(config.random_read_bytes)), ..usual }
             }
+            // Near a store a stream ramps within milliseconds, and its reader waits for the first part
+            // longer than that when all the others are on their way with it (on loopback: 2 ms, and 17).
+            Beginning::Stream { bytes, .. } if terms.is_near() => Self { trusted: bytes.min(size), ..usual },
             Beginning::Stream { bytes, rate } => {
                 let most = terms.share_bytes.min(config.max_window_bytes).min(bytes).min(size);
                 let part = terms.part_bytes(rate, most);
@@ -386,6 +392,9 @@ mod tests {
         assert_eq!(begin(stream(20 * MIB), 1 << 40, 1 << 30).0, 20, "no more than others have read");
         assert_eq!(begin(stream(1 << 40), 30 * MIB, 1 << 30).0, 30, "no more than there is");
         assert_eq!(begin(Beginning::Usual, 1 << 40, 1 << 30).0, 1);
+        let near =
+            with_terms(LOOPBACK, 1 << 30, |terms| Window::at_beginning(stream(1 << 40), 1 << 40, terms));
+        assert_eq!(near.bytes(), MIB, "a near store is not worth it");
     }
 
     #[test]

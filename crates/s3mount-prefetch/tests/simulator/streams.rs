@@ -57,7 +57,8 @@ fn sharing_readers_take_whole_parts_once_ramped() {
                 "{}",
                 row(&format!("8 GiB shared by {threads}"), model, memory, &run(&trace, model, memory))
             );
-            let [short, long] = [64, 128].map(|share| run(&sharing(threads, share * MIB), model, memory));
+            // Near a store a window is at most half of what its stream has read: it has ramped by then.
+            let [short, long] = [128, 192].map(|share| run(&sharing(threads, share * MIB), model, memory));
             let part = part_of(threads, memory);
             let gets = (long.requests - short.requests) as f64 / (threads * 64 * MIB / part) as f64;
             println!("{gets:>50.3} GETs for each part of {} MiB; fetched {:.3}", part / MIB, long.waste());
