@@ -2,6 +2,7 @@
 
 mod ahead;
 mod maps;
+mod seam;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use crate::map_table::{MapTable, Watched};
 use crate::metadata::{Change, Metadata};
 use crate::names::{Target, is_file_name};
 use crate::order::Order;
+use crate::successors::Successors;
 use crate::{FsConfig, FsError};
 
 /// A bucket as a read-only tree of files.
@@ -36,6 +38,7 @@ pub struct Filesystem {
     hints: Hints,
     opens: Order,
     listings: Order,
+    successors: Successors<Arc<ObjectReader>>,
     maps: MapTable,
     /// Pages that the kernel is to drop.
     refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
@@ -146,6 +149,7 @@ impl Filesystem {
             hints: Hints::default(),
             opens: Order::new(OPENS.0, OPENS.1),
             listings: Order::new(LISTINGS.0, LISTINGS.1),
+            successors: Successors::default(),
             maps: MapTable::default(),
             refused_pages: (refused, Mutex::new(dropped)),
             next_handle: AtomicU64::new(1),
@@ -269,6 +273,7 @@ impl Filesystem {
             reader.fetch_if_small();
             self.look_ahead(ino, file.object.key());
         }
+        self.expect_successor(ino, &reader);
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         let direct_io = path.is_some_and(|path| self.config.direct_io.is_match(path));
         let watched = self.maps.on_open(ino, file.size, || self.kind(ino));
@@ -342,6 +347,13 @@ impl Filesystem {
             open.reader.read_apart(offset, len, reply);
         } else {
             open.reader.read(offset, len, reply);
+            if open.reader.take_near_end() {
+                self.metadata.runtime.spawn(seam::fetch_successor(
+                    Arc::downgrade(self),
+                    open.ino,
+                    open.reader.clone(),
+                ));
+            }
         }
     }
 
@@ -398,6 +410,9 @@ impl Filesystem {
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: u64) {
         let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        if let Some(OpenFile::Object(open)) = &closed {
+            self.on_close_large(&open.reader);
+        }
         match &closed {
             // The last hint may lack its end.
             Some(OpenFile::Hints(line)) => self.take_hints(line, b"\n"),

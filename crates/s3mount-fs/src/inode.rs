@@ -73,6 +73,11 @@ impl Opens {
         if self.was_ever() && opens.cast_signed() > 0 { opens } else { 0 }
     }
 
+    /// The moment so many opens before.
+    pub(crate) fn earlier(self, opens: usize) -> Self {
+        Self(self.0.wrapping_sub(u32::try_from(opens).unwrap_or(u32::MAX)))
+    }
+
     fn next(self) -> Self {
         Self(self.0.wrapping_add(1).max(1))
     }

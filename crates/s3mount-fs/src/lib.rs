@@ -44,6 +44,7 @@ mod names;
 mod order;
 mod snapshot;
 mod store;
+mod successors;
 mod walk;
 
 pub use config::{FsConfig, MetadataTtl};

@@ -329,3 +329,63 @@ async fn readdir_while_the_bucket_changes_shows_each_name_once() {
     assert_eq!(seen, sorted, "in order, and none twice");
     assert!((2900..=3000).contains(&seen.len()), "{}", seen.len());
 }
+
+const MIB: u64 = 1 << 20;
+
+/// Reads whole files in order, in pieces of 1 MiB, and closes each. Tells after each file how many bytes of
+/// others were asked for before these were opened.
+async fn read_shards(
+    client: &Arc<MemoryClient>,
+    fs: &Arc<Filesystem>,
+    shards: &[usize],
+    size: u64,
+) -> Vec<u64> {
+    let mut ahead = Vec::new();
+    for shard in shards {
+        let ino = walk(fs, &format!("d/{shard:02}.tar")).await.expect("it is there");
+        let handle = fs.open(ino).expect("a file").handle;
+        for offset in (0..size).step_by(1 << 20) {
+            let (send, receive) = tokio::sync::oneshot::channel();
+            fs.read(handle, offset, 1 << 20, move |result| {
+                let _ = send.send(result.map(<[u8]>::len));
+            });
+            assert_eq!(receive.await.expect("an answer").expect("bytes"), 1 << 20);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let others =
+            client.ranges().into_iter().filter(|(key, _)| !shards_up_to(shards, *shard).contains(key));
+        ahead.push(others.map(|(_, range)| range.end - range.start).sum());
+        fs.release(handle);
+    }
+    ahead
+}
+
+/// The keys of what was read, up to `last`.
+fn shards_up_to(shards: &[usize], last: usize) -> Vec<String> {
+    let read = shards.iter().position(|shard| *shard == last).map_or(0, |index| index + 1);
+    shards[..read].iter().map(|shard| format!("d/{shard:02}.tar")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_shard_is_on_its_way_before_the_last_one_ends() {
+    let size = 48 * MIB;
+    for (shards, is_ordered) in [([0, 1, 2, 3, 4, 5], true), ([3, 0, 4, 2, 5, 1], false)] {
+        let client = Arc::new(MemoryClient::new());
+        (0..6).for_each(|shard| drop(client.put_synthetic(&format!("d/{shard:02}.tar"), size)));
+        client.set_latency(Duration::from_millis(25));
+        let fs = mount(&client, "", MINUTE);
+        let ino = walk(&fs, "d").await.expect("a folder");
+        let handle = fs.opendir(ino).expect("a folder").handle;
+        fs.readdir(handle, 0, 100).await.expect("its names");
+        let ahead = read_shards(&client, &fs, &shards, size).await;
+        let fetched: u64 = client.ranges().iter().map(|(_, range)| range.end - range.start).sum();
+        if is_ordered {
+            assert_eq!(ahead[0], 0, "nothing is known yet");
+            assert!(ahead[1..5].iter().all(|bytes| *bytes >= 16 * MIB), "{ahead:?}");
+            assert!(fetched <= 6 * size * 21 / 20, "{fetched}");
+        } else {
+            assert_eq!(ahead, [0; 6], "{ahead:?}");
+            assert_eq!(fetched, 6 * size);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod learning;
 mod plan;
+mod seam;
 mod state;
 mod verifying;
 mod waiter;
@@ -21,7 +22,7 @@ use crate::ReadError;
 use crate::prefetcher::Shared;
 use crate::segment::{Purpose, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES};
-use crate::sync::{Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
 use crate::verify::{Verifier, fetch_by};
 use crate::window::Terms;
 
@@ -34,6 +35,8 @@ pub struct ObjectReader {
     verifier: Option<Arc<Verifier>>,
     /// Set once wrong bytes of the version came.
     condemned: OnceLock<()>,
+    /// Whether it is to be told what follows the object.
+    is_near_end: AtomicBool,
     state: Mutex<State>,
     me: Weak<ObjectReader>,
 }
@@ -68,6 +71,7 @@ impl ObjectReader {
             shared,
             object,
             size,
+            is_near_end: AtomicBool::new(false),
             state: Mutex::new(State::new(size)),
             me: me.clone(),
         })
@@ -120,6 +124,7 @@ impl ObjectReader {
         let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
         let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
+        let mut seam = None;
         if let Access::Stream(id) = access {
             let now = self.now();
             self.with_terms(|terms| {
@@ -128,18 +133,24 @@ impl ObjectReader {
                 }
                 state.streams.on_answer(id, now, waits_on.is_some(), terms);
                 self.plan(&mut state, id, terms);
+                seam = self.seam(&mut state, id, terms);
             });
             if end == self.size {
                 self.note_reading(&mut state, false);
             }
         }
         self.count_active(&mut state);
-        let Some(start) = waits_on else {
+        if let Some(start) = waits_on {
+            self.shared.counters.on_wait();
+            state.wait(start, Waiter { progress, reply: Box::new(reply) });
             drop(state);
-            return progress.pieces.with(|bytes| reply(Ok(bytes)));
-        };
-        self.shared.counters.on_wait();
-        state.wait(start, Waiter { progress, reply: Box::new(reply) });
+        } else {
+            drop(state);
+            progress.pieces.with(|bytes| reply(Ok(bytes)));
+        }
+        if let Some(seam) = seam {
+            self.cross(&seam);
+        }
     }
 
     /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
@@ -442,7 +453,7 @@ impl ObjectReader {
     }
 
     fn count_active(&self, state: &mut State) {
-        let active = state.streams.active();
+        let active = state.streams.active() + usize::from(state.awaited.is_some());
         let count = &self.shared.active_streams;
         if active > state.active_streams {
             count.fetch_add(active - state.active_streams, Ordering::Relaxed);
@@ -493,6 +504,7 @@ impl ObjectReader {
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
         state.streams.tick();
+        state.tick_awaited();
         state.drop_passed();
         self.count_active(&mut state);
     }

@@ -149,6 +149,11 @@ impl Stream {
         self.idle_ticks < IDLE_TICKS && self.planned_end < size && !self.is_complete
     }
 
+    /// Whether it began at the beginning of the object.
+    pub(crate) fn is_from_start(&self) -> bool {
+        self.began == 0
+    }
+
     /// Whether it has read so little that chance may have made it, and that who goes on will hardly miss
     /// it.
     fn is_young(&self) -> bool {

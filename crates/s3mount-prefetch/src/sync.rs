@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use tokio::task::AbortHandle;
@@ -21,7 +21,7 @@ pub(crate) use shuttle::{
     future::AbortHandle,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 

@@ -67,7 +67,7 @@ impl Filesystem {
         Ok(())
     }
 
-    async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
+    pub(super) async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
         match self.metadata.get(prefix, name).await?.0 {
             Target::File(file) => Ok(file),
             Target::Directory => Err(FsError::IsDirectory),

@@ -15,6 +15,7 @@ impl ObjectReader {
             let header_bytes = self.shared.config.initial_window_bytes;
             let beginning = self.shared.learnt().beginning(self.object.key(), header_bytes);
             state.streams.begin(id, Window::at_beginning(beginning, self.size, terms));
+            state.arrive(id);
         }
     }
 

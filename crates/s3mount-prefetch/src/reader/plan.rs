@@ -118,7 +118,7 @@ pub(super) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
 
 /// The GET of `part` bytes that starts at `start`, up to `limit` (the object's end, or the next
 /// segment): it ends on an edge.
-fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
+pub(super) fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
     let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
     ByteRange::new(start, end.min(limit))
 }

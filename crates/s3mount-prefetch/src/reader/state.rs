@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use s3mount_object::ByteRange;
 
+use super::seam::Next;
 use super::waiter::Waiter;
 use crate::prefetcher::LEFT_TICKS;
 use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
@@ -31,6 +32,10 @@ pub(super) struct State {
     pub(super) active_streams: usize,
     /// Whether the mount has learnt how the object was read.
     pub(super) is_noted: bool,
+    /// What follows the object.
+    pub(super) next: Next,
+    /// Ticks since its beginning was fetched for a reader of the object before it, until that one comes.
+    pub(super) awaited: Option<u32>,
 }
 
 /// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
@@ -67,6 +72,8 @@ impl State {
             next_segment: 0,
             active_streams: 0,
             is_noted: false,
+            next: Next::default(),
+            awaited: None,
         }
     }
 
@@ -144,6 +151,23 @@ impl State {
             if let Some(dropped) = self.segments.remove(start, id) {
                 // Should somebody go on after all.
                 self.streams.unplan(dropped.range);
+            }
+        }
+    }
+
+    /// Drops what was fetched of the object before anybody read it, and that nobody waits for.
+    pub(super) fn drop_beginning(&mut self) {
+        let is_unread = |segment: &&Segment<Waiter>| {
+            let is_waited_for =
+                matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
+            segment.purpose == Purpose::Stream(0) && !is_waited_for
+        };
+        let unread = self.segments.iter().filter(is_unread);
+        let unread: Vec<_> = unread.map(|segment| (segment.range.start(), segment.id)).collect();
+        for (start, id) in unread {
+            let dropped = self.segments.remove(start, id);
+            if let Some(SegmentState::InFlight { task, .. }) = dropped.map(|segment| segment.state) {
+                task.abort();
             }
         }
     }

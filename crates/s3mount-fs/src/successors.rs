@@ -1,0 +1,277 @@
+//! Which large file is opened next: the one whose beginning may be fetched while the one before it is read
+//! to its end.
+//!
+//! At each open it is expected that the reader goes on with the name that follows in the folder: the first
+//! that is not open, not expected of another reader, and not read since this reader began. So several
+//! readers may go through one folder, each through names of its own, or all through one queue.
+//!
+//! What was expected and came true earns trust, and what did not come true costs it. A folder is believed
+//! after the first two opens in order, and not after two wrong guesses in a row. What is expected is
+//! checked at each open, also while nothing is fetched.
+//!
+//! Pure, and bounded by [`FOLDERS`] and [`MOST_EXPECTED`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::inode::Opens;
+
+/// Folders that are known; the one that was read least recently leaves first.
+const FOLDERS: usize = 64;
+
+/// Files of a folder that are expected at a time: one for each reader, and some that were wrong.
+const MOST_EXPECTED: usize = 64;
+
+/// Names that are looked at behind one that is opened: as many readers may go through one queue.
+const MOST_BETWEEN: usize = 64;
+
+/// The most trust, so that two wrong guesses in a row use it up, and the least.
+const TRUST: std::ops::RangeInclusive<i32> = -2..=2;
+
+/// A file that is expected to be opened next.
+#[derive(Debug)]
+struct Expected<R> {
+    name: Box<str>,
+    /// The file before it.
+    by: Box<str>,
+    /// When its reader began in this folder.
+    since: Opens,
+    /// How many more files may be opened before it is wrong, once the file before it is closed.
+    left: Option<usize>,
+    /// Holds what is fetched of it.
+    held: Option<R>,
+}
+
+#[derive(Debug)]
+struct Folder<R> {
+    prefix: Arc<str>,
+    trust: i32,
+    /// What is open, and when its reader began in this folder.
+    open: Vec<(Box<str>, Opens)>,
+    expected: VecDeque<Expected<R>>,
+}
+
+/// What is known of the names in a folder.
+pub(crate) trait Names {
+    /// The names behind `after`, in order, so many at most.
+    fn following(&self, after: &str, count: usize) -> Vec<Box<str>>;
+    /// Whether `name` was opened after the moment `since`.
+    fn is_opened(&self, name: &str, since: Opens) -> bool;
+}
+
+/// The files that are expected, in all folders. Holding an `R` keeps what it fetches.
+#[derive(Debug)]
+pub(crate) struct Successors<R>(Mutex<Vec<Folder<R>>>);
+
+impl<R> Default for Successors<R> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<R> Folder<R> {
+    fn earn(&mut self, trust: i32) {
+        self.trust = (self.trust + trust).clamp(*TRUST.start(), *TRUST.end());
+    }
+
+    fn is_open(&self, name: &str) -> bool {
+        self.open.iter().any(|(open, _)| **open == *name)
+    }
+
+    /// Expects what follows `name`, of a reader that began at `since`.
+    fn expect(&mut self, name: &str, since: Opens, names: &impl Names) {
+        let is_free = |next: &str| {
+            !self.is_open(next)
+                && self.expected.iter().all(|known| *known.name != *next)
+                && !names.is_opened(next, since)
+        };
+        let Some(next) = names.following(name, MOST_BETWEEN).into_iter().find(|next| is_free(next)) else {
+            return;
+        };
+        if self.expected.len() == MOST_EXPECTED {
+            self.expected.pop_front();
+        }
+        self.expected.push_back(Expected { name: next, by: name.into(), since, left: None, held: None });
+    }
+}
+
+impl<R> Successors<R> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Folder<R>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that `name` in the folder `prefix` was opened; `before` is the moment before that. Returns
+    /// what was held and is not to be held any more.
+    pub(crate) fn on_open(&self, prefix: &Arc<str>, name: &str, before: Opens, names: &impl Names) -> Vec<R> {
+        let mut folders = self.lock();
+        let mut folder = match folders.iter().position(|known| known.prefix == *prefix) {
+            Some(index) => folders.remove(index),
+            None => {
+                let oldest = (folders.len() == FOLDERS).then_some(0);
+                oldest.map(|oldest| folders.remove(oldest));
+                Folder { prefix: prefix.clone(), trust: 0, open: Vec::new(), expected: VecDeque::new() }
+            }
+        };
+        let is_open = folder.is_open(name);
+        // Files that are open were opened before, in the same pass.
+        let mut since = before.earlier(folder.open.len());
+        let mut done = Vec::new();
+        if !is_open {
+            let came = folder.expected.iter().position(|known| *known.name == *name);
+            if let Some(came) = came.and_then(|index| folder.expected.remove(index)) {
+                since = came.since;
+                folder.earn(1);
+                done.extend(came.held);
+            }
+            for known in &mut folder.expected {
+                known.left = known.left.map(|left| left.saturating_sub(1));
+            }
+            let (wrong, kept): (VecDeque<_>, _) =
+                folder.expected.drain(..).partition(|known| known.left == Some(0));
+            folder.expected = kept;
+            for known in wrong {
+                folder.earn(-1);
+                done.extend(known.held);
+            }
+            folder.expect(name, since, names);
+        }
+        folder.open.push((name.into(), since));
+        folders.push(folder);
+        done
+    }
+
+    /// Notes that `name` was closed: what follows it is about to be opened.
+    pub(crate) fn on_close(&self, prefix: &str, name: &str) {
+        let mut folders = self.lock();
+        let Some(folder) = folders.iter_mut().find(|known| *known.prefix == *prefix) else { return };
+        let Some(index) = folder.open.iter().position(|(open, _)| **open == *name) else { return };
+        folder.open.swap_remove(index);
+        if folder.is_open(name) {
+            return;
+        }
+        // Other readers may open theirs first.
+        let left = folder.open.len() + 1;
+        for known in folder.expected.iter_mut().filter(|known| *known.by == *name) {
+            known.left.get_or_insert(left);
+        }
+    }
+
+    /// The file to fetch now that `name` is read nearly to its end, if the folder is believed.
+    pub(crate) fn after(&self, prefix: &str, name: &str, names: &impl Names) -> Option<Box<str>> {
+        let mut folders = self.lock();
+        let folder = folders.iter_mut().find(|known| *known.prefix == *prefix)?;
+        if folder.trust <= 0 {
+            return None;
+        }
+        if folder.expected.iter().all(|known| *known.by != *name) {
+            // Another reader took what was expected of this one.
+            let since = folder.open.iter().find(|(open, _)| **open == *name)?.1;
+            folder.expect(name, since, names);
+        }
+        let next = folder.expected.iter().find(|known| *known.by == *name && known.held.is_none())?;
+        Some(next.name.clone())
+    }
+
+    /// Holds `reader` until `name` is opened or turns out to be wrong. Whether it is still expected.
+    pub(crate) fn hold(&self, prefix: &str, name: &str, reader: R) -> bool {
+        let mut folders = self.lock();
+        let folder = folders.iter_mut().find(|known| *known.prefix == *prefix);
+        let known = folder.and_then(|folder| folder.expected.iter_mut().find(|known| *known.name == *name));
+        known.map(|known| known.held = Some(reader)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::{Names, Successors};
+    use crate::inode::Opens;
+
+    /// A folder of so many files, and when each was opened last.
+    struct Files(usize, RefCell<HashMap<Box<str>, Opens>>, RefCell<u32>);
+
+    impl Names for Files {
+        fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
+            let after: usize = after.parse().expect("a number");
+            (after + 1..self.0).take(count).map(name).collect()
+        }
+
+        fn is_opened(&self, name: &str, since: Opens) -> bool {
+            self.1.borrow().get(name).is_some_and(|at| at.since(since) > 0)
+        }
+    }
+
+    fn name(index: usize) -> Box<str> {
+        format!("{index:03}").into()
+    }
+
+    /// Readers that read their files one after another, all at the same pace. Returns how many files
+    /// were opened, how many beginnings were fetched, and how many of these were of a file opened later.
+    fn read(files: usize, readers: &[Vec<usize>]) -> (usize, usize, usize) {
+        let folder = Files(files, RefCell::default(), RefCell::new(1));
+        let (successors, prefix) = (Successors::<Box<str>>::default(), Arc::from("d/"));
+        let (mut opened, mut fetched, mut right) = (0, 0, 0);
+        for step in 0..readers[0].len() {
+            for reader in readers {
+                if step > 0 {
+                    successors.on_close(&prefix, &name(reader[step - 1]));
+                }
+                let file = name(reader[step]);
+                let before = Opens(*folder.2.borrow());
+                *folder.2.borrow_mut() += 1;
+                folder.1.borrow_mut().insert(file.clone(), Opens(before.0 + 1));
+                right += usize::from(successors.on_open(&prefix, &file, before, &folder).contains(&file));
+                opened += 1;
+            }
+            for reader in readers {
+                if let Some(next) = successors.after(&prefix, &name(reader[step]), &folder) {
+                    assert!(successors.hold(&prefix, &next, next.clone()));
+                    fetched += 1;
+                }
+            }
+        }
+        (opened, fetched, right)
+    }
+
+    #[test]
+    fn what_follows_is_told_from_the_second_file_on() {
+        assert_eq!(read(12, &[(0..12).collect()]), (12, 10, 10));
+        let twice = (0..12).chain(0..12).collect();
+        assert_eq!(read(12, &[twice]), (24, 21, 21), "nothing follows the last");
+    }
+
+    #[test]
+    fn each_reader_has_its_own_order() {
+        let blocks: Vec<Vec<usize>> = (0..4).map(|rank| (rank * 4..rank * 4 + 4).collect()).collect();
+        let (_, fetched, right) = read(16, &blocks);
+        assert_eq!((fetched, right), (8, 8), "blocks, and no other's first");
+        let strided: Vec<Vec<usize>> =
+            (0..4).map(|rank| (0..8).map(|step| step * 4 + rank).collect()).collect();
+        let (opened, fetched, right) = read(32, &strided);
+        assert_eq!((opened, fetched, right), (32, 28, 28));
+        let same = vec![(0..12).collect(), (0..12).collect()];
+        let (_, fetched, right) = read(12, &same);
+        assert_eq!((fetched, right), (10, 10), "two readers of the same files");
+    }
+
+    #[test]
+    fn no_order_fetches_next_to_nothing() {
+        let shuffled = |seed: usize| (0..101).map(|index| (index * seed + 7) % 101).collect::<Vec<_>>();
+        for seed in [17, 29, 38, 100] {
+            assert_eq!(read(101, &[shuffled(seed)]).1, 0, "{seed}");
+        }
+        let each_eighth = (0..12).map(|index| index * 8).collect();
+        assert_eq!(read(101, &[each_eighth]).1, 0);
+    }
+
+    #[test]
+    fn two_wrong_guesses_in_a_row_are_the_last() {
+        let mut files: Vec<usize> = (0..10).collect();
+        files.extend((0..40).map(|index| (index * 29 + 40) % 101));
+        let (_, fetched, right) = read(101, &[files]);
+        assert_eq!((fetched, right), (10, 8));
+    }
+}
