@@ -156,7 +156,7 @@ impl ObjectReader {
     /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
     /// ask for it in a moment. Nothing happens where memory is short.
     pub fn fetch_if_small(&self) {
-        if self.size <= self.shared.config.small_object_bytes {
+        if self.is_small() {
             self.fetch_ahead(None);
         }
     }
@@ -167,8 +167,7 @@ impl ObjectReader {
     /// object's end), or `None` where memory or requests are short just now.
     pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
-        let is_small = self.size <= config.small_object_bytes;
-        let beginning = if is_small { self.size } else { self.first_bytes() };
+        let beginning = if self.is_small() { self.size } else { self.first_bytes() };
         let (offset, len) = span.unwrap_or((0, beginning));
         let start = offset.min(self.size);
         let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));

@@ -309,27 +309,19 @@ mod tests {
 
     /// Reads for so many seconds as fast as the window and `most` bytes a second allow.
     fn run(window: &mut Window, store: Store, memory: u64, seconds: f64, most: f64) -> (u64, u64) {
-        let config = PrefetchConfig::default();
-        let latency = |bytes| store.latency(bytes);
-        let terms = Terms {
-            edge_bytes: MIB,
-            share_bytes: memory,
-            streams: 1,
-            latency: &latency,
-            queue: Duration::ZERO,
-            config: &config,
-        };
         let (mut position, mut now) = (0, 0.0);
         window.round = None;
-        while now < seconds {
-            let part = window.part_bytes(window.bytes(), &terms);
-            let in_flight = window.bytes().min(memory).min(64 * part);
-            let by_window = in_flight as f64 / store.latency(part).as_secs_f64();
-            position += MIB;
-            now += MIB as f64 / by_window.min(most);
-            window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, &terms);
-        }
-        (window.bytes() / MIB, window.part_bytes(window.bytes(), &terms) / MIB)
+        with_terms(store, memory, |terms| {
+            while now < seconds {
+                let part = window.part_bytes(window.bytes(), terms);
+                let in_flight = window.bytes().min(memory).min(64 * part);
+                let by_window = in_flight as f64 / store.latency(part).as_secs_f64();
+                position += MIB;
+                now += MIB as f64 / by_window.min(most);
+                window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, terms);
+            }
+            (window.bytes() / MIB, window.part_bytes(window.bytes(), terms) / MIB)
+        })
     }
 
     #[test]

@@ -11,19 +11,22 @@ impl ObjectReader {
     /// begun at the object's beginning.
     pub(super) fn begin(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
         let is_new = state.streams.get(id).is_some_and(|stream| stream.window.is_new());
-        if is_new && self.size > self.shared.config.small_object_bytes {
-            let header_bytes = self.shared.config.initial_window_bytes;
-            let beginning = self.shared.learnt().beginning(self.object.key(), header_bytes);
-            state.streams.begin(id, Window::at_beginning(beginning, self.size, terms));
+        if is_new && !self.is_small() {
+            state.streams.begin(id, Window::at_beginning(self.beginning(), self.size, terms));
             state.arrive(id);
         }
+    }
+
+    /// What the mount has learnt of how such objects are read.
+    pub(super) fn beginning(&self) -> Beginning {
+        self.shared.learnt().beginning(self.object.key(), self.shared.config.initial_window_bytes)
     }
 
     /// How many bytes reading ahead begins with where nobody reads yet.
     pub(super) fn first_bytes(&self) -> u64 {
         let config = &self.shared.config;
         let usual = config.initial_window_bytes;
-        match self.shared.learnt().beginning(self.object.key(), usual) {
+        match self.beginning() {
             Beginning::Header { bytes } => bytes.next_multiple_of(config.random_read_bytes).min(usual),
             Beginning::Usual | Beginning::Stream { .. } => usual,
         }
@@ -32,7 +35,7 @@ impl ObjectReader {
     /// Notes how far the object was read from its beginning, and how fast: once, when it was read to its
     /// end or when it is closed. Small objects are fetched whole anyway.
     pub(super) fn note_reading(&self, state: &mut State, is_closed: bool) {
-        if state.is_noted || self.size <= self.shared.config.small_object_bytes {
+        if state.is_noted || self.is_small() {
             return;
         }
         let Some(stream) = state.streams.furthest_from_start() else { return };

@@ -94,7 +94,7 @@ impl ObjectReader {
 
     /// How many bytes all readers of such objects go on to read, if they read them whole.
     fn sure_bytes(&self) -> u64 {
-        match self.shared.learnt().beginning(self.object.key(), self.shared.config.initial_window_bytes) {
+        match self.beginning() {
             Beginning::Stream { bytes, .. } => bytes.min(self.size),
             Beginning::Usual | Beginning::Header { .. } => 0,
         }
