@@ -56,7 +56,7 @@ impl Listing {
             let excess = self.names.len().saturating_sub(NAMES_KEPT);
             self.names.drain(..excess);
             self.dropped += excess;
-            self.more(metadata, prefix, without).await?;
+            metadata.in_time(self.more(metadata, prefix, without)).await?;
         }
         Ok(self.names.iter().skip(first - self.dropped))
     }

@@ -35,6 +35,8 @@ pub(crate) struct Metadata {
     gates: Gates,
     pub(crate) walks: Walks,
     ttl: Duration,
+    /// How long a caller waits, at most.
+    limit: Duration,
     changes: mpsc::Sender<Change>,
     pub(crate) runtime: Handle,
 }
@@ -59,6 +61,7 @@ impl Metadata {
             gates: Gates::default(),
             walks: Walks::new(ttl),
             ttl,
+            limit: config.timeout,
             changes,
             runtime: runtime.clone(),
         });
@@ -98,8 +101,20 @@ impl Metadata {
         match self.snapshots.get(prefix, name, Instant::now()) {
             Known::Found(target, ttl) => Ok((target, ttl)),
             Known::Absent => Err(FsError::NotFound),
-            Known::Unknown => Ok((self.find(prefix, name).await?, self.ttl)),
+            Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
         }
+    }
+
+    /// Has what a caller of the kernel waits for end in time, whatever it is: requests one after another,
+    /// and places in queues.
+    ///
+    /// # Errors
+    /// `TimedOut`, or its own.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, FsError>>,
+    ) -> Result<T, FsError> {
+        tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
     }
 
     /// Up to `count` files, or sub-directories, behind the key `after` in the directory `prefix`, as far

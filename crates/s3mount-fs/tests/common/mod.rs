@@ -1,0 +1,55 @@
+//! A filesystem over a client in memory, and callers of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_testkit::MemoryClient;
+use tokio::runtime::Handle;
+
+/// The whole bucket, with what `change` changes in its settings.
+pub(crate) fn mount(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
+    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
+    let prefetch = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
+    let prefetcher = Prefetcher::new(client.clone(), pool, prefetch, &Handle::current());
+    let mut config =
+        FsConfig { metadata_ttl: MetadataTtl::For(Duration::from_secs(60)), ..FsConfig::default() };
+    change(&mut config);
+    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
+}
+
+/// A bucket of these keys, each with itself as its content.
+pub(crate) fn bucket<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Arc<MemoryClient> {
+    let client = MemoryClient::new();
+    for key in keys {
+        client.put(key.as_ref(), key.as_ref().to_owned());
+    }
+    Arc::new(client)
+}
+
+/// Looks a path up.
+pub(crate) async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError> {
+    let mut ino = ROOT;
+    for name in path.split('/') {
+        ino = fs.lookup(ino, name).await?.attr.ino;
+    }
+    Ok(ino)
+}
+
+/// All names of a folder without the dots, as `readdir` gives them.
+pub(crate) async fn names(fs: &Filesystem, ino: InodeNo) -> Result<Vec<String>, FsError> {
+    let handle = fs.opendir(ino)?.handle;
+    let (mut names, mut offset) = (Vec::new(), 0);
+    loop {
+        let page = fs.readdir(handle, offset, 1024).await?;
+        let Some((last, ..)) = page.names.last() else { break };
+        offset = *last;
+        names.extend(
+            page.names.into_iter().map(|(_, name, ..)| name).filter(|name| !matches!(&**name, "." | "..")),
+        );
+    }
+    fs.releasedir(handle);
+    Ok(names)
+}

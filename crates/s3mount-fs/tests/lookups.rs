@@ -1,0 +1,76 @@
+//! Looking names up that no listing has shown: how long it takes at most, and what it tells of others.
+
+mod common;
+
+use std::time::Duration;
+
+use s3mount_fs::{FileKind, FsError, ROOT};
+use tokio::time::Instant;
+
+use crate::common::{bucket, mount, names, walk};
+
+#[tokio::test(start_paused = true)]
+async fn no_lookup_outlives_the_timeout_however_many_wait() {
+    let client = bucket(["d/000"]);
+    let fs = mount(&client, |config| config.timeout = Duration::from_secs(5));
+    let folder = walk(&fs, "d").await.expect("a folder");
+    client.freeze(true);
+    let start = Instant::now();
+    let callers = (0..64).map(|index| {
+        let fs = fs.clone();
+        tokio::spawn(async move { fs.lookup(folder, &format!("{index:03}x")).await })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        assert!(matches!(caller.await.expect("an answer"), Err(FsError::TimedOut(_))));
+    }
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(5100), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_listing_outlives_the_timeout() {
+    let tree = (0..200).flat_map(|folder| [format!("t/{folder:03}/a"), format!("t/{folder:03}/b")]);
+    let client = bucket(tree);
+    let fs = mount(&client, |config| config.timeout = Duration::from_secs(5));
+    names(&fs, walk(&fs, "t").await.expect("a folder")).await.expect("its names");
+    // The third is in the middle of a walk: many are listed ahead of it.
+    for folder in ["000", "001"] {
+        names(&fs, walk(&fs, &format!("t/{folder}")).await.expect("a folder")).await.expect("its names");
+    }
+    client.freeze(true);
+    let start = Instant::now();
+    let callers = (2..100).map(|folder| {
+        let fs = fs.clone();
+        tokio::spawn(async move { names(&fs, walk(&fs, &format!("t/{folder:03}")).await?).await })
+    });
+    let callers = callers.collect::<Vec<_>>();
+    let mut failed = 0;
+    for caller in callers {
+        failed += u32::from(caller.await.expect("an answer").is_err());
+    }
+    let took = start.elapsed();
+    assert!(failed > 0 && took < Duration::from_millis(5100), "{failed} failed, {took:?}");
+}
+
+#[tokio::test]
+async fn a_name_behind_a_folder_says_nothing_of_the_names_before() {
+    for keeps_prefixes in [false, true] {
+        let client = bucket(["d/0/x", "d/1/図", "d/10/x", "d/1a"]);
+        if keeps_prefixes {
+            client.keep_prefixes();
+        }
+        for first in ["10", "0", "1", "1a"] {
+            let fs = mount(&client, |config| config.negative_metadata_ttl = Duration::from_secs(60));
+            let folder = walk(&fs, "d").await.expect("a folder");
+            let kind = |name: &str| if name == "1a" { FileKind::File } else { FileKind::Directory };
+            for name in [first, "0", "1", "10", "1a"] {
+                let found = fs.lookup(folder, name).await.map(|entry| entry.attr.kind);
+                assert!(
+                    matches!(found, Ok(found) if found == kind(name)),
+                    "{name} after {first}, {keeps_prefixes}: {found:?}"
+                );
+            }
+            assert!(matches!(fs.lookup(ROOT, "0").await, Err(FsError::NotFound)));
+        }
+    }
+}
