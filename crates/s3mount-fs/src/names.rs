@@ -108,16 +108,31 @@ fn file(prefix: &str, listed: ListedObject) -> Option<Named> {
 
 /// A key that lies before `name`, with nothing or little between them: what a LIST that is to begin
 /// at `name` starts after. Only plain characters go into it, because it becomes part of a URL and of
-/// XML; where there is none, the beginning of `name` has to do.
+/// XML; where there is none, the beginning of `name` has to do. It never holds a `/`: a key inside a
+/// folder would leave it to the store whether that folder is listed.
 pub(crate) fn just_before(name: &str) -> String {
     let mut stem = name.to_owned();
-    let last = stem
-        .pop()
-        .filter(|last| ('!'..='~').contains(last))
-        .and_then(|last| (u32::from(last)).checked_sub(1));
-    if let Some(before) = last.and_then(char::from_u32).filter(char::is_ascii_graphic) {
+    let last = stem.pop().filter(|last| ('!'..='~').contains(last)).map(|last| match last {
+        '0' => '.',
+        last => char::from(u8::try_from(last).unwrap_or_default().saturating_sub(1)),
+    });
+    if let Some(before) = last.filter(char::is_ascii_graphic) {
         stem.push(before);
         stem.push('~');
+    }
+    stem
+}
+
+/// The end of all keys that lie before `name`: a place, and no key that is ever asked for.
+pub(crate) fn end_before(name: &str) -> String {
+    let mut stem = name.to_owned();
+    // Surrogates are no characters.
+    let before = stem.pop().and_then(|last| match u32::from(last) {
+        0xe000 => Some('\u{d7ff}'),
+        code => code.checked_sub(1).and_then(char::from_u32),
+    });
+    if let Some(before) = before {
+        stem.extend([before, char::MAX]);
     }
     stem
 }
@@ -128,7 +143,7 @@ mod tests {
 
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-    use super::{Assembler, Named, Target, just_before};
+    use super::{Assembler, Named, Target, end_before, just_before};
 
     fn page(keys: &[&str], prefixes: &[&str], next: Option<&str>) -> ListPage {
         let meta = ObjectMeta {
@@ -178,14 +193,21 @@ mod tests {
 
     #[test]
     fn just_before_is_before_and_near() {
-        let before: Vec<_> = ["b", "f001", "a b", "x!", "é", "aé", ""].map(just_before).into();
-        assert_eq!(before, ["a~", "f000~", "a a~", "x", "", "a", ""]);
+        let before: Vec<_> = ["b", "f001", "10", "0", "a b", "x!", "é", "aé", ""].map(just_before).into();
+        assert_eq!(before, ["a~", "f000~", "1.~", ".~", "a a~", "x", "", "a", ""]);
     }
 
     proptest::proptest! {
         #[test]
+        fn nothing_lies_between_a_name_and_the_end_before_it(name in "[ -~é\u{e000}]{1,4}", other in "[ -~é\u{e000}]{0,5}") {
+            let end = end_before(&name);
+            proptest::prop_assert!(end < name);
+            proptest::prop_assert!(other <= end || other >= name);
+        }
+
+        #[test]
         fn just_before_never_lies_behind(name in "[^/\0]{1,20}") {
-            proptest::prop_assert!(just_before(&name) < name);
+            proptest::prop_assert!(just_before(&name) < name && !just_before(&name).contains('/'));
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Names are kept in the order of their keys, packed: a million of them take some 90 bytes each.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use s3mount_object::{ETag, ListPage, ObjectId};
 
 use crate::inode::FileKind;
-use crate::names::{File, Hidden, Target, is_file_name};
+use crate::names::{File, Hidden, Target, end_before, is_file_name};
 
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
@@ -72,10 +73,11 @@ impl Page {
         names.dedup_by_key(|(name, _)| *name);
         let last = listed.last_key().and_then(below);
         let upto = listed.next.is_some().then(|| last.unwrap_or_else(|| after.to_owned()).into());
-        // A store that does not know StartAfter begins with the first name.
+        // A store that begins elsewhere than it was asked to tells nothing of what lies before: it may not
+        // know StartAfter, or list the folder that holds the key which it was to start after.
         let after = match names.first() {
-            Some((first, _)) if *first <= after => "",
-            _ => after,
+            Some((first, _)) if *first <= after => Cow::Owned(end_before(first)),
+            _ => Cow::Borrowed(after),
         };
         let shown = names.into_iter().filter(|(name, _)| {
             let is_shown = is_file_name(name.strip_suffix('/').unwrap_or(name));
@@ -96,7 +98,7 @@ impl Page {
                 etag_len: u16::try_from(etag.len()).unwrap_or(0),
             });
         }
-        Self { after: after.into(), upto, at, text: text.into(), entries: entries.into() }
+        Self { after: (*after).into(), upto, at, text: text.into(), entries: entries.into() }
     }
 
     fn texts(&self, index: usize) -> (&str, &str) {

@@ -43,6 +43,7 @@ struct State {
     stalls: VecDeque<Duration>,
     flips: VecDeque<bool>,
     no_checksums: bool,
+    keeps_prefixes: bool,
     frozen: bool,
     running: usize,
     most_running: usize,
@@ -111,6 +112,11 @@ impl MemoryClient {
     /// Keeps no checksum of objects.
     pub fn keep_no_checksums(&self) {
         self.lock().no_checksums = true;
+    }
+
+    /// Lists a prefix also where the key to start after lies inside it, as S3 does not.
+    pub fn keep_prefixes(&self) {
+        self.lock().keeps_prefixes = true;
     }
 
     /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
@@ -272,6 +278,7 @@ impl ObjectClient for MemoryClient {
                 delimiter: request.delimiter.then(|| "/".to_owned()),
                 after: request.continuation.or(request.start_after),
                 max_keys: request.max_keys.unwrap_or(1000).min(1000) as usize,
+                keeps_prefixes: self.lock().keeps_prefixes,
             };
             let state = self.lock();
             let page = page(&state.objects, &query);

@@ -11,6 +11,8 @@ pub(crate) struct Query {
     /// Only what comes after this key, or after this rolled-up prefix.
     pub(crate) after: Option<String>,
     pub(crate) max_keys: usize,
+    /// Whether a prefix that lies before `after` is told for the keys below it that lie behind.
+    pub(crate) keeps_prefixes: bool,
 }
 
 /// One page.
@@ -41,7 +43,7 @@ fn behind(prefix: &str) -> Option<String> {
 
 /// Lists one page of `keys`.
 pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<'a, V> {
-    let Query { prefix, delimiter, after, max_keys } = query;
+    let Query { prefix, delimiter, after, max_keys, keeps_prefixes } = query;
     let rolled_up = |key: &str| {
         let delimiter = delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
         let rest = key.strip_prefix(prefix.as_str())?;
@@ -70,8 +72,11 @@ pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<
         if let Some(common) = rolled_up(key) {
             // Straight to what follows the prefix, however many keys it has.
             let next = behind(&common);
-            last = Some(common.clone());
-            page.prefixes.push(common);
+            // As S3 has it: prefixes that are not behind StartAfter are left out.
+            if *keeps_prefixes || after.as_ref().is_none_or(|after| common > *after) {
+                last = Some(common.clone());
+                page.prefixes.push(common);
+            }
             match next {
                 Some(next) => left = keys.range((Bound::Included(next), Bound::Unbounded)),
                 None => break,
@@ -107,6 +112,7 @@ mod tests {
                 delimiter: delimited.then(|| "/".to_owned()),
                 after: None,
                 max_keys,
+                keeps_prefixes: false,
             };
             let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
             loop {

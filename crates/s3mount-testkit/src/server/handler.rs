@@ -351,6 +351,7 @@ fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
         delimiter: text("delimiter"),
         after,
         max_keys: max_keys.min(1000),
+        keeps_prefixes: false,
     };
     let url = text("encoding-type").as_deref() == Some("url");
     let buckets = shared.read();
