@@ -15,6 +15,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 
+def tensor(data):
+    """Bytes as a tensor; an empty file is an empty one."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
 class Files(Dataset):
     """Every file below a folder; a sample is its name and its bytes."""
 
@@ -32,7 +37,7 @@ class Files(Dataset):
     def __getitem__(self, index):
         name = self.names[index]
         with open(os.path.join(self.root, name), "rb") as file:
-            return name, torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+            return name, tensor(file.read())
 
 
 class TarShards(IterableDataset):
@@ -50,8 +55,7 @@ class TarShards(IterableDataset):
             with open(shard, "rb", buffering=1 << 20) as file, tarfile.open(fileobj=file, mode="r|") as tar:
                 for member in tar:
                     if member.isfile():
-                        data = tar.extractfile(member).read()
-                        yield member.name, torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                        yield member.name, tensor(tar.extractfile(member).read())
 
 
 def loader(root, tar=False, workers=4, batch=64):

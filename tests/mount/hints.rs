@@ -184,24 +184,71 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
     assert!(!socket.exists(), "it goes with the mount");
 }
 
-#[test]
-fn a_sampler_tells_ahead_of_its_workers() {
-    let world = World::new(many(600, 110 * KIB).shape(Shape::aws()), &[]);
+/// What tests/mount/hinted_epoch.py prints for two epochs of the files in `root`.
+fn epochs(kind: &str, root: &Path, socket: Option<&Path>) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let epoch = |root: &Path| {
-        let mut python = Command::new("/usr/bin/python3");
-        python.arg(folder.join("tests/mount/hinted_epoch.py")).arg(folder.join("python")).arg(root);
-        run_command(python.env("PYTHONDONTWRITEBYTECODE", "1"))
-    };
-    assert_eq!(epoch(&world.path("many")), "600 samples, hinted True\n");
-    let stats = world.server.stats();
-    assert_eq!(stats.get_object.requests, 600);
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(folder.join("tests/mount/hinted_epoch.py")).arg(folder.join("python"));
+    python.arg(kind).arg(root).env("PYTHONDONTWRITEBYTECODE", "1");
+    if let Some(socket) = socket {
+        python.env("S3MOUNT_CONTROL_SOCKET", socket);
+    }
+    run_command(&mut python)
+}
+
+#[test]
+fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
+    for kind in ["sampler", "fork", "spawn", "rank"] {
+        let world = World::new(many(400, 110 * KIB).shape(Shape::aws()), &[]);
+        let said = epochs(kind, &world.path("many"), None);
+        let files = if kind == "rank" {
+            // Half of its half in each epoch, the same or others.
+            assert!(said.starts_with("100 and 100 samples of "), "{said}");
+            said.trim_end().trim_end_matches(" files").rsplit(' ').next().expect("a word").parse().expect("a number")
+        } else {
+            assert_eq!(said, "400 and 400 samples of 400 files\n");
+            400
+        };
+        assert_eq!(world.server.stats().get_object.requests, files, "{kind}: no byte was asked for twice");
+        assert_eq!(world.gauge("hints_refused"), 0);
+        // Without hints each of them waits.
+        let waits = world.gauge("waits");
+        assert!(waits <= files / 3, "{kind}: {waits} of {files} reads waited");
+    }
+}
+
+#[test]
+fn a_loader_tells_a_read_only_mount_through_its_socket() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let socket = folder.path().join("control");
+    let flags = ["--control-socket", socket.to_str().expect("UTF-8"), "--read-only"];
+    let world = World::new(many(200, 110 * KIB).shape(Shape::aws()), &flags);
+    assert_eq!(epochs("fork", &world.path("many"), Some(&socket)), "200 and 200 samples of 200 files\n");
+    assert_eq!(world.server.stats().get_object.requests, 200);
     let waits = world.gauge("waits");
-    // Without hints each of them waits.
-    assert!(waits <= 200, "{waits} of 600 reads waited");
-    assert_eq!(world.gauge("hints_refused"), 0);
-    // Where there is no mount, it does nothing.
+    assert!(waits <= 67, "{waits} of 200 reads waited");
+    // Without the socket it says so, and reads.
+    let said = epochs("fork", &world.path("many"), None);
+    assert!(said.contains("takes no hints through") && said.contains("--control-socket PATH"), "{said}");
+    assert!(said.ends_with("200 and 200 samples of 200 files\n"), "{said}");
+    let said = epochs("fork", &world.path("many"), Some(&folder.path().join("none")));
+    assert!(said.contains("none (No such file or directory)"), "{said}");
+}
+
+#[test]
+fn a_loader_that_can_not_tell_says_why() {
     let local = tempfile::TempDir::new().expect("a folder");
-    fs::write(local.path().join("a"), "text").expect("a file");
-    assert_eq!(epoch(local.path()), "1 samples, hinted False\n");
+    for index in 0..40 {
+        fs::write(local.path().join(format!("{index:02}")), "text").expect("a file");
+    }
+    let said = epochs("fork", local.path(), None);
+    let (warning, samples) = said.split_once('\n').expect("two lines");
+    assert!(warning.ends_with("is not on an s3mount: reading goes on without hints"), "{said}");
+    assert_eq!(samples, "40 and 40 samples of 40 files\n");
+    let said = epochs("errors", local.path(), None);
+    let reasons: Vec<_> = said.lines().collect();
+    assert_eq!(reasons.len(), 3, "{said}");
+    assert!(reasons[0].starts_with("Table does not say which file an index reads"), "{said}");
+    assert!(reasons[1].starts_with("an IterableDataset has no indices"), "{said}");
+    assert!(reasons[2].contains("before its first epoch"), "{said}");
 }

@@ -29,7 +29,8 @@ fn a_shuffled_epoch_of_files_and_one_of_tar_shards() {
         fs::create_dir_all(&samples).expect("a folder");
         for index in 0..125 {
             let name = format!("{index:03}.bin");
-            let bytes = content(&format!("{shard}/{name}"), 0, 60_000 + index * 800);
+            // The first of each is empty.
+            let bytes = content(&format!("{shard}/{name}"), 0, if index == 0 { 0 } else { 60_000 + index * 800 });
             fs::write(samples.join(name), bytes).expect("a sample");
         }
         let tar = bucket.join(format!("shards/{shard}.tar")).display().to_string();
