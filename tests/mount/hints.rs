@@ -204,7 +204,13 @@ fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
         let files = if kind == "rank" {
             // Half of its half in each epoch, the same or others.
             assert!(said.starts_with("100 and 100 samples of "), "{said}");
-            said.trim_end().trim_end_matches(" files").rsplit(' ').next().expect("a word").parse().expect("a number")
+            said.trim_end()
+                .trim_end_matches(" files")
+                .rsplit(' ')
+                .next()
+                .expect("a word")
+                .parse()
+                .expect("a number")
         } else {
             assert_eq!(said, "400 and 400 samples of 400 files\n");
             400

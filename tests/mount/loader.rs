@@ -30,7 +30,8 @@ fn a_shuffled_epoch_of_files_and_one_of_tar_shards() {
         for index in 0..125 {
             let name = format!("{index:03}.bin");
             // The first of each is empty.
-            let bytes = content(&format!("{shard}/{name}"), 0, if index == 0 { 0 } else { 60_000 + index * 800 });
+            let bytes =
+                content(&format!("{shard}/{name}"), 0, if index == 0 { 0 } else { 60_000 + index * 800 });
             fs::write(samples.join(name), bytes).expect("a sample");
         }
         let tar = bucket.join(format!("shards/{shard}.tar")).display().to_string();
