@@ -14,7 +14,7 @@
 //!
 //! **Memory.** A GET is only started with a buffer of the pool in hand. Reading ahead takes what
 //! is free, or waits for its next chance; a reader that waits queues at the pool, and
-//! [`prefetcher`] then takes back, in this order: segments that were consumed, cached blocks,
+//! [`relief`] then takes back, in this order: segments that were consumed, cached blocks,
 //! the far end of the largest windows.
 //!
 //! **Verifying.** With [`PrefetchConfig::verify_whole`], each GET's bytes pass a `Verifier` on their
@@ -25,8 +25,8 @@
 //! are there, else from the task of the GET that brings them. A caller's reply is never called
 //! with a lock held.
 //!
-//! **Lock order:** the prefetcher's registry, then one reader's state, then its verifier's, then the
-//! pool. Two readers are never locked at once.
+//! **Lock order:** the prefetcher's registry or relief's givers, then one reader's state, then its
+//! verifier's or relief's list, then the pool. Two readers are never locked at once.
 
 mod config;
 mod error;
@@ -35,6 +35,7 @@ mod latency;
 mod learn;
 mod prefetcher;
 mod reader;
+mod relief;
 mod segment;
 mod stream;
 mod sums;

@@ -1,6 +1,6 @@
-//! What all readers share: the store, the memory, and who gives memory back.
+//! What all readers share: the store, and the memory.
 
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::fetch::Hedges;
 use crate::latency::Latencies;
 use crate::learn::Learnt;
+use crate::relief::Relief;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, lock, spawn};
 use crate::{ObjectReader, PrefetchConfig};
 
@@ -37,8 +38,9 @@ const UNUSED_TICKS: u32 = 60;
 /// errors is not fit for use.
 const MOST_CONDEMNED: usize = 100_000;
 
-/// How often a reader that waits for memory has the others give some back.
-const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
+/// After this time, a reader that still waits for memory asks for it again: what cancelled GETs held may
+/// not have come back.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Gives out [`ObjectReader`]s, one for each version. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -63,6 +65,7 @@ pub(crate) struct Shared {
     learnt: Mutex<Learnt>,
     pub(crate) hedges: Hedges,
     pub(crate) retry_budget: Arc<RetryBudget>,
+    pub(crate) relief: Relief,
     pub(crate) counters: Counters,
     /// Versions of which wrong bytes came, and whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
@@ -160,6 +163,7 @@ impl Prefetcher {
             learnt: Mutex::default(),
             hedges: Hedges::default(),
             retry_budget: Arc::default(),
+            relief: Relief::default(),
             counters: Counters::default(),
             condemned: Mutex::default(),
         });
@@ -267,8 +271,8 @@ impl Shared {
         }
         let mut buffer = std::pin::pin!(self.pool.buffer(len));
         loop {
-            self.relieve(len as u64);
-            if let Some(buffer) = at_most(RELIEF_INTERVAL, &mut buffer).await {
+            self.relieve();
+            if let Some(buffer) = at_most(ASK_AGAIN, &mut buffer).await {
                 return buffer;
             }
         }
@@ -282,46 +286,6 @@ impl Shared {
             self.counters.hedges.fetch_add(1, Ordering::Relaxed);
             buffer
         })
-    }
-
-    /// Gives at least `bytes` back to the pool, as far as anything can be spared: what was
-    /// consumed, then cached blocks, then the far ends of what was fetched ahead, of the readers that
-    /// could spare most first, and parts that are here before parts in flight. When even that is
-    /// not enough, reads that wait give up what they have collected: none holds what another
-    /// waits for, so the pool can't deadlock.
-    fn relieve(&self, bytes: u64) {
-        let readers = self.readers();
-        let mut missing = bytes;
-        // What each could spare, of what is ready and of what is in flight, the largest first.
-        let (mut ready, mut in_flight) = (BinaryHeap::new(), BinaryHeap::new());
-        for (index, reader) in readers.iter().enumerate() {
-            let (swept, spare) = reader.visit();
-            missing = missing.saturating_sub(swept);
-            if missing == 0 {
-                return;
-            }
-            ready.extend((spare.ready_bytes > 0).then_some((spare.ready_bytes, index)));
-            in_flight.extend((spare.in_flight_bytes > 0).then_some((spare.in_flight_bytes, index)));
-        }
-        missing = missing.saturating_sub(self.cache.shed(missing));
-        // A GET that is given up costs its connection.
-        for (givers, is_ready) in [(&mut ready, true), (&mut in_flight, false)] {
-            while missing > 0
-                && let Some((spare, index)) = givers.pop()
-            {
-                let dropped = readers[index].drop_far_end(is_ready, missing);
-                missing = missing.saturating_sub(dropped);
-                let left = spare.saturating_sub(dropped);
-                // One that had nothing may have been read meanwhile.
-                givers.extend((dropped > 0 && left > 0).then_some((left, index)));
-            }
-        }
-        if missing > 0 {
-            let detached: usize = readers.iter().map(|reader| reader.detach_holders()).sum();
-            if detached > 0 {
-                tracing::debug!(detached, "memory is short: reads go their own way");
-            }
-        }
     }
 }
 

@@ -10,12 +10,12 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{
     BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
 };
-use s3mount_testkit::NullClient;
+use s3mount_testkit::{NullClient, mix};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::reader::Spare;
+use crate::relief::{Parts, Spare};
 use crate::sync::Ordering;
 use crate::{ObjectReader, PrefetchConfig, Prefetcher};
 
@@ -102,12 +102,71 @@ fn what_is_here_goes_before_what_is_on_its_way_and_small_parts_first() {
         }
         sleep(Duration::from_secs(1)).await;
         assert!(reader.fetch_ahead(Some((32 * MIB, MIB))).is_some());
-        let spare = Spare { ready_bytes: 9 * MIB, in_flight_bytes: MIB };
-        assert_eq!(reader.visit(), (0, spare));
-        assert_eq!(reader.drop_far_end(true, 128 * KIB), MIB);
-        assert_eq!(reader.drop_far_end(true, 128 * KIB), 8 * MIB);
-        assert_eq!(reader.drop_far_end(true, 128 * KIB), 0);
-        assert_eq!(reader.drop_far_end(false, 128 * KIB), MIB);
-        assert_eq!(reader.visit(), (0, Spare::default()));
+        let parts = |bytes, least_bytes| Parts { bytes, least_bytes };
+        let spare = |ready, in_flight| Spare { ready, in_flight, has_holders: false };
+        let (none, in_flight) = (Parts::default(), parts(MIB, MIB));
+        assert_eq!(reader.visit(), (0, spare(parts(9 * MIB, MIB), in_flight)));
+        assert_eq!(reader.drop_far_end(true, 128 * KIB), (MIB, spare(parts(8 * MIB, 8 * MIB), in_flight)));
+        assert_eq!(reader.drop_far_end(true, 128 * KIB), (8 * MIB, spare(none, in_flight)));
+        assert_eq!(reader.drop_far_end(true, 128 * KIB), (0, spare(none, in_flight)));
+        assert_eq!(reader.drop_far_end(false, 128 * KIB), (MIB, Spare::default()));
+    });
+}
+
+/// 64 readers that wait, with 1,000 files open: half of them go on where they were, half read at random.
+/// Returns the time that took.
+async fn many_wait(prefetcher: &Prefetcher, client: &Far) -> Duration {
+    let readers: Vec<_> =
+        (0..1000).map(|number| prefetcher.open(&client.0.object(&format!("k{number}")), GIB)).collect();
+    for reader in &readers {
+        read(reader, 0, 64 * KIB).await;
+    }
+    let (start, readers) = (Instant::now(), &readers);
+    join_all((0..64).map(|waiter: u64| async move {
+        for turn in 0..100 {
+            let random = mix(waiter << 32 | turn);
+            if waiter.is_multiple_of(2) {
+                read(&readers[waiter as usize], (turn + 1) * MIB, MIB).await;
+            } else {
+                let reader = &readers[random as usize % readers.len()];
+                read(reader, random / 1000 % (GIB - MIB), 128 * KIB).await;
+            }
+        }
+    }))
+    .await;
+    start.elapsed()
+}
+
+#[test]
+fn relief_of_many_waiters_looks_at_few_readers() {
+    check(256 * MIB, async |prefetcher, client| {
+        let elapsed = many_wait(&prefetcher, &client).await;
+        let (relief, stats) = (&prefetcher.0.relief, prefetcher.stats());
+        let visits = relief.visits.load(Ordering::Relaxed);
+        let dropped = relief.dropped_bytes.load(Ordering::Relaxed);
+        println!("{visits} visits for {} GETs, {} MiB dropped, {elapsed:?}", stats.requests, dropped / MIB);
+        assert!(visits >= 1000, "memory was short");
+        // What changes a reader is a read or a GET.
+        assert!(visits <= stats.requests + stats.reads, "{visits} visits");
+        assert!(dropped <= 256 * MIB, "{} MiB were dropped", dropped / MIB);
+        assert!(elapsed <= Duration::from_secs(3), "{elapsed:?}");
+    });
+}
+
+#[test]
+fn a_large_part_in_flight_stays_while_others_have_small_ones() {
+    check(64 * MIB, async |prefetcher, client| {
+        let [large, small, third] = ["large", "small", "third"].map(|key| client.0.object(key));
+        let [large, small, third] = [large, small, third].map(|object| prefetcher.open(&object, GIB));
+        for turn in 0..5 {
+            assert!(large.fetch_ahead(Some((turn * 8 * MIB, 8 * MIB))).is_some());
+        }
+        let parts = (0..).take_while(|turn| small.fetch_ahead(Some((turn * 2 * MIB, MIB))).is_some()).count();
+        assert_eq!(parts, 20, "and 4 MiB are left to those who wait");
+        join_all((0..40).map(|turn| read(&third, turn * 20 * MIB, 128 * KIB))).await;
+        assert!(prefetcher.stats().waits >= 40, "all were on their way at once");
+        let dropped = prefetcher.0.relief.dropped_bytes.load(Ordering::Relaxed);
+        assert!((MIB..=4 * MIB).contains(&dropped), "{dropped}");
+        assert_eq!(large.visit().1.ready, Parts { bytes: 40 * MIB, least_bytes: 8 * MIB });
     });
 }

@@ -1,5 +1,6 @@
 //! One object version, as all its readers see it.
 
+mod giving;
 mod learning;
 mod plan;
 mod seam;
@@ -15,11 +16,11 @@ use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
 
 use self::plan::{Planner, edge_bytes};
-pub(crate) use self::state::Spare;
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
 use crate::prefetcher::Shared;
+use crate::relief::Number;
 use crate::segment::{Purpose, State as SegmentState};
 use crate::stream::{Access, BEHIND_BYTES};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
@@ -32,6 +33,8 @@ pub struct ObjectReader {
     shared: Arc<Shared>,
     object: ObjectId,
     size: u64,
+    /// What relief knows it by.
+    number: Number,
     verifier: Option<Arc<Verifier>>,
     /// Set once wrong bytes of the version came.
     condemned: OnceLock<()>,
@@ -66,6 +69,7 @@ impl ObjectReader {
         let verify = shared.config.verify_whole;
         let verifier = verify.then(|| Arc::new(Verifier::new(object.clone(), size, block)));
         Arc::new_cyclic(|me| Self {
+            number: shared.relief.number(),
             verifier,
             condemned: OnceLock::new(),
             shared,
@@ -140,6 +144,7 @@ impl ObjectReader {
             }
         }
         self.count_active(&mut state);
+        self.list(&mut state);
         if let Some(start) = waits_on {
             self.shared.counters.on_wait();
             state.wait(start, Waiter { progress, reply: Box::new(reply) });
@@ -350,6 +355,7 @@ impl ObjectReader {
         ahead: Option<Ahead>,
     ) {
         let id = state.next_segment();
+        self.list(state);
         let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
         let verifier = self.verifier.clone();
         let task = spawn(&self.shared.runtime, async move {
@@ -409,6 +415,7 @@ impl ObjectReader {
             }
         };
         self.count_active(&mut state);
+        self.list(&mut state);
         drop(state);
         if let Some(error) = corrupt.filter(|_| !is_mended) {
             self.condemn(&error);
@@ -418,6 +425,10 @@ impl ObjectReader {
                 None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
                 Some(error) => (waiter.reply)(Err(error)),
             }
+        }
+        // There may be something to spare now.
+        if self.shared.pool.waiting() > 0 {
+            self.shared.relieve();
         }
     }
 
@@ -433,8 +444,12 @@ impl ObjectReader {
         complete
     }
 
-    /// How much of what was consumed stays for those just behind, in bytes.
+    /// How much of what was consumed stays for those just behind, in bytes: nothing while somebody waits
+    /// for memory.
     fn keep_bytes(&self) -> u64 {
+        if self.shared.pool.waiting() > 0 {
+            return 0;
+        }
         BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16)
     }
 
@@ -462,43 +477,6 @@ impl ObjectReader {
         state.active_streams = active;
     }
 
-    /// Gives back what nobody is expected to read again; returns how many bytes that were, and what
-    /// else could be spared.
-    pub(crate) fn visit(&self) -> (u64, Spare) {
-        let mut state = self.lock();
-        let swept = state.sweep();
-        (swept, state.spare())
-    }
-
-    /// Gives back a part that is ready, or one in flight, of those that will be read last; it is as
-    /// small as `wanted` bytes allow. Returns its length, or 0 when there is none.
-    pub(crate) fn drop_far_end(&self, is_ready: bool, wanted: u64) -> u64 {
-        self.lock().drop_far_end(is_ready, wanted, &self.shared.config)
-    }
-
-    /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by
-    /// a GET of its own for all that it asked for: it needs one buffer, and holds none while it
-    /// waits for that. Returns how many reads that were.
-    pub(crate) fn detach_holders(&self) -> usize {
-        let detached: Vec<Waiter> = self.lock().take_holders();
-        let count = detached.len();
-        for Waiter { progress, reply } in detached {
-            let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
-            let verifier = self.verifier.clone();
-            drop(progress.pieces);
-            spawn(&self.shared.runtime, async move {
-                let result = fetch_by(verifier.as_ref(), &shared, &object, progress.range, None).await;
-                if let (Err(error), Some(reader)) = (&result, me.upgrade())
-                    && error.is_corrupt()
-                {
-                    reader.condemn(error);
-                }
-                reply(result.as_deref().map_err(Clone::clone));
-            });
-        }
-        count
-    }
-
     /// The housekeeper's look, once a second.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
@@ -516,5 +494,10 @@ impl Drop for ObjectReader {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         state.abort_all();
+        if state.was_visited {
+            self.shared.relief.list(self.number, Weak::new());
+        } else if state.is_listed {
+            self.shared.relief.unlist(self.number);
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! What one object version has here and on its way, and who reads it: the state behind a reader's
 //! lock, and what of it is given back.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -9,16 +8,16 @@ use s3mount_object::ByteRange;
 
 use super::seam::Next;
 use super::waiter::Waiter;
+use crate::ReadError;
 use crate::prefetcher::LEFT_TICKS;
 use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
-use crate::{PrefetchConfig, ReadError};
 
 #[derive(Debug)]
 pub(super) struct State {
     /// The object's size in bytes.
-    size: u64,
+    pub(super) size: u64,
     pub(super) segments: SegmentMap<Waiter>,
     pub(super) streams: StreamTable,
     /// Segments that were read to their end, oldest first, as (start, id, length).
@@ -30,6 +29,10 @@ pub(super) struct State {
     next_segment: u64,
     /// This reader's part of [`Shared::active_streams`](crate::prefetcher::Shared::active_streams).
     pub(super) active_streams: usize,
+    /// Whether this reader is listed as changed since it was looked at for memory.
+    pub(super) is_listed: bool,
+    /// Whether it was ever looked at.
+    pub(super) was_visited: bool,
     /// Whether the mount has learnt how the object was read.
     pub(super) is_noted: bool,
     /// What follows the object.
@@ -50,15 +53,6 @@ pub(super) struct Failed {
 /// For so long a read of the same bytes fails as the one before.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
-/// What a reader could spare of what was fetched ahead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spare {
-    /// Bytes that are here.
-    pub(crate) ready_bytes: u64,
-    /// Bytes that are on their way.
-    pub(crate) in_flight_bytes: u64,
-}
-
 impl State {
     pub(super) fn new(size: u64) -> Self {
         Self {
@@ -71,6 +65,8 @@ impl State {
             failed: None,
             next_segment: 0,
             active_streams: 0,
+            is_listed: false,
+            was_visited: false,
             is_noted: false,
             next: Next::default(),
             awaited: None,
@@ -170,71 +166,6 @@ impl State {
                 task.abort();
             }
         }
-    }
-
-    /// What could be spared of what was fetched ahead.
-    pub(super) fn spare(&self) -> Spare {
-        let mut spare = Spare::default();
-        for segment in self.segments.iter() {
-            match &segment.state {
-                SegmentState::Ready(_) => spare.ready_bytes += segment.range.len(),
-                SegmentState::InFlight { waiters, .. } if waiters.is_empty() => {
-                    spare.in_flight_bytes += segment.range.len();
-                }
-                SegmentState::InFlight { .. } => {}
-            }
-        }
-        spare
-    }
-
-    /// Drops a segment that is ready, or one in flight that nobody waits for, to give `wanted` bytes
-    /// back: of those in the farther half of what is ahead, the smallest that is enough. Returns its
-    /// length, or 0 when there is none.
-    pub(super) fn drop_far_end(&mut self, is_ready: bool, wanted: u64, config: &PrefetchConfig) -> u64 {
-        let distance = |segment: &Segment<Waiter>| match segment.purpose {
-            Purpose::Stream(id) => self.streams.get(id).map_or(u64::MAX, |stream| {
-                let seen = stream.direction.seen(segment.range, self.size);
-                seen.start().saturating_sub(stream.position)
-            }),
-            Purpose::Random => u64::MAX,
-        };
-        let spare: Vec<_> = self
-            .segments
-            .iter()
-            .filter(|segment| match &segment.state {
-                SegmentState::Ready(_) => is_ready,
-                SegmentState::InFlight { waiters, .. } => !is_ready && waiters.is_empty(),
-            })
-            .map(|segment| (distance(segment), segment))
-            .collect();
-        let farthest = spare.iter().map(|(distance, _)| *distance).max().unwrap_or(0);
-        let far_half = spare.iter().filter(|(distance, _)| *distance >= farthest / 2);
-        let chosen =
-            far_half.min_by_key(|(distance, segment)| (segment.range.len().max(wanted), Reverse(*distance)));
-        let Some((_, chosen)) = chosen else {
-            return 0;
-        };
-        let (start, id, purpose) = (chosen.range.start(), chosen.id, chosen.purpose);
-        let Some(dropped) = self.segments.remove(start, id) else {
-            return 0;
-        };
-        if let SegmentState::InFlight { task, .. } = &dropped.state {
-            task.abort();
-        }
-        self.streams.unplan(dropped.range);
-        if let Purpose::Stream(stream) = purpose {
-            self.streams.on_waste(stream, config);
-        }
-        dropped.range.len()
-    }
-
-    /// Takes the reads out that wait and hold buffers meanwhile.
-    pub(super) fn take_holders(&mut self) -> Vec<Waiter> {
-        let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
-            SegmentState::InFlight { waiters, .. } => Some(waiters),
-            SegmentState::Ready(_) => None,
-        });
-        waiters.flat_map(|waiters| waiters.extract_if(.., |waiter| waiter.progress.holds_buffers())).collect()
     }
 
     /// Drops everything, and cancels every GET in flight; nothing of the version is read from now on.
