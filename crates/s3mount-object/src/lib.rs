@@ -11,6 +11,7 @@ mod checksum;
 mod client;
 mod error;
 mod id;
+mod names;
 mod range;
 mod retries;
 mod retry;
@@ -21,6 +22,7 @@ pub use client::{
 };
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
+pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
 pub use retries::Retries;
 pub use retry::{Attempts, RetryBudget};

@@ -16,6 +16,8 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use s3mount_object::{extension, folder_and_name};
+
 /// Readings of a kind that count. A job that changes from whole files to headers is believed after
 /// the first header, one that changes from headers to whole files after so many.
 const RECENT: usize = 4;
@@ -121,8 +123,7 @@ impl Learnt {
 
 /// What a key is remembered by: its folder and extension, and then its extension alone.
 fn hashes(key: &str) -> [u64; 2] {
-    let (folder, name) = key.rsplit_once('/').unwrap_or(("", key));
-    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let (folder, extension) = (folder_and_name(key).0, extension(key));
     let hash = |folder: Option<&str>| {
         let mut hasher = DefaultHasher::new();
         (folder, extension).hash(&mut hasher);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use s3mount_object::ByteRange;
+use s3mount_object::{ByteRange, extension};
 
 use super::{Filesystem, OpenObject};
 use crate::FsError;
@@ -75,8 +75,7 @@ impl Filesystem {
     /// The folder of a file, and its extension.
     pub(super) fn kind(&self, ino: InodeNo) -> Option<Kind> {
         let (parent, name) = self.inodes.place(ino)?;
-        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-        Some((parent, extension.into()))
+        Some((parent, extension(&name).into()))
     }
 
     /// Waits until pages that were refused are in somebody's way: an inode and its bytes, which the kernel

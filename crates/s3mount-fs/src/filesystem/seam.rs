@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
+use s3mount_object::folder_and_name;
 use s3mount_prefetch::ObjectReader;
 
 use super::Filesystem;
@@ -26,17 +27,12 @@ impl Names for Folder<'_> {
     }
 }
 
-/// A key's folder, and its name there.
-fn place(key: &str) -> (&str, &str) {
-    key.split_at(key.rfind('/').map_or(0, |slash| slash + 1))
-}
-
 impl Filesystem {
     /// Notes that a file was opened, and which one is expected behind it. Small ones are fetched whole, and
     /// ahead by themselves.
     pub(super) fn expect_successor(&self, ino: InodeNo, reader: &ObjectReader) {
         let Some((parent, _)) = self.inodes.place(ino).filter(|_| !reader.is_small()) else { return };
-        let (prefix, name) = place(reader.object().key());
+        let (prefix, name) = folder_and_name(reader.object().key());
         let names = Folder { fs: self, parent, prefix };
         let before = self.inodes.opens().earlier(1);
         // What was held goes outside the lock.
@@ -45,7 +41,7 @@ impl Filesystem {
 
     /// Notes that a file was closed.
     pub(super) fn on_close_large(&self, reader: &ObjectReader) {
-        let (prefix, name) = place(reader.object().key());
+        let (prefix, name) = folder_and_name(reader.object().key());
         if !reader.is_small() {
             self.successors.on_close(prefix, name);
         }
@@ -56,7 +52,7 @@ impl Filesystem {
 pub(super) async fn fetch_successor(fs: Weak<Filesystem>, ino: InodeNo, reader: Arc<ObjectReader>) {
     let Some(fs) = fs.upgrade() else { return };
     let Some((parent, _)) = fs.inodes.place(ino) else { return };
-    let (prefix, name) = place(reader.object().key());
+    let (prefix, name) = folder_and_name(reader.object().key());
     let names = Folder { fs: &fs, parent, prefix };
     let Some(next) = fs.successors.after(prefix, name, &names) else { return };
     match fs.find(&Arc::from(prefix), &next).await {
