@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use s3mount_testkit::{TestS3, check, mix};
 
@@ -14,15 +16,17 @@ const BEYOND: u64 = 96 * MIB;
 
 /// A control group that bounds memory, of the kernel's second kind or the first. Its members must be
 /// gone when it is dropped.
-struct Group {
+pub(crate) struct Group {
     path: PathBuf,
     events: &'static str,
 }
 
 impl Group {
     /// Needs root, and a machine that lets it make control groups.
-    fn new(limit: u64) -> Option<Self> {
-        let name = format!("s3mount-test-{}", std::process::id());
+    pub(crate) fn new(limit: u64) -> Option<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("s3mount-test-{}-{number}", std::process::id());
         let kinds = [
             ("/sys/fs/cgroup", "memory.max", "memory.events"),
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
@@ -40,6 +44,14 @@ impl Group {
             }
         }
         None
+    }
+
+    /// A program that runs in it.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("sh");
+        let script = format!("echo $$ > {} && exec \"$@\"", self.path.join("cgroup.procs").display());
+        command.args(["-c", &script, "sh", program]);
+        command
     }
 
     fn add(&self, pid: u32) {

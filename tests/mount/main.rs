@@ -4,6 +4,7 @@
 mod bench;
 mod cgroup;
 mod credentials;
+mod direct;
 mod faults;
 mod freshness;
 mod hints;

@@ -13,7 +13,7 @@ use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, run};
 
 /// Has four processes of python read windows of `name`, compares each with the object, and returns their
 /// number and bytes.
-fn check_windows(world: &World, how: &str, name: &str, count: u64, bytes: u64) -> (u64, u64) {
+pub(crate) fn check_windows(world: &World, how: &str, name: &str, count: u64, bytes: u64) -> (u64, u64) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/map_windows.py");
     let folder = TempDir::new().expect("a folder");
     let mut python = Command::new("/usr/bin/python3");
@@ -36,8 +36,12 @@ fn check_windows(world: &World, how: &str, name: &str, count: u64, bytes: u64) -
 }
 
 fn world() -> World {
+    world_with(&[])
+}
+
+fn world_with(flags: &[&str]) -> World {
     let server = TestS3::builder().synthetic(BUCKET, "d/tokens.bin", 64 * GIB);
-    let world = World::new(server, &["--memory-limit", "256MiB"]);
+    let world = World::new(server, &[&["--memory-limit", "256MiB"], flags].concat());
     world.path("d/tokens.bin").metadata().expect("a file");
     world.server.reset_stats();
     world
@@ -54,6 +58,15 @@ fn windows_of_a_kept_map_fetch_little_more_than_their_units() {
     assert_eq!(world.gauge("random_map_files"), 1);
     assert!(world.gauge("refused_readaheads") >= 900);
     world.check_memory(256 * MIB);
+}
+
+#[test]
+fn a_map_of_a_file_that_goes_around_the_page_cache_is_no_different() {
+    let world = world_with(&["--direct-io", "*.bin"]);
+    assert_eq!(check_windows(&world, "kept", "d/tokens.bin", 250, 8 * KIB), (1000, 8000 * KIB));
+    let gets = world.server.stats().get_object;
+    assert!(gets.bytes <= 24 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
+    assert!(world.gauge("refused_readaheads") >= 900);
 }
 
 #[test]

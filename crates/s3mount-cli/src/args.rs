@@ -233,9 +233,13 @@ pub(crate) struct MountArgs {
     /// Read files that match without the kernel's page cache; may be repeated.
     ///
     /// '*.safetensors' is a name in any folder, 'models/**' a path. Large reads take half the
-    /// processor time then, and push nothing out of the page cache; small ones, of less than 1MiB,
+    /// processor time then, and push nothing out of the page cache; small ones, of less than 100KiB,
     /// become slow, and a second read asks the store again. A file opened with O_DIRECT needs no
     /// flag.
+    ///
+    /// `auto` finds out by itself: files of 16MiB and more, in a folder with twice as much as the page
+    /// cache can hold, as long as they are read in large pieces and not again soon. Give it to jobs that
+    /// go through such a data set file by file.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, help_heading = READING)]
     pub(crate) direct_io: Vec<String>,
 

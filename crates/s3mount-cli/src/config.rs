@@ -41,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) verify: Verify,
     pub(crate) no_hedging: bool,
     pub(crate) direct_io: GlobSet,
+    pub(crate) direct_auto: bool,
     pub(crate) max_connections: u32,
     pub(crate) threads: usize,
     pub(crate) metadata_ttl: MetadataTtl,
@@ -112,6 +113,7 @@ impl Config {
             verify: args.verify,
             no_hedging: args.no_hedging,
             direct_io: direct_io(&args.direct_io)?,
+            direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
             threads: args.max_threads.map_or_else(cores, usize::from),
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
@@ -130,10 +132,13 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
 }
 
+/// The value of `--direct-io` that has the mount find out by itself.
+const AUTO: &str = "auto";
+
 /// The files to read without page cache. A pattern without a slash means the name, in any folder.
 fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
     let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
+    for pattern in patterns.iter().filter(|pattern| *pattern != AUTO) {
         let anywhere = if pattern.contains('/') { "" } else { "**/" };
         let whole = format!("{anywhere}{}", pattern.trim_start_matches('/'));
         let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
@@ -199,12 +204,13 @@ mod tests {
 
     #[test]
     fn direct_io_goes_by_name_or_by_path() {
-        let globs = ["*.tar".to_owned(), "models/**".to_owned(), "/a/?.bin".to_owned()];
+        let globs = ["auto".to_owned(), "*.tar".to_owned(), "models/**".to_owned(), "/a/?.bin".to_owned()];
         let set = direct_io(&globs).expect("patterns");
         let matches = ["x.tar", "d/x.tar", "models/7b/w", "a/b.bin"].map(|path| set.is_match(path));
         assert_eq!(matches, [true; 4]);
-        let others = ["x.tar.gz", "d/models/w", "a/bb.bin", "d/a/b.bin"].map(|path| set.is_match(path));
-        assert_eq!(others, [false; 4]);
+        let others =
+            ["x.tar.gz", "d/models/w", "a/bb.bin", "d/a/b.bin", "auto"].map(|path| set.is_match(path));
+        assert_eq!(others, [false; 5]);
         let error = direct_io(&["[a".to_owned()]).expect_err("no end").to_string();
         assert!(error.starts_with("--direct-io \"[a\" is no pattern: unclosed character class"), "{error}");
     }

@@ -1,8 +1,7 @@
 //! How much memory there is, and how parts share it.
 
-use std::path::Path;
-
 use anyhow::ensure;
+use s3mount_memory::{group_bytes, machine_bytes};
 
 use crate::size::Size;
 
@@ -32,7 +31,7 @@ pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
         return Ok(bytes);
     }
     let machine = machine_bytes().unwrap_or(8 << 30);
-    let bound = cgroup_bytes().map_or(machine, |limit| limit.min(machine));
+    let bound = group_bytes().map_or(machine, |limit| limit.min(machine));
     Ok(share(bound))
 }
 
@@ -65,37 +64,6 @@ pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64,
 /// The largest window of a stream that needs no tuning: one that is alone may have most of the memory.
 pub(crate) fn window(limit_bytes: u64) -> u64 {
     (limit_bytes / 4 * 3).min(512 * MIB)
-}
-
-fn machine_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-/// The least memory limit of this process's cgroup and those above it.
-fn cgroup_bytes() -> Option<u64> {
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    cgroups.lines().flat_map(limits_of).min()
-}
-
-/// The limits of one line of `/proc/self/cgroup`: `hierarchy:controllers:path`. Version 2 has one
-/// line, without controllers.
-fn limits_of(line: &str) -> Vec<u64> {
-    let mut fields = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-    let (root, file) = match controllers {
-        "" => ("/sys/fs/cgroup", "memory.max"),
-        _ if controllers.split(',').any(|name| name == "memory") => {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        }
-        _ => return Vec::new(),
-    };
-    let own = Path::new(root).join(path.trim_start_matches('/'));
-    own.ancestors()
-        .take_while(|group| group.starts_with(root))
-        .filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok())
-        .collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use procfs::process::Process;
 use s3mount_crt::{CrtClient, CrtConfig};
-use s3mount_fs::{Filesystem, FsConfig};
+use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -136,6 +136,7 @@ fn fs_config(config: &Config) -> FsConfig {
         negative_metadata_ttl: config.negative_metadata_ttl.0.duration(),
         metadata_limit_bytes: config.metadata_limit_bytes,
         direct_io: config.direct_io.clone(),
+        direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
         timeout: config.read_timeout,
     }
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use globset::GlobSet;
 
+/// Tells how much the page cache may hold for a process, in bytes.
+pub type PageCacheBytes = fn(pid: u32) -> u64;
+
 /// What the mount looks like.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
@@ -25,6 +28,8 @@ pub struct FsConfig {
     pub metadata_limit_bytes: usize,
     /// Files, by their paths below the root, that are read without the kernel's page cache.
     pub direct_io: GlobSet,
+    /// Has other large files read so where the page cache gives them nothing.
+    pub direct_auto: Option<PageCacheBytes>,
     /// A request for metadata that has no answer after this long fails, retries included.
     pub timeout: Duration,
 }
@@ -43,6 +48,7 @@ impl Default for FsConfig {
             negative_metadata_ttl: minute,
             metadata_limit_bytes: 16 << 20,
             direct_io: GlobSet::empty(),
+            direct_auto: None,
             timeout: minute,
         }
     }

@@ -111,4 +111,16 @@ pub struct FsStats {
     pub random_map_files: usize,
     /// READs around faults that were refused, so that only the pages that are wanted are fetched.
     pub refused_readaheads: u64,
+    /// Files that were opened around the page cache by `--direct-io auto`.
+    pub direct_opens: u64,
+    /// Kinds of files (a folder and an extension) that are all opened so now.
+    pub direct_kinds: usize,
+    /// How often a kind went back to the page cache because its readers asked for small pieces.
+    pub direct_given_up_small_pieces: u64,
+    /// The same, because it was mapped.
+    pub direct_given_up_mapped: u64,
+    /// The same, because several readers had the same file open at once.
+    pub direct_given_up_shared: u64,
+    /// The same, because files were read again that the page cache could hold.
+    pub direct_given_up_again: u64,
 }

@@ -1,6 +1,7 @@
 //! The operations.
 
 mod ahead;
+mod direct;
 mod maps;
 mod seam;
 
@@ -16,7 +17,9 @@ use s3mount_prefetch::{ObjectReader, Prefetcher, ReadError};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 
+use self::direct::Auto;
 use crate::control::{self, Control, FsStats};
+use crate::direct::Direct;
 use crate::hints::{Hints, Line};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
@@ -40,6 +43,7 @@ pub struct Filesystem {
     listings: Order,
     successors: Successors<Arc<ObjectReader>>,
     maps: MapTable,
+    direct: std::sync::Mutex<Direct>,
     /// Pages that the kernel is to drop.
     refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
     next_handle: AtomicU64,
@@ -66,8 +70,8 @@ struct OpenObject {
     /// Whether the inode was opened before.
     is_again: bool,
     was_read: AtomicBool,
-    /// Whether reads go around the kernel's page cache.
-    is_direct: bool,
+    /// Set for large files with `--direct-io auto`.
+    auto: Option<Auto>,
     /// Where the last READ ended that filled the page cache, and whether one has gone on from another
     /// since [`watched`](Self::watched) was asked.
     last_end: AtomicU64,
@@ -151,6 +155,7 @@ impl Filesystem {
             listings: Order::new(LISTINGS.0, LISTINGS.1),
             successors: Successors::default(),
             maps: MapTable::default(),
+            direct: std::sync::Mutex::default(),
             refused_pages: (refused, Mutex::new(dropped)),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),
@@ -198,6 +203,8 @@ impl Filesystem {
         let prefetch = self.prefetcher.stats();
         let budget = self.prefetcher.budget();
         let (hints_queued, hints_ahead) = self.hints.counts();
+        let direct = self.direct().counts();
+        let [small_pieces, mapped, shared, again] = direct.back;
         FsStats {
             hints_queued,
             hints_ahead,
@@ -222,6 +229,12 @@ impl Filesystem {
             memory_peak_bytes: budget.peak_bytes(),
             random_map_files: self.maps.random_files(),
             refused_readaheads: self.maps.refused(),
+            direct_opens: direct.opens,
+            direct_kinds: direct.kinds,
+            direct_given_up_small_pieces: small_pieces,
+            direct_given_up_mapped: mapped,
+            direct_given_up_shared: shared,
+            direct_given_up_again: again,
         }
     }
 
@@ -241,11 +254,19 @@ impl Filesystem {
         self.inodes.forget(ino, count);
     }
 
-    /// Opens a file for reading.
+    /// Opens a file for reading, by a process that is not known.
     ///
     /// # Errors
     /// `IsDirectory`, `BadHandle`.
     pub fn open(self: &Arc<Self>, ino: InodeNo) -> Result<Opened, FsError> {
+        self.open_by(ino, 0)
+    }
+
+    /// Opens a file for reading, by the process `pid`; 0 where that is not known.
+    ///
+    /// # Errors
+    /// `IsDirectory`, `BadHandle`.
+    pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
             Some(Control::Stats) => {
@@ -275,7 +296,9 @@ impl Filesystem {
         }
         self.expect_successor(ino, &reader);
         let path = file.object.key().strip_prefix(&*self.config.prefix);
-        let direct_io = path.is_some_and(|path| self.config.direct_io.is_match(path));
+        let is_told = path.is_some_and(|path| self.config.direct_io.is_match(path));
+        let auto = if is_told { None } else { self.open_auto(ino, &file, pid) };
+        let direct_io = is_told || auto.as_ref().is_some_and(|auto| auto.is_direct);
         let watched = self.maps.on_open(ino, file.size, || self.kind(ino));
         let is_random_map = watched.as_ref().is_some_and(|file| file.is_random());
         let open = OpenObject {
@@ -283,7 +306,7 @@ impl Filesystem {
             reader,
             is_again,
             was_read: AtomicBool::new(false),
-            is_direct: direct_io,
+            auto,
             last_end: AtomicU64::new(0),
             has_gone_on: AtomicBool::new(false),
             watched: watched.map_or_else(OnceLock::new, OnceLock::from),
@@ -333,6 +356,7 @@ impl Filesystem {
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
         open.was_read.store(true, Ordering::Relaxed);
+        self.on_auto_read(open, len);
         let (fs, ino) = (self.clone(), open.ino);
         let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
@@ -412,6 +436,7 @@ impl Filesystem {
         let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         if let Some(OpenFile::Object(open)) = &closed {
             self.on_close_large(&open.reader);
+            self.on_auto_close(open);
         }
         match &closed {
             // The last hint may lack its end.

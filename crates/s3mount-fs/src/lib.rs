@@ -16,6 +16,7 @@
 //! - [`hints`]: what a reader says it will read;
 //! - [`hint_window`]: what of it is here or on its way;
 //! - [`order`]: files, or directories, that are opened in the order of their names;
+//! - [`direct`]: large files that are opened around the kernel's page cache;
 //! - [`map_reads`]: random reads of a map, told by the shape of the kernel's READs;
 //! - [`map_table`]: the files that are read so, and their kinds;
 //! - [`walk`]: directories that are listed one after another;
@@ -27,6 +28,7 @@
 mod config;
 mod control;
 mod cursor;
+mod direct;
 mod error;
 mod filesystem;
 #[cfg(fuzzing)]
@@ -47,7 +49,7 @@ mod store;
 mod successors;
 mod walk;
 
-pub use config::{FsConfig, MetadataTtl};
+pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use control::FsStats;
 pub use error::FsError;
 pub use filesystem::{DirPage, Entry, Filesystem, Opened};

@@ -123,6 +123,12 @@ impl Metadata {
         self.snapshots.following(prefix, after, count, kind, Instant::now())
     }
 
+    /// Bytes of the files in the directory `prefix` with this extension, as far as they are known, and not
+    /// much more than `most_bytes`.
+    pub(crate) fn file_bytes(&self, prefix: &str, extension: &str, most_bytes: u64) -> u64 {
+        self.snapshots.file_bytes(prefix, extension, most_bytes)
+    }
+
     /// Forgets what is known of `name`: it has turned out wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         self.snapshots.forget(prefix, name);

@@ -22,6 +22,9 @@ const MISSES_BEFORE_LISTING: u32 = 3;
 /// How long a directory that was too large to be kept whole is not listed again for misses.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);
 
+/// Names whose sizes are summed up, at most: it takes half a millisecond.
+const MAX_SUMMED: usize = 1 << 15;
+
 /// What is known of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
@@ -380,6 +383,24 @@ impl Snapshots {
             (at, index) = (upto, index + 1);
         }
         names
+    }
+
+    /// Bytes of the files in the directory `prefix` with this extension, as far as they are known. Counts no
+    /// further than `most_bytes`.
+    pub(crate) fn file_bytes(&self, prefix: &str, extension: &str, most_bytes: u64) -> u64 {
+        let state = self.lock();
+        let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
+        let keys = pages.iter().flat_map(|page| (0..page.entries.len()).map(move |index| (page, index)));
+        let mut bytes: u64 = 0;
+        for (page, index) in keys.take(MAX_SUMMED) {
+            if s3mount_object::extension(page.key(index)) == extension {
+                bytes = bytes.saturating_add(page.entries[index].size);
+            }
+            if bytes >= most_bytes {
+                break;
+            }
+        }
+        bytes
     }
 
     /// Keeps a page of the directory `prefix`. Returns the names of which it tells something else than

@@ -188,21 +188,21 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(ino.0) {
             return reply.error(Errno::EROFS);
         }
-        match self.fs.open(ino.0) {
-            Ok(opened) if opened.direct_io => {
-                reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_DIRECT_IO);
-            }
-            // The pages that the kernel holds for this inode are of this very version.
+        match self.fs.open_by(ino.0, req.pid()) {
             Ok(opened) => {
+                // Files that are opened directly may be mapped.
                 if let Some(readahead) = self.readahead.get() {
                     readahead.before_open(opened.is_random_map);
                 }
-                let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-                reply.opened(FileHandle(opened.handle), keep);
+                let mut flags = FopenFlags::empty();
+                // The pages that the kernel holds for this inode are of this very version.
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
+                reply.opened(FileHandle(opened.handle), flags);
             }
             Err(error) => reply.error(errno("open", ino, &error)),
         }

@@ -13,6 +13,7 @@
 //!
 //! **Lock order:** the pool has one lock, taken last; nothing is called while it is held.
 
+mod available;
 mod buddy;
 mod budget;
 mod heap;
@@ -22,6 +23,7 @@ mod queue;
 mod region;
 mod sync;
 
+pub use available::{group_bytes, machine_bytes, page_cache_bytes};
 pub use budget::{MemoryBudget, Reservation};
 pub use heap::trim_heap;
 pub use pool::{Buffer, BufferFuture, BufferPool, Priority};

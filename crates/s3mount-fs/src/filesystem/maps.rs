@@ -25,6 +25,7 @@ impl Filesystem {
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
         let Some(open) = self.object(handle) else { return self.read(handle, offset, len, reply) };
+        self.on_auto_fill(&open, offset, len);
         let answer = self.sort(&open, ByteRange::new(offset, offset.saturating_add(len as u64)));
         match answer {
             Answer::Refuse => reply(Err(FsError::Refused)),
@@ -37,7 +38,7 @@ impl Filesystem {
     /// What to do with a READ. A hit of a stream takes no lock here.
     fn sort(&self, open: &OpenObject, read: ByteRange) -> Answer {
         let readahead_bytes = self.maps.readahead_bytes();
-        if readahead_bytes == 0 || open.is_direct {
+        if readahead_bytes == 0 {
             return Answer::Serve;
         }
         let goes_on = open.last_end.swap(read.end(), Ordering::Relaxed) == read.start();
