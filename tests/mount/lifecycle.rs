@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use nix::unistd::Pid;
 use s3mount_testkit::{MountGuard, TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, MIB, World, s3mount, wait_for};
+use crate::world::{BUCKET, MIB, World, check_stream, s3mount, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -191,17 +192,59 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert_eq!(mount.unmount().expect("an end").code(), Some(0));
 }
 
-#[test]
-fn a_signal_ends_a_mount_in_use_and_its_readers_get_an_error() {
+/// A mount of a large file, the file open, and the mount told to end.
+fn ending() -> (World, File) {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "f", 4096 * MIB), &[]);
     let mut file = File::open(world.path("f")).expect("a file");
     file.read_exact(&mut [0; 4096]).expect("a read");
-    let World { mount, server, .. } = world;
-    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
-    let mut rest = vec![0; 64 << 20];
-    let error = file.read_exact(&mut rest).expect_err("the daemon is gone");
+    kill(Pid::from_raw(world.mount.pid() as i32), Signal::SIGTERM).expect("a signal");
+    let dir = world.mount.path().display().to_string();
+    wait_for("it is out of the tree", || {
+        !fs::read_to_string("/proc/self/mountinfo").expect("the mounts").contains(&dir)
+    });
+    (world, file)
+}
+
+#[test]
+fn a_mount_that_is_told_to_end_serves_who_is_about_to_close() {
+    let (world, mut file) = ending();
+    check_stream(file.by_ref().take(16 * MIB), "f", 4096, MIB as usize);
+    drop(file);
+    assert!(!world.mount.stderr().contains("still open"), "{}", world.mount.stderr());
+    assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_a_mount_in_use_and_its_readers_get_an_error() {
+    let (world, mut file) = ending();
+    let mut piece = vec![0; MIB as usize];
+    let error = (0..4000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        file.read_exact(&mut piece).err()
+    });
+    let error = error.expect("an end");
     assert_eq!(error.raw_os_error(), Some(Errno::ENOTCONN as i32), "{error}");
-    drop(server);
+    let said = world.mount.stderr();
+    assert!(said.contains("files are still open; their readers will get ENOTCONN"), "{said}");
+    assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn a_mount_whose_connection_is_aborted_is_taken_down() {
+    let connections = Path::new("/sys/fs/fuse/connections");
+    if fs::read_dir(connections).is_ok_and(|entries| entries.count() == 0) {
+        let kind = Some("fusectl");
+        // Another test's process may be faster.
+        let _ = nix::mount::mount(kind, connections, kind, nix::mount::MsFlags::empty(), None::<&str>);
+    }
+    let daemon = Daemon::new("mnt");
+    assert_eq!(daemon.start().status.code(), Some(0));
+    let device = fs::metadata(&daemon.dir).expect("the mount").dev();
+    // A file in use does not keep it.
+    let _file = File::open(daemon.dir.join("d/f")).expect("a file");
+    fs::write(connections.join((device & 0xff).to_string()).join("abort"), "1").expect("fusectl");
+    daemon.wait_for_end();
+    fs::read_dir(&daemon.dir).expect("the folder beneath");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod model;
 mod moto;
 mod names;
 mod outage;
+mod panics;
 mod random;
 mod readonly;
 mod refused;

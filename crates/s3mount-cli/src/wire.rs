@@ -18,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::args::Verify;
 use crate::config::Config;
 use crate::control_socket::ControlSocket;
+use crate::mounts::{MountedAt, mount_at};
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -45,9 +46,10 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
+    let there = mount_at(&config.dir);
     ready();
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
-    let result = serve(&runtime, mount, signals);
+    let result = serve(&runtime, mount, signals, there.as_ref());
     tracing::info!(stats = ?prefetcher.stats(), "unmounted");
     // GETs that nobody waits for any more must not hold the process up.
     runtime.shutdown_background();
@@ -91,8 +93,13 @@ impl Signals {
     }
 }
 
-/// Waits for the end of the mount.
-fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::Result<()> {
+/// Waits for the end of the mount, which is listed as `there`.
+fn serve(
+    runtime: &Runtime,
+    mut mount: Mount,
+    mut signals: Signals,
+    there: Option<&MountedAt>,
+) -> anyhow::Result<()> {
     let asked_to_end = runtime.block_on(async {
         tokio::select! {
             () = mount.ended() => false,
@@ -100,6 +107,7 @@ fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::R
         }
     });
     if !asked_to_end {
+        take_down_what_is_left(&mount, there);
         return mount.join().context("the FUSE session failed");
     }
     let is_down = mount.unmount().context("cannot unmount")?;
@@ -108,6 +116,19 @@ fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::R
         tracing::warn!("files are still open; their readers will get ENOTCONN");
     }
     Ok(())
+}
+
+/// A session ends also when its connection is aborted, by way of /sys/fs/fuse/connections: then the mount
+/// is still there, and answers ENOTCONN.
+fn take_down_what_is_left(mount: &Mount, there: Option<&MountedAt>) {
+    let Some(there) = there.filter(|there| mount_at(&there.dir).is_some_and(|now| now.id == there.id)) else {
+        return;
+    };
+    let dir = there.dir.display();
+    match mount.unmount() {
+        Ok(_) => tracing::warn!(%dir, "the connection was aborted; the mount was taken down"),
+        Err(error) => tracing::error!(%error, %dir, "the connection was aborted, and its mount is left"),
+    }
 }
 
 fn prefetch_config(config: &Config) -> PrefetchConfig {

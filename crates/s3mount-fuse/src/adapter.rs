@@ -56,7 +56,7 @@ impl Adapter {
         notifier: Arc<OnceLock<Notifier>>,
         readahead: Arc<OnceLock<Readahead>>,
     ) -> Self {
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(Watch::new(fs.config().timeout));
         runtime.spawn(Watch::run(Arc::downgrade(&watch)));
         Self { fs, runtime, notifier, readahead, watch }
     }
@@ -73,7 +73,7 @@ impl Adapter {
         let _inside = self.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(answer);
-            self.watch.add(req.pid(), slot);
+            self.watch.add(req.pid(), &slot);
         }
     }
 }
@@ -244,7 +244,7 @@ impl fuser::Filesystem for Adapter {
         } else {
             self.fs.fill(fh.0, offset, size as usize, answer);
         }
-        self.watch.add(req.pid(), slot);
+        self.watch.add(req.pid(), &slot);
     }
 
     fn setattr(

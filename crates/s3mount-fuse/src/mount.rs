@@ -180,9 +180,11 @@ async fn drop_pages(fs: Arc<Filesystem>, notifier: Notifier) {
 impl Mount {
     /// Resolves when the session has ended: somebody has unmounted it.
     pub async fn ended(&mut self) {
-        if let Some(ended) = self.ended.take() {
+        // By reference: whoever stops waiting for it may ask again.
+        if let Some(ended) = &mut self.ended {
             // An error says that the session's thread is gone, which is an end, too.
             drop(ended.await);
+            self.ended = None;
         }
     }
 

@@ -4,6 +4,10 @@
 //! is killed while its request is with us then stays, in state D, until it is answered. So the ones
 //! that wait are looked at, and who has a signal pending that is to end it, or is gone, is answered at
 //! once.
+//!
+//! A reply that nobody can give any more, because a task has panicked, is dropped, and fuser answers EIO
+//! for it. So the watch holds replies weakly. What is not answered by the time-out of reads and a margin
+//! is answered with EIO, whoever holds it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -20,6 +24,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Who has waited so long is looked at, and again each time it has passed: a killed `cat` is gone
 /// before its user wonders, and the many who wait for a GET of S3's usual latency cost nothing.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A request is answered by the time-out of reads, or not at all: what is not answered so much later was
+/// lost.
+const MARGIN: Duration = Duration::from_secs(10);
 
 /// Signals by which a user ends a program. The kernel makes SIGKILL of those that are fatal; the others
 /// have a handler that cannot run before the request is answered, as `dd` and Python have for Ctrl-C.
@@ -70,48 +78,57 @@ impl<R: Reply> Slot<R> {
 /// One who waits.
 trait Waiter: Send {
     fn is_waiting(&self) -> bool;
-    fn interrupt(&self);
+    fn fail(&self, errno: Errno);
 }
 
-impl<R: Reply> Waiter for Slot<R> {
+impl<R: Reply> Waiter for Weak<Mutex<Option<R>>> {
     fn is_waiting(&self) -> bool {
-        self.lock().is_some()
+        self.upgrade().is_some_and(|slot| Slot(slot).lock().is_some())
     }
 
-    fn interrupt(&self) {
-        if let Some(reply) = self.take() {
-            reply.fail(Errno::EINTR);
+    fn fail(&self, errno: Errno) {
+        if let Some(reply) = self.upgrade().and_then(|slot| Slot(slot).take()) {
+            reply.fail(errno);
         }
     }
 }
 
 /// Those who wait.
-#[derive(Default)]
 pub(crate) struct Watch {
     waiters: Mutex<Vec<Entry>>,
     has_come: Notify,
+    /// Who has waited so long is answered with EIO.
+    limit: Duration,
 }
 
 struct Entry {
+    /// The caller's thread; 0 for the kernel's own, and for one of another pid namespace.
     pid: u32,
+    came: Instant,
     /// When it came, or was looked at.
     since: Instant,
     waiter: Box<dyn Waiter>,
 }
 
 impl Watch {
+    /// A watch over requests that are answered within `timeout`.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        let limit = timeout.saturating_add(MARGIN);
+        Self { waiters: Mutex::default(), has_come: Notify::new(), limit }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches the thread `pid`, if its request is not answered yet.
-    pub(crate) fn add<R: Reply>(&self, pid: u32, slot: Slot<R>) {
-        // The kernel's own, or one of another pid namespace.
-        if pid == 0 || !slot.is_waiting() {
+    pub(crate) fn add<R: Reply>(&self, pid: u32, slot: &Slot<R>) {
+        if slot.lock().is_none() {
             return;
         }
+        let (now, waiter) = (Instant::now(), Box::new(Arc::downgrade(&slot.0)));
         let mut waiters = self.lock();
-        waiters.push(Entry { pid, since: Instant::now(), waiter: Box::new(slot) });
+        waiters.push(Entry { pid, came: now, since: now, waiter });
         if waiters.len() == 1 {
             self.has_come.notify_one();
         }
@@ -141,6 +158,13 @@ impl Watch {
             }
             entry.waiter.is_waiting()
         });
+        let is_overdue = |entry: &mut Entry| now.saturating_duration_since(entry.came) >= self.limit;
+        let overdue: Vec<_> = self.lock().extract_if(.., is_overdue).collect();
+        for entry in overdue {
+            tracing::error!(pid = entry.pid, after = ?self.limit, "a request was not answered: it gets EIO");
+            entry.waiter.fail(Errno::EIO);
+        }
+        pids.retain(|pid| *pid != 0);
         pids.sort_unstable();
         pids.dedup();
         pids.retain(|pid| is_to_end(*pid));
@@ -148,7 +172,7 @@ impl Watch {
             return;
         }
         let killed: Vec<_> = self.lock().extract_if(.., |entry| pids.contains(&entry.pid)).collect();
-        killed.iter().for_each(|entry| entry.waiter.interrupt());
+        killed.iter().for_each(|entry| entry.waiter.fail(Errno::EINTR));
     }
 }
 
