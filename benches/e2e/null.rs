@@ -32,6 +32,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
     let fuse = FuseConfig {
         fs_name: "null".to_owned(),
         read_only: true,
+        no_exec: false,
         allow_other: false,
         allow_root: false,
         threads: std::thread::available_parallelism()?.get(),

@@ -109,3 +109,43 @@ fn many_readers_of_all_kinds_and_a_million_names_fit_the_bound() {
     world.check_memory(limit + BEYOND - 64 * MIB);
     drop((files, world));
 }
+
+#[test]
+fn the_default_limits_fit_a_small_group() {
+    for limit in [128 * MIB, 256 * MIB, 512 * MIB] {
+        let mut server = TestS3::builder().synthetic(BUCKET, "f", GIB);
+        for index in 0..100_000_u64 {
+            server = server.synthetic(BUCKET, &format!("names/{index:05}"), 7);
+        }
+        let group = Group::new(limit);
+        let world = World::with(server, &[], |command| {
+            let Some(group) = &group else { return };
+            // It has to be a member when it looks how much memory there is.
+            let mut shell = group.command(&command.get_program().to_string_lossy());
+            shell.args(command.get_args()).env_clear();
+            shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            *command = shell;
+        });
+        std::thread::scope(|scope| {
+            for reader in 0..32 {
+                let file = File::open(world.path("f")).expect("a file");
+                scope.spawn(move || {
+                    let at = reader * 32 * MIB;
+                    let mut buffer = vec![0; MIB as usize];
+                    for offset in (at..at + 24 * MIB).step_by(MIB as usize) {
+                        file.read_exact_at(&mut buffer, offset).expect("no ENOMEM");
+                        check("f", offset, &buffer).expect("right bytes");
+                    }
+                });
+            }
+            scope.spawn(|| {
+                assert_eq!(run("ls", &["-U".into(), world.path("names")]).lines().count(), 100_000);
+            });
+        });
+        assert_eq!(group.as_ref().map_or(0, Group::killed), 0, "in {} MiB", limit / MIB);
+        let peak = world.mount.peak_rss_bytes();
+        // Where no group can be made, the limits are those of the machine.
+        assert!(peak > 0 && (peak < limit || group.is_none()), "{} of {} MiB", peak / MIB, limit / MIB);
+        drop((world, group));
+    }
+}

@@ -156,6 +156,13 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
         stream.shutdown(Shutdown::Write).expect("an end");
         io::read_to_string(stream).expect("an answer")
     };
+    // Many who say nothing keep nobody out for long, and the counters come at the end of the line.
+    let idle: Vec<_> = (0..80).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
+    let mut stream = UnixStream::connect(&socket).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    stream.write_all(b"stats\n").expect("to be heard");
+    assert!(io::read_to_string(stream).expect("an answer").contains("get_requests"));
+    drop(idle);
     let lines: Vec<_> = (0..300).map(key).collect();
     assert_eq!(ask(&format!("prefetch\n{}", lines.join("\n"))), "");
     wait_for("all are fetched", || {

@@ -126,9 +126,40 @@ fn a_daemon_answers_when_the_command_returns_and_umount_ends_it() {
 }
 
 #[test]
+fn a_lazy_umount_leaves_files_to_those_who_have_them_open() {
+    let daemon = Daemon::new("mnt");
+    assert_eq!(daemon.start().status.code(), Some(0));
+    let file = File::open(daemon.dir.join("d/f")).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    let output =
+        run_with_timeout(command.args(["umount", "--lazy"]).arg(&daemon.dir), LIMIT).expect("its end");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert_eq!(daemon.mounted(), None);
+    assert_eq!(io::read_to_string(&file).expect("a read"), "text");
+    assert!(daemon.pid().is_some());
+    drop(file);
+    daemon.wait_for_end();
+}
+
+#[test]
+fn a_prefix_that_holds_nothing_is_told_to_the_one_who_mounts_it() {
+    let daemon = Daemon::new("mnt");
+    let log = daemon.folder.path().join("log").display().to_string();
+    let flags = ["--log-directory", &log];
+    let mut command = s3mount(&daemon.server.endpoint(), "data/no/such", &daemon.dir, &flags);
+    let output = run_with_timeout(&mut command, LIMIT).expect("s3mount");
+    let said = "s3mount: warning: there is no key below the prefix \"no/such/\" of bucket \"data\": the mount is empty\n";
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said));
+    assert_eq!(umount(&daemon.dir).status.code(), Some(0));
+    daemon.wait_for_end();
+}
+
+#[test]
 fn a_daemon_that_cannot_mount_says_why_to_the_one_who_started_it() {
     let daemon = Daemon::new("mnt");
-    let mut command = s3mount(&daemon.server.endpoint(), "no-such-bucket", &daemon.dir, &[]);
+    let log = daemon.folder.path().join("log").display().to_string();
+    let flags = ["--log-directory", &log];
+    let mut command = s3mount(&daemon.server.endpoint(), "no-such-bucket", &daemon.dir, &flags);
     let output = run_with_timeout(&mut command, LIMIT).expect("s3mount");
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{said}");

@@ -93,6 +93,7 @@ fn a_panic_below_fails_who_waits_and_nobody_else() {
     let config = FuseConfig {
         fs_name: "panics".to_owned(),
         read_only: true,
+        no_exec: false,
         allow_other: false,
         allow_root: false,
         threads: 2,

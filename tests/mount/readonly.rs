@@ -1,9 +1,10 @@
 //! Whatever would write fails with EROFS.
 
 use std::fs::{self, File, FileTimes, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::SystemTime;
 
 use s3mount_testkit::TestS3;
@@ -54,5 +55,19 @@ fn owner_and_modes_are_the_flags() {
     for (name, mode) in [("d", 0o40751), ("d/f", 0o100_640)] {
         let metadata = world.path(name).metadata().expect("attributes");
         assert_eq!((metadata.uid(), metadata.gid(), metadata.mode()), (1234, 2345, mode), "{name}");
+    }
+}
+
+#[test]
+fn programs_run_unless_that_is_forbidden() {
+    let script = "#!/bin/sh\necho ran \"$1\"\n";
+    for flags in [&["--file-mode", "0755"][..], &["--file-mode", "0755", "-o", "noexec"]] {
+        let world = World::new(TestS3::builder().object(BUCKET, "run", script), flags);
+        let output = Command::new(world.path("run")).arg("it").output();
+        match (flags.len(), output) {
+            (2, Ok(output)) => assert_eq!(output.stdout, b"ran it\n"),
+            (4, Err(error)) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+            (_, other) => panic!("{flags:?}: {other:?}"),
+        }
     }
 }

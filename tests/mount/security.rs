@@ -64,16 +64,18 @@ fn no_secret_is_written_anywhere() {
 }
 
 /// Mounts as another user in a namespace where /dev/fuse has the mode that it has everywhere but in
-/// some containers: `$1` is a folder with the binary, `$2` the endpoint.
+/// some containers, and where there is no syslog: `$1` is a folder with the binary, `$2` the endpoint.
 const UNPRIVILEGED: &str = r#"
 set -eu
 cd "$1"
 mknod fuse c 10 229
 chmod 666 fuse
 mount --bind fuse /dev/fuse
+[ ! -e /dev/log ] || mount --bind /dev/null /dev/log
 nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-nobody ./s3mount data mnt --endpoint-url "$2"
-grep -c " $1/mnt .* fuse.s3mount " /proc/self/mountinfo
+FUSERMOUNT_PATH=/no/fusermount3 nobody ./s3mount data mnt --endpoint-url "$2" 2>&1 | grep fuse3
+nobody ./s3mount 'data/a,b' mnt --endpoint-url "$2" 2>&1
+grep -c " $1/mnt .* fuse.s3mount s3://data/a,b/ " /proc/self/mountinfo
 nobody cat mnt/d/f
 nobody cat mnt/.s3mount/stats | head -c 1
 cat mnt/d/f 2>&1 || echo "root may not look into it"
@@ -83,7 +85,7 @@ grep -c " $1/mnt " /proc/self/mountinfo || echo gone
 
 #[test]
 fn a_mount_is_its_user_s_alone() {
-    let server = TestS3::builder().object(BUCKET, "d/f", "text\n").start().expect("a server");
+    let server = TestS3::builder().object(BUCKET, "a,b/d/f", "text\n").start().expect("a server");
     let folder = TempDir::new().expect("a folder");
     open_up(folder.path());
     // Where others can run it.
@@ -97,10 +99,14 @@ fn a_mount_is_its_user_s_alone() {
     let output = run_with_timeout(&mut command, LIMIT).expect("a script that ends");
     let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let lines: Vec<_> = said.lines().collect();
-    let [mounted, "1", "text", refused, "root may not look into it", "0", "gone"] = lines[..] else {
+    let [no_fuse3, no_log, mounted, "1", "text", refused, "root may not look into it", "0", "gone"] =
+        lines[..]
+    else {
         panic!("{said}{stderr}");
     };
-    assert!(mounted.starts_with("s3://data/ is mounted at "), "{mounted}");
+    assert!(no_fuse3.ends_with("and there is none; install the package fuse3"), "{no_fuse3}");
+    assert!(no_log.contains("nothing is logged; --log-directory DIR keeps a log"), "{no_log}");
+    assert!(mounted.starts_with("s3://data/a,b/ is mounted at "), "{mounted}");
     assert_eq!(refused, "{cat: mnt/d/f: Permission denied", "after the counters' first letter");
 }
 

@@ -46,6 +46,12 @@ pub(crate) enum Command {
         /// Folder where the bucket is mounted.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// Unmount also what is in use.
+        ///
+        /// The folder is free at once. Whoever has files open reads on, and the daemon ends when the last
+        /// of them is closed.
+        #[arg(short, long)]
+        lazy: bool,
     },
     /// Have a mount list a tree, or a list of files, before a job asks for it; and read it.
     ///
@@ -135,6 +141,10 @@ pub(crate) struct MountArgs {
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 
+    /// Have the kernel run no programs from the mount.
+    #[arg(long, help_heading = SOURCE)]
+    pub(crate) noexec: bool,
+
     /// Mount over a folder that is not empty, and hide what is in it.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) nonempty: bool,
@@ -176,7 +186,7 @@ pub(crate) struct MountArgs {
     pub(crate) file_mode: u16,
 
     /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
-    /// machine's or the cgroup's, from 256MiB to 4GiB].
+    /// machine's or the cgroup's, from 256MiB to 4GiB, but no more than fits the cgroup].
     ///
     /// A hard bound; the process stays below it plus 64MiB. Raise it for many streams at once,
     /// lower it where the loaders need the memory. At least 64MiB.
@@ -298,11 +308,12 @@ pub(crate) struct MountArgs {
     #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
-    /// Memory for names, besides --memory-limit.
+    /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
+    /// machine's or the cgroup's].
     ///
     /// A name takes 70 to 150 bytes. What was not used for longest leaves, and is asked for again.
-    #[arg(long, value_name = "SIZE", default_value = "128MiB", help_heading = METADATA)]
-    pub(crate) metadata_limit: Size,
+    #[arg(long, value_name = "SIZE", help_heading = METADATA)]
+    pub(crate) metadata_limit: Option<Size>,
 
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///
@@ -320,7 +331,8 @@ pub(crate) struct MountArgs {
 
     /// Write logs to files in this folder [default: syslog].
     ///
-    /// Each run writes its own; the folder is made where it is missing.
+    /// Each run writes its own; the folder is made where it is missing. Where there is no syslog, as in
+    /// most containers, only this and --foreground have a log.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub(crate) log_directory: Option<PathBuf>,
 

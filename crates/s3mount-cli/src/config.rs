@@ -24,6 +24,7 @@ pub(crate) struct Config {
     pub(crate) dir: PathBuf,
     pub(crate) nonempty: bool,
     pub(crate) read_only: bool,
+    pub(crate) noexec: bool,
     pub(crate) allow_other: bool,
     pub(crate) allow_root: bool,
     pub(crate) uid: u32,
@@ -87,6 +88,7 @@ impl Config {
         let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
         let source = source::parse(source, args.prefix.as_deref())?;
         let store = Store::new(source.bucket, &args.access)?;
+        let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
@@ -96,6 +98,7 @@ impl Config {
             dir: mounts::resolve(dir).with_context(|| format!("{} is no path", dir.display()))?,
             nonempty: args.nonempty,
             read_only: args.read_only,
+            noexec: args.noexec,
             allow_other: args.allow_other,
             allow_root: args.allow_root,
             uid: args.uid.unwrap_or_else(|| nix::unistd::getuid().as_raw()),
@@ -118,7 +121,7 @@ impl Config {
             threads: args.max_threads.map_or_else(cores, usize::from),
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
             negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
-            metadata_limit_bytes: metadata_limit(args.metadata_limit)?,
+            metadata_limit_bytes,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
@@ -151,7 +154,8 @@ fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
 }
 
 /// Room for a page or two of a listing at least.
-fn metadata_limit(size: Size) -> anyhow::Result<usize> {
+fn metadata_limit(flag: Option<Size>) -> anyhow::Result<usize> {
+    let size = flag.unwrap_or_else(|| Size(memory::names().max(MIB)));
     ensure!(
         size.0 >= MIB,
         "--metadata-limit {size} is too small: it needs at least 1MiB; leave it out for the default"

@@ -1,8 +1,8 @@
 //! `--control-socket`: what `.s3mount/` in the mount offers, for those who can't get at it there.
 //!
 //! A container whose mount is read-only, or another user's loader, connects to a Unix socket, sends a
-//! line with the name of a file of `.s3mount/` (`stats` or `prefetch`), and what it wants to write
-//! there; it gets what the file holds.
+//! line with the name of a file of `.s3mount/`: `stats`, and gets what that holds, or `prefetch`, and
+//! hints, as many as it likes.
 
 use std::fs::Permissions;
 use std::io;
@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
@@ -17,12 +18,17 @@ use s3mount_fs::{Filesystem, FsError, ROOT};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 /// Longest first line.
 const MAX_COMMAND: u64 = 64;
 
 /// Clients at a time; more of them wait.
 const MAX_CLIENTS: usize = 64;
+
+/// Who says nothing for so long is hung up on, so that idle clients keep nobody out. A loader that has
+/// more hints later connects again.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// A socket that is gone when it is dropped.
 #[derive(Debug)]
@@ -42,15 +48,11 @@ impl ControlSocket {
         let shown = path.display();
         remove_stale(path)?;
         let _inside = runtime.enter();
-        let listener =
-            UnixListener::bind(path).with_context(|| format!("cannot listen at --control-socket {shown}"))?;
-        let socket = Self(path.to_owned());
-        // Whoever connects in between is refused by the check of who it is.
         let mode = if all_users { 0o666 } else { 0o600 };
-        std::fs::set_permissions(path, Permissions::from_mode(mode))
-            .with_context(|| format!("cannot set the mode of {shown}"))?;
+        let listener =
+            bind(path, mode).with_context(|| format!("cannot listen at --control-socket {shown}"))?;
         runtime.spawn(accept(listener, all_users, fs));
-        Ok(socket)
+        Ok(Self(path.to_owned()))
     }
 }
 
@@ -59,6 +61,18 @@ impl Drop for ControlSocket {
         // Whoever has removed it was faster.
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Makes the socket in a folder that nobody else may enter, and moves it to `path` when it has its mode:
+/// others may write to a folder such as /tmp, and would put a link where the mode is set.
+fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+    let home = tempfile::Builder::new().prefix(".s3mount-").tempdir_in(folder)?;
+    let made = home.path().join("socket");
+    let listener = UnixListener::bind(&made)?;
+    std::fs::set_permissions(&made, Permissions::from_mode(mode))?;
+    std::fs::rename(&made, path)?;
+    Ok(listener)
 }
 
 /// Removes the socket of a daemon that is no more.
@@ -107,40 +121,39 @@ async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
     let (from, mut to) = client.into_split();
     let mut from = BufReader::new(from);
     let mut command = String::new();
-    (&mut from).take(MAX_COMMAND).read_line(&mut command).await?;
+    timeout(MAX_SILENCE, (&mut from).take(MAX_COMMAND).read_line(&mut command)).await??;
     match open(fs, command.trim_end()).await {
-        Ok(file) => {
-            copy_in(&mut from, fs, file).await?;
+        Ok((file, is_writable)) => {
+            let copied = if is_writable { copy_in(&mut from, fs, file).await } else { Ok(()) };
             let held = read(fs, file).await;
             fs.release(file);
-            to.write_all(&held).await
+            copied?;
+            timeout(MAX_SILENCE, to.write_all(&held)).await?
         }
         Err(error) => {
             let text = format!("s3mount: {command:?}: {error}; write stats, or prefetch and lines\n");
-            to.write_all(text.as_bytes()).await
+            timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?
         }
     }
 }
 
-/// Opens a file of `.s3mount/`.
-async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<u64, FsError> {
+/// Opens a file of `.s3mount/`; says whether it can be written, too.
+async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<(u64, bool), FsError> {
     let folder = fs.lookup(ROOT, ".s3mount").await?.attr.ino;
     let file = fs.lookup(folder, name).await?.attr.ino;
-    Ok(fs.open(file)?.handle)
+    Ok((fs.open(file)?.handle, fs.is_writable(file)))
 }
 
-/// Writes what the client sends into the file, if that can be written.
+/// Writes what the client sends into the file.
 async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), fs: &Arc<Filesystem>, file: u64) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
-        match from.read(&mut buffer).await? {
+        match timeout(MAX_SILENCE, from.read(&mut buffer)).await?? {
             0 => return Ok(()),
             len => {
-                if fs.write(file, &buffer[..len]).is_err() {
-                    return Ok(());
-                }
+                fs.write(file, &buffer[..len]).map_err(|error| io::Error::from_raw_os_error(error.errno()))?
             }
-        }
+        };
     }
 }
 

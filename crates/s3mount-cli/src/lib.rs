@@ -39,7 +39,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => error.exit(),
     };
     let result = match args.command {
-        Some(Command::Umount { dir }) => umount::umount(&dir).map(|()| ExitCode::SUCCESS),
+        Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),

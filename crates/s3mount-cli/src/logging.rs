@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::Config;
+use crate::output;
 use crate::store::env;
 
 /// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
@@ -29,7 +30,13 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     } else if config.foreground {
         builder.with_writer(io::stderr).without_time().init();
     } else {
-        builder.with_writer(Syslog::connect()).without_time().init();
+        let syslog = Syslog::connect();
+        if syslog.0.is_none() {
+            output::notice(
+                "warning: there is no syslog here, so nothing is logged; --log-directory DIR keeps a log",
+            );
+        }
+        builder.with_writer(syslog).without_time().init();
     }
     if config.debug {
         s3mount_crt::init_logging();
@@ -41,7 +48,8 @@ fn log_file(directory: &std::path::Path) -> anyhow::Result<Arc<File>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
     std::fs::create_dir_all(directory)
-        .and_then(|()| File::options().create(true).append(true).mode(0o640).open(&path))
+        // Others may write to a folder such as /tmp: no file or link of theirs is followed.
+        .and_then(|()| File::options().create_new(true).append(true).mode(0o640).open(&path))
         .map(Arc::new)
         .with_context(|| format!("cannot write the log {}", path.display()))
 }

@@ -10,6 +10,10 @@ const MIB: u64 = 1 << 20;
 /// The least memory that reads anything at speed: a few parts for each of a few streams.
 const MIN_LIMIT_BYTES: u64 = 64 * MIB;
 
+/// What the process takes besides object data and names: the program, its threads and connections stay
+/// below 64 MiB, and the kernel counts sockets and page tables to the cgroup, too.
+const OVERHEAD_BYTES: u64 = 96 * MIB;
+
 /// The part size that needs no tuning.
 const PART_BYTES: u64 = 8 * MIB;
 
@@ -30,13 +34,29 @@ pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
         );
         return Ok(bytes);
     }
-    let machine = machine_bytes().unwrap_or(8 << 30);
-    let bound = group_bytes().map_or(machine, |limit| limit.min(machine));
-    Ok(share(bound))
+    Ok(share(bound()))
 }
 
+/// The bound on names that needs no tuning: 128 MiB, where an eighth of the memory is as much.
+pub(crate) fn names() -> u64 {
+    names_of(bound())
+}
+
+fn names_of(bound_bytes: u64) -> u64 {
+    (bound_bytes / 8).min(128 * MIB)
+}
+
+/// An eighth, within bounds, unless no more than less fits: the kernel kills who exceeds a cgroup.
 fn share(bound_bytes: u64) -> u64 {
-    (bound_bytes / 8).clamp(256 * MIB, 4096 * MIB) / MIB * MIB
+    let fitting = bound_bytes.saturating_sub(OVERHEAD_BYTES + names_of(bound_bytes));
+    let share = (bound_bytes / 8).clamp(256 * MIB, 4096 * MIB).min(fitting);
+    share.max(MIN_LIMIT_BYTES) / MIB * MIB
+}
+
+/// The memory that the machine and the cgroup allow.
+fn bound() -> u64 {
+    let machine = machine_bytes().unwrap_or(8 << 30);
+    group_bytes().map_or(machine, |limit| limit.min(machine))
 }
 
 /// The largest GET, and a warning where the flag's does not suit the memory.
@@ -84,9 +104,11 @@ mod tests {
     #[test]
     fn the_default_is_an_eighth_within_bounds() {
         assert_eq!(share(512 * MIB), 256 * MIB);
+        assert_eq!(share(256 * MIB), 128 * MIB);
+        assert_eq!(share(128 * MIB), 64 * MIB);
         assert_eq!(share(16 << 30), 2 << 30);
         assert_eq!(share(1 << 40), 4 << 30);
-        assert!((256 * MIB..=4 << 30).contains(&limit(None).expect("a default")));
+        assert!((64 * MIB..=4 << 30).contains(&limit(None).expect("a default")));
     }
 
     #[test]

@@ -7,17 +7,21 @@ use clap::{Arg, Command, CommandFactory, Error};
 
 use crate::args::Args;
 
-/// Options that mount(8) or fstab means for itself, or that say what s3mount does anyway. `rw` is
+/// Options that mount(8), fstab or libfuse's programs mean for themselves, or that say what s3mount does
+/// anyway: the source and the type of the mount are its own, and it cleans up behind itself. `rw` is
 /// among them because mount(8) adds it to every line that does not say `ro`.
 const MEANT_FOR_OTHERS: &[&str] = &[
     "_netdev",
     "async",
     "atime",
     "auto",
+    "auto_unmount",
+    "default_permissions",
     "defaults",
     "dev",
     "diratime",
     "exec",
+    "fsname",
     "group",
     "noatime",
     "noauto",
@@ -29,6 +33,7 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "owner",
     "relatime",
     "rw",
+    "subtype",
     "suid",
     "user",
     "users",
@@ -148,10 +153,11 @@ mod tests {
 
     #[test]
     fn options_become_flags() {
-        let options = "rw,_netdev,allow_other,part_size=4MiB,x-systemd.automount,,comment=c";
+        let options = "rw,_netdev,allow_other,part_size=4MiB,x-systemd.automount,,comment=c,nofail,noexec,\
+                       fsname=b,default_permissions,auto_unmount";
         check(
             &["s3mount", "b", "d", "-o", options, "-odebug"],
-            &["s3mount", "b", "d", "--allow-other", "--part-size=4MiB", "--debug"],
+            &["s3mount", "b", "d", "--allow-other", "--part-size=4MiB", "--noexec", "--debug"],
         );
         check(&["s3mount", "-fo", "uid=5", "-d"], &["s3mount", "-f", "--uid=5", "-d"]);
         check(&["s3mount", "-l", "o", "--prefix=o"], &["s3mount", "-l", "o", "--prefix=o"]);

@@ -16,8 +16,9 @@ const GONE_LIMIT: Duration = Duration::from_secs(10);
 /// Processes that a message names, at most.
 const MAX_USERS: usize = 10;
 
-/// Unmounts what s3mount has mounted at `dir`, and returns when it is gone.
-pub(crate) fn umount(dir: &Path) -> anyhow::Result<()> {
+/// Unmounts what s3mount has mounted at `dir`, and returns when it is gone; also what is in use, if that
+/// is to be `lazy`.
+pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     let dir = resolve(dir).with_context(|| format!("{} is no path", dir.display()))?;
     let shown = dir.display();
     let Some(mount) = mount_at(&dir) else {
@@ -29,13 +30,15 @@ pub(crate) fn umount(dir: &Path) -> anyhow::Result<()> {
         mount.source,
         mount.kind
     );
-    let result = match umount2(&dir, MntFlags::empty()) {
-        Err(Errno::EPERM) => fusermount(&dir, &["-u"]),
+    let (flags, helper_flags): (_, &[&str]) =
+        if lazy { (MntFlags::MNT_DETACH, &["-u", "-z"]) } else { (MntFlags::empty(), &["-u"]) };
+    let result = match umount2(&dir, flags) {
+        Err(Errno::EPERM) => fusermount(&dir, helper_flags),
         result => result.map_err(Into::into),
     };
     if let Err(error) = result {
         if is_busy(&error) {
-            bail!("{shown} is in use{}; end what uses it, and try again", users(&dir));
+            bail!("{shown} is in use{}; end what uses it and try again, or pass --lazy", users(&dir));
         }
         return Err(error.context(format!("cannot unmount {shown}")));
     }

@@ -19,6 +19,7 @@ use crate::args::Verify;
 use crate::config::Config;
 use crate::control_socket::ControlSocket;
 use crate::mounts::{MountedAt, mount_at};
+use crate::output;
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -63,9 +64,13 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;
-        tracing::warn!(
-            "there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty"
-        );
+        // For whoever waits, and for who looks into the log later.
+        let text =
+            format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty");
+        tracing::warn!("{text}");
+        if !config.foreground {
+            output::notice(&format!("warning: {text}"));
+        }
     }
     Ok(Arc::new(client))
 }
@@ -166,6 +171,7 @@ fn fuse_config(config: &Config) -> FuseConfig {
     FuseConfig {
         fs_name: format!("s3://{}/{}", config.store.bucket, config.prefix),
         read_only: config.read_only,
+        no_exec: config.noexec,
         allow_other: config.allow_other,
         allow_root: config.allow_root,
         threads: config.threads,

@@ -30,6 +30,8 @@ pub struct FuseConfig {
     pub fs_name: String,
     /// The kernel refuses whatever would write, also hints to `.s3mount/prefetch`.
     pub read_only: bool,
+    /// The kernel runs no programs from the mount.
+    pub no_exec: bool,
     /// Users other than the mounting one may use the mount.
     pub allow_other: bool,
     /// Root may use the mount, besides the mounting user.
@@ -63,6 +65,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
         MountOption::NoDev,
         MountOption::NoSuid,
         MountOption::NoAtime,
+        if config.no_exec { MountOption::NoExec } else { MountOption::Exec },
     ];
     options.acl = match (config.allow_other, config.allow_root) {
         (true, _) => SessionACL::All,
@@ -100,6 +103,7 @@ fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> 
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
     flags.set(MsFlags::MS_RDONLY, config.read_only);
+    flags.set(MsFlags::MS_NOEXEC, config.no_exec);
     let allow_other = if options.acl == SessionACL::Owner { "" } else { ",allow_other" };
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions{allow_other}",
@@ -118,9 +122,31 @@ fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> 
         Ok(()) => Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| {
             let _ = umount2(dir, MntFlags::MNT_DETACH);
         }),
-        Err(Errno::EPERM) => Session::new(adapter, dir, &options),
+        Err(Errno::EPERM) => start_by_fusermount(adapter, dir, options, config),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Has the set-uid helper of FUSE mount, for users other than root.
+fn start_by_fusermount(
+    adapter: Adapter,
+    dir: &Path,
+    mut options: Config,
+    config: &FuseConfig,
+) -> io::Result<Session<Adapter>> {
+    // Its options are a list with commas.
+    let name = config.fs_name.replace('\\', "\\\\").replace(',', "\\,");
+    options.mount_options.retain(|option| !matches!(option, MountOption::FSName(_)));
+    options.mount_options.push(MountOption::FSName(name));
+    Session::new(adapter, dir, &options).map_err(explain_fusermount)
+}
+
+fn explain_fusermount(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::NotFound {
+        return error;
+    }
+    let text = "users other than root mount by fusermount3, and there is none; install the package fuse3";
+    io::Error::new(error.kind(), text)
 }
 
 /// Has the kernel forget names as soon as a listing tells of another version, or of none. Inodes are
@@ -219,7 +245,8 @@ impl Mount {
 }
 
 fn fusermount(dir: &Path, how: &str) -> io::Result<()> {
-    let output = Command::new("fusermount3").arg(how).arg("--").arg(dir).output()?;
+    let mut command = Command::new("fusermount3");
+    let output = command.arg(how).arg("--").arg(dir).output().map_err(explain_fusermount)?;
     if output.status.success() {
         return Ok(());
     }

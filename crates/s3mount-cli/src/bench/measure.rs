@@ -79,7 +79,8 @@ impl Bench {
     ) -> anyhow::Result<Self> {
         let threads = crate::config::cores();
         let runtime = runtime(threads)?;
-        let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads), "", 1))?;
+        // Credentials may be bound to a prefix, so nothing beside the key is asked for.
+        let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads), key, 1))?;
         let meta = runtime.block_on(client.head_object(key)).map_err(|error| {
             let what = match error.kind() {
                 ErrorKind::NotFound => {

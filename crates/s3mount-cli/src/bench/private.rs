@@ -12,6 +12,7 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
+use tempfile::TempDir;
 
 use crate::bench::measure::{Bench, Measured, usage};
 use crate::mounts::mount_at;
@@ -32,6 +33,8 @@ pub(crate) struct PrivateMount {
     folder: PathBuf,
     file: PathBuf,
     log: PathBuf,
+    /// Has both of them, and nobody else may enter it.
+    _home: TempDir,
 }
 
 /// What we want of `.s3mount/stats`.
@@ -45,11 +48,13 @@ impl PrivateMount {
     pub(crate) fn new(bench: &Bench, flags: &[OsString]) -> anyhow::Result<Self> {
         let key = bench.object.key();
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
-        let folder = std::env::temp_dir().join(format!("s3mount-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)
+        let home = tempfile::Builder::new().prefix("s3mount-bench-").tempdir();
+        let home = home.context("cannot make a folder to mount in; $TMPDIR says where")?;
+        let folder = home.path().join("mount");
+        std::fs::create_dir(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         // A file, not a pipe: nobody reads it while the daemon runs.
-        let log = folder.with_extension("log");
+        let log = home.path().join("log");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["mount", "--foreground"]).args(bench.store.flags()).args(flags);
         command.arg("--memory-limit").arg(bench.memory_limit_bytes.to_string());
@@ -61,7 +66,7 @@ impl PrivateMount {
             .spawn()
             .context("cannot start a daemon")?;
         let file = folder.join(name);
-        let mut mount = Self { daemon, folder, file, log };
+        let mut mount = Self { daemon, folder, file, log, _home: home };
         mount.wait_until_up()?;
         Ok(mount)
     }
@@ -129,8 +134,6 @@ impl Drop for PrivateMount {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let _ = std::fs::remove_dir(&self.folder);
-        let _ = std::fs::remove_file(&self.log);
     }
 }
 
