@@ -151,9 +151,10 @@ async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), fs: &Arc<Filesystem>, f
         match timeout(MAX_SILENCE, from.read(&mut buffer)).await?? {
             0 => return Ok(()),
             len => {
-                fs.write(file, &buffer[..len]).map_err(|error| io::Error::from_raw_os_error(error.errno()))?
+                let written = fs.write(file, &buffer[..len]);
+                written.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
             }
-        };
+        }
     }
 }
 

@@ -66,14 +66,14 @@ impl Adapter {
     fn answer<R: Reply>(
         &self,
         req: &Request,
-        slot: Slot<R>,
+        slot: &Slot<R>,
         answer: impl Future<Output = ()> + Send + 'static,
     ) {
         let mut answer = Box::pin(answer);
         let _inside = self.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(answer);
-            self.watch.add(req.pid(), &slot);
+            self.watch.add(req.pid(), slot);
         }
     }
 }
@@ -162,7 +162,7 @@ impl fuser::Filesystem for Adapter {
         };
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, slot.clone(), async move {
+        self.answer(req, &slot.clone(), async move {
             let found = fs.lookup(parent.0, &name).await;
             match (found, slot.take()) {
                 (Ok(entry), Some(reply)) => {
@@ -325,7 +325,7 @@ impl fuser::Filesystem for Adapter {
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, slot.clone(), async move {
+        self.answer(req, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let page = match page {
@@ -352,7 +352,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, slot.clone(), async move {
+        self.answer(req, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let filled = match page {
