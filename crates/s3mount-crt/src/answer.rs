@@ -3,7 +3,7 @@
 use mountpoint_s3_crt::http::request_response::Headers;
 use s3mount_object::ByteRange;
 
-use crate::checksum::Checksum;
+use crate::checksum::{Checksum, is_of_parts};
 
 /// The headers that we look at, and the status.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     pub(crate) request_id: Option<String>,
     /// Of the whole object.
     pub(crate) checksum: Option<Checksum>,
+    /// Whether there is a CRC of each part in which the object was uploaded.
+    pub(crate) has_part_checksums: bool,
 }
 
 impl Answer {
@@ -34,6 +36,7 @@ impl Answer {
             region: text("x-amz-bucket-region").filter(|region| !region.is_empty()),
             request_id: text("x-amz-request-id"),
             checksum: Checksum::of(headers),
+            has_part_checksums: is_of_parts(headers),
         }
     }
 

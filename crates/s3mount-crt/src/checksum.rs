@@ -28,6 +28,17 @@ const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("x-amz-checksum-sha256", Algorithm::Sha256),
 ];
 
+/// Whether an answer's headers tell that the store keeps a CRC of each part in which the object was
+/// uploaded. Stores that are too old to say which type a checksum has are not believed: they may not
+/// know the request for those of the parts, and answer it with the object. Called in the CRT's
+/// callbacks: it can't fail.
+pub(crate) fn is_of_parts(headers: &Headers) -> bool {
+    let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
+    let (crcs, _) = ALGORITHMS.split_at(3);
+    text("x-amz-checksum-type").is_some_and(|kind| kind == "COMPOSITE")
+        && crcs.iter().any(|(name, _)| text(name).is_some())
+}
+
 /// A checksum of a whole object, as an answer's headers have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Checksum {

@@ -16,8 +16,8 @@ use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOpt
 use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
 use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
-    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectChecksum, ObjectClient, ObjectError,
-    ObjectId, ObjectMeta, PartBuffer, S3Detail,
+    BucketInfo, ErrorKind, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError,
+    ObjectId, ObjectMeta, PartBuffer, S3Detail, UploadParts,
 };
 
 use crate::CrtConfig;
@@ -27,7 +27,7 @@ use crate::error::crt_error;
 use crate::pool::LendingPool;
 use crate::signer::{Network, Signer};
 use crate::tuning::tune;
-use crate::xml::{etag, list_page};
+use crate::xml::{etag, list_page, object_attributes};
 
 /// Where a bucket's region is not known, it is asked for here: this region's endpoint knows all.
 const FIRST_REGION: &str = "us-east-1";
@@ -211,10 +211,7 @@ impl ObjectClient for CrtClient {
         .boxed()
     }
 
-    fn checksum<'a>(
-        &'a self,
-        object: &'a ObjectId,
-    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
+    fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
         async move {
             let (key, if_match) = (object.key(), etag(object.etag().as_str()));
             let headers = [checksum::MODE, ("If-Match", if_match.as_str())];
@@ -224,7 +221,39 @@ impl ObjectClient for CrtClient {
             if answer.etag.as_deref().map(etag).as_ref() != Some(&if_match) {
                 return Err(ObjectError::new(ErrorKind::PreconditionFailed, "HeadObject", key));
             }
-            Ok(answer.checksum.as_ref().and_then(Checksum::crc))
+            Ok(match answer.checksum.as_ref().and_then(Checksum::crc) {
+                Some(whole) => KeptChecksum::Whole(whole),
+                None if answer.has_part_checksums => KeptChecksum::OfParts,
+                None => KeptChecksum::None,
+            })
+        }
+        .boxed()
+    }
+
+    fn upload_parts<'a>(
+        &'a self,
+        object: &'a ObjectId,
+        after: u32,
+    ) -> BoxFuture<'a, Result<UploadParts, ObjectError>> {
+        async move {
+            const OPERATION: &str = "GetObjectAttributes";
+            let (key, marker) = (object.key(), after.to_string());
+            let headers = [
+                ("x-amz-object-attributes", "ETag,ObjectParts"),
+                ("x-amz-max-parts", "1000"),
+                ("x-amz-part-number-marker", marker.as_str()),
+            ];
+            let path = format!("{}?attributes", self.endpoint.object_path(key));
+            let (answer, body) = self.send(OPERATION, key, "GET", &path, &headers).await?;
+            let attributes = object_attributes(&body).map_err(|error| {
+                let detail = S3Detail { request_id: answer.request_id, ..S3Detail::default() };
+                ObjectError::new(ErrorKind::Integrity, OPERATION, key).with_detail(detail).with_source(error)
+            })?;
+            // S3 documents no If-Match for this request.
+            if etag(&attributes.etag) != etag(object.etag().as_str()) {
+                return Err(ObjectError::new(ErrorKind::PreconditionFailed, OPERATION, key));
+            }
+            Ok(attributes.parts)
         }
         .boxed()
     }

@@ -1,4 +1,4 @@
-//! S3's XML: listings and errors.
+//! S3's XML: listings, attributes of objects, and errors.
 //!
 //! Read event by event with quick-xml, which takes 0.7 ms for a page of 1,000 keys where building
 //! a tree takes 25. Elements that are missing, empty or unknown are no errors: stores differ.
@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
-use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use s3mount_object::{
+    ChecksumAlgorithm, ETag, ListPage, ListedObject, ObjectChecksum, ObjectMeta, UploadPart, UploadParts,
+};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -21,6 +23,8 @@ pub(crate) enum XmlError {
     Malformed(String),
     #[error("<{0}> is not a listing")]
     NotAListing(String),
+    #[error("<{0}> are not the attributes of an object")]
+    NotAttributes(String),
     #[error("<{0}> {1:?} is not what S3 puts there")]
     BadValue(&'static str, String),
 }
@@ -133,6 +137,57 @@ fn listed(contents: Contents) -> ListedObject {
     ListedObject { key: contents.key, meta }
 }
 
+/// What a GetObjectAttributes tells.
+#[derive(Debug, Default)]
+pub(crate) struct Attributes {
+    pub(crate) etag: String,
+    /// Empty where one of them has no CRC.
+    pub(crate) parts: UploadParts,
+}
+
+/// The answer to a GetObjectAttributes.
+pub(crate) fn object_attributes(xml: &[u8]) -> Result<Attributes, XmlError> {
+    let mut attributes = Attributes::default();
+    let (mut number, mut len, mut checksum) = (0_u32, 0_u64, None);
+    let (mut parts, mut next, mut truncated, mut root) = (Vec::new(), None, false, None);
+    walk(xml, |path, text| {
+        let names: Vec<&str> = path.iter().skip(1).map(String::as_str).collect();
+        let bad = |name| XmlError::BadValue(name, text.to_owned());
+        let crc = |algorithm| ObjectChecksum::from_base64(algorithm, text.trim());
+        match names[..] {
+            [] => root = path.first().cloned(),
+            ["ETag"] => text.clone_into(&mut attributes.etag),
+            ["ObjectParts", "IsTruncated"] => truncated = text.trim().eq_ignore_ascii_case("true"),
+            ["ObjectParts", "NextPartNumberMarker"] => next = text.trim().parse().ok(),
+            ["ObjectParts", "Part", "PartNumber"] => {
+                number = text.trim().parse().map_err(|_| bad("PartNumber"))?;
+            }
+            ["ObjectParts", "Part", "Size"] => len = text.trim().parse().map_err(|_| bad("Size"))?,
+            ["ObjectParts", "Part", "ChecksumCRC64NVME"] => checksum = crc(ChecksumAlgorithm::Crc64Nvme),
+            ["ObjectParts", "Part", "ChecksumCRC32C"] => checksum = crc(ChecksumAlgorithm::Crc32c),
+            ["ObjectParts", "Part", "ChecksumCRC32"] => checksum = crc(ChecksumAlgorithm::Crc32),
+            ["ObjectParts", "Part"] => {
+                let part = checksum.take().map(|checksum| UploadPart { len, checksum });
+                parts.push((number, part));
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    // AWS's documentation has two names for it, and stores more.
+    if !root.as_deref().is_some_and(|root| root.to_ascii_lowercase().starts_with("getobjectattributes")) {
+        return Err(XmlError::NotAttributes(root.unwrap_or_default()));
+    }
+    parts.sort_by_key(|(number, _)| *number);
+    let last = parts.last().map(|(number, _)| *number);
+    let parts: Option<Vec<UploadPart>> = parts.into_iter().map(|(_, part)| part).collect();
+    if let Some(parts) = parts {
+        let next = next.or(last).filter(|_| truncated);
+        attributes.parts = UploadParts { parts, next };
+    }
+    Ok(attributes)
+}
+
 /// An ETag as `If-Match` wants it: some stores leave the quotes out of listings.
 pub(crate) fn etag(text: &str) -> ETag {
     let text = text.trim();
@@ -178,7 +233,7 @@ pub(crate) fn s3_error(xml: &[u8]) -> S3Error {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{list_page, s3_error};
+    use super::{list_page, object_attributes, s3_error};
 
     const PAGE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
@@ -246,6 +301,29 @@ mod tests {
             "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         ] {
             assert!(list_page(xml.as_bytes()).is_err(), "{xml}");
+        }
+    }
+
+    #[test]
+    fn reads_the_parts_of_an_object() {
+        let attributes = |part: &str| {
+            let xml = format!(
+                "<GetObjectAttributesResponse><ETag>ab-3</ETag><ObjectParts><PartsCount>3</PartsCount>\
+                 <NextPartNumberMarker>2</NextPartNumberMarker><IsTruncated>true</IsTruncated>\
+                 <Part><ChecksumCRC32>y/Q5Jg==</ChecksumCRC32><PartNumber>2</PartNumber><Size>5</Size></Part>\
+                 {part}</ObjectParts></GetObjectAttributesResponse>"
+            );
+            let attributes = object_attributes(xml.as_bytes()).expect("attributes");
+            assert_eq!(attributes.etag, "ab-3");
+            (attributes.parts.parts.iter().map(|part| part.len).collect::<Vec<_>>(), attributes.parts.next)
+        };
+        let first =
+            "<Part><PartNumber>1</PartNumber><Size>9</Size><ChecksumCRC32>AAAAAA==</ChecksumCRC32></Part>";
+        assert_eq!(attributes(first), (vec![9, 5], Some(2)));
+        let hashed = first.replace("CRC32", "SHA1");
+        assert_eq!(attributes(&hashed), (vec![], None), "the CRC of the first part is unknown");
+        for odd in ["", "<ListBucketResult/>", "<GetObjectAttributesResponse>"] {
+            assert!(object_attributes(odd.as_bytes()).is_err(), "{odd}");
         }
     }
 

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{
-    ByteRange, ErrorKind, GetObject, ListObjects, ObjectClient, ObjectError, ObjectId, PartBuffer,
+    ByteRange, ChecksumAlgorithm, ETag, ErrorKind, GetObject, KeptChecksum, ListObjects, ObjectClient,
+    ObjectError, ObjectId, PartBuffer,
 };
 use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check};
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const CRC: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 const KEY: &str = "a b/ü+%20'.bin";
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -200,4 +203,28 @@ async fn tls_trusts_the_given_authority_only() {
     check("k", MIB, &get(&client, &object, MIB, 2 * MIB).await.expect("the part")).expect("right bytes");
     let bad = CrtConfig { ca_bundle: Some(dir.path().join("none.pem")), ..config(&server) };
     assert_eq!(CrtClient::new(bad).expect_err("no such file").kind(), &ErrorKind::Tls);
+}
+
+#[tokio::test]
+async fn parts_of_an_upload_are_told_page_by_page() {
+    let server = TestS3::builder().synthetic("b", KEY, 10 * MIB).uploaded_in_parts(4 * KIB, CRC);
+    let server = server.credentials("AKID").start().expect("a server");
+    let client = CrtClient::new(config(&server)).expect("a client");
+    let object = object(&client).await;
+    assert_eq!(client.checksum(&object).await.expect("an answer"), KeptChecksum::OfParts);
+    let (mut parts, mut after) = (Vec::new(), Some(0));
+    while let Some(marker) = after {
+        let page = client.upload_parts(&object, marker).await.expect("a page");
+        parts.extend(page.parts);
+        after = page.next;
+    }
+    assert_eq!((parts.len(), server.stats().get_object_attributes.requests), (2560, 3));
+    assert!(parts.iter().all(|part| part.len == 4 * KIB && part.checksum.algorithm == CRC));
+    let other = ObjectId::new(KEY, ETag::new("\"other\""));
+    let error = client.upload_parts(&other, 0).await.expect_err("another version");
+    assert_eq!(*error.kind(), ErrorKind::PreconditionFailed);
+    let denied = FaultKind::Status(403, "AccessDenied".to_owned());
+    server.fault(Fault::new(denied).on(Operation::GetObjectAttributes));
+    let error = client.upload_parts(&object, 0).await.expect_err("no permission");
+    assert_eq!(*error.kind(), ErrorKind::Forbidden);
 }

@@ -83,6 +83,8 @@ pub struct FsStats {
     pub objects_unverified: u64,
     /// Versions of which wrong bytes came.
     pub objects_corrupt: u64,
+    /// GETs that brought wrong bytes, and were sent again before a reader got any of these.
+    pub refetches: u64,
     /// LISTs that succeeded.
     pub list_requests: u64,
     /// Keys in listings that can't be shown, counting repeats.

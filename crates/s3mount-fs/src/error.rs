@@ -52,7 +52,9 @@ impl FsError {
             // The version that was opened is gone, whichever way the store says so.
             FsError::Read(error) if error.is_stale() => libc::ESTALE,
             FsError::Read(ReadError::Object(error)) => errno_of(error.kind()),
-            FsError::Read(ReadError::Corrupt { .. } | ReadError::Changed { .. }) => libc::EIO,
+            FsError::Read(
+                ReadError::Corrupt { .. } | ReadError::CorruptPart { .. } | ReadError::Changed { .. },
+            ) => libc::EIO,
         }
     }
 

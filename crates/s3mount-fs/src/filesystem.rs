@@ -218,6 +218,7 @@ impl Filesystem {
             objects_verified: prefetch.objects_verified,
             objects_unverified: prefetch.objects_unverified,
             objects_corrupt: prefetch.objects_corrupt,
+            refetches: prefetch.refetches,
             list_requests: self.metadata.lists(),
             hidden_keys: self.metadata.hidden_keys(),
             metadata_bytes: self.metadata.bytes(),

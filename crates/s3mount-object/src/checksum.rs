@@ -1,4 +1,4 @@
-//! Checksums that a store keeps of whole objects.
+//! Checksums that a store keeps of objects, and of the parts in which they were uploaded.
 
 use std::fmt;
 
@@ -67,6 +67,35 @@ impl fmt::Display for ObjectChecksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.algorithm.name(), self.to_base64())
     }
+}
+
+/// What a store keeps of the bytes of one object version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptChecksum {
+    /// Nothing that can be computed from the CRCs of ranges.
+    None,
+    /// A CRC of all bytes.
+    Whole(ObjectChecksum),
+    /// A CRC of each part in which the object was uploaded.
+    OfParts,
+}
+
+/// One part in which an object was uploaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadPart {
+    /// Its length in bytes.
+    pub len: u64,
+    /// The CRC of its bytes.
+    pub checksum: ObjectChecksum,
+}
+
+/// Some of the parts in which an object was uploaded, in the order of their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadParts {
+    /// The parts.
+    pub parts: Vec<UploadPart>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<u32>,
 }
 
 #[cfg(test)]

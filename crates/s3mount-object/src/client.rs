@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use crate::{ByteRange, ETag, ObjectChecksum, ObjectError, ObjectId};
+use crate::{ByteRange, ETag, KeptChecksum, ObjectError, ObjectId, UploadParts};
 
 /// Memory that a client fills with the bytes of one part, lent by whoever asks for the part.
 ///
@@ -113,17 +113,30 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none.
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>>;
 
-    /// The CRC that the store keeps of all bytes of a version; `None` where it keeps none.
+    /// What the store keeps of the bytes of a version.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
     /// another version by now.
-    fn checksum<'a>(
+    fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
+        let _ = object;
+        async { Ok(KeptChecksum::None) }.boxed()
+    }
+
+    /// The parts in which a version was uploaded, from part number `after` on, which is not included; a
+    /// page of them. Nothing where the store does not tell.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
+    /// another version by now; [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden) for who may read
+    /// the object, and may not ask for this.
+    fn upload_parts<'a>(
         &'a self,
         object: &'a ObjectId,
-    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
-        let _ = object;
-        async { Ok(None) }.boxed()
+        after: u32,
+    ) -> BoxFuture<'a, Result<UploadParts, ObjectError>> {
+        let _ = (object, after);
+        async { Ok(UploadParts::default()) }.boxed()
     }
 
     /// One page of keys.

@@ -16,7 +16,7 @@ mod range;
 mod retries;
 mod retry;
 
-pub use checksum::{ChecksumAlgorithm, ObjectChecksum};
+pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
 pub use client::{
     BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer,
 };

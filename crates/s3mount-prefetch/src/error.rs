@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{ErrorKind, ObjectChecksum, ObjectError};
+use s3mount_object::{ByteRange, ErrorKind, ObjectChecksum, ObjectError};
 
 /// A failed read. Cheap to clone: every reader that waited for the same GET gets the same one.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -17,6 +17,19 @@ pub enum ReadError {
     /// All bytes of the object have been fetched, and they are not what the store keeps.
     #[error("the object has the checksum {came}, and the store keeps {kept}")]
     Corrupt {
+        /// What the store keeps.
+        kept: ObjectChecksum,
+        /// What the bytes have that came.
+        came: ObjectChecksum,
+    },
+    /// All bytes of a part in which the object was uploaded have been fetched, and they are not what the
+    /// store keeps.
+    #[error("part {part}, {range}, has the checksum {came}, and the store keeps {kept}")]
+    CorruptPart {
+        /// The part's number; the first one has 1.
+        part: usize,
+        /// Its bytes.
+        range: ByteRange,
         /// What the store keeps.
         kept: ObjectChecksum,
         /// What the bytes have that came.
@@ -40,12 +53,18 @@ impl ReadError {
                 error.kind(),
                 ErrorKind::NotFound | ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable
             ),
-            ReadError::TimedOut(_) | ReadError::Corrupt { .. } | ReadError::Changed { .. } => false,
+            ReadError::TimedOut(_)
+            | ReadError::Corrupt { .. }
+            | ReadError::CorruptPart { .. }
+            | ReadError::Changed { .. } => false,
         }
     }
 
     /// Whether bytes of the version were wrong, and readers may have seen them.
     pub fn is_corrupt(&self) -> bool {
-        matches!(self, ReadError::Corrupt { .. } | ReadError::Changed { .. })
+        match self {
+            ReadError::Corrupt { .. } | ReadError::CorruptPart { .. } | ReadError::Changed { .. } => true,
+            ReadError::Object(_) | ReadError::TimedOut(_) => false,
+        }
     }
 }

@@ -33,6 +33,7 @@ mod error;
 mod fetch;
 mod latency;
 mod learn;
+mod parts;
 mod prefetcher;
 mod reader;
 mod relief;

@@ -92,6 +92,8 @@ pub struct PrefetchStats {
     pub objects_unverified: u64,
     /// Versions of which wrong bytes came.
     pub objects_corrupt: u64,
+    /// GETs that brought wrong bytes, and were sent again before a reader got any of these.
+    pub refetches: u64,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +107,7 @@ pub(crate) struct Counters {
     objects_verified: AtomicU64,
     objects_unverified: AtomicU64,
     objects_corrupt: AtomicU64,
+    refetches: AtomicU64,
 }
 
 impl Counters {
@@ -124,6 +127,10 @@ impl Counters {
 
     pub(crate) fn on_verified(&self) {
         self.objects_verified.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_refetched(&self) {
+        self.refetches.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn on_unverified(&self) {
@@ -203,6 +210,7 @@ impl Prefetcher {
             objects_verified: get(&counters.objects_verified),
             objects_unverified: get(&counters.objects_unverified),
             objects_corrupt: get(&counters.objects_corrupt),
+            refetches: get(&counters.refetches),
         }
     }
 

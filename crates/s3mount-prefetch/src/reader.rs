@@ -215,7 +215,8 @@ impl ObjectReader {
 
     fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
         let State { segments, streams, .. } = state;
-        Planner { segments, streams, size: self.size, config: &self.shared.config }
+        let parts = self.verifier.as_ref().and_then(|verifier| verifier.parts());
+        Planner { segments, streams, size: self.size, parts, config: &self.shared.config }
     }
 
     /// Collects what is there. Returns the start of the segment in flight that the read has to

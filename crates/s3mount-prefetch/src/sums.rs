@@ -4,12 +4,15 @@
 //! whole object from these when there is no gap left.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crc_fast::CrcAlgorithm;
 use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum};
 
-/// Pieces of one object at most; they take 56 bytes each. Objects of up to 256 MiB keep pieces of
-/// 128 KiB, one of 16 GiB has pieces of 8 MiB.
+use crate::parts::Parts;
+
+/// Pieces of one object at most, and one more for each part in which it was uploaded; they take 56 bytes
+/// each. Objects of up to 256 MiB keep pieces of 128 KiB, one of 16 GiB has pieces of 8 MiB.
 const MOST_PIECES: usize = 2048;
 
 const ALGORITHMS: usize = ChecksumAlgorithm::ALL.len();
@@ -145,10 +148,13 @@ pub(crate) enum Noted {
 
 /// The CRCs of the ranges of one object that were fetched.
 ///
-/// **Invariant:** pieces are not empty, do not overlap, and do not reach across a multiple of `cell`.
+/// **Invariant:** pieces are not empty, do not overlap, and do not reach across a multiple of `cell`, nor
+/// across the end of a part in which the object was uploaded.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     size: u64,
+    /// In which it was uploaded, once they are known and have CRCs of their own.
+    parts: Option<Arc<Parts>>,
     /// In bytes. It doubles when there are too many pieces.
     cell: u64,
     most: usize,
@@ -160,7 +166,26 @@ impl Pieces {
     /// No piece yet of an object of `size` bytes. Pieces have at most `cell` bytes, until they are too
     /// many.
     pub(crate) fn new(size: u64, cell: u64) -> Self {
-        Self { size, cell, most: MOST_PIECES, pieces: BTreeMap::new(), covered_bytes: 0 }
+        Self { size, parts: None, cell, most: MOST_PIECES, pieces: BTreeMap::new(), covered_bytes: 0 }
+    }
+
+    /// Cuts pieces at the edges of `parts` from now on. Forgets those that reach across one; returns
+    /// whether there was any.
+    pub(crate) fn set_parts(&mut self, parts: Arc<Parts>) -> bool {
+        let before = self.covered_bytes;
+        self.pieces.retain(|start, piece| {
+            let is_inside = parts.end_of(*start) >= piece.end;
+            self.covered_bytes -= if is_inside { 0 } else { piece.end - start };
+            is_inside
+        });
+        self.parts = Some(parts);
+        self.covered_bytes < before
+    }
+
+    /// Where a piece that begins at `start` ends at the latest.
+    fn edge(&self, start: u64) -> u64 {
+        let edge = (start / self.cell + 1).saturating_mul(self.cell);
+        self.parts.as_ref().map_or(edge, |parts| parts.end_of(start).min(edge))
     }
 
     /// Cuts `range` into what can be noted: gaps between pieces, and whole pieces. Bytes of a piece
@@ -190,7 +215,7 @@ impl Pieces {
 
     fn cut_gap(&self, mut start: u64, end: u64, cuts: &mut Vec<ByteRange>) {
         while start < end {
-            let edge = (start / self.cell + 1).saturating_mul(self.cell).min(end);
+            let edge = self.edge(start).min(end);
             cuts.push(ByteRange::new(start, edge));
             start = edge;
         }
@@ -200,24 +225,28 @@ impl Pieces {
     /// meanwhile, is left out.
     pub(crate) fn note(&mut self, range: ByteRange, sums: Sums) -> Noted {
         let (start, end) = (range.start(), range.end());
-        let last = self.pieces.range_mut(..end).next_back().filter(|(_, last)| last.end > start);
-        if let Some((known, piece)) = last {
-            let is_same = (*known, piece.end) == (start, end);
-            piece.came_again |= is_same;
-            return match piece.sums.difference(&sums).filter(|_| is_same) {
-                Some((then, now)) => Noted::Differs(then, now),
-                None => Noted::Fine,
-            };
+        let known = self.pieces.range_mut(..end).rev().take_while(|(_, piece)| piece.end > start);
+        let (mut is_known, mut difference) = (false, None);
+        for (known, piece) in known {
+            is_known = true;
+            piece.came_again = true;
+            if (*known, piece.end) == (start, end) {
+                difference = piece.sums.difference(&sums);
+            }
         }
-        if start / self.cell != (end - 1) / self.cell {
+        if is_known {
+            return difference.map_or(Noted::Fine, |(then, now)| Noted::Differs(then, now));
+        }
+        if end > self.edge(start) {
             return Noted::Fine;
         }
         self.pieces.insert(start, Piece { end, sums, came_again: false });
         self.covered_bytes += range.len();
-        if self.pieces.len() > self.most {
+        let parts = self.parts.as_ref().map_or(0, |parts| parts.count());
+        if self.pieces.len() > self.most + parts {
             self.double_cells();
             // A stream's pieces are half as many then. Those of random reads would soon be too many again.
-            if self.pieces.len() > self.most / 4 * 3 {
+            if self.pieces.len() > self.most / 4 * 3 + parts {
                 self.pieces.clear();
                 self.covered_bytes = 0;
                 return Noted::TooMany;
@@ -233,7 +262,7 @@ impl Pieces {
         let mut joiner = Joiner::new();
         for (start, piece) in std::mem::take(&mut self.pieces) {
             match joined.last_entry() {
-                Some(mut last) if last.get().end == start && !start.is_multiple_of(self.cell) => {
+                Some(mut last) if last.get().end == start && self.edge(*last.key()) > start => {
                     let sums = joiner.join(&last.get().sums, &piece.sums, piece.end - start);
                     let came_again = last.get().came_again || piece.came_again;
                     *last.get_mut() = Piece { end: piece.end, sums, came_again };
@@ -262,30 +291,58 @@ impl Pieces {
 
     /// The CRCs of the whole object, if there is no gap.
     pub(crate) fn whole(&self) -> Option<Sums> {
-        if self.covered_bytes < self.size {
-            return None;
-        }
-        let mut pieces = self.pieces.iter();
-        let (_, first) = pieces.next()?;
+        (self.covered_bytes >= self.size).then(|| self.of(ByteRange::new(0, self.size))).flatten()
+    }
+
+    /// Whether there is no gap.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.covered_bytes >= self.size
+    }
+
+    /// The CRCs of `range`, which begins and ends where pieces do, if there is no gap in it.
+    pub(crate) fn of(&self, range: ByteRange) -> Option<Sums> {
         let mut joiner = Joiner::new();
-        Some(
-            pieces
-                .fold(first.sums, |sums, (start, piece)| joiner.join(&sums, &piece.sums, piece.end - start)),
-        )
+        let (mut at, mut sums) = (range.start(), None);
+        for (start, piece) in self.pieces.range(range.start()..range.end()) {
+            if *start != at {
+                return None;
+            }
+            sums = Some(match &sums {
+                None => piece.sums,
+                Some(sums) => joiner.join(sums, &piece.sums, piece.end - start),
+            });
+            at = piece.end;
+        }
+        sums.filter(|_| at == range.end())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
-    use s3mount_object::{ByteRange, ChecksumAlgorithm};
+    use s3mount_object::{ByteRange, ChecksumAlgorithm, UploadPart};
 
     use super::{Joiner, Noted, Pieces, Sums, named};
+    use crate::parts::Parts;
 
     const SIZE: usize = 200;
 
     fn bytes() -> Vec<u8> {
         (0..SIZE).map(|at| u8::try_from(at * 7 % 251).expect("below 256")).collect()
+    }
+
+    fn parts_of(bytes: &[u8], len: u64) -> Parts {
+        let algorithm = ChecksumAlgorithm::Crc32c;
+        let uploaded: Vec<_> = bytes
+            .chunks(usize::try_from(len).expect("small"))
+            .map(|bytes| UploadPart {
+                len: bytes.len() as u64,
+                checksum: Sums::of(bytes, None).get(algorithm),
+            })
+            .collect();
+        Parts::new(bytes.len() as u64, &uploaded).expect("they make it up")
     }
 
     /// As a verifier does it.
@@ -321,12 +378,23 @@ mod tests {
         #[test]
         fn the_whole_is_what_was_counted(
             steps in steps(), most in 2..60_usize, cell in 1..50_u64, all in any::<bool>(),
+            part in 1..90_u64, parts_at in 0..60_usize,
         ) {
             let only = (!all).then_some(ChecksumAlgorithm::Crc32c);
             let right = bytes();
             let mut pieces = Pieces { most, ..Pieces::new(SIZE as u64, cell) };
             let mut counted: Vec<Option<u8>> = vec![None; SIZE];
-            for step in steps {
+            let parts = Arc::new(parts_of(&right, part));
+            for (index, step) in steps.into_iter().enumerate() {
+                if index == parts_at {
+                    pieces.set_parts(parts.clone());
+                    for (at, byte) in counted.iter_mut().enumerate() {
+                        let piece = pieces.pieces.range(..=at as u64).next_back();
+                        if piece.is_none_or(|(_, piece)| piece.end <= at as u64) {
+                            *byte = None;
+                        }
+                    }
+                }
                 let (Step::Fetch { start, len, .. } | Step::Forget { start, len }) = step;
                 let range = ByteRange::new(start, (start + len).min(SIZE as u64));
                 let places = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
@@ -376,7 +444,14 @@ mod tests {
                 }
                 let covered = counted.iter().flatten().count();
                 prop_assert_eq!(pieces.covered_bytes, covered as u64);
-                prop_assert!(pieces.pieces.len() <= most);
+                let more = if index < parts_at { 0 } else { parts.count() };
+                prop_assert!(pieces.pieces.len() <= most + more);
+                for part in (index >= parts_at).then(|| 0..parts.count()).into_iter().flatten() {
+                    let range = parts.range(part);
+                    let places = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
+                    let bytes: Option<Vec<u8>> = counted[places].iter().copied().collect();
+                    prop_assert_eq!(pieces.of(range), bytes.map(|bytes| Sums::of(&bytes, only)));
+                }
                 let whole: Option<Vec<u8>> = counted.iter().copied().collect();
                 prop_assert_eq!(pieces.whole(), whole.map(|whole| Sums::of(&whole, only)));
             }

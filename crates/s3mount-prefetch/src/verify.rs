@@ -4,19 +4,27 @@
 //! every byte of a version has been fetched, the CRC that these make together is compared with the
 //! one that the store keeps. The range that completes the object waits for that, so a reader that
 //! has got all bytes has got the right ones, or an error.
+//!
+//! Of an object that was uploaded in parts, the store may keep CRCs of the parts instead. Each part is
+//! compared when all of its bytes have come. One that came in one GET has not been seen by a reader then,
+//! and is fetched again when it is wrong.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_memory::Buffer;
-use s3mount_object::{Attempts, ByteRange, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Retries};
+use s3mount_object::{
+    Attempts, ByteRange, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId, Retries,
+};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ReadError;
 use crate::fetch::fetch;
+use crate::parts::{MOST_PARTS, Parts};
 use crate::prefetcher::Shared;
 use crate::sums::{Noted, Pieces, Sums};
 use crate::sync::{Mutex, lock, spawn};
@@ -39,8 +47,16 @@ pub(crate) struct Verifier {
     object: ObjectId,
     size: u64,
     /// What the store keeps; empty before it has answered.
-    kept: OnceCell<Option<ObjectChecksum>>,
+    kept: OnceCell<Kept>,
     state: Mutex<State>,
+}
+
+/// What the store keeps of an object.
+#[derive(Clone, Debug)]
+enum Kept {
+    Nothing,
+    Whole(ObjectChecksum),
+    Parts(Arc<Parts>),
 }
 
 #[derive(Debug)]
@@ -48,16 +64,30 @@ struct State {
     asked_bytes: u64,
     /// `None` once it is known that the object can't be verified.
     pieces: Option<Pieces>,
-    was_right: bool,
-    /// What was held was fetched again because the object was wrong: that helps once, or not at all.
-    was_mended: bool,
+    /// Whether what was compared was right: the whole object, or each of its parts. Empty before
+    /// anything was compared.
+    was_right: Vec<bool>,
+    /// Parts that were wrong, and may be so still, because a reader has seen some of them.
+    wrong: BTreeSet<usize>,
+    /// Where the ranges begin that were wrong, and of which was fetched again what was held: that helps
+    /// once, or not at all.
+    was_mended: BTreeSet<u64>,
+    /// Whether the object counts among those that were verified, or could not be.
+    was_counted: bool,
 }
 
 impl Verifier {
     /// Nothing is known yet of `object`, which is counted in pieces of up to `block_bytes`.
     pub(crate) fn new(object: ObjectId, size: u64, block_bytes: u64) -> Self {
         let pieces = Some(Pieces::new(size, block_bytes));
-        let state = State { asked_bytes: 0, pieces, was_right: false, was_mended: false };
+        let state = State {
+            asked_bytes: 0,
+            pieces,
+            was_right: Vec::new(),
+            wrong: BTreeSet::new(),
+            was_mended: BTreeSet::new(),
+            was_counted: false,
+        };
         Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
@@ -69,8 +99,10 @@ impl Verifier {
         range: ByteRange,
         mut buffer: Option<Buffer>,
     ) -> Result<Bytes, ReadError> {
-        // The answer to a GET of the whole object brings its checksum, and the client compares it.
-        if range.len() == self.size {
+        // The answer to a GET of the whole object brings its checksum, and the client compares it, but for
+        // those that were uploaded in parts: the store may keep CRCs of the parts alone.
+        let was_in_parts = self.object.etag().as_str().contains('-');
+        if range.len() == self.size && !was_in_parts {
             return fetch(shared, &self.object, range, buffer).await;
         }
         self.ask_in_time(shared, range.len());
@@ -80,17 +112,33 @@ impl Verifier {
         buffer = buffer.filter(|_| wide == range);
         for tries in 1.. {
             let bytes = fetch(shared, &self.object, wide, buffer.take()).await?;
-            let Some((then, now)) = self.note(shared, wide, &bytes) else {
-                self.compare(shared, deadline).await?;
-                let place = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
-                return Ok(bytes.slice(place(range.start())..place(range.end())));
+            let error = match self.note(shared, wide, &bytes) {
+                Some((then, now)) => ReadError::Changed { then, now },
+                None => match self.compare(shared, wide, deadline).await {
+                    None => {
+                        let place = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
+                        return Ok(bytes.slice(place(range.start())..place(range.end())));
+                    }
+                    Some(wrong) if tries < TRIES && self.is_unseen(&wrong, wide) => wrong.error,
+                    Some(wrong) => return Err(wrong.error),
+                },
             };
-            tracing::warn!(object = ?self.object, %range, %then, %now, "a range is not what it was before");
+            let (key, version) = (self.object.key(), self.object.etag());
+            tracing::warn!(key, %version, %range, %error, "wrong bytes came, and are fetched again");
             if tries == TRIES {
-                return Err(ReadError::Changed { then, now });
+                return Err(error);
             }
+            shared.counters.on_refetched();
         }
         unreachable!("the last try returns")
+    }
+
+    /// The parts in which the object was uploaded, once they are known, if each has a CRC.
+    pub(crate) fn parts(&self) -> Option<&Parts> {
+        match self.kept.get() {
+            Some(Kept::Parts(parts)) => Some(parts),
+            Some(Kept::Nothing | Kept::Whole(_)) | None => None,
+        }
     }
 
     /// `range` with the rest of the pieces that it begins and ends in, so that it can be compared with
@@ -123,8 +171,9 @@ impl Verifier {
         bytes: &[u8],
     ) -> Option<(ObjectChecksum, ObjectChecksum)> {
         let only = match self.kept.get() {
-            Some(None) => return None,
-            Some(Some(kept)) => Some(kept.algorithm),
+            Some(Kept::Nothing) => return None,
+            Some(Kept::Whole(kept)) => Some(kept.algorithm),
+            Some(Kept::Parts(parts)) => Some(parts.algorithm()),
             None => None,
         };
         let cuts = lock(&self.state).pieces.as_ref()?.cut(range);
@@ -149,44 +198,112 @@ impl Verifier {
         None
     }
 
-    /// Compares the object with its checksum, if it has one and all bytes were counted.
-    async fn compare(&self, shared: &Shared, deadline: Instant) -> Result<(), ReadError> {
-        let whole = {
-            let state = lock(&self.state);
-            state.pieces.as_ref().filter(|_| !state.was_right).and_then(Pieces::whole)
-        };
-        let Some(sums) = whole else { return Ok(()) };
-        // The store was asked long ago. A read has its time-out all the same.
-        let Ok(Some(kept)) = timeout_at(deadline, self.kept(shared)).await else { return Ok(()) };
-        // It was computed: all CRCs are until the store has named one.
-        let came = sums.get(kept.algorithm);
-        if came != kept {
-            return Err(ReadError::Corrupt { kept, came });
+    /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object
+    /// waits for the store to tell what it keeps.
+    async fn compare(&self, shared: &Shared, range: ByteRange, deadline: Instant) -> Option<Wrong> {
+        if self.kept.get().is_none() {
+            let is_whole = |pieces: &Pieces| pieces.is_whole();
+            if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
+                return None;
+            }
         }
-        if !std::mem::replace(&mut lock(&self.state).was_right, true) {
+        // The store was asked long ago. A read has its time-out all the same.
+        match timeout_at(deadline, self.kept(shared)).await {
+            Ok(Kept::Whole(kept)) => self.compare_whole(shared, *kept),
+            Ok(Kept::Parts(parts)) => self.compare_parts(shared, parts, range),
+            Ok(Kept::Nothing) | Err(_) => None,
+        }
+    }
+
+    fn compare_whole(&self, shared: &Shared, kept: ObjectChecksum) -> Option<Wrong> {
+        let mut state = lock(&self.state);
+        if !state.was_right.is_empty() {
+            return None;
+        }
+        // It was computed: all CRCs are until the store has named one.
+        let came = state.pieces.as_ref().and_then(Pieces::whole)?.get(kept.algorithm);
+        if came != kept {
+            let error = ReadError::Corrupt { kept, came };
+            return Some(Wrong { ranges: vec![ByteRange::new(0, self.size)], error });
+        }
+        state.was_right.push(true);
+        shared.counters.on_verified();
+        None
+    }
+
+    /// Compares the parts of which `range` has brought the last bytes; the first time, all that are there.
+    fn compare_parts(&self, shared: &Shared, parts: &Parts, range: ByteRange) -> Option<Wrong> {
+        let state = &mut *lock(&self.state);
+        let is_first = state.was_right.is_empty();
+        state.was_right.resize(parts.count(), false);
+        let pieces = state.pieces.as_ref()?;
+        let (mut error, mut ranges) = (None, Vec::new());
+        let completed = parts.touching(if is_first { ByteRange::new(0, self.size) } else { range });
+        let before: Vec<_> = state.wrong.iter().copied().filter(|index| !completed.contains(index)).collect();
+        for index in completed.chain(before) {
+            let (range, kept) = (parts.range(index), parts.checksum(index));
+            let sums = (!state.was_right[index]).then(|| pieces.of(range)).flatten();
+            let Some(came) = sums.map(|sums| sums.get(kept.algorithm)) else { continue };
+            if came == kept {
+                state.was_right[index] = true;
+                state.wrong.remove(&index);
+            } else {
+                state.wrong.insert(index);
+                ranges.push(range);
+                error.get_or_insert(ReadError::CorruptPart { part: index + 1, range, kept, came });
+            }
+        }
+        let is_complete = error.is_none() && state.was_right.iter().all(|right| *right);
+        if is_complete && !std::mem::replace(&mut state.was_counted, true) {
             shared.counters.on_verified();
         }
-        Ok(())
+        error.map(|error| Wrong { ranges, error })
+    }
+
+    /// Whether all that is wrong came by the GET of `range`, which has just landed, and never before: no
+    /// reader has seen it. It is not counted any more then.
+    fn is_unseen(&self, wrong: &Wrong, range: ByteRange) -> bool {
+        let is_in = wrong.ranges.iter().all(|wrong| range.covers(*wrong));
+        // Each of them, whatever became of the others.
+        is_in && wrong.ranges.iter().filter(|wrong| !self.forget(**wrong)).count() == 0
     }
 
     /// What the store keeps. It is asked once.
-    async fn kept(&self, shared: &Shared) -> Option<ObjectChecksum> {
+    async fn kept(&self, shared: &Shared) -> &Kept {
         let ask = || async {
-            let kept = ask(shared, &self.object).await;
-            if kept.is_none() {
-                lock(&self.state).pieces = None;
+            let kept = ask(shared, &self.object, self.size).await;
+            let state = &mut *lock(&self.state);
+            let is_all = match (&kept, &mut state.pieces) {
+                (Kept::Nothing, pieces) => {
+                    *pieces = None;
+                    false
+                }
+                // What came before the answer was not cut at the edges of parts.
+                (Kept::Parts(parts), Some(pieces)) => !pieces.set_parts(parts.clone()),
+                (Kept::Parts(_) | Kept::Whole(_), _) => true,
+            };
+            if !is_all {
                 shared.counters.on_unverified();
+                state.was_counted = true;
             }
             kept
         };
-        *self.kept.get_or_init(ask).await
+        self.kept.get_or_init(ask).await
     }
 
-    /// Whether an object that is not what the store keeps may be mended: by fetching again what no
-    /// reader has seen.
-    pub(crate) fn may_mend(&self, error: &ReadError) -> bool {
-        let mut state = lock(&self.state);
-        matches!(error, ReadError::Corrupt { .. }) && !std::mem::replace(&mut state.was_mended, true)
+    /// Which bytes of an object may be mended that is not what the store keeps: by fetching again those of
+    /// them that no reader has seen. That is tried once. Several GETs may find the same, so what was
+    /// mended since they did is left at that.
+    pub(crate) fn may_mend(&self, error: &ReadError) -> Option<ByteRange> {
+        let wrong = match error {
+            ReadError::Corrupt { .. } => ByteRange::new(0, self.size),
+            ReadError::CorruptPart { range, .. } => *range,
+            ReadError::Object(_) | ReadError::TimedOut(_) | ReadError::Changed { .. } => return None,
+        };
+        let state = &mut *lock(&self.state);
+        let is_mended = |pieces: &Pieces| pieces.of(wrong).is_none();
+        let may_mend = state.was_mended.insert(wrong.start()) || state.pieces.as_ref().is_some_and(is_mended);
+        may_mend.then_some(wrong)
     }
 
     /// Counts `range` no more, because it will be fetched again, as far as it was fetched once. Returns
@@ -196,30 +313,79 @@ impl Verifier {
     }
 }
 
-/// Asks for the checksum of `object`, until the read time-out.
-async fn ask(shared: &Shared, object: &ObjectId) -> Option<ObjectChecksum> {
+/// What turned out not to be what the store keeps.
+struct Wrong {
+    /// The object, or each part that is wrong.
+    ranges: Vec<ByteRange>,
+    /// That of the first.
+    error: ReadError,
+}
+
+/// Asks what the store keeps of `object`, until the read time-out.
+async fn ask(shared: &Shared, object: &ObjectId, size: u64) -> Kept {
     let deadline = Instant::now() + shared.config.read_timeout;
+    let result = retried(shared, "HeadObject", object, deadline, || shared.client.checksum(object)).await;
+    let result = match result {
+        Ok(KeptChecksum::None) => return Kept::Nothing,
+        Ok(KeptChecksum::Whole(whole)) => return Kept::Whole(whole),
+        Ok(KeptChecksum::OfParts) => ask_parts(shared, object, size, deadline).await,
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(kept) => return kept,
+        // Another permission than that to read it.
+        Err(error) if *error.kind() == ErrorKind::Forbidden => {
+            tracing::debug!(%error, "the checksums of parts are not to be had, and the object is not verified");
+        }
+        Err(error) => tracing::warn!(
+            error = &error as &dyn Error,
+            "there is no checksum to be had, and the object is not verified"
+        ),
+    }
+    Kept::Nothing
+}
+
+/// Asks for the CRCs of the parts in which `object` was uploaded, page by page.
+async fn ask_parts(
+    shared: &Shared,
+    object: &ObjectId,
+    size: u64,
+    deadline: Instant,
+) -> Result<Kept, ObjectError> {
+    let (mut parts, mut after) = (Vec::new(), 0);
+    loop {
+        let request = || shared.client.upload_parts(object, after);
+        let page = retried(shared, "GetObjectAttributes", object, deadline, request).await?;
+        parts.extend(page.parts);
+        match page.next.filter(|next| *next > after && parts.len() < MOST_PARTS) {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    Ok(Parts::new(size, &parts).map_or(Kept::Nothing, |parts| Kept::Parts(Arc::new(parts))))
+}
+
+/// Makes a request about `object` until it succeeds, or `deadline` has come.
+async fn retried<T, F: Future<Output = Result<T, ObjectError>>>(
+    shared: &Shared,
+    operation: &'static str,
+    object: &ObjectId,
+    deadline: Instant,
+    request: impl Fn() -> F,
+) -> Result<T, ObjectError> {
     let seed = RandomState::new().hash_one(object);
     let attempts = Attempts::new(shared.latencies.slow_after(1), seed);
     let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
     let asked = async {
         loop {
-            match retries.attempt("HeadObject", object.key(), shared.client.checksum(object)).await {
-                Ok(kept) => return Ok(kept),
+            match retries.attempt(operation, object.key(), request()).await {
+                Ok(answer) => return Ok(answer),
                 Err(error) => retries.pause(error, || true).await?,
             }
         }
     };
-    let error: ObjectError = match timeout_at(deadline, asked).await {
-        Ok(Ok(kept)) => return kept,
-        Ok(Err(error)) => error,
-        Err(_) => ObjectError::new(ErrorKind::TimedOut, "HeadObject", object.key()),
-    };
-    tracing::warn!(
-        error = &error as &dyn Error,
-        "there is no checksum to be had, and the object is not verified"
-    );
-    None
+    let late = |_| Err(ObjectError::new(ErrorKind::TimedOut, operation, object.key()));
+    timeout_at(deadline, asked).await.unwrap_or_else(late)
 }
 
 /// As [`fetch`], by the verifier of the object if it has one.

@@ -169,6 +169,84 @@ fn what_nobody_has_seen_is_fetched_again() {
     assert!(seen_twice > 2, "all of it was fetched again");
 }
 
+/// An object of parts of 8 MiB that has been read up to its first part's end, so that the parts are known.
+fn in_parts(bed: &Bed, size: u64) -> (Arc<ObjectReader>, ObjectId) {
+    bed.client.keep_part_checksums(8 * MIB);
+    let (reader, object) = bed.open(size);
+    for offset in (0..8 * MIB).step_by(128 * KIB) {
+        read(&reader, offset, 128 * KIB).expect("bytes");
+    }
+    bed.settle();
+    (reader, object)
+}
+
+#[test]
+fn parts_of_an_upload_cost_a_page_and_are_fetched_whole() {
+    let bed = bed(256 * MIB, true);
+    let size = 100 * MIB + 77;
+    let (reader, _) = in_parts(&bed, size);
+    assert!(read_all(&reader, 128 * KIB).expect("bytes"));
+    assert_eq!(bed.verdicts(), (1, 0, 0));
+    assert_eq!(bed.prefetcher.stats().fetched_bytes, size);
+    // 13 parts, three in a page.
+    let requests = bed.client.take_requests();
+    assert_eq!((requests.head, requests.attributes), (1, 5));
+    // The stream had ramped to 2 or 4 MiB when the parts became known.
+    let ends = bed.client.ranges().into_iter().map(|(_, range)| range.end);
+    let uncut = ends.filter(|end| *end > 24 * MIB && *end < size && !end.is_multiple_of(8 * MIB)).count();
+    assert_eq!(uncut, 0, "{:?}", bed.client.ranges());
+}
+
+#[test]
+fn a_part_that_comes_wrong_is_fetched_again_before_it_is_read() {
+    let bed = bed(256 * MIB, true);
+    let (reader, _) = in_parts(&bed, 64 * MIB);
+    // The third, the fifth and the last part, each once.
+    bed.client.flip_next((0..8).map(|get| get % 3 == 0));
+    for part in 3..8 {
+        reader.fetch_ahead(Some((part * 8 * MIB, 8 * MIB))).expect("memory");
+        bed.settle();
+    }
+    assert_eq!(bed.prefetcher.stats().refetches, 3);
+    assert!(read_all(&reader, 128 * KIB).expect("bytes"));
+    assert_eq!(bed.verdicts(), (1, 0, 0));
+}
+
+#[test]
+fn a_part_that_is_wrong_for_ever_fails_its_readers() {
+    let bed = bed(256 * MIB, true);
+    let (reader, object) = in_parts(&bed, 64 * MIB);
+    bed.client.flip_next(std::iter::repeat_n(true, 100_000));
+    let error = read(&reader, 40 * MIB, 128 * KIB).map(|_| ()).and_then(|()| read_all(&reader, 128 * KIB));
+    let error = error.expect_err("it is wrong");
+    assert!(matches!(error, ReadError::CorruptPart { .. } | ReadError::Changed { .. }), "{error}");
+    assert!(bed.client.take_requests().get < 60, "each is fetched again some times, and no more");
+    assert!(bed.prefetcher.take_condemned(&object));
+}
+
+#[test]
+fn who_may_not_ask_for_parts_reads_as_ever() {
+    let bed = bed(256 * MIB, true);
+    bed.client.keep_part_checksums(8 * MIB);
+    bed.client.refuse_attributes();
+    let (reader, _) = bed.open(40 * MIB);
+    assert!(read_all(&reader, 128 * KIB).expect("bytes"));
+    bed.settle();
+    let requests = bed.client.take_requests();
+    assert_eq!((bed.verdicts(), requests.head, requests.attributes), ((0, 1, 0), 1, 1));
+}
+
+#[test]
+fn parts_of_odd_lengths_are_compared_where_they_can_be() {
+    let bed = bed(256 * MIB, true);
+    bed.client.keep_part_checksums(5_000_000);
+    let (reader, _) = bed.open(64 * MIB);
+    read_all(&reader, 128 * KIB).expect("bytes");
+    let (verified, unverified, corrupt) = bed.verdicts();
+    // What came before the edges were known may reach across one.
+    assert_eq!((verified + unverified, corrupt), (1, 0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -180,8 +258,12 @@ proptest! {
         size_kib in 1100..20_000_u64,
         step in prop_oneof![Just(128 * KIB), Just(1024 * KIB), Just(3000 * KIB)],
         shares in 1..4_u64,
+        part in prop_oneof![Just(None), Just(Some(5 * MIB)), Just(Some(2 * MIB)), Just(Some(12 * MIB))],
     ) {
         let bed = bed(24 * MIB, true);
+        if let Some(len) = part {
+            bed.client.keep_part_checksums(len);
+        }
         let (reader, _) = bed.open(size_kib * 1024);
         bed.client.flip_next(flips);
         // Each piece is read once by one thread; then the first one reads all again.

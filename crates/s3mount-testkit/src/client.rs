@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetObject, ListObjects, ListPage, ListedObject,
-    ObjectChecksum, ObjectClient, ObjectError, ObjectId, ObjectMeta, PartBuffer,
+    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetObject, KeptChecksum, ListObjects, ListPage,
+    ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta, PartBuffer, UploadParts,
 };
 
 use crate::lent::Lent;
@@ -26,6 +26,8 @@ pub struct Requests {
     pub head: usize,
     /// ListObjectsV2.
     pub list: usize,
+    /// GetObjectAttributes.
+    pub attributes: usize,
 }
 
 /// An [`ObjectClient`] over objects in memory, with counters, latency and faults.
@@ -44,6 +46,9 @@ struct State {
     flips: VecDeque<bool>,
     no_checksums: bool,
     keeps_prefixes: bool,
+    /// The length of the parts in which objects were uploaded, in bytes.
+    upload_part: Option<u64>,
+    refuses_attributes: bool,
     frozen: bool,
     running: usize,
     most_running: usize,
@@ -78,7 +83,10 @@ impl MemoryClient {
         self.insert(key, Object::synthetic(key, size))
     }
 
-    fn insert(&self, key: &str, object: Object) -> ObjectId {
+    fn insert(&self, key: &str, mut object: Object) -> ObjectId {
+        if let Some(len) = self.lock().upload_part {
+            object.upload_in_parts(len);
+        }
         let id = ObjectId::new(key, ETag::new(&object.etag));
         self.lock().objects.insert(key.to_owned(), object);
         id
@@ -117,6 +125,16 @@ impl MemoryClient {
     /// Lists a prefix also where the key to start after lies inside it, as S3 does not.
     pub fn keep_prefixes(&self) {
         self.lock().keeps_prefixes = true;
+    }
+
+    /// Keeps CRCs of parts of this length, in bytes, of objects that are longer and are put from now on.
+    pub fn keep_part_checksums(&self, len: u64) {
+        self.lock().upload_part = Some(len);
+    }
+
+    /// Refuses to tell of parts, as S3 does to who lacks the permission.
+    pub fn refuse_attributes(&self) {
+        self.lock().refuses_attributes = true;
     }
 
     /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
@@ -192,7 +210,8 @@ impl MemoryClient {
             return Err(fail(ErrorKind::RangeNotSatisfiable));
         }
         let len = range.len() as usize;
-        if is_flipped && range.len() == object.size && !self.lock().no_checksums {
+        let has_whole = |state: &State| !state.no_checksums && state.part_len(&object).is_none();
+        if is_flipped && range.len() == object.size && has_whole(&self.lock()) {
             // A client finds out by the checksum that comes with a whole object.
             return Err(fail(ErrorKind::Integrity));
         }
@@ -210,6 +229,24 @@ impl MemoryClient {
         Ok(Bytes::from_owner(Lent(into)).slice(..len))
     }
 }
+
+impl State {
+    /// The object, if it still is that version.
+    fn version(&self, operation: &'static str, object: &ObjectId) -> Result<&Object, ObjectError> {
+        let fail = |kind| ObjectError::new(kind, operation, object.key());
+        let kept = self.objects.get(object.key()).ok_or_else(|| fail(ErrorKind::NotFound))?;
+        let is_same = kept.etag == object.etag().as_str();
+        is_same.then_some(kept).ok_or_else(|| fail(ErrorKind::PreconditionFailed))
+    }
+
+    /// The length of the parts in which `object` was uploaded, if there were several.
+    fn part_len(&self, object: &Object) -> Option<u64> {
+        self.upload_part.filter(|len| *len < object.size)
+    }
+}
+
+/// Parts in a page of their attributes: few, so that tests see several pages.
+const PARTS_IN_PAGE: usize = 3;
 
 fn meta(object: &Object) -> ObjectMeta {
     ObjectMeta {
@@ -240,22 +277,49 @@ impl ObjectClient for MemoryClient {
         .boxed()
     }
 
-    fn checksum<'a>(
-        &'a self,
-        object: &'a ObjectId,
-    ) -> BoxFuture<'a, Result<Option<ObjectChecksum>, ObjectError>> {
+    fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
         async move {
             self.lock().requests.head += 1;
             self.wait("HeadObject", object.key()).await?;
-            let fail = |kind| ObjectError::new(kind, "HeadObject", object.key());
             let state = self.lock();
-            let kept = state.objects.get(object.key()).ok_or_else(|| fail(ErrorKind::NotFound))?;
-            if kept.etag != object.etag().as_str() {
-                return Err(fail(ErrorKind::PreconditionFailed));
+            let kept = state.version("HeadObject", object)?;
+            if state.no_checksums {
+                return Ok(KeptChecksum::None);
             }
-            let compute = || kept.checksum(ChecksumAlgorithm::Crc64Nvme);
-            let checksum = (!state.no_checksums).then(compute).transpose();
-            checksum.map_err(|error| fail(ErrorKind::Server).with_source(error))
+            if state.part_len(kept).is_some() {
+                return Ok(KeptChecksum::OfParts);
+            }
+            let whole = kept.checksum(ChecksumAlgorithm::Crc64Nvme);
+            let fail = |error: std::io::Error| {
+                ObjectError::new(ErrorKind::Server, "HeadObject", object.key()).with_source(error)
+            };
+            whole.map(KeptChecksum::Whole).map_err(fail)
+        }
+        .boxed()
+    }
+
+    fn upload_parts<'a>(
+        &'a self,
+        object: &'a ObjectId,
+        after: u32,
+    ) -> BoxFuture<'a, Result<UploadParts, ObjectError>> {
+        const OPERATION: &str = "GetObjectAttributes";
+        async move {
+            self.lock().requests.attributes += 1;
+            self.wait(OPERATION, object.key()).await?;
+            let state = self.lock();
+            if state.refuses_attributes {
+                return Err(ObjectError::new(ErrorKind::Forbidden, OPERATION, object.key()));
+            }
+            let kept = state.version(OPERATION, object)?;
+            let Some(len) = state.part_len(kept) else { return Ok(UploadParts::default()) };
+            let fail = |error: std::io::Error| {
+                ObjectError::new(ErrorKind::Server, OPERATION, object.key()).with_source(error)
+            };
+            let all = kept.parts(ChecksumAlgorithm::Crc32, len).map_err(fail)?;
+            let parts: Vec<_> = all.iter().skip(after as usize).take(PARTS_IN_PAGE).copied().collect();
+            let end = after + parts.len() as u32;
+            Ok(UploadParts { parts, next: (all.len() as u32 > end).then_some(end) })
         }
         .boxed()
     }

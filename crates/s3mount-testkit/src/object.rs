@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use s3mount_object::{ChecksumAlgorithm, ObjectChecksum};
+use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart};
 
 use crate::content::{block_from, hash};
 use crate::random::mix;
@@ -24,6 +24,8 @@ pub(crate) struct Object {
     pub(crate) storage_class: Option<String>,
     /// The last checksum that somebody asked for.
     pub(crate) checksum: Arc<Mutex<Option<ObjectChecksum>>>,
+    /// The parts that somebody asked for last, and their length.
+    pub(crate) parts: Arc<Mutex<(u64, Vec<UploadPart>)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +44,15 @@ fn now() -> SystemTime {
 
 impl Object {
     fn new(content: Content, size: u64, etag: String, modified: SystemTime) -> Self {
-        Self { content, size, etag, modified, storage_class: None, checksum: Arc::default() }
+        Self {
+            content,
+            size,
+            etag,
+            modified,
+            storage_class: None,
+            checksum: Arc::default(),
+            parts: Arc::default(),
+        }
     }
 
     pub(crate) fn bytes(bytes: Bytes) -> Self {
@@ -76,18 +86,49 @@ impl Object {
         if let Some(kept) = kept.filter(|kept| kept.algorithm == algorithm) {
             return Ok(kept);
         }
+        Ok(*kept.insert(self.checksum_of(algorithm, 0, self.size)?))
+    }
+
+    fn checksum_of(
+        &self,
+        algorithm: ChecksumAlgorithm,
+        start: u64,
+        end: u64,
+    ) -> std::io::Result<ObjectChecksum> {
         let mut digest = Digest::new(match algorithm {
             ChecksumAlgorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
             ChecksumAlgorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
             ChecksumAlgorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
         });
-        let mut at = 0;
-        while at < self.size {
-            let piece = self.read(at, 1 << 20)?;
+        let mut at = start;
+        while at < end {
+            let piece = self.read(at, usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 20))?;
             digest.update(&piece);
             at += piece.len() as u64;
         }
-        Ok(*kept.insert(ObjectChecksum { algorithm, value: digest.finalize() }))
+        Ok(ObjectChecksum { algorithm, value: digest.finalize() })
+    }
+
+    /// Gives it the ETag of an object that was uploaded in parts of `len` bytes, if it is longer.
+    pub(crate) fn upload_in_parts(&mut self, len: u64) {
+        if self.size > len && !self.etag.contains('-') {
+            self.etag = format!("{}-{}\"", self.etag.trim_end_matches('"'), self.size.div_ceil(len));
+        }
+    }
+
+    /// The parts of an object that was uploaded in parts of `len` bytes. They are computed once.
+    pub(crate) fn parts(&self, algorithm: ChecksumAlgorithm, len: u64) -> std::io::Result<Vec<UploadPart>> {
+        let mut kept = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = kept.1.first().is_some_and(|part| part.checksum.algorithm == algorithm);
+        if !is_known || kept.0 != len {
+            let part = |at: u64| {
+                let end = (at + len).min(self.size);
+                Ok(UploadPart { len: end - at, checksum: self.checksum_of(algorithm, at, end)? })
+            };
+            let starts = (0..self.size).step_by(usize::try_from(len).unwrap_or(usize::MAX));
+            *kept = (len, starts.map(part).collect::<std::io::Result<_>>()?);
+        }
+        Ok(kept.1.clone())
     }
 
     /// Some of the bytes from `offset` on: at least one, at most `most`. The offset lies inside.

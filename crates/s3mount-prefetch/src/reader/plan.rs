@@ -4,6 +4,7 @@
 use s3mount_object::ByteRange;
 
 use super::waiter::Waiter;
+use crate::parts::Parts;
 use crate::segment::SegmentMap;
 use crate::stream::{Access, Direction, Stream, StreamTable};
 use crate::window::Terms;
@@ -15,6 +16,8 @@ pub(super) struct Planner<'a> {
     pub(super) streams: &'a StreamTable,
     /// The object's size in bytes.
     pub(super) size: u64,
+    /// The parts in which it was uploaded, if they are compared one by one.
+    pub(super) parts: Option<&'a Parts>,
     pub(super) config: &'a PrefetchConfig,
 }
 
@@ -70,7 +73,11 @@ impl Planner<'_> {
         let limit = self.streams.limit(stream, self.config.random_read_bytes);
         let limits = limit.into_iter().chain(stream.window.limit(stream.position));
         let part = stream.window.part_bytes(start.saturating_sub(stream.position), terms);
-        next_part(start, part, terms.edge_bytes, limits.fold(after, u64::min).max(start))
+        let limit = limits.fold(after, u64::min).max(start);
+        let planned = next_part(start, part, terms.edge_bytes, limit);
+        // A GET of more than half of what the stream may hold would leave no other beside it.
+        let most = self.config.part_bytes.min(terms.share_bytes / 2);
+        self.parts.map_or(planned, |parts| parts.fit(planned, most, limit))
     }
 
     /// Whether all that `stream` will come to is here or on its way.

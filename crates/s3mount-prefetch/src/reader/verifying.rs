@@ -11,11 +11,13 @@ impl ObjectReader {
     /// segment at `start`, which has just landed: the wrong bytes may be there. Returns `false` when
     /// that was tried before.
     pub(super) fn mend(&self, state: &mut State, start: u64, error: &ReadError) -> bool {
-        let Some(verifier) = self.verifier.as_ref().filter(|verifier| verifier.may_mend(error)) else {
-            return false;
-        };
+        let Some(verifier) = &self.verifier else { return false };
+        let Some(wrong) = verifier.may_mend(error) else { return false };
         let is_unseen = |segment: &&Segment<Waiter>| {
-            matches!(segment.state, SegmentState::Ready(_)) && !segment.is_begun()
+            let may_be_wrong = segment.range.start() < wrong.end() && wrong.start() < segment.range.end();
+            matches!(segment.state, SegmentState::Ready(_))
+                && !segment.is_begun()
+                && (may_be_wrong || segment.range.start() == start)
         };
         let unseen: Vec<_> =
             state.segments.iter().filter(is_unseen).map(|segment| (segment.range, segment.id)).collect();

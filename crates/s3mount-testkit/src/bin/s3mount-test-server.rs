@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
+use s3mount_object::ChecksumAlgorithm;
 use s3mount_testkit::{Builder, Shape, TestS3, parse_size};
 
 /// An S3 server for tests and the demo, on loopback.
@@ -43,6 +44,9 @@ struct Args {
     /// Say that the buckets are in this region, and refuse requests signed for another.
     #[arg(long)]
     region: Option<String>,
+    /// Have objects uploaded in parts of this size, with a CRC-32 of each.
+    #[arg(long, value_name = "SIZE")]
+    upload_part: Option<String>,
     /// Serve HTTPS as localhost, and write the certificate to trust to ca.pem in this folder.
     #[arg(long, value_name = "DIR")]
     tls_dir: Option<PathBuf>,
@@ -94,6 +98,9 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
         for index in 0..count {
             server = server.synthetic(bucket, &format!("{prefix}f{index:05}.bin"), size);
         }
+    }
+    if let Some(size) = &args.upload_part {
+        server = server.uploaded_in_parts(parse_size(size)?, ChecksumAlgorithm::Crc32);
     }
     if let Some(credentials) = &args.credentials {
         let access_key = credentials.split(':').next().unwrap_or_default();

@@ -21,6 +21,8 @@ pub enum Operation {
     PutObject,
     /// DeleteObject.
     DeleteObject,
+    /// GetObjectAttributes.
+    GetObjectAttributes,
     /// Anything else.
     Other,
 }

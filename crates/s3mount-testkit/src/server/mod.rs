@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     access_key: RwLock<Option<String>>,
     denied: Vec<String>,
     checksum: Option<ChecksumAlgorithm>,
+    /// The length of the parts in which objects were uploaded, in bytes.
+    upload_part: Option<u64>,
 }
 
 impl Shared {
@@ -68,6 +70,11 @@ impl Shared {
 
     fn write(&self) -> RwLockWriteGuard<'_, Buckets> {
         self.buckets.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The length of the parts in which `object` was uploaded, if there were several.
+    fn part_len(&self, object: &Object) -> Option<u64> {
+        self.upload_part.filter(|len| *len < object.size)
     }
 
     fn shape(&self) -> Shape {
@@ -94,6 +101,7 @@ pub struct Builder {
     access_key: Option<String>,
     denied: Vec<String>,
     checksum: Option<ChecksumAlgorithm>,
+    upload_part: Option<u64>,
     shape: Shape,
     threads: usize,
     port: u16,
@@ -179,6 +187,13 @@ impl Builder {
         self
     }
 
+    /// Has its objects uploaded in parts of `len` bytes, if they are longer, with this checksum of each
+    /// part and none of the whole, as S3 has it by default for CRC-32 and CRC-32C.
+    pub fn uploaded_in_parts(mut self, len: u64, algorithm: ChecksumAlgorithm) -> Self {
+        self.upload_part = Some(len.max(1));
+        self.checksum(Some(algorithm))
+    }
+
     /// Makes it slow.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -207,7 +222,11 @@ impl Builder {
     ///
     /// # Errors
     /// When the port can't be had.
-    pub fn start(self) -> anyhow::Result<TestS3> {
+    pub fn start(mut self) -> anyhow::Result<TestS3> {
+        if let Some(len) = self.upload_part {
+            let objects = self.buckets.values_mut().flat_map(|keys| keys.values_mut());
+            objects.for_each(|object| object.upload_in_parts(len));
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.threads)
             .thread_name("test-s3")
@@ -236,6 +255,7 @@ impl Builder {
             access_key: RwLock::new(self.access_key),
             denied: self.denied,
             checksum: self.checksum,
+            upload_part: self.upload_part,
         });
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
         Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
@@ -263,6 +283,7 @@ impl TestS3 {
             access_key: None,
             denied: Vec::new(),
             checksum: Some(ChecksumAlgorithm::Crc64Nvme),
+            upload_part: None,
             shape: Shape::fast(),
             threads: 2,
             port: 0,
@@ -283,7 +304,10 @@ impl TestS3 {
         self.ca_pem.as_deref()
     }
 
-    fn insert(&self, bucket: &str, key: &str, object: Object) {
+    fn insert(&self, bucket: &str, key: &str, mut object: Object) {
+        if let Some(len) = self.shared.upload_part {
+            object.upload_in_parts(len);
+        }
         self.shared.write().entry(bucket.to_owned()).or_default().insert(key.to_owned(), object);
     }
 

@@ -50,6 +50,9 @@ impl Target {
             .collect();
         let (bucket, key) = (decode(bucket, false), decode(key, false));
         let operation = match (method, bucket.is_empty(), key.is_empty()) {
+            (&Method::GET, false, false) if query.contains_key("attributes") => {
+                Operation::GetObjectAttributes
+            }
             (&Method::GET, false, false) => Operation::GetObject,
             (&Method::HEAD, false, false) => Operation::HeadObject,
             (&Method::HEAD, false, true) => Operation::HeadBucket,

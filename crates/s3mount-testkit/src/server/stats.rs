@@ -37,6 +37,8 @@ pub struct Stats {
     pub put_object: Counts,
     /// DeleteObject.
     pub delete_object: Counts,
+    /// GetObjectAttributes.
+    pub get_object_attributes: Counts,
     /// Anything else.
     pub other: Counts,
     /// Connections accepted.
@@ -55,6 +57,7 @@ impl Stats {
             self.head_bucket,
             self.put_object,
             self.delete_object,
+            self.get_object_attributes,
             self.other,
         ]
         .iter()
@@ -69,9 +72,9 @@ pub(crate) struct Counters(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    requests: [AtomicU64; 7],
-    errors: [AtomicU64; 7],
-    bytes: [AtomicU64; 7],
+    requests: [AtomicU64; 8],
+    errors: [AtomicU64; 8],
+    bytes: [AtomicU64; 8],
     connections: AtomicU64,
     concurrent_gets: AtomicU64,
     most_concurrent_gets: AtomicU64,
@@ -150,6 +153,7 @@ impl Counters {
             head_bucket: counts(Operation::HeadBucket),
             put_object: counts(Operation::PutObject),
             delete_object: counts(Operation::DeleteObject),
+            get_object_attributes: counts(Operation::GetObjectAttributes),
             other: counts(Operation::Other),
             connections: inner.connections.load(Ordering::Relaxed),
             most_concurrent_gets: inner.most_concurrent_gets.load(Ordering::Relaxed),

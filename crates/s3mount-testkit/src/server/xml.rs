@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3mount_object::{ChecksumAlgorithm, UploadPart};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -94,6 +95,39 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
         let _ = write!(xml, "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", name(prefix));
     }
     xml + "</ListBucketResult>"
+}
+
+/// The body of GetObjectAttributes: at most `most` parts, from behind the one with the number `marker`.
+pub(crate) fn attributes(etag: &str, parts: &[UploadPart], marker: usize, most: usize) -> String {
+    let etag = etag.trim_matches('"');
+    let mut xml = format!(
+        "{HEAD}<GetObjectAttributesResponse xmlns=\"{NAMESPACE}\"><ETag>{etag}</ETag>\
+         <ObjectParts><PartsCount>{}</PartsCount>",
+        parts.len()
+    );
+    let page = parts.iter().enumerate().skip(marker).take(most);
+    let last = marker + page.len();
+    let _ = write!(
+        xml,
+        "<PartNumberMarker>{marker}</PartNumberMarker><NextPartNumberMarker>{last}</NextPartNumberMarker>\
+         <MaxParts>{most}</MaxParts><IsTruncated>{}</IsTruncated>",
+        last < parts.len()
+    );
+    for (index, part) in page {
+        let name = match part.checksum.algorithm {
+            ChecksumAlgorithm::Crc64Nvme => "ChecksumCRC64NVME",
+            ChecksumAlgorithm::Crc32c => "ChecksumCRC32C",
+            ChecksumAlgorithm::Crc32 => "ChecksumCRC32",
+        };
+        let _ = write!(
+            xml,
+            "<Part><{name}>{}</{name}><PartNumber>{}</PartNumber><Size>{}</Size></Part>",
+            part.checksum.to_base64(),
+            index + 1,
+            part.len
+        );
+    }
+    xml + "</ObjectParts></GetObjectAttributesResponse>"
 }
 
 /// A continuation token: the last name, in hexadecimal so that nobody takes it for one.
