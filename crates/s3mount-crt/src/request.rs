@@ -14,6 +14,13 @@ use crate::answer::Answer;
 use crate::error::{crt_error, failed};
 
 /// No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
+///
+/// It bounds what is copied and parsed, and not what the CRT collects before. A `Default` request of the
+/// CRT appends all of the body to a buffer that grows (`s_s3_meta_request_incoming_body` in aws-c-s3), and
+/// calls back for headers and body when the last byte has come
+/// (`s_s3_meta_request_default_request_finished`). So nobody could cancel it in time. `GetObject`
+/// requests have a buffer of a fixed size, but send `Range` and take no answer without `Content-Range`,
+/// which a listing does not have. What bounds a body without end is the time limit of an attempt.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// Headers and body of an answer, as the callbacks leave them.
