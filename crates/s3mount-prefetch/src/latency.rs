@@ -138,8 +138,17 @@ impl Latencies {
     /// would call for more. Where none was that long yet, as if a longer one took longer in
     /// proportion, which is the most it can; no time where there was none at all.
     pub(crate) fn of(&self, bytes: u64) -> Duration {
+        self.nearest(bytes, |class| &class.shortest)
+    }
+
+    /// How long a GET of `bytes` mostly takes, in the same way.
+    pub(crate) fn mean(&self, bytes: u64) -> Duration {
+        self.nearest(bytes, |class| &class.mean)
+    }
+
+    fn nearest(&self, bytes: u64, micros: impl Fn(&Class) -> &AtomicU64) -> Duration {
         let classes = self.classes[..=class(bytes)].iter().rev();
-        let known = classes.map(|class| class.shortest.load(Ordering::Relaxed));
+        let known = classes.map(|class| micros(class).load(Ordering::Relaxed));
         let nearest = known.enumerate().find(|(_, micros)| *micros != u64::MAX);
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }

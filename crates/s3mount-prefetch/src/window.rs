@@ -7,6 +7,8 @@
 //! there a larger window only holds more memory, and pushes data out of the processor's caches
 //! before it is read. So it stops growing at [`SLACK`] times what Little's law asks for.
 //!
+//! Far away a round trip is dear, and so a stream that is alone climbs faster: its window follows each read.
+//!
 //! A stream at the beginning of a file whose kind is known begins where the last ones got to. Its first
 //! parts are small, and each further one as large as it can be and still arrive when its reader does.
 //!
@@ -53,6 +55,22 @@ const NEAR: Duration = Duration::from_millis(10);
 /// its stream has read so far.
 const RAMP: u64 = 4;
 
+/// A store is far where a GET takes more than this: a reader there waits for long when its window is too
+/// small. A stream that is alone, and reads its object from the beginning, climbs there: its window grows
+/// with each read, and not only when all of the window was read. (Where GETs differ, that is as late as the
+/// slowest of them.)
+const FAR: Duration = Duration::from_millis(15);
+
+/// A stream that climbs has so many times ahead what it has read within the last round trips, one or two.
+const CLIMB: u64 = 7;
+
+/// A stream climbs once so much came within the last round trips. Behind a slow link, where a GET takes long
+/// because of its length, it never does.
+const CLIMB_AFTER_BYTES: u64 = 4 << 20;
+
+/// Bytes a second of the fastest reader that the kernel lets through.
+const FASTEST_READER: f64 = 4e9;
+
 /// While each round is faster than the one before by this factor, the rate lags behind the window,
 /// and twice as much is granted; what turns out to be too much is given back at the end of the ramp.
 const FASTER: f64 = 1.1;
@@ -75,6 +93,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) streams: u64,
     /// The time that a GET of so many bytes takes at least.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
+    /// The time that a GET of so many bytes mostly takes.
+    pub(crate) mean: &'a dyn Fn(u64) -> Duration,
     /// The time that the link takes to bring what is in flight.
     pub(crate) queue: Duration,
     pub(crate) config: &'a PrefetchConfig,
@@ -86,6 +106,22 @@ impl Terms<'_> {
         let latency = (self.latency)(part).as_secs_f64();
         let slack = latency * SLACK;
         (rate * if self.is_queue() { slack.min(QUEUE_SECONDS).max(latency) } else { slack }) as u64
+    }
+
+    /// What a stream of `rate` bytes a second, in parts of `part` bytes, is granted. One that is alone, far
+    /// away, and not held up by the link, is granted what it needs for GETs that take as long as they mostly
+    /// do: the fastest tell too little where they differ much.
+    fn granted_bytes(&self, rate: f64, part: u64) -> u64 {
+        let needed = self.needed_bytes(rate, part).max(self.floor_bytes(rate));
+        if self.streams > 1 || self.is_near() || self.is_queue() {
+            return needed;
+        }
+        let (least, mean) = ((self.latency)(part), (self.mean)(part));
+        if mean < least * 3 / 2 {
+            return needed;
+        }
+        // Means that are longer than this have waiting in them.
+        needed.max((rate * SLACK * mean.min(least * 2).as_secs_f64()) as u64)
     }
 
     /// Whether what is in flight makes GETs wait at the link.
@@ -101,6 +137,21 @@ impl Terms<'_> {
 
     fn is_near(&self) -> bool {
         (self.latency)(self.edge_bytes) < NEAR
+    }
+
+    /// Whether a stream may climb.
+    fn may_climb(&self) -> bool {
+        self.streams == 1 && (self.latency)(self.edge_bytes) > FAR && !self.is_queue()
+    }
+
+    /// The largest window that there is memory for.
+    fn available_bytes(&self) -> u64 {
+        self.share_bytes.min(self.config.max_window_bytes)
+    }
+
+    /// The largest parts of which as many as may be in flight fit into the memory.
+    fn most_part_bytes(&self) -> u64 {
+        (self.available_bytes() / self.config.max_ahead_requests.max(1) as u64).max(self.edge_bytes)
     }
 
     /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
@@ -124,6 +175,17 @@ impl Terms<'_> {
     }
 }
 
+/// The reading over which the rate is measured.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Where it began.
+    start: u64,
+    /// When it began.
+    began: Duration,
+    /// After how many bytes it ends.
+    bytes: u64,
+}
+
 /// The window of one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
@@ -133,12 +195,15 @@ pub(crate) struct Window {
     is_measured: bool,
     /// Whether nothing was read yet.
     is_new: bool,
-    /// Where and when the round began over which the rate is measured.
-    round: Option<(u64, Duration)>,
+    round: Option<Round>,
+    /// Where and when the last two round trips began, of a stream that may climb.
+    trips: Option<[(u64, Duration); 2]>,
     /// Whether the reader waited in this round.
     waited: bool,
     /// Whether each round was faster than the one before, so far.
     is_ramping: bool,
+    /// Whether the last round was faster than the one before in proportion to the window.
+    is_in_proportion: bool,
     /// Nothing is fetched ahead of this before the reader has passed it: no other went on.
     held: Option<u64>,
     /// What the stream has read, or is sure to read.
@@ -154,8 +219,10 @@ impl Window {
             is_measured: false,
             is_new: true,
             round: None,
+            trips: None,
             waited: false,
             is_ramping: true,
+            is_in_proportion: true,
             held: None,
             trusted: 0,
         }
@@ -167,7 +234,7 @@ impl Window {
         let config = terms.config;
         let usual = Self::new(config.initial_window_bytes);
         match beginning {
-            Beginning::Usual => usual,
+            Beginning::Usual => Self { trips: Some([(0, Duration::ZERO); 2]), ..usual },
             Beginning::Header { bytes } => {
                 Self { held: Some(bytes.next_multiple_of(config.random_read_bytes)), ..usual }
             }
@@ -203,6 +270,12 @@ impl Window {
         // While it ramps, its rate is about to double.
         let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
         let mut part = terms.part_bytes(rate, self.bytes.min(terms.share_bytes));
+        if self.may_climb(terms) {
+            // Its rate lags far behind.
+            while part / 2 >= terms.edge_bytes && part > terms.most_part_bytes() {
+                part /= 2;
+            }
+        }
         if !self.is_measured && self.rate > 0.0 {
             // The reader of a kind that is known waits for the first part, and comes to the others at
             // its rate: each shall be there by then.
@@ -222,33 +295,32 @@ impl Window {
             return;
         }
         self.waited |= waits;
-        let Some((start, began)) = self.round else {
-            self.round = Some((position, now));
-            self.waited = false;
-            return;
+        let is_climbing = self.climb(position, now, terms);
+        let Some(Round { start, began, bytes }) = self.round else {
+            return self.begin_round(position, now);
         };
         let (read, took) = (position.saturating_sub(start), now.saturating_sub(began));
-        if (read < self.bytes.min(terms.share_bytes) && took < MAX_ROUND) || took < MIN_ROUND {
+        if (read < bytes.min(terms.share_bytes) && took < MAX_ROUND) || took < MIN_ROUND {
             return;
         }
         let rate = read as f64 / took.as_secs_f64();
         let is_faster = rate > self.rate * FASTER;
-        let is_in_proportion = rate > self.rate * IN_PROPORTION;
+        self.is_in_proportion = rate > self.rate * IN_PROPORTION;
         // A reader that never waits is as slow as it looks. One that does may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         self.is_measured = true;
         self.trusted = self.trusted.saturating_add(read);
-        let available = terms.share_bytes.min(terms.config.max_window_bytes);
+        let available = terms.available_bytes();
         let part = terms.part_bytes(self.rate, available);
         let is_over = self.is_ramping && !is_faster;
         self.is_ramping &= is_faster;
-        let needed = terms.needed_bytes(self.rate, part).max(terms.floor_bytes(self.rate));
+        let needed = terms.granted_bytes(self.rate, part);
         if is_over {
             // A lone stream keeps what it may have: nobody else needs it.
             self.bytes = self.bytes.min(if terms.streams == 1 { needed * 2 } else { needed });
         }
-        let goal = if self.is_ramping && is_in_proportion && terms.streams == 1 {
+        let goal = if self.is_ramping && self.is_in_proportion && terms.streams == 1 {
             u64::MAX
         } else if self.is_ramping {
             needed * 2
@@ -258,14 +330,45 @@ impl Window {
         let goal = goal.min(terms.most_bytes(self.trusted));
         // A window that is large enough for small parts only costs requests.
         let is_too_small = self.waited || self.part_bytes(self.bytes, terms) < part;
-        if is_too_small && self.bytes < goal {
+        if is_climbing && self.may_climb(terms) {
+            // It has grown already.
+        } else if is_too_small && self.bytes < goal {
             let most = (self.bytes * RAMP).min(goal);
             self.bytes = most.min(available.max(self.bytes));
         } else if self.bytes / 2 > needed {
             self.bytes /= 2;
         }
-        self.round = Some((position, now));
+        self.begin_round(position, now);
+    }
+
+    fn begin_round(&mut self, position: u64, now: Duration) {
+        self.round = Some(Round { start: position, began: now, bytes: self.bytes });
         self.waited = false;
+    }
+
+    /// Whether it may grow with each read.
+    fn may_climb(&self, terms: &Terms<'_>) -> bool {
+        self.trips.is_some() && self.is_ramping && self.is_in_proportion && terms.may_climb()
+    }
+
+    /// Grows with this read, if it may. Whether it will with the next.
+    fn climb(&mut self, position: u64, now: Duration, terms: &Terms<'_>) -> bool {
+        if !self.may_climb(terms) {
+            return false;
+        }
+        let Some(trips) = &mut self.trips else { return false };
+        if now.saturating_sub(trips[1].1) >= (terms.latency)(terms.edge_bytes) {
+            *trips = [trips[1], (position, now)];
+        }
+        let read = position.saturating_sub(trips[0].0);
+        if read < CLIMB_AFTER_BYTES {
+            return false;
+        }
+        // No reader needs more; and a quarter is for another stream that begins.
+        let most = terms.needed_bytes(FASTEST_READER, terms.edge_bytes).max(position);
+        let summit = most.min(terms.available_bytes() / 4 * 3);
+        self.bytes = self.bytes.max((read * CLIMB).min(summit));
+        self.bytes < summit
     }
 
     /// Bytes a second of a reader that has come to `position` at the time `now`; 0 where it has not read
@@ -273,7 +376,7 @@ impl Window {
     pub(crate) fn rate_at(&self, position: u64, now: Duration) -> f64 {
         let measured = if self.is_measured { self.rate } else { 0.0 };
         let round =
-            self.round.map(|(start, began)| (position.saturating_sub(start), now.saturating_sub(began)));
+            self.round.map(|round| (position.saturating_sub(round.start), now.saturating_sub(round.began)));
         let last = round.filter(|(read, took)| *read >= self.bytes / 2 && *took >= MIN_ROUND);
         last.map_or(measured, |(read, took)| measured.max(read as f64 / took.as_secs_f64()))
     }
@@ -288,7 +391,7 @@ impl Window {
 mod tests {
     use std::time::Duration;
 
-    use super::{Terms, Window};
+    use super::{LONE_FLOOR_BYTES, Terms, Window};
     use crate::PrefetchConfig;
     use crate::learn::Beginning;
 
@@ -363,6 +466,7 @@ mod tests {
             share_bytes: memory,
             streams: 1,
             latency: &latency,
+            mean: &latency,
             queue: Duration::ZERO,
             config: &config,
         })
@@ -387,6 +491,33 @@ mod tests {
         let near =
             with_terms(LOOPBACK, 1 << 30, |terms| Window::at_beginning(stream(1 << 40), 1 << 40, terms));
         assert_eq!(near.bytes(), MIB, "a near store is not worth it");
+    }
+
+    #[test]
+    fn climbs_with_each_read_where_the_store_is_far() {
+        let climb = |store, memory, size: u64| {
+            with_terms(store, memory, |terms| {
+                let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, terms);
+                // All that is read arrives within the first two round trips.
+                for position in 1..=size {
+                    window.on_read(position * MIB, Duration::from_millis(3 * position), true, terms);
+                }
+                window.bytes() / MIB
+            })
+        };
+        let far = Store(0.2, 9e7);
+        assert_eq!(climb(far, 1 << 30, 3), 1, "it may be a header");
+        assert_eq!([4, 8].map(|size| climb(far, 1 << 30, size)), [28, 56]);
+        assert_eq!(climb(far, 64 * MIB, 8), 48, "three quarters of the memory");
+        assert_eq!(climb(far, 1 << 30, 16), 112);
+        assert!(climb(LOOPBACK, 1 << 30, 8) < 56);
+        with_terms(far, 1 << 30, |terms| {
+            let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, terms);
+            for second in 1..=20 {
+                window.on_read((4 + second) * MIB, Duration::from_secs(1000 + second), true, terms);
+            }
+            assert!(window.bytes() <= 2 * LONE_FLOOR_BYTES, "a slow reader: {}", window.bytes());
+        });
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What one object version has here and on its way, and who reads it: the state behind a reader's
 //! lock, and what of it is given back.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
     next_segment: u64,
+    /// The last segments that were sent before each of the last two ticks, the latest first.
+    sent_before_ticks: [u64; 2],
     /// This reader's part of [`Shared::active_streams`](crate::prefetcher::Shared::active_streams).
     pub(super) active_streams: usize,
     /// Whether this reader is listed as changed since it was looked at for memory.
@@ -64,6 +67,7 @@ impl State {
             stale: None,
             failed: None,
             next_segment: 0,
+            sent_before_ticks: [0; 2],
             active_streams: 0,
             is_listed: false,
             was_visited: false,
@@ -118,36 +122,58 @@ impl State {
 
     /// Drops what was consumed and what streams have passed by; returns how many bytes that were.
     pub(super) fn sweep(&mut self) -> u64 {
+        self.sweep_but(0)
+    }
+
+    /// The same, but for the last `keep` bytes that were passed by. Where several workers read as one stream,
+    /// one that waited for a slow GET comes to them yet: they are not worth a place for what is read later.
+    pub(super) fn sweep_but(&mut self, keep: u64) -> u64 {
         let before = self.segments.held_bytes();
         self.consumed_bytes = 0;
         for (start, id, _) in std::mem::take(&mut self.consumed) {
             self.segments.remove(start, id);
         }
-        self.drop_passed();
+        let mut passed = self.passed();
+        passed.sort_unstable_by_key(|(_, id, _)| Reverse(*id));
+        let mut kept = 0;
+        for (start, id, len) in passed {
+            kept += len;
+            if kept > keep {
+                self.drop_passed(start, id);
+            }
+        }
         before - self.segments.held_bytes()
     }
 
-    /// Drops ready segments that no stream will reach: skipped, of a stream that has ended, or of one
-    /// that nobody reads for [`LEFT_TICKS`].
-    pub(super) fn drop_passed(&mut self) {
-        let is_passed = |segment: &Segment<Waiter>| {
+    /// The housekeeper's look: what was passed by goes, but not what came a moment ago.
+    pub(super) fn tick_passed(&mut self) {
+        let [lately, before] = self.sent_before_ticks;
+        self.sent_before_ticks = [self.next_segment, lately];
+        for (start, id, _) in self.passed() {
+            if id <= before {
+                self.drop_passed(start, id);
+            }
+        }
+    }
+
+    /// Ready segments that no stream will reach, as (start, id, length): skipped, of a stream that has ended,
+    /// or of one that nobody reads for [`LEFT_TICKS`].
+    fn passed(&self) -> Vec<(u64, u64, u64)> {
+        let is_passed = |segment: &&Segment<Waiter>| {
             // Whole small objects stay until they are closed or memory is short.
             matches!(segment.state, SegmentState::Ready(_))
                 && segment.purpose != Purpose::Stream(0)
                 && !segment.is_consumed()
                 && !self.streams.may_read(segment.range, LEFT_TICKS)
         };
-        let passed: Vec<_> = self
-            .segments
-            .iter()
-            .filter(|segment| is_passed(segment))
-            .map(|segment| (segment.range.start(), segment.id))
-            .collect();
-        for (start, id) in passed {
-            if let Some(dropped) = self.segments.remove(start, id) {
-                // Should somebody go on after all.
-                self.streams.unplan(dropped.range);
-            }
+        let passed = self.segments.iter().filter(is_passed);
+        passed.map(|segment| (segment.range.start(), segment.id, segment.range.len())).collect()
+    }
+
+    fn drop_passed(&mut self, start: u64, id: u64) {
+        if let Some(dropped) = self.segments.remove(start, id) {
+            // Should somebody go on after all.
+            self.streams.unplan(dropped.range);
         }
     }
 

@@ -419,6 +419,36 @@ fn ramped(model: Model, memory: u64, readers: u64) -> f64 {
     })
 }
 
+/// How much longer a stream takes for the first 2 GiB of a huge object than for as many once it has ramped,
+/// in round trips: in means of the time to the first byte.
+fn ramp_round_trips(model: Model, memory: u64) -> f64 {
+    let bytes = 2 * GIB;
+    let seconds = simulate(model, memory, async |bed| {
+        let object = bed.open("huge", 1 << 40);
+        let start = Instant::now();
+        let read = |from: u64| read_all(object.clone(), forward(from, from + bytes, MIB), Arc::default());
+        read(0).await;
+        let first = start.elapsed();
+        read(bytes).await;
+        let before = start.elapsed();
+        read(2 * bytes).await;
+        read(3 * bytes).await;
+        first.as_secs_f64() - (start.elapsed() - before).as_secs_f64() / 2.0
+    });
+    seconds / (model.first_byte_ms / 1e3 * 0.125_f64.exp())
+}
+
+#[test]
+fn a_lone_stream_far_away_ramps_within_six_round_trips() {
+    for mbits in [1e3, 1e4] {
+        // Means over stores that differ a little: each is one draw of slow GETs.
+        let trips =
+            [180.0, 190.0, 200.0, 210.0, 220.0].map(|ms| ramp_round_trips(link(mbits * 125e3, ms), GIB));
+        println!("{mbits:>8} Mbit/s, 200 ms: {trips:5.1?} round trips");
+        assert!(trips.iter().sum::<f64>() / 5.0 <= 6.0, "{mbits} Mbit/s: {trips:.1?}");
+    }
+}
+
 #[test]
 fn a_loader_of_shards_ramps_once() {
     let s3 = MODELS[1];
