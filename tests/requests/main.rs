@@ -113,7 +113,9 @@ fn ls_then_stat_of_ten_thousand() {
     take(&world);
     let listed = run("ls", &[PathBuf::from("-l"), world.path("many")]);
     assert_eq!(listed.lines().count(), 10_001);
-    assert_eq!(take(&world), (10, 0, 0));
+    let (lists, gets, others) = take(&world);
+    // Ten pages, and one or two that looked for the end.
+    assert!((10..=12).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs");
     for index in 0..10_000 {
         assert_eq!(world.path(&key(index)).metadata().expect("a file").size(), 7);
     }
@@ -159,7 +161,8 @@ fn ls_of_a_hundred_thousand() {
     take(&world);
     let listed = run("ls", &[PathBuf::from("-U"), world.path("many")]);
     assert_eq!(listed.lines().count(), 100_000);
-    assert_eq!(take(&world), (100, 0, 0));
+    let (lists, gets, others) = take(&world);
+    assert!((100..=105).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs");
 }
 
 #[test]

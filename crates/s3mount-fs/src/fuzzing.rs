@@ -26,7 +26,7 @@ pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {
 pub fn names(prefix: &str, listed: ListPage, name: &str) {
     let packed = Page::new(prefix, "", &listed, Instant::now(), &Hidden::default());
     let is_whole = listed.next.is_none();
-    let shown = Assembler::default().push(prefix, listed);
+    let shown = Assembler::default().push(prefix, &packed);
     for (at, named) in shown.iter().enumerate() {
         assert!(is_file_name(&named.name), "{named:?}");
         assert!(shown[..at].iter().all(|other| other.name != named.name), "{named:?} twice");

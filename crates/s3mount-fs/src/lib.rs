@@ -10,7 +10,9 @@
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
 //! - [`metadata`]: what stands for a name, from memory or by asking;
 //! - [`listing`]: open directories;
-//! - [`cursor`]: how far a directory was listed;
+//! - [`lister`]: the pages of one directory, listed side by side;
+//! - [`split`]: the pieces that it is cut into, and [`scale`], which guesses where;
+//! - [`pace`]: how many LISTs the store bears that nobody waits for yet;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
 //! - [`hints`]: what a reader says it will read;
@@ -27,7 +29,6 @@
 
 mod config;
 mod control;
-mod cursor;
 mod direct;
 mod error;
 mod filesystem;
@@ -38,13 +39,17 @@ mod gate;
 mod hint_window;
 mod hints;
 mod inode;
+mod lister;
 mod listing;
 mod map_reads;
 mod map_table;
 mod metadata;
 mod names;
 mod order;
+mod pace;
+mod scale;
 mod snapshot;
+mod split;
 mod store;
 mod successors;
 mod walk;

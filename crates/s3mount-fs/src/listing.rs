@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use s3mount_object::ListPage;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 
 use crate::FsError;
-use crate::cursor::Cursor;
 use crate::inode::InodeNo;
+use crate::lister::Lister;
 use crate::metadata::Metadata;
 use crate::names::{Assembler, Named};
 
@@ -32,9 +30,7 @@ pub(crate) struct Listing {
     dropped: usize,
     names: VecDeque<Named>,
     assembler: Assembler,
-    cursor: Cursor,
-    /// The page at the cursor, on its way.
-    ahead: Option<Ahead>,
+    lister: Option<Lister>,
     pub(crate) read_at: Option<Instant>,
 }
 
@@ -51,7 +47,7 @@ impl Listing {
         if first < self.dropped {
             *self = Self::default();
         }
-        while self.dropped + self.names.len() <= first && !self.cursor.is_complete {
+        while self.dropped + self.names.len() <= first && !self.is_complete() {
             // All that is here was read.
             let excess = self.names.len().saturating_sub(NAMES_KEPT);
             self.names.drain(..excess);
@@ -61,57 +57,29 @@ impl Listing {
         Ok(self.names.iter().skip(first - self.dropped))
     }
 
+    fn is_complete(&self) -> bool {
+        self.lister.as_ref().is_some_and(Lister::is_complete)
+    }
+
     /// The name of the number `index`, if it is kept.
     pub(crate) fn get(&self, index: usize) -> Option<&Named> {
         self.names.get(index.checked_sub(self.dropped)?)
     }
 
-    /// The page at the cursor, and when it was asked for.
-    async fn page(&self, metadata: &Metadata, prefix: &str) -> Result<(ListPage, Instant), FsError> {
-        if self.cursor.next.is_none()
-            && let Some(listed) = metadata.walks.take(prefix).await
-        {
-            return Ok(listed);
-        }
-        let at = Instant::now();
-        Ok((metadata.page(prefix, self.cursor.next.clone()).await?, at))
-    }
-
-    /// Lists one page more, and has the next one listed ahead.
+    /// Lists one page more.
     async fn more(
         &mut self,
         metadata: &Arc<Metadata>,
         prefix: &Arc<str>,
         without: Option<&str>,
     ) -> Result<(), FsError> {
-        let ahead = match self.ahead.take() {
-            Some(mut ahead) => (&mut ahead.0).await.ok(),
-            None => None,
-        };
-        let (mut page, at) = match ahead {
-            Some((page, at)) => (page?, at),
-            None => self.page(metadata, prefix).await?,
-        };
-        self.cursor.advance(metadata, prefix, &mut page, at)?;
-        self.ahead = self.cursor.next.clone().map(|next| {
-            let (metadata, prefix) = (metadata.clone(), prefix.clone());
-            let runtime = metadata.runtime.clone();
-            let at = Instant::now();
-            Ahead(runtime.spawn(async move { (metadata.page(&prefix, Some(next)).await, at) }))
-        });
-        self.read_at = Some(at);
-        let names = self.assembler.push(prefix, page).into_iter();
-        self.names.extend(names.filter(|named| Some(named.name.as_str()) != without));
+        let lister = self.lister.get_or_insert_with(|| Lister::new(metadata, prefix, true));
+        if let Some(page) = lister.next().await? {
+            self.read_at = Some(page.at());
+            let names = self.assembler.push(prefix, &page).into_iter();
+            self.names.extend(names.filter(|named| Some(named.name.as_str()) != without));
+            metadata.keep(prefix, page);
+        }
         Ok(())
-    }
-}
-
-/// A LIST that nobody waits for yet; given up when it is dropped.
-#[derive(Debug)]
-struct Ahead(JoinHandle<(Result<ListPage, FsError>, Instant)>);
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

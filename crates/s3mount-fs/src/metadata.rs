@@ -1,16 +1,18 @@
 //! What stands for a name: from memory, or by asking the store.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use s3mount_object::{ListObjects, ListPage, ObjectClient, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::cursor::Cursor;
 use crate::gate::Gates;
 use crate::inode::FileKind;
+use crate::lister::Lister;
 use crate::names::{Hidden, Target, just_before};
+use crate::pace::Pace;
 use crate::snapshot::{Known, Limits, Page, Snapshots};
 use crate::store::Store;
 use crate::walk::Walks;
@@ -31,9 +33,11 @@ pub(crate) struct Change {
 pub(crate) struct Metadata {
     store: Store,
     snapshots: Snapshots,
-    hidden: Hidden,
+    pub(crate) hidden: Hidden,
     gates: Gates,
     pub(crate) walks: Walks,
+    /// Names in pages that wait for their listing's turn.
+    pub(crate) waiting: AtomicUsize,
     ttl: Duration,
     /// How long a caller waits, at most.
     limit: Duration,
@@ -60,6 +64,7 @@ impl Metadata {
             hidden: Hidden::default(),
             gates: Gates::default(),
             walks: Walks::new(ttl),
+            waiting: AtomicUsize::new(0),
             ttl,
             limit: config.timeout,
             changes,
@@ -134,13 +139,12 @@ impl Metadata {
         self.snapshots.forget(prefix, name);
     }
 
-    /// One page of the directory `prefix`, from where the one before ended.
+    /// The first page of the directory `prefix`.
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn page(&self, prefix: &str, continuation: Option<String>) -> Result<ListPage, FsError> {
-        let prefix = prefix.to_owned();
-        self.list(ListObjects { prefix, delimiter: true, continuation, ..ListObjects::default() }).await
+    pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
+        self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
     }
 
     /// Whatever is to be listed.
@@ -148,26 +152,24 @@ impl Metadata {
     /// # Errors
     /// The store's.
     pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
-        self.store.list(request).await
+        self.store.list(request, false).await
     }
 
-    /// Remembers a page that begins behind the key `after`. Returns its last key, if more come, and
-    /// what it takes in bytes.
-    pub(crate) fn note(
-        &self,
-        prefix: &Arc<str>,
-        after: &str,
-        listed: &ListPage,
-        now: Instant,
-    ) -> (Option<String>, usize) {
-        let page = Page::new(prefix, after, listed, now, &self.hidden);
-        let noted = (page.upto().map(str::to_owned), page.bytes());
-        self.keep(prefix, page);
-        noted
+    /// Whatever is to be listed, and nobody waits for yet.
+    ///
+    /// # Errors
+    /// The store's: also that it was asked too much.
+    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
+        self.store.list(request, true).await
+    }
+
+    /// How many LISTs the store bears that nobody waits for yet.
+    pub(crate) fn pace(&self) -> &Arc<Pace> {
+        self.store.pace()
     }
 
     /// Keeps a page, and tells of what has changed with it.
-    fn keep(&self, prefix: &Arc<str>, page: Page) {
+    pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
         for name in self.snapshots.note(prefix, page) {
             // When too many wait, these are found when what was told of them is believed no more.
             let _ = self.changes.try_send(Change { prefix: prefix.clone(), name });
@@ -199,7 +201,7 @@ impl Metadata {
             start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
             ..ListObjects::default()
         };
-        let listed = self.store.list(request).await?;
+        let listed = self.list(request).await?;
         let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
@@ -214,7 +216,7 @@ impl Metadata {
     async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
-        let listed = self.store.list(request).await?;
+        let listed = self.list(request).await?;
         match Page::new(prefix, "", &listed, Instant::now(), &self.hidden).answer(prefix, name) {
             Some(target) => target.ok_or(FsError::NotFound),
             None => self.find_exactly(prefix, name).await,
@@ -224,11 +226,11 @@ impl Metadata {
     /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
     async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
-        let below = self.store.list(first(format!("{prefix}{name}/"))).await?;
+        let below = self.list(first(format!("{prefix}{name}/"))).await?;
         if !below.objects.is_empty() {
             return Ok(Target::Directory);
         }
-        let mut at = self.store.list(first(format!("{prefix}{name}"))).await?;
+        let mut at = self.list(first(format!("{prefix}{name}"))).await?;
         at.next = None;
         let page = Page::new(prefix, "", &at, Instant::now(), &self.hidden);
         page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
@@ -236,12 +238,14 @@ impl Metadata {
 
     /// Lists a directory in which names were missed, as far as there is memory for it.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
-        let (mut cursor, mut bytes) = (Cursor::default(), 0);
-        while !cursor.is_complete && bytes <= self.snapshots.most_of_one() {
-            let at = Instant::now();
-            let listed = self.page(&prefix, cursor.next.clone()).await;
-            match listed.and_then(|mut page| cursor.advance(&self, &prefix, &mut page, at)) {
-                Ok(taken) => bytes += taken,
+        let (mut lister, mut bytes) = (Lister::new(&self, &prefix, false), 0);
+        while bytes <= self.snapshots.most_of_one() {
+            match lister.next().await {
+                Ok(Some(page)) => {
+                    bytes += page.bytes();
+                    self.keep(&prefix, page);
+                }
+                Ok(None) => return,
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
             }
         }

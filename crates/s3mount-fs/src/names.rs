@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use s3mount_object::{ListPage, ListedObject, ObjectId};
+use s3mount_object::ObjectId;
+
+use crate::snapshot::Page;
 
 /// Longest file name in bytes: Linux' `NAME_MAX`.
 const NAME_MAX: usize = 255;
@@ -72,38 +74,22 @@ pub(crate) struct Assembler {
 
 impl Assembler {
     /// The names that are certain after the page `page` of the directory `prefix`.
-    pub(crate) fn push(&mut self, prefix: &str, page: ListPage) -> Vec<Named> {
-        let seen_up_to = page.next.is_some().then(|| page.last_key().unwrap_or_default().to_owned());
-        let ListPage { objects, common_prefixes, .. } = page;
-        let directories: HashSet<&str> =
-            common_prefixes.iter().filter_map(|key| directory_name(prefix, key)).collect();
-        let files = objects.into_iter().filter_map(|object| file(prefix, object));
+    pub(crate) fn push(&mut self, prefix: &str, page: &Page) -> Vec<Named> {
+        let directories: HashSet<&str> = page.keys().filter_map(|key| key.strip_suffix('/')).collect();
         let mut names: Vec<Named> = std::mem::take(&mut self.held_back);
-        names.extend(files);
-        names.retain(|file| !directories.contains(file.name.as_str()));
-        if let Some(seen) = seen_up_to {
-            let is_open = |file: &Named| seen.as_str() < format!("{prefix}{}/", file.name).as_str();
+        names.extend(page.named(prefix));
+        names.retain(|named| named.target == Target::Directory || !directories.contains(&*named.name));
+        if let Some(seen) = page.upto() {
+            // Its folder would lie behind all that was listed.
+            let is_open = |named: &Named| {
+                named.target != Target::Directory && seen.bytes().lt(named.name.bytes().chain([b'/']))
+            };
             (self.held_back, names) = names.into_iter().partition(is_open);
         }
-        names.extend(
-            directories.iter().map(|name| Named { name: (*name).to_owned(), target: Target::Directory }),
-        );
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         names.dedup_by(|a, b| a.name == b.name);
         names
     }
-}
-
-fn directory_name<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
-    key.strip_prefix(prefix)?.strip_suffix('/').filter(|name| is_file_name(name))
-}
-
-/// Not for the marker object of the directory itself, which has no name.
-fn file(prefix: &str, listed: ListedObject) -> Option<Named> {
-    let name = listed.key.strip_prefix(prefix).filter(|name| is_file_name(name))?.to_owned();
-    let ListedObject { key, meta } = listed;
-    let object = ObjectId::new(&key, meta.etag);
-    Some(Named { name, target: Target::File(File { object, size: meta.size, mtime: meta.last_modified }) })
 }
 
 /// A key that lies before `name`, with nothing or little between them: what a LIST that is to begin
@@ -139,13 +125,15 @@ pub(crate) fn end_before(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::{Instant, SystemTime};
 
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-    use super::{Assembler, Named, Target, end_before, just_before};
+    use super::{Assembler, Hidden, Named, Target, end_before, just_before};
+    use crate::snapshot::Page;
 
-    fn page(keys: &[&str], prefixes: &[&str], next: Option<&str>) -> ListPage {
+    /// A page of the directory `prefix`, with more behind it if there is a `next`.
+    fn page(prefix: &str, keys: &[&str], prefixes: &[&str], next: Option<&str>) -> Page {
         let meta = ObjectMeta {
             etag: ETag::new("\"e\""),
             size: 1,
@@ -155,7 +143,8 @@ mod tests {
         let objects =
             keys.iter().map(|key| ListedObject { key: (*key).to_owned(), meta: meta.clone() }).collect();
         let common_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
-        ListPage { objects, common_prefixes, next: next.map(str::to_owned) }
+        let listed = ListPage { objects, common_prefixes, next: next.map(str::to_owned) };
+        Page::new(prefix, "", &listed, Instant::now(), &Hidden::default())
     }
 
     fn shown(names: &[Named]) -> Vec<String> {
@@ -167,18 +156,18 @@ mod tests {
 
     #[test]
     fn a_directory_wins_over_a_key_of_its_name() {
-        let names = Assembler::default().push("d/", page(&["d/", "d/a", "d/a-b"], &["d/a/"], None));
+        let names = Assembler::default().push("d/", &page("d/", &["d/", "d/a", "d/a-b"], &["d/a/"], None));
         assert_eq!(shown(&names), ["a/", "a-b"]);
     }
 
     #[test]
     fn a_directory_wins_pages_later() {
         let mut assembler = Assembler::default();
-        let first = assembler.push("", page(&["a", "a-b"], &[], Some("1")));
+        let first = assembler.push("", &page("", &["a", "a-b"], &[], Some("1")));
         assert_eq!(shown(&first), Vec::<String>::new(), "a/ and a-b/ may still come");
-        let second = assembler.push("", page(&["a-c"], &["a/"], Some("2")));
+        let second = assembler.push("", &page("", &["a-c"], &["a/"], Some("2")));
         assert_eq!(shown(&second), ["a/", "a-b", "a-c"]);
-        let third = assembler.push("", page(&["b"], &[], None));
+        let third = assembler.push("", &page("", &["b"], &[], None));
         assert_eq!(shown(&third), ["b"]);
     }
 
@@ -187,7 +176,7 @@ mod tests {
         let long = "x".repeat(256);
         let longest = "y".repeat(255);
         let keys = [".", "..", "n\0l", "ok", &long, &longest];
-        let names = Assembler::default().push("", page(&keys, &["/", "../", "fine/"], None));
+        let names = Assembler::default().push("", &page("", &keys, &["/", "../", "fine/"], None));
         assert_eq!(shown(&names), ["fine/", "ok", longest.as_str()]);
     }
 

@@ -6,7 +6,6 @@
 //!
 //! Names are kept in the order of their keys, packed: a million of them take some 90 bytes each.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use s3mount_object::{ETag, ListPage, ObjectId};
 
 use crate::inode::FileKind;
-use crate::names::{File, Hidden, Target, end_before, is_file_name};
+use crate::names::{File, Hidden, Named, Target, end_before, is_file_name};
 
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
@@ -63,7 +62,26 @@ pub(crate) struct Page {
 impl Page {
     /// Packs a LIST page of the directory `prefix` that was asked for names behind `after`.
     pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, at: Instant, hidden: &Hidden) -> Self {
-        let below = |key: &'_ str| key.strip_prefix(prefix).map(str::to_owned);
+        let last = listed.last_key().and_then(|key| key.strip_prefix(prefix)).unwrap_or(after);
+        let upto = listed.next.is_some().then_some(last);
+        let first = listed.first_key().and_then(|key| key.strip_prefix(prefix));
+        // A store that begins elsewhere than it was asked to tells nothing of what lies before: it may not
+        // know StartAfter, or list the folder that holds the key which it was to start after.
+        match first.filter(|first| *first <= after && !first.is_empty()) {
+            Some(first) => Self::between(prefix, &end_before(first), upto, listed, at, hidden),
+            None => Self::between(prefix, after, upto, listed, at, hidden),
+        }
+    }
+
+    /// Packs all names of the directory `prefix` that lie behind `after`, and not behind `upto`.
+    pub(crate) fn between(
+        prefix: &str,
+        after: &str,
+        upto: Option<&str>,
+        listed: &ListPage,
+        at: Instant,
+        hidden: &Hidden,
+    ) -> Self {
         let mut names: Vec<(&str, Option<&s3mount_object::ObjectMeta>)> = Vec::new();
         for object in &listed.objects {
             // The marker object of the directory itself has no name.
@@ -74,14 +92,6 @@ impl Page {
         names.extend(listed.common_prefixes.iter().filter_map(|key| Some((key.strip_prefix(prefix)?, None))));
         names.sort_unstable_by_key(|(name, _)| *name);
         names.dedup_by_key(|(name, _)| *name);
-        let last = listed.last_key().and_then(below);
-        let upto = listed.next.is_some().then(|| last.unwrap_or_else(|| after.to_owned()).into());
-        // A store that begins elsewhere than it was asked to tells nothing of what lies before: it may not
-        // know StartAfter, or list the folder that holds the key which it was to start after.
-        let after = match names.first() {
-            Some((first, _)) if *first <= after => Cow::Owned(end_before(first)),
-            _ => Cow::Borrowed(after),
-        };
         let shown = names.into_iter().filter(|(name, _)| {
             let is_shown = is_file_name(name.strip_suffix('/').unwrap_or(name));
             if !is_shown {
@@ -101,7 +111,13 @@ impl Page {
                 etag_len: u16::try_from(etag.len()).unwrap_or(0),
             });
         }
-        Self { after: (*after).into(), upto, at, text: text.into(), entries: entries.into() }
+        Self {
+            after: after.into(),
+            upto: upto.map(Into::into),
+            at,
+            text: text.into(),
+            entries: entries.into(),
+        }
     }
 
     fn texts(&self, index: usize) -> (&str, &str) {
@@ -113,6 +129,35 @@ impl Page {
 
     fn key(&self, index: usize) -> &str {
         self.texts(index).0
+    }
+
+    /// Its keys in their order; those of folders end in `/`.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        (0..self.entries.len()).map(|index| self.key(index))
+    }
+
+    /// Its names in the order of their keys.
+    pub(crate) fn named(&self, prefix: &str) -> impl Iterator<Item = Named> {
+        (0..self.entries.len()).map(move |index| {
+            let key = self.key(index);
+            let name = key.strip_suffix('/').unwrap_or(key).to_owned();
+            Named { name, target: self.target(prefix, index) }
+        })
+    }
+
+    /// How many names it has.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// When it was asked for.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// The last key that it covers, if more come behind it.
+    pub(crate) fn upto(&self) -> Option<&str> {
+        self.upto.as_deref()
     }
 
     fn covers(&self, key: &str) -> bool {
@@ -146,11 +191,6 @@ impl Page {
         let Packed { size, modified, .. } = self.entries[index];
         let object = ObjectId::new(&format!("{prefix}{key}"), ETag::new(etag));
         Target::File(File { object, size, mtime: time(modified) })
-    }
-
-    /// The last key that it covers, if more come behind it.
-    pub(crate) fn upto(&self) -> Option<&str> {
-        self.upto.as_deref()
     }
 
     /// What this page alone says of `name`. `None` where it does not reach.

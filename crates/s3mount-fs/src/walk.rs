@@ -114,14 +114,14 @@ impl Walks {
         by_itself: bool,
     ) -> Result<ListPage, FsError> {
         if by_itself {
-            return metadata.page(prefix, None).await;
+            return metadata.first_page(prefix).await;
         }
         let (request, at) =
             (ListObjects { prefix: prefix.to_string(), ..ListObjects::default() }, Instant::now());
         let page = metadata.list(request).await?;
         if page.next.is_some() {
             self.lock().large = Some(parent.clone());
-            return metadata.page(prefix, None).await;
+            return metadata.first_page(prefix).await;
         }
         let mut directories = directories(prefix, page);
         let page = directories.remove(&**prefix).unwrap_or_default();

@@ -75,6 +75,12 @@ pub struct ListPage {
 }
 
 impl ListPage {
+    /// The first key or prefix, in the store's order.
+    pub fn first_key(&self) -> Option<&str> {
+        let keys = self.objects.iter().map(|object| object.key.as_str());
+        keys.chain(self.common_prefixes.iter().map(String::as_str)).min()
+    }
+
     /// The last key or prefix, in the store's order.
     pub fn last_key(&self) -> Option<&str> {
         let keys = self.objects.iter().map(|object| object.key.as_str());

@@ -49,9 +49,34 @@ struct State {
     /// The length of the parts in which objects were uploaded, in bytes.
     upload_part: Option<u64>,
     refuses_attributes: bool,
+    bucket: Option<ListBucket>,
     frozen: bool,
     running: usize,
     most_running: usize,
+}
+
+/// LISTs that may come now; so many more each second.
+#[derive(Debug)]
+struct ListBucket {
+    per_second: f64,
+    left: f64,
+    at: tokio::time::Instant,
+    refused: usize,
+}
+
+impl ListBucket {
+    fn is_empty(&mut self) -> bool {
+        let passed = self.at.elapsed().as_secs_f64();
+        self.at = tokio::time::Instant::now();
+        self.left = (self.left + passed * self.per_second).min(self.per_second);
+        let is_empty = self.left < 1.0;
+        if is_empty {
+            self.refused += 1;
+        } else {
+            self.left -= 1.0;
+        }
+        is_empty
+    }
 }
 
 /// Counts a GET while it runs, also when it is dropped half-way.
@@ -140,6 +165,17 @@ impl MemoryClient {
     /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
     pub fn list_next(&self, pages: impl IntoIterator<Item = ListPage>) {
         self.lock().pages = pages.into_iter().collect();
+    }
+
+    /// Answers so many LISTs a second, and refuses the others.
+    pub fn throttle_lists(&self, per_second: f64) {
+        let at = tokio::time::Instant::now();
+        self.lock().bucket = Some(ListBucket { per_second, left: per_second, at, refused: 0 });
+    }
+
+    /// LISTs that were refused because too many came.
+    pub fn refused_lists(&self) -> usize {
+        self.lock().bucket.as_ref().map_or(0, |bucket| bucket.refused)
     }
 
     /// While frozen, no request is answered.
@@ -328,6 +364,9 @@ impl ObjectClient for MemoryClient {
         async move {
             self.lock().requests.list += 1;
             self.wait("ListObjectsV2", &request.prefix).await?;
+            if self.lock().bucket.as_mut().is_some_and(ListBucket::is_empty) {
+                return Err(ObjectError::new(ErrorKind::Throttled, "ListObjectsV2", &request.prefix));
+            }
             {
                 let pages = &mut self.lock().pages;
                 if let Some(page) = pages.front().cloned() {

@@ -1,0 +1,95 @@
+//! How many LISTs that nobody waits for yet may be under way: fewer once the store throttles.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Besides the one that its reader waits for, in all listings: with it, 16 of 60 ms each are 267 pages a
+/// second.
+const MOST: usize = 15;
+
+/// LISTs that have to succeed before twice as many are tried again. At a store that bears 20 a second this
+/// leaves one in thirty throttled.
+const GOOD: u32 = 64;
+
+#[derive(Debug)]
+struct State {
+    most: usize,
+    under_way: usize,
+    good: u32,
+}
+
+/// Places for LISTs that nobody waits for yet.
+#[derive(Debug)]
+pub(crate) struct Pace(Mutex<State>);
+
+/// One of the places.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Pace>);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(Mutex::new(State { most: MOST, under_way: 0, good: 0 }))
+    }
+}
+
+impl Pace {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, if there is one.
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
+        let mut state = self.lock();
+        let is_free = state.under_way < state.most;
+        state.under_way += usize::from(is_free);
+        drop(state);
+        is_free.then(|| Permit(self.clone()))
+    }
+
+    /// How many places there are.
+    pub(crate) fn spare(&self) -> usize {
+        let state = self.lock();
+        state.most.saturating_sub(state.under_way)
+    }
+
+    /// Any LIST has succeeded.
+    pub(crate) fn on_success(&self) {
+        let mut state = self.lock();
+        state.good += 1;
+        if state.good >= GOOD {
+            (state.good, state.most) = (0, (state.most * 2).clamp(1, MOST));
+        }
+    }
+
+    /// The store has asked for fewer requests.
+    pub(crate) fn on_throttled(&self) {
+        let mut state = self.lock();
+        (state.good, state.most) = (0, state.most / 2);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.lock().under_way -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{GOOD, MOST, Pace};
+
+    #[test]
+    fn places_are_halved_and_come_back() {
+        let pace = Arc::new(Pace::default());
+        let permits: Vec<_> = std::iter::from_fn(|| pace.permit()).collect();
+        assert_eq!((permits.len(), pace.spare()), (MOST, 0));
+        pace.on_throttled();
+        drop(permits);
+        assert_eq!(pace.spare(), MOST / 2);
+        (0..4).for_each(|_| pace.on_throttled());
+        assert!(pace.permit().is_none(), "one page after another");
+        (0..GOOD * 5).for_each(|_| pace.on_success());
+        assert_eq!(pace.spare(), MOST);
+    }
+}

@@ -1,0 +1,314 @@
+//! Keys as numbers: where a key lies between others, and which text lies some names further on.
+//!
+//! A few keys of a page tell how the keys of a directory are made: which places are digits, hexadecimal
+//! digits, letters, or characters of another script. Read as a number of mixed radix, the keys of most
+//! directories are spread evenly near each other, be they counted, hashed or dated. So a page tells how
+//! many names lie between two numbers, and a number becomes a text to start a listing after. What comes
+//! out is a guess: whoever uses it compares texts.
+
+/// Numbers stay below two to the power of this and its double: half for the places where the keys of a
+/// page differ, half for those before, which change in other pages.
+const HALF_BITS: u32 = 50;
+
+const DIGIT: u8 = 1;
+const LOWER_HEX: u8 = 2;
+const LOWER: u8 = 4;
+const UPPER_HEX: u8 = 8;
+const UPPER: u8 = 16;
+
+fn class(c: char) -> u8 {
+    match c {
+        '0'..='9' => DIGIT,
+        'a'..='f' => LOWER_HEX,
+        'g'..='z' => LOWER,
+        'A'..='F' => UPPER_HEX,
+        'G'..='Z' => UPPER,
+        _ => 0,
+    }
+}
+
+/// The characters that a place may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// In order, none over another, from and to.
+    ranges: Vec<(u32, u32)>,
+    /// Whether keys may end before it: that comes before all characters.
+    may_end: bool,
+}
+
+impl Place {
+    fn fixed(c: char) -> Self {
+        Self { ranges: vec![(c.into(), c.into())], may_end: false }
+    }
+
+    /// All characters of these classes, and these besides with their neighbours of a script.
+    fn new(classes: u8, others: impl Iterator<Item = char>, may_end: bool) -> Self {
+        let has = |class| classes & class != 0;
+        let mut ranges = Vec::new();
+        let mut add = |is_in: bool, from: char, to: char| {
+            if is_in {
+                ranges.push((u32::from(from), u32::from(to)));
+            }
+        };
+        add(has(DIGIT), '0', '9');
+        add(has(UPPER), 'A', 'Z');
+        add(has(UPPER_HEX) && !has(UPPER), 'A', 'F');
+        add(has(LOWER), 'a', 'z');
+        add(has(LOWER_HEX) && !has(LOWER), 'a', 'f');
+        // Characters of one script lie together.
+        let block = |code: u32| match code {
+            0..0x80 => (code, code),
+            0x80..0x3000 => (0x80.max(code & !0xff), code | 0xff),
+            0x3000..0xd800 => (0x3000, 0xd7ff),
+            _ => (code & !0xfff, code | 0xfff),
+        };
+        ranges.extend(others.map(u32::from).map(block));
+        ranges.sort_unstable();
+        ranges.dedup();
+        Self { ranges, may_end }
+    }
+
+    fn radix(&self) -> u128 {
+        let count: u32 = self.ranges.iter().map(|(from, to)| to - from + 1).sum();
+        u128::from(count) + u128::from(self.may_end)
+    }
+
+    /// The number of the last character up to `c`, and whether it is `c`; `None` where none is.
+    fn digit(&self, c: Option<char>) -> (Option<u128>, bool) {
+        let Some(c) = c.map(u32::from) else { return (self.may_end.then_some(0), self.may_end) };
+        let before = |(from, to): &(u32, u32)| if c < *from { 0 } else { c.min(*to) - from + 1 };
+        let upto = u128::from(self.ranges.iter().map(before).sum::<u32>()) + u128::from(self.may_end);
+        let is_it = self.ranges.iter().any(|(from, to)| (*from..=*to).contains(&c));
+        (upto.checked_sub(1), is_it)
+    }
+
+    /// The character of a number; `None` for the end of a key.
+    fn char(&self, digit: u128) -> Option<char> {
+        let mut left = u32::try_from(digit.checked_sub(u128::from(self.may_end))?).ok()?;
+        for (from, to) in &self.ranges {
+            if left <= to - from {
+                return char::from_u32(from + left);
+            }
+            left -= to - from + 1;
+        }
+        None
+    }
+}
+
+/// How keys near a page become numbers.
+#[derive(Debug)]
+pub(crate) struct Scale {
+    /// What all of them begin with.
+    fixed: String,
+    places: Vec<Place>,
+    /// What comes behind the places.
+    tail: String,
+}
+
+/// The digits that follow, once a key has a character that its place has not.
+enum Rest {
+    AsInKey,
+    Lowest,
+    Highest,
+}
+
+fn common(a: &[char], b: &[char]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+fn bits(radix: u128) -> u32 {
+    u128::BITS - radix.leading_zeros()
+}
+
+impl Scale {
+    /// For keys near `samples`, which are some of a page in their order, and up to `end`. `None` where
+    /// they tell nothing.
+    pub(crate) fn new(samples: &[&str], end: Option<&str>) -> Option<Self> {
+        let keys: Vec<Vec<char>> = samples.iter().map(|key| key.chars().collect()).collect();
+        let (first, last) = (keys.first()?, keys.last()?);
+        let differ = common(first, last);
+        let longest = keys.iter().map(Vec::len).max()?;
+        let at = |place: usize| keys.iter().map(move |key| key.get(place).copied());
+        let is_varying = |place: usize| at(place).any(|c| c != last.get(place).copied());
+        let behind = (differ..longest).rev().find(|place| is_varying(*place))? + 1;
+        let place = |index: usize| Self::place(last, index, &at, &is_varying);
+        let mut places: Vec<Place> = Vec::new();
+        let mut left = HALF_BITS;
+        for place in (differ..behind).map(place) {
+            match left.checked_sub(bits(place.radix())) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            places.push(place);
+        }
+        let behind = differ + places.len();
+        let shared = end.map_or(0, |end| common(first, &end.chars().collect::<Vec<_>>()).min(differ));
+        let (mut begin, mut left) = (differ, HALF_BITS);
+        for place in (shared..differ).rev().map(place) {
+            match left.checked_sub(bits(place.radix())) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            begin -= 1;
+            places.insert(0, place);
+        }
+        let text = |part: Option<&[char]>| part.unwrap_or_default().iter().collect::<String>();
+        Some(Self { fixed: text(last.get(..begin)), places, tail: text(last.get(behind..)) })
+    }
+
+    /// What may stand at a place of a key such as `key`: what was seen there, and all that belongs to
+    /// it. What the digits and letters of a word vary over, one of them does that happens to stand still.
+    fn place<I: Iterator<Item = Option<char>>>(
+        key: &[char],
+        index: usize,
+        at: &impl Fn(usize) -> I,
+        is_varying: &impl Fn(usize) -> bool,
+    ) -> Place {
+        let is_word = |c: &char| class(*c) != 0;
+        let begin = key.iter().take(index).rposition(|c| !is_word(c)).map_or(0, |before| before + 1);
+        let len = key.iter().skip(begin).take_while(|c| is_word(c)).count();
+        let classes = |place: usize| at(place).flatten().fold(0, |classes, c| classes | class(c));
+        let is_in_word = (begin..begin + len).contains(&index);
+        let word = (begin..begin + len).filter(|place| is_in_word && is_varying(*place));
+        let word = word.fold(0, |all, place| all | classes(place));
+        let own = classes(index);
+        let classes = if is_varying(index) || own & !word == 0 {
+            own | word
+        } else if own & (LOWER | LOWER_HEX) != 0 {
+            own | LOWER
+        } else if own & (UPPER | UPPER_HEX) != 0 {
+            own | UPPER
+        } else {
+            own
+        };
+        let others = at(index).flatten().filter(|c| class(*c) == 0 && *c != '/');
+        if classes == 0
+            && !is_varying(index)
+            && let Some(c) = key.get(index).filter(|c| c.is_ascii())
+        {
+            return Place::fixed(*c);
+        }
+        Place::new(classes, others, at(index).any(|c| c.is_none()))
+    }
+
+    /// How many numbers there are.
+    pub(crate) fn total(&self) -> u128 {
+        self.places.iter().map(Place::radix).product()
+    }
+
+    /// The number of a key, or of the last text before it that has one. `None` for keys that begin
+    /// otherwise.
+    pub(crate) fn number(&self, key: &str) -> Option<u128> {
+        let mut chars = key.strip_prefix(self.fixed.as_str())?.chars();
+        let (mut number, mut rest) = (0, Rest::AsInKey);
+        for place in &self.places {
+            let digit = match rest {
+                Rest::Lowest => 0,
+                Rest::Highest => place.radix() - 1,
+                Rest::AsInKey => match place.digit(chars.next()) {
+                    (Some(digit), true) => digit,
+                    (Some(digit), false) => {
+                        rest = Rest::Highest;
+                        digit
+                    }
+                    (None, _) => {
+                        rest = Rest::Lowest;
+                        0
+                    }
+                },
+            };
+            number = number * place.radix() + digit;
+        }
+        Some(number)
+    }
+
+    /// A text of this number.
+    pub(crate) fn text(&self, number: u128) -> String {
+        let mut text = self.fixed.clone();
+        let (mut weight, mut left) = (self.total(), number);
+        for place in &self.places {
+            weight /= place.radix();
+            match place.char(left / weight) {
+                Some(c) => text.push(c),
+                None => return text,
+            }
+            left %= weight;
+        }
+        text.push_str(&self.tail);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Scale;
+
+    fn scale(samples: &[&str], end: Option<&str>) -> Scale {
+        Scale::new(samples, end).expect("a scale")
+    }
+
+    /// The text `names` names behind the last sample, if the samples are each name there is.
+    fn further(samples: &[&str], names: u128) -> String {
+        let scale = scale(samples, None);
+        let [first, last] =
+            [samples[0], samples[samples.len() - 1]].map(|key| scale.number(key).expect("a number"));
+        scale.text(last + (last - first) * names / (samples.len() as u128 - 1))
+    }
+
+    #[test]
+    fn counted_names_are_met_exactly() {
+        let keys: Vec<_> = (0..1000).map(|index| format!("img_{index:07}.jpeg")).collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        assert_eq!(further(&keys, 1), "img_0001000.jpeg");
+        assert_eq!(further(&keys, 9_998_000), "img_9998999.jpeg");
+        let keys: Vec<_> = (8000..9000).map(|index| format!("f{index:05}")).collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        assert_eq!(further(&keys, 12_345), "f21344");
+    }
+
+    #[test]
+    fn hashes_have_all_digits_also_where_a_page_shows_few() {
+        let keys: Vec<_> = (0..64_u32)
+            .map(|index| format!("00{:02x}{:08x}", index, index.wrapping_mul(0x9e37_79b9)))
+            .collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let scale = scale(&keys, None);
+        assert_eq!(&scale.text(scale.total() / 2)[..2], "80");
+        assert_eq!(&scale.text(scale.total() * 11 / 16)[..1], "b");
+    }
+
+    #[test]
+    fn dates_lengths_and_scripts() {
+        let keys = ["2023-01-01T00:00:01.json", "2023-01-01T00:00:09.json", "2023-01-01T00:10:00.json"];
+        assert_eq!(further(&keys, 20), "2023-01-01T01:09:90.json");
+        let keys = ["a", "aa", "ab", "b", "ba", "bb"];
+        assert!(*further(&keys, 12) > *"c");
+        let keys = ["犬", "犬二", "猫一", "猫二"];
+        assert!(*further(&keys, 4) > *"猫二");
+        assert!(Scale::new(&["a"], None).is_none() && Scale::new(&["a", "a"], None).is_none());
+    }
+
+    proptest! {
+        /// Numbers are in the order of the keys, and a number's text has the number.
+        #[test]
+        fn numbers_keep_the_order(
+            samples in proptest::collection::btree_set("[a-c0-9_é猫]{1,6}", 2..20),
+            mut keys in proptest::collection::vec("[a-d0-9_é犬/]{0,7}", 2..20),
+            part in 0u128..1000,
+        ) {
+            let samples: Vec<_> = samples.iter().map(String::as_str).collect();
+            let scale = scale(&samples, None);
+            keys.sort_unstable();
+            let numbers: Vec<_> = keys.iter().filter_map(|key| scale.number(key)).collect();
+            prop_assert!(numbers.is_sorted(), "{keys:?} {numbers:?} {scale:?}");
+            let number = scale.total() / 1000 * part;
+            let text = scale.text(number);
+            let back = scale.number(&text).expect("a number");
+            let has_ends = scale.places.iter().any(|place| place.may_end);
+            prop_assert!(back == number || has_ends && back < number, "{text} of {number}: {scale:?}");
+            prop_assert!(!text.contains('/'));
+        }
+    }
+}
