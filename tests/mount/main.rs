@@ -21,6 +21,7 @@ mod readonly;
 mod refused;
 mod security;
 mod streams;
+mod throttled;
 mod tools;
 mod verify;
 mod world;

@@ -147,7 +147,7 @@ fn prefetch_config(config: &Config) -> PrefetchConfig {
         small_object_bytes: config.small_object_bytes,
         read_timeout: config.read_timeout,
         verify_whole: config.verify == Verify::Whole,
-        max_ahead_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
+        max_requests: usize::try_from(config.max_connections).unwrap_or(usize::MAX),
     }
 }
 

@@ -156,4 +156,10 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// `NoSuchBucket`, `Forbidden`, `WrongRegion`, or why the store can't be reached.
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>>;
+
+    /// How many answers asked to slow down (503, 429), of requests that the client tried again by itself
+    /// and of those that failed. A client that tries nothing again may leave it at none.
+    fn refused_requests(&self) -> u64 {
+        0
+    }
 }

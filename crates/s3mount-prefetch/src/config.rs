@@ -19,9 +19,9 @@ pub struct PrefetchConfig {
     pub read_timeout: Duration,
     /// Of all GETs, the part that may be sent a second time because they are slow; 0 for none.
     pub hedge_share: f64,
-    /// At most this many GETs ahead of the readers are in flight at once, over all streams.
-    /// Those that a reader waits for are not counted.
-    pub max_ahead_requests: usize,
+    /// At most this many GETs are in flight at once. An eighth of them is kept for GETs that readers wait
+    /// for. While the store asks to slow down, fewer are.
+    pub max_requests: usize,
     /// Compare objects that are fetched in parts with the checksums that the store keeps of them.
     pub verify_whole: bool,
 }
@@ -36,7 +36,7 @@ impl Default for PrefetchConfig {
             small_object_bytes: 1 << 20,
             read_timeout: Duration::from_secs(60),
             hedge_share: 0.05,
-            max_ahead_requests: 64,
+            max_requests: 64,
             verify_whole: false,
         }
     }

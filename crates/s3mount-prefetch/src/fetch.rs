@@ -1,26 +1,71 @@
 //! One GET: memory, retries, deadline; and a second one beside it when it is slow.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use s3mount_memory::Buffer;
-use s3mount_object::{Attempts, ByteRange, GetObject, ObjectError, ObjectId, Retries};
-use tokio::time::{Instant, timeout};
+use s3mount_memory::{Buffer, Priority};
+use s3mount_object::{Attempts, ByteRange, ErrorKind, GetObject, ObjectError, ObjectId, Retries};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ReadError;
 use crate::prefetcher::Shared;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries
-/// what may pass, until the read time-out.
+/// Why a GET brought nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was sent ahead of its readers, has failed, and nobody waits for it: its range is fetched when
+    /// somebody asks for it, or when there is room to read ahead again.
+    GivenUp,
+    /// Its readers fail.
+    Read(ReadError),
+}
+
+impl Failure {
+    /// Why its readers fail.
+    pub(crate) fn error(&self) -> Option<&ReadError> {
+        match self {
+            Failure::GivenUp => None,
+            Failure::Read(error) => Some(error),
+        }
+    }
+
+    /// What a reader that has waited for `limit` is told.
+    pub(crate) fn into_error(self, limit: Duration) -> ReadError {
+        match self {
+            Failure::GivenUp => ReadError::TimedOut(limit),
+            Failure::Read(error) => error,
+        }
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        Failure::Read(error)
+    }
+}
+
+/// How much a GET is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// It fails then, retries included.
+    pub(crate) deadline: Instant,
+    /// Whether a reader waits for it now.
+    pub(crate) is_awaited: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
+/// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries what may
+/// pass, until the deadline, as long as somebody waits for it or enough is to spare.
 pub(crate) async fn fetch(
     shared: &Shared,
     object: &ObjectId,
     range: ByteRange,
     buffer: Option<Buffer>,
-) -> Result<Bytes, ReadError> {
-    let limit = shared.config.read_timeout;
-    timeout(limit, attempts(shared, object, range, buffer, Instant::now() + limit))
+    wanted: Wanted<'_>,
+) -> Result<Bytes, Failure> {
+    timeout_at(wanted.deadline, attempts(shared, object, range, buffer, wanted))
         .await
-        .unwrap_or(Err(ReadError::TimedOut(limit)))
+        .unwrap_or(Err(Failure::Read(ReadError::TimedOut(shared.config.read_timeout))))
 }
 
 async fn attempts(
@@ -28,8 +73,9 @@ async fn attempts(
     object: &ObjectId,
     range: ByteRange,
     mut buffer: Option<Buffer>,
-    deadline: Instant,
-) -> Result<Bytes, ReadError> {
+    wanted: Wanted<'_>,
+) -> Result<Bytes, Failure> {
+    let Wanted { deadline, is_awaited } = wanted;
     let len = usize::try_from(range.len()).expect("a part fits the address space");
     // Parts that fail together differ in their offsets, which is all the randomness that takes.
     let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
@@ -40,15 +86,28 @@ async fn attempts(
             None => shared.demand_buffer(len).await,
         };
         let request = GetObject { object: object.clone(), range };
-        match retries.attempt("GetObject", object.key(), hedged(shared, request, into)).await {
+        let turn = shared.turns.next().await;
+        let sent = shared.started.elapsed();
+        let result = retries.attempt("GetObject", object.key(), hedged(shared, request, into)).await;
+        let was_refused = result.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Throttled);
+        let (now, refused) = (shared.started.elapsed(), shared.client.refused_requests());
+        shared.turns.on_answer(sent, now, refused, was_refused);
+        drop(turn);
+        match result {
             Ok(bytes) => {
                 shared.counters.on_fetched(range.len());
                 return Ok(bytes);
             }
-            Err(error) => {
-                let result = retries.pause(error, || true).await;
-                result.map_err(|error| ReadError::Object(error.into()))?;
-            }
+            Err(error) => match retries.pause(error, is_awaited).await {
+                Err(error) if error.is_retryable() && !is_awaited() => return Err(Failure::GivenUp),
+                Err(error) => return Err(Failure::Read(ReadError::Object(error.into()))),
+                Ok(()) if is_awaited() => {}
+                // It takes what is free, and nothing that a reader would have to wait for.
+                Ok(()) => match shared.pool.try_buffer(len, Priority::Prefetch) {
+                    Some(free) => buffer = Some(free),
+                    None => return Err(Failure::GivenUp),
+                },
+            },
         }
     }
 }
@@ -71,6 +130,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
         return result;
     }
+    let Some(_turn) = shared.turns.spare() else { return first.await };
     let Some(buffer) = shared.hedge_buffer(len) else { return first.await };
     tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "GET is slow, sending another");
     let mut second = std::pin::pin!(send(buffer));

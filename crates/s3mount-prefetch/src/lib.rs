@@ -28,6 +28,7 @@
 //! **Lock order:** the prefetcher's registry or relief's givers, then one reader's state, then its
 //! verifier's or relief's list, then the pool. Two readers are never locked at once.
 
+mod concurrency;
 mod config;
 mod error;
 mod fetch;
@@ -41,6 +42,7 @@ mod segment;
 mod stream;
 mod sums;
 mod sync;
+mod turns;
 mod verify;
 mod window;
 

@@ -15,6 +15,7 @@ use crate::latency::Latencies;
 use crate::learn::Learnt;
 use crate::relief::Relief;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, lock, spawn};
+use crate::turns::Turns;
 use crate::{ObjectReader, PrefetchConfig};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) active_streams: AtomicUsize,
     /// GETs ahead of their readers that are in flight.
     pub(crate) ahead_requests: AtomicUsize,
+    /// GETs in flight, and whose turn is next.
+    pub(crate) turns: Arc<Turns>,
     cached_bytes: AtomicU64,
     /// What the policies' time counts from.
     pub(crate) started: Instant,
@@ -155,6 +158,7 @@ impl Prefetcher {
         config.small_object_bytes = config.small_object_bytes.min(largest);
         // A quarter of the memory for random blocks; the rest is for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, pool.budget().limit_bytes() / 4);
+        let turns = Turns::new(config.max_requests);
         let shared = Arc::new(Shared {
             client,
             pool,
@@ -164,6 +168,7 @@ impl Prefetcher {
             readers: Mutex::default(),
             active_streams: AtomicUsize::new(0),
             ahead_requests: AtomicUsize::new(0),
+            turns,
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),
             latencies: Latencies::default(),

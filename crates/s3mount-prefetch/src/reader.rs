@@ -14,11 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ObjectId};
+use tokio::time::Instant;
 
 use self::plan::{Planner, edge_bytes};
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
+use crate::fetch::{Failure, Wanted};
 use crate::prefetcher::Shared;
 use crate::relief::Number;
 use crate::segment::{Purpose, State as SegmentState};
@@ -53,10 +55,13 @@ struct Ahead(Arc<Shared>);
 
 impl Ahead {
     fn try_new(shared: &Arc<Shared>) -> Option<Self> {
-        let limit = shared.config.max_ahead_requests;
+        let limit = shared.turns.ahead_limit();
         let count = &shared.ahead_requests;
         let free = |running: usize| (running < limit).then_some(running + 1);
-        count.try_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
+        if count.try_update(Ordering::Relaxed, Ordering::Relaxed, free).is_err() {
+            shared.turns.on_full();
+            return None;
+        }
         Some(Self(shared.clone()))
     }
 }
@@ -151,7 +156,7 @@ impl ObjectReader {
         self.list(&mut state);
         if let Some(start) = waits_on {
             self.shared.counters.on_wait();
-            state.wait(start, Waiter { progress, reply: Box::new(reply) });
+            state.wait(start, Waiter { progress, reply: Box::new(reply), since: Instant::now() });
             drop(state);
         } else {
             drop(state);
@@ -366,7 +371,10 @@ impl ObjectReader {
         let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
         let verifier = self.verifier.clone();
         let task = spawn(&self.shared.runtime, async move {
-            let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer).await;
+            let is_awaited = || me.upgrade().is_some_and(|reader| reader.is_awaited(range.start(), id));
+            let deadline = Instant::now() + shared.config.read_timeout;
+            let wanted = Wanted { deadline, is_awaited: &is_awaited };
+            let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer, wanted).await;
             drop(ahead);
             if let Some(reader) = me.upgrade() {
                 reader.landed(range.start(), id, result);
@@ -379,7 +387,7 @@ impl ObjectReader {
     }
 
     /// A GET has come to its end: whoever waited for it goes on.
-    fn landed(&self, start: u64, id: u64, result: Result<Bytes, ReadError>) {
+    fn landed(&self, start: u64, id: u64, result: Result<Bytes, Failure>) {
         let mut state = self.lock();
         let Some(segment) = state.segments.get_mut(start).filter(|segment| segment.id == id) else {
             return;
@@ -392,7 +400,8 @@ impl ObjectReader {
         let SegmentState::InFlight { waiters, .. } = std::mem::replace(&mut segment.state, arrived) else {
             return;
         };
-        let corrupt = result.as_ref().err().filter(|error| error.is_corrupt()).cloned();
+        let corrupt =
+            result.as_ref().err().and_then(Failure::error).filter(|error| error.is_corrupt()).cloned();
         let is_mended = corrupt.as_ref().is_some_and(|error| self.mend(&mut state, start, error));
         let answers = match result {
             Err(_) if is_mended => {
@@ -408,7 +417,14 @@ impl ObjectReader {
                 self.plan_hungry(&mut state);
                 answers
             }
-            Err(error) => {
+            Err(Failure::GivenUp) => {
+                tracing::debug!(object = ?self.object, %range, "reading ahead was given up");
+                state.segments.remove(start, id);
+                state.streams.unplan(range);
+                // Whoever came in this moment has it fetched anew.
+                self.go_on(&mut state, waiters)
+            }
+            Err(Failure::Read(error)) => {
                 state.segments.remove(start, id);
                 state.streams.unplan(range);
                 if error.is_stale() {
@@ -437,6 +453,11 @@ impl ObjectReader {
         if self.shared.pool.waiting() > 0 {
             self.shared.relieve();
         }
+    }
+
+    /// Whether a reader waits for the segment at `start` called `id`.
+    fn is_awaited(&self, start: u64, id: u64) -> bool {
+        self.lock().is_awaited(start, id)
     }
 
     /// Takes the waiters of a segment that is there now one step further; returns the complete.

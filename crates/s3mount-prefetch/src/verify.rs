@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ReadError;
-use crate::fetch::fetch;
+use crate::fetch::{Failure, Wanted, fetch};
 use crate::parts::{MOST_PARTS, Parts};
 use crate::prefetcher::Shared;
 use crate::sums::{Noted, Pieces, Sums};
@@ -98,35 +98,35 @@ impl Verifier {
         shared: &Arc<Shared>,
         range: ByteRange,
         mut buffer: Option<Buffer>,
-    ) -> Result<Bytes, ReadError> {
+        wanted: Wanted<'_>,
+    ) -> Result<Bytes, Failure> {
         // The answer to a GET of the whole object brings its checksum, and the client compares it, but for
         // those that were uploaded in parts: the store may keep CRCs of the parts alone.
         let was_in_parts = self.object.etag().as_str().contains('-');
         if range.len() == self.size && !was_in_parts {
-            return fetch(shared, &self.object, range, buffer).await;
+            return fetch(shared, &self.object, range, buffer, wanted).await;
         }
         self.ask_in_time(shared, range.len());
-        let deadline = Instant::now() + shared.config.read_timeout;
         let wide = self.widen(shared, range);
         // Another buffer is needed then, and this one must not be held meanwhile.
         buffer = buffer.filter(|_| wide == range);
         for tries in 1.. {
-            let bytes = fetch(shared, &self.object, wide, buffer.take()).await?;
+            let bytes = fetch(shared, &self.object, wide, buffer.take(), wanted).await?;
             let error = match self.note(shared, wide, &bytes) {
                 Some((then, now)) => ReadError::Changed { then, now },
-                None => match self.compare(shared, wide, deadline).await {
+                None => match self.compare(shared, wide, wanted.deadline).await {
                     None => {
                         let place = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
                         return Ok(bytes.slice(place(range.start())..place(range.end())));
                     }
                     Some(wrong) if tries < TRIES && self.is_unseen(&wrong, wide) => wrong.error,
-                    Some(wrong) => return Err(wrong.error),
+                    Some(wrong) => return Err(wrong.error.into()),
                 },
             };
             let (key, version) = (self.object.key(), self.object.etag());
             tracing::warn!(key, %version, %range, %error, "wrong bytes came, and are fetched again");
             if tries == TRIES {
-                return Err(error);
+                return Err(error.into());
             }
             shared.counters.on_refetched();
         }
@@ -395,9 +395,10 @@ pub(crate) async fn fetch_by(
     object: &ObjectId,
     range: ByteRange,
     buffer: Option<Buffer>,
-) -> Result<Bytes, ReadError> {
+    wanted: Wanted<'_>,
+) -> Result<Bytes, Failure> {
     match verifier {
-        Some(verifier) => verifier.fetch(shared, range, buffer).await,
-        None => fetch(shared, object, range, buffer).await,
+        Some(verifier) => verifier.fetch(shared, range, buffer, wanted).await,
+        None => fetch(shared, object, range, buffer, wanted).await,
     }
 }

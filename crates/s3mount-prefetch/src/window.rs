@@ -151,7 +151,7 @@ impl Terms<'_> {
 
     /// The largest parts of which as many as may be in flight fit into the memory.
     fn most_part_bytes(&self) -> u64 {
-        (self.available_bytes() / self.config.max_ahead_requests.max(1) as u64).max(self.edge_bytes)
+        (self.available_bytes() / self.config.max_requests.max(1) as u64).max(self.edge_bytes)
     }
 
     /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
@@ -161,7 +161,7 @@ impl Terms<'_> {
 
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
-        let requests = self.config.max_ahead_requests.max(1) as u64;
+        let requests = self.config.max_requests.max(1) as u64;
         let queued = if self.is_queue() { (rate * QUEUE_SECONDS) as u64 } else { bytes };
         let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
         // Smaller ones than this would be more than may be in flight, over all streams.

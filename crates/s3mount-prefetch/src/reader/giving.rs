@@ -8,6 +8,7 @@ use super::ObjectReader;
 use super::state::State;
 use super::waiter::Waiter;
 use crate::PrefetchConfig;
+use crate::fetch::Wanted;
 use crate::relief::{Parts, Spare};
 use crate::segment::{Purpose, Segment, State as SegmentState};
 use crate::sync::spawn;
@@ -49,12 +50,16 @@ impl ObjectReader {
             state.take_holders()
         };
         let count = detached.len();
-        for Waiter { progress, reply } in detached {
+        for Waiter { progress, reply, since } in detached {
             let (shared, me, object) = (self.shared.clone(), self.me.clone(), self.object.clone());
             let verifier = self.verifier.clone();
             drop(progress.pieces);
             spawn(&self.shared.runtime, async move {
-                let result = fetch_by(verifier.as_ref(), &shared, &object, progress.range, None).await;
+                let limit = shared.config.read_timeout;
+                let wanted = Wanted { deadline: since + limit, is_awaited: &|| true };
+                let result =
+                    fetch_by(verifier.as_ref(), &shared, &object, progress.range, None, wanted).await;
+                let result = result.map_err(|failure| failure.into_error(limit));
                 if let (Err(error), Some(reader)) = (&result, me.upgrade())
                     && error.is_corrupt()
                 {

@@ -194,6 +194,14 @@ impl State {
         }
     }
 
+    /// Whether a read waits for the segment at `start` called `id`.
+    pub(super) fn is_awaited(&mut self, start: u64, id: u64) -> bool {
+        self.segments.get_mut(start).is_some_and(|segment| {
+            segment.id == id
+                && matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
+        })
+    }
+
     /// Drops everything, and cancels every GET in flight; nothing of the version is read from now on.
     /// Returns the reads that wait.
     pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
+use tokio::time::Instant;
 
 use crate::ReadError;
 use crate::stream::Access;
@@ -70,6 +71,8 @@ pub(super) type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
 pub(super) struct Waiter {
     pub(super) progress: Progress,
     pub(super) reply: Reply,
+    /// The read time-out counts from here, whatever GETs the read waits for one after another.
+    pub(super) since: Instant,
 }
 
 impl std::fmt::Debug for Waiter {

@@ -266,7 +266,7 @@ impl Bed {
         let store = Arc::new(SimulatedStore::new(model));
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
         let config = PrefetchConfig {
-            max_ahead_requests: model.connections,
+            max_requests: model.connections,
             max_window_bytes: (memory / 4 * 3).min(2 * GIB),
             ..PrefetchConfig::default()
         };

@@ -35,6 +35,9 @@ struct Args {
     /// How slow to be.
     #[arg(long, value_enum, default_value_t = Model::Fast)]
     model: Model,
+    /// Requests a second that are taken; others are refused by 503 SlowDown. 0 is no limit.
+    #[arg(long, default_value_t = 0.0)]
+    requests_per_second: f64,
     /// Threads that serve.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -69,10 +72,12 @@ fn split<'a>(text: &'a str, form: &str) -> anyhow::Result<(&'a str, &'a str, &'a
 }
 
 fn build(args: &Args) -> anyhow::Result<Builder> {
-    let mut server = TestS3::builder().port(args.port).threads(args.threads).shape(match args.model {
+    let shape = match args.model {
         Model::Fast => Shape::fast(),
         Model::Aws => Shape::aws(),
-    });
+    };
+    let shape = Shape { requests_per_second: args.requests_per_second, ..shape };
+    let mut server = TestS3::builder().port(args.port).threads(args.threads).shape(shape);
     for bucket in &args.bucket {
         server = server.bucket(bucket);
     }

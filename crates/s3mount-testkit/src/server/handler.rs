@@ -76,6 +76,9 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
         Some(FaultKind::Redirect(status, _)) => {
             Err(refuse(status, "PermanentRedirect", "a fault of the test server"))
         }
+        None if !shared.limiter.takes(shared.shape().requests_per_second) => {
+            Err(refuse(503, "SlowDown", "Please reduce your request rate."))
+        }
         Some(FaultKind::Body(text)) => Ok(Response::new(Reply::bytes(text, Some(under_way)))),
         fault => {
             wait(shared, target.operation, fault.as_ref()).await;

@@ -36,7 +36,7 @@ use tokio::sync::Notify;
 
 use crate::object::Object;
 use crate::server::fault::{Fault, Faults};
-use crate::server::shape::Shape;
+use crate::server::shape::{Limiter, Shape};
 use crate::server::stats::{Counters, Stats};
 
 type Keys = BTreeMap<String, Object>;
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     counters: Counters,
     faults: Faults,
     shape: Mutex<Shape>,
+    limiter: Limiter,
     frozen: AtomicBool,
     /// How often the server was thawed.
     thaws: AtomicU64,
@@ -246,6 +247,7 @@ impl Builder {
             counters: Counters::default(),
             faults: Faults::default(),
             shape: Mutex::new(self.shape),
+            limiter: Limiter::default(),
             frozen: AtomicBool::new(false),
             thaws: AtomicU64::new(0),
             quit: Notify::new(),

@@ -1,6 +1,7 @@
 //! How slow the server is.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ pub struct Shape {
     pub bytes_per_second: u64,
     /// Of all GETs, the part that is held up besides, and for how many milliseconds.
     pub tail: (f64, f64),
+    /// Requests a second that are taken, beyond a burst of a tenth of a second; others are refused by 503
+    /// SlowDown, at once. 0 is no limit.
+    pub requests_per_second: f64,
 }
 
 /// Time to the first byte.
@@ -50,7 +54,7 @@ impl Shape {
             first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
             list_latency_ms: 60.0,
             bytes_per_second: 90_000_000,
-            tail: (0.0, 0.0),
+            ..Self::default()
         }
     }
 
@@ -72,6 +76,25 @@ impl Shape {
 
     pub(crate) fn list_latency(&self) -> Duration {
         Duration::from_secs_f64(self.list_latency_ms.max(0.0) / 1000.0)
+    }
+}
+
+/// Counts requests against [`Shape::requests_per_second`].
+#[derive(Debug, Default)]
+pub(crate) struct Limiter(Mutex<Option<(f64, Instant)>>);
+
+impl Limiter {
+    /// Whether a request may be taken now.
+    pub(crate) fn takes(&self, rate: f64) -> bool {
+        if rate <= 0.0 {
+            return true;
+        }
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, burst) = (Instant::now(), (rate / 10.0).max(1.0));
+        let saved = state.map_or(burst, |(saved, at)| (saved + (now - at).as_secs_f64() * rate).min(burst));
+        let is_taken = saved >= 1.0;
+        *state = Some((saved - f64::from(u8::from(is_taken)), now));
+        is_taken
     }
 }
 

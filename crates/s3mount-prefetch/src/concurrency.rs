@@ -1,0 +1,152 @@
+//! How many GETs may be in flight at once, by what the store answers.
+//!
+//! A store that is asked too much answers 503 or 429. The limit then falls, in proportion to the share
+//! of requests that were refused, and grows again by a fixed number each second: additive increase and
+//! multiplicative decrease, as in TCP. A store that refuses nothing for a while gets twice as many each
+//! second.
+//!
+//! Pure: times are told to it, since any fixed moment.
+
+use std::time::Duration;
+
+/// Answers are counted for this long before the limit changes. At 500 requests a second, the least that
+/// S3 is known to limit a prefix to in practice, these are 50 answers.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// What is left of the limit when few of a round's requests were refused, and when nearly all were.
+const LEAST_CUT: f64 = 0.95;
+const MOST_CUT: f64 = 0.5;
+
+/// What the limit grows by in a second, as a part of the limit at which requests were refused last. It
+/// is there again a second after the least cut, so that few of the requests between are refused.
+const GROWTH: f64 = 0.05;
+
+/// A store that has refused nothing for so long may have more to give than before: the limit doubles
+/// each second. Growing by [`GROWTH`] alone would take minutes from a few GETs to hundreds.
+const CALM: Duration = Duration::from_secs(10);
+
+/// The limit on GETs in flight.
+#[derive(Debug)]
+pub(crate) struct Concurrency {
+    most: f64,
+    /// **Invariant:** at least 1, and at most `most`.
+    limit: f64,
+    /// The limit when requests were refused last.
+    ceiling: f64,
+    round: Round,
+    refused_at: Option<Duration>,
+}
+
+/// What was answered since the limit changed.
+#[derive(Debug, Default)]
+struct Round {
+    began: Duration,
+    answered: u64,
+    refused: u64,
+    /// Whether a GET had to wait because of the limit.
+    is_bound: bool,
+}
+
+impl Concurrency {
+    /// `most` GETs may be in flight until the store refuses some.
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.max(1) as f64;
+        Self { most, limit: most, ceiling: most, round: Round::default(), refused_at: None }
+    }
+
+    /// How many GETs may be in flight.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit as usize
+    }
+
+    /// A GET had to wait because of the limit, so a higher one would be of use.
+    pub(crate) fn on_wait(&mut self) {
+        self.round.is_bound = true;
+    }
+
+    /// A GET that was sent at `sent` has been answered at `now`; `refused` requests were answered "slow
+    /// down" meanwhile.
+    pub(crate) fn on_answer(&mut self, sent: Duration, now: Duration, refused: u64) {
+        // What was sent before the last change says nothing about it.
+        let refused = if sent < self.round.began { 0 } else { refused };
+        self.round.answered += 1;
+        self.round.refused += refused;
+        let took = now.saturating_sub(self.round.began);
+        if took < ROUND {
+            return;
+        }
+        if self.round.refused > 0 {
+            self.ceiling = self.limit;
+            let share = self.round.refused as f64 / self.round.answered.max(self.round.refused) as f64;
+            self.limit = (self.limit * (1.0 - share).clamp(MOST_CUT, LEAST_CUT)).max(1.0);
+            self.refused_at = Some(now);
+        } else if self.round.is_bound {
+            let is_calm = self.refused_at.is_none_or(|at| now.saturating_sub(at) >= CALM);
+            // A round that lasted long had no GETs to learn from.
+            let seconds = took.min(2 * ROUND).as_secs_f64();
+            let growth = if is_calm { self.limit } else { self.ceiling * GROWTH };
+            self.limit = (self.limit + growth * seconds).min(self.most);
+        }
+        self.round = Round { began: now, ..Round::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Concurrency;
+
+    /// Answers GETs for so many seconds, as many at once as the limit allows, each after 25 ms, by a
+    /// store that takes `rate` a second. Returns what was asked and what was refused, a second.
+    fn run(concurrency: &mut Concurrency, now: &mut Duration, rate: f64, seconds: u32) -> (f64, f64) {
+        let (step, until) = (Duration::from_millis(25), *now + Duration::from_secs(seconds.into()));
+        let (mut asked, mut refused, mut tokens) = (0, 0, 0.0_f64);
+        while *now < until {
+            tokens = (tokens + rate * step.as_secs_f64()).min(rate / 10.0);
+            let sent = *now;
+            *now += step;
+            for _ in 0..concurrency.limit() {
+                concurrency.on_wait();
+                let is_refused = tokens < 1.0;
+                tokens -= if is_refused { 0.0 } else { 1.0 };
+                (asked, refused) = (asked + 1, refused + u32::from(is_refused));
+                concurrency.on_answer(sent, *now, is_refused.into());
+            }
+        }
+        (f64::from(asked) / f64::from(seconds), f64::from(refused) / f64::from(seconds))
+    }
+
+    #[test]
+    fn it_settles_where_the_store_refuses_few() {
+        for rate in [200.0, 500.0, 3500.0] {
+            let (mut concurrency, mut now) = (Concurrency::new(512), Duration::ZERO);
+            run(&mut concurrency, &mut now, rate, 5);
+            let (asked, refused) = run(&mut concurrency, &mut now, rate, 60);
+            let good = (asked - refused) / rate;
+            assert!(good >= 0.9 && refused <= 0.05 * asked, "{rate}: {good:.3}, {refused:.1} of {asked:.1}");
+        }
+    }
+
+    #[test]
+    fn it_recovers_when_the_store_does() {
+        let (mut concurrency, mut now) = (Concurrency::new(512), Duration::ZERO);
+        run(&mut concurrency, &mut now, 10.0, 5);
+        assert_eq!(concurrency.limit(), 1);
+        run(&mut concurrency, &mut now, 1e6, 20);
+        assert_eq!(concurrency.limit(), 512);
+    }
+
+    #[test]
+    fn it_stays_where_it_is_while_nobody_needs_more() {
+        let mut concurrency = Concurrency::new(64);
+        let ms = Duration::from_millis;
+        concurrency.on_answer(ms(1), ms(200), 1);
+        let limit = concurrency.limit();
+        assert!(limit < 64);
+        for turn in 1..1000 {
+            concurrency.on_answer(ms(200 * turn), ms(200 * turn + 25), 0);
+        }
+        assert_eq!(concurrency.limit(), limit);
+    }
+}

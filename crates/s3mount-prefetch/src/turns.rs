@@ -1,0 +1,169 @@
+//! Whose turn it is to send a GET: as many are in flight as [`Concurrency`] allows.
+//!
+//! GETs queue here and not in the client, so that the time that an attempt may take begins when it is
+//! sent, and so that an eighth of the turns is left for GETs that readers wait for: those ahead of
+//! their readers are only started below [`Turns::ahead_limit`].
+//!
+//! Whoever waits for a turn may hold a buffer; whoever has one never waits for memory. So turns come
+//! back by themselves, and nobody waits for ever.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::concurrency::Concurrency;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+
+/// GETs in flight, and those that wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    state: Mutex<State>,
+    /// A copy of the limit, to be read without the lock.
+    limit: AtomicUsize,
+    /// Whether the limit kept a GET ahead from being started.
+    is_bound: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    concurrency: Concurrency,
+    running: usize,
+    /// Served in order of arrival.
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+    /// Answers "slow down" that the client had counted so far.
+    seen_refused: u64,
+}
+
+/// The turn of one GET: it is in flight while this lives.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<Turns>);
+
+impl Turns {
+    /// At most `most` GETs are in flight.
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        let concurrency = Concurrency::new(most);
+        let limit = AtomicUsize::new(concurrency.limit());
+        let state = State { concurrency, running: 0, waiting: VecDeque::new(), seen_refused: 0 };
+        Arc::new(Self { state: Mutex::new(state), limit, is_bound: AtomicBool::new(false) })
+    }
+
+    /// How many GETs ahead of their readers may be in flight: an eighth is kept for those that readers
+    /// wait for, and for LISTs.
+    pub(crate) fn ahead_limit(&self) -> usize {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit - limit / 8
+    }
+
+    /// Notes that a GET ahead was not started because of the limit.
+    pub(crate) fn on_full(&self) {
+        self.is_bound.store(true, Ordering::Relaxed);
+    }
+
+    /// A turn, as soon as there is one; first come, first served.
+    pub(crate) async fn next(self: &Arc<Self>) -> Turn {
+        let turn = {
+            let mut state = lock(&self.state);
+            if state.running < state.concurrency.limit() && state.waiting.is_empty() {
+                state.running += 1;
+                return Turn(self.clone());
+            }
+            state.concurrency.on_wait();
+            let (sender, turn) = oneshot::channel();
+            state.waiting.push_back(sender);
+            turn
+        };
+        // A sender leaves the queue only with a turn, or when nobody listens any more.
+        turn.await.expect("whoever waits is served")
+    }
+
+    /// A turn for a second GET of the same bytes, if one is free.
+    pub(crate) fn spare(self: &Arc<Self>) -> Option<Turn> {
+        let mut state = lock(&self.state);
+        let is_free = state.running < state.concurrency.limit() && state.waiting.is_empty();
+        is_free.then(|| {
+            state.running += 1;
+            Turn(self.clone())
+        })
+    }
+
+    /// A GET that was sent at `sent` has its answer. `refused` is how many answers "slow down" the client
+    /// has counted, of all requests; `was_refused` whether this was one.
+    pub(crate) fn on_answer(&self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
+        let mut state = lock(&self.state);
+        let new = refused.saturating_sub(state.seen_refused).max(was_refused.into());
+        state.seen_refused = refused.max(state.seen_refused);
+        if self.is_bound.swap(false, Ordering::Relaxed) {
+            state.concurrency.on_wait();
+        }
+        state.concurrency.on_answer(sent, now, new);
+        self.limit.store(state.concurrency.limit(), Ordering::Relaxed);
+    }
+
+    /// A turn has come back: those who wait get as many as are free.
+    fn give_back(self: &Arc<Self>) {
+        let mut served = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            state.running -= 1;
+            while state.running < state.concurrency.limit()
+                && let Some(sender) = state.waiting.pop_front()
+            {
+                if !sender.is_closed() {
+                    state.running += 1;
+                    served.push(sender);
+                }
+            }
+        }
+        for sender in served {
+            // Not under the lock: one that stopped waiting in this moment gives its turn back.
+            drop(sender.send(Turn(self.clone())));
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::Turns;
+
+    #[test]
+    fn turns_are_given_in_order_and_come_back() {
+        let turns = Turns::new(2);
+        let now = |turn: &mut std::pin::Pin<Box<dyn Future<Output = super::Turn>>>| turn.now_or_never();
+        let [mut first, mut second, mut third, mut fourth, mut fifth] = std::array::from_fn(|_| {
+            let turns = turns.clone();
+            Box::pin(async move { turns.next().await }) as _
+        });
+        let (a, b) = (now(&mut first).expect("free"), now(&mut second).expect("free"));
+        assert!(now(&mut third).is_none() && now(&mut fourth).is_none() && now(&mut fifth).is_none());
+        assert!(turns.spare().is_none());
+        drop(third);
+        drop(a);
+        let c = now(&mut fourth).expect("the third does not wait any more");
+        assert!(now(&mut fifth).is_none());
+        drop((b, c));
+        drop(now(&mut fifth).expect("free"));
+        assert!(turns.spare().is_some());
+    }
+
+    #[test]
+    fn an_eighth_is_kept_and_refusals_leave_fewer() {
+        let (turns, ms) = (Turns::new(64), Duration::from_millis);
+        assert_eq!(turns.ahead_limit(), 56);
+        // The client has counted two that it tried again by itself.
+        turns.on_answer(ms(10), ms(200), 2, false);
+        assert_eq!(turns.ahead_limit(), 28);
+        assert_eq!(Turns::new(1).ahead_limit(), 1);
+    }
+}

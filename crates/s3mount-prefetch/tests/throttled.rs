@@ -1,0 +1,230 @@
+//! What the read path makes of a store that takes 500 requests a second, in virtual time. `cargo test -p
+//! s3mount-prefetch --test throttled -- --nocapture` prints the table.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::{
+    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
+    PartBuffer,
+};
+use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
+use s3mount_testkit::{NullClient, Sequence, mix};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// What the store takes: more is refused, beyond a burst of a tenth of a second.
+const LIMIT: f64 = 500.0;
+
+/// Counting begins after this time, and ends after as much again.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// The first byte comes after 25 ms (log-normal, sigma 0.5), and a refusal after 5 ms.
+#[derive(Debug)]
+struct ThrottlingStore {
+    inner: NullClient,
+    sequence: Sequence,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: f64,
+    tokens: f64,
+    at: Instant,
+    taken: u64,
+    refused: u64,
+}
+
+impl ThrottlingStore {
+    fn new(limit: f64) -> Arc<Self> {
+        let state = State { limit, tokens: 0.0, at: Instant::now(), taken: 0, refused: 0 };
+        Arc::new(Self { inner: NullClient::new([]), sequence: Sequence::new(), state: Mutex::new(state) })
+    }
+
+    fn takes(&self) -> bool {
+        let state = &mut *self.state.lock().expect("no panic");
+        let passed = state.at.elapsed().as_secs_f64();
+        state.at = Instant::now();
+        state.tokens = (state.tokens + passed * state.limit).min(state.limit / 10.0);
+        let is_taken = state.tokens >= 1.0;
+        if is_taken {
+            state.tokens -= 1.0;
+            state.taken += 1;
+        } else {
+            state.refused += 1;
+        }
+        is_taken
+    }
+
+    /// How many were taken and refused since the last call.
+    fn take_counts(&self) -> (u64, u64) {
+        let state = &mut *self.state.lock().expect("no panic");
+        (std::mem::take(&mut state.taken), std::mem::take(&mut state.refused))
+    }
+}
+
+impl ObjectClient for ThrottlingStore {
+    fn get_object(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+        async move {
+            if !self.takes() {
+                sleep(Duration::from_millis(5)).await;
+                return Err(ObjectError::new(ErrorKind::Throttled, "GetObject", request.object.key()));
+            }
+            let first_byte = 0.025 * (0.5 * self.sequence.normal()).exp();
+            sleep(Duration::from_secs_f64(first_byte + request.range.len() as f64 / 9e7)).await;
+            self.inner.get_object(request, into).await
+        }
+        .boxed()
+    }
+
+    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
+        self.inner.head_object(key)
+    }
+
+    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
+        self.inner.list_objects(request)
+    }
+
+    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
+        self.inner.head_bucket()
+    }
+}
+
+/// Reads, and returns how long that took.
+async fn read(reader: &ObjectReader, offset: u64, len: u64) -> Duration {
+    let (start, (answer, answered)) = (Instant::now(), oneshot::channel());
+    reader.read(offset, len as usize, move |result| {
+        let read = result.map(<[u8]>::len).map_err(|error| error.to_string());
+        answer.send(read).expect("the reader waits");
+    });
+    assert_eq!(answered.await.expect("an answer"), Ok(len as usize));
+    start.elapsed()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    /// Random reads of 128 KiB by so many threads.
+    Random(u64),
+    /// Files of 100 KiB that are fetched ahead of so many threads.
+    Hinted(u64),
+    /// Shards by so many threads, in little memory: the parts are of 1 MiB.
+    Shards(u64),
+}
+
+/// Runs one thread of the job for ever; notes how long each read took.
+async fn work(
+    job: Job,
+    number: u64,
+    prefetcher: Prefetcher,
+    store: Arc<ThrottlingStore>,
+    took: Arc<Mutex<Vec<Duration>>>,
+) {
+    let note = |time| took.lock().expect("no panic").push(time);
+    match job {
+        Job::Random(_) => {
+            let reader = prefetcher.open(&store.inner.object("k"), 100 * GIB);
+            for turn in 0.. {
+                let at = mix(number << 32 | turn) % (100 * GIB / (128 * KIB)) * 128 * KIB;
+                note(read(&reader, at, 128 * KIB).await);
+            }
+        }
+        Job::Hinted(_) => {
+            let open =
+                |turn: u64| prefetcher.open(&store.inner.object(&format!("{number}/{turn}")), 100 * KIB);
+            let mut window: std::collections::VecDeque<_> = std::collections::VecDeque::new();
+            for turn in 0.. {
+                while window.len() < 32 {
+                    let reader = open(turn + window.len() as u64);
+                    if reader.fetch_ahead(None).is_none() && !window.is_empty() {
+                        break;
+                    }
+                    window.push_back(reader);
+                }
+                let reader = window.pop_front().expect("it was filled");
+                note(read(&reader, 0, 100 * KIB).await);
+            }
+        }
+        Job::Shards(_) => {
+            for turn in 0.. {
+                let reader = prefetcher.open(&store.inner.object(&format!("{number}/{turn}")), GIB);
+                for at in (0..GIB).step_by(MIB as usize) {
+                    note(read(&reader, at, MIB).await);
+                    sleep(Duration::from_micros(100)).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a job came to once settled: requests taken and refused, and how long reads took.
+struct Outcome {
+    goodput: f64,
+    refused: f64,
+    median: Duration,
+    p99: Duration,
+}
+
+fn run(job: Job, memory: u64, limit: f64) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let store = ThrottlingStore::new(limit);
+        let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
+        let config = PrefetchConfig { hedge_share: 0.05, max_requests: 512, ..PrefetchConfig::default() };
+        let prefetcher = Prefetcher::new(store.clone(), pool, config, &Handle::current());
+        let took = Arc::new(Mutex::new(Vec::new()));
+        let (Job::Random(threads) | Job::Hinted(threads) | Job::Shards(threads)) = job;
+        let threads: Vec<_> = (0..threads)
+            .map(|number| tokio::spawn(work(job, number, prefetcher.clone(), store.clone(), took.clone())))
+            .collect();
+        sleep(SETTLED).await;
+        store.take_counts();
+        took.lock().expect("no panic").clear();
+        sleep(SETTLED).await;
+        let (taken, refused) = store.take_counts();
+        threads.iter().for_each(tokio::task::JoinHandle::abort);
+        let _ended = join_all(threads).await;
+        let mut took = took.lock().expect("no panic").clone();
+        took.sort_unstable();
+        Outcome {
+            goodput: taken as f64 / limit / SETTLED.as_secs_f64(),
+            refused: refused as f64 / (taken + refused) as f64,
+            median: took[took.len() / 2],
+            p99: took[took.len() * 99 / 100],
+        }
+    })
+}
+
+#[test]
+fn a_store_with_a_limit_is_asked_for_little_more_than_it_takes() {
+    let mut bad = Vec::new();
+    for (job, memory) in [
+        (Job::Random(32), GIB),
+        (Job::Random(128), GIB),
+        (Job::Hinted(1), GIB),
+        (Job::Hinted(16), GIB),
+        (Job::Shards(16), 128 * MIB),
+    ] {
+        let Outcome { goodput, refused, median, p99 } = run(job, memory, LIMIT);
+        println!(
+            "{job:<12?} goodput {goodput:.3}, refused {:.1} %, reads {median:.0?} (p99 {p99:.0?})",
+            refused * 100.0
+        );
+        bad.extend((refused > 0.05 || goodput < 0.9).then_some(job));
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}
