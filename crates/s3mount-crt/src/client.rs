@@ -1,7 +1,8 @@
 //! Building the client, and its contract with the layers above.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -23,10 +24,11 @@ use s3mount_object::{
 use crate::CrtConfig;
 use crate::checksum::{self, Checksum};
 use crate::endpoint::Endpoint;
-use crate::error::crt_error;
+use crate::error::{NO_ETAG, crt_error};
 use crate::pool::LendingPool;
 use crate::signer::{Network, Signer};
 use crate::tuning::tune;
+use crate::warm::{self, Warm};
 use crate::xml::{etag, list_page, object_attributes};
 
 /// Where a bucket's region is not known, it is asked for here: this region's endpoint knows all.
@@ -52,6 +54,10 @@ pub struct CrtClient {
     pub(crate) verify: bool,
     pub(crate) user_agent: String,
     pub(crate) next_id: AtomicU64,
+    pub(crate) warm: Arc<Warm>,
+    pub(crate) max_connections: u32,
+    /// Answers that asked to slow down.
+    pub(crate) refused: Arc<AtomicU64>,
     bucket: String,
 }
 
@@ -111,20 +117,31 @@ impl CrtClient {
         let allocator = Allocator::default();
         let region = config.region.as_deref().unwrap_or(FIRST_REGION);
         let endpoint = Endpoint::new(&config, region, &allocator)?;
-        let pool = LendingPool::default();
-        let (client, signer) = build(&config, &endpoint, &pool, &allocator)?;
-        let CrtConfig { bucket, user_agent, verify, .. } = config;
-        let next_id = AtomicU64::new(1);
-        Ok(Self { client, allocator, endpoint, pool, signer, verify, user_agent, next_id, bucket })
+        let (client, signer, warm, pool) = build(&config, &endpoint, &allocator)?;
+        let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
+        let (next_id, refused) = (AtomicU64::new(warm::ID + 1), Arc::default());
+        Ok(Self {
+            client,
+            allocator,
+            endpoint,
+            pool,
+            signer,
+            verify,
+            user_agent,
+            next_id,
+            warm,
+            max_connections,
+            refused,
+            bucket,
+        })
     }
 }
 
 fn build(
     config: &CrtConfig,
     endpoint: &Endpoint,
-    pool: &LendingPool,
     allocator: &Allocator,
-) -> Result<(Client, Signer), ObjectError> {
+) -> Result<(Client, Signer, Arc<Warm>, LendingPool), ObjectError> {
     let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
     let threads = event_loop_threads(config.event_loop_threads);
     let mut event_loops = EventLoopGroup::new_default(allocator, Some(threads), || {}).map_err(fail)?;
@@ -140,6 +157,8 @@ fn build(
     let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
     let tls = config.ca_bundle.as_deref().map(|pem| trust(pem, allocator)).transpose()?;
     let signer = Signer::new(config, endpoint, network, tls.clone(), allocator)?;
+    let warm = Warm::new();
+    let pool = LendingPool::new(warm.clone());
     let lending = pool.clone();
     let factory = MemoryPoolFactoryWrapper::new(move |_: MemoryPoolFactoryOptions| lending.clone());
     let connections = config.max_connections.max(1);
@@ -157,7 +176,7 @@ fn build(
     if let Some(tls) = &tls {
         options.tls_connection_options(TlsConnectionOptions::new(tls));
     }
-    Ok((Client::new(allocator, options).map_err(fail)?, signer))
+    Ok((Client::new(allocator, options).map_err(fail)?, signer, warm, pool))
 }
 
 /// Two loops bring 8 GB/s over plain connections and about 3 over TLS, on four cores: half of the
@@ -202,7 +221,7 @@ impl ObjectClient for CrtClient {
             };
             let date = answer.last_modified.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(ObjectMeta {
-                etag: etag(&answer.etag.ok_or_else(|| odd("the answer has no ETag"))?),
+                etag: etag(&answer.etag.ok_or_else(|| odd(NO_ETAG).with_kind(ErrorKind::NoEtag))?),
                 size: answer.content_length.ok_or_else(|| odd("the answer has no Content-Length"))?,
                 last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
                 storage_class: answer.storage_class,
@@ -293,5 +312,9 @@ impl ObjectClient for CrtClient {
             Ok(BucketInfo { region: answer.region })
         }
         .boxed()
+    }
+
+    fn refused_requests(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 }

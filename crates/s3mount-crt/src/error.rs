@@ -7,6 +7,10 @@ use s3mount_object::{ErrorKind, ObjectError, S3Detail};
 use crate::answer::Answer;
 use crate::xml::{S3Error, s3_error};
 
+/// Why an object without an ETag can't be read.
+pub(crate) const NO_ETAG: &str =
+    "the store gives the object no ETag: nothing tells its versions apart, so parts of two could be mixed";
+
 /// The error that a finished request stands for. `signing_region` tells a redirect from a refusal.
 pub(crate) fn failed(
     operation: &'static str,
@@ -86,6 +90,8 @@ fn kind_of_crt(error: CrtError) -> ErrorKind {
         ErrorKind::Throttled
     } else if has("AWS_ERROR_S3_INTERNAL_ERROR") {
         ErrorKind::Server
+    } else if has("AWS_ERROR_S3_MISSING_ETAG") {
+        ErrorKind::NoEtag
     } else if has("AWS_ERROR_S3_OBJECT_MODIFIED") {
         ErrorKind::PreconditionFailed
     } else if has("TIMEOUT") || has("THROUGHPUT_FAILURE") {
@@ -118,7 +124,7 @@ mod tests {
             (aws_s3_errors::AWS_ERROR_S3_SLOW_DOWN as i32, ErrorKind::Throttled),
             (aws_s3_errors::AWS_ERROR_S3_INTERNAL_ERROR as i32, ErrorKind::Server),
             (aws_s3_errors::AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED as i32, ErrorKind::BadCredentials),
-            (aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32, ErrorKind::Integrity),
+            (aws_s3_errors::AWS_ERROR_S3_MISSING_ETAG as i32, ErrorKind::NoEtag),
             (aws_auth_errors::AWS_AUTH_SIGNING_NO_CREDENTIALS as i32, ErrorKind::NoCredentials),
             (aws_http_errors::AWS_ERROR_HTTP_CHANNEL_THROUGHPUT_FAILURE as i32, ErrorKind::TimedOut),
             (aws_http_errors::AWS_ERROR_HTTP_CONNECTION_CLOSED as i32, ErrorKind::Network),

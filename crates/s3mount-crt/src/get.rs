@@ -13,9 +13,9 @@ use s3mount_object::{ErrorKind, GetObject, ObjectError, PartBuffer, S3Detail};
 use crate::CrtClient;
 use crate::answer::Answer;
 use crate::checksum;
-use crate::error::{crt_error, failed};
+use crate::error::{NO_ETAG, crt_error, failed};
 use crate::pool::LendingPool;
-use crate::request::CancelOnDrop;
+use crate::request::{CancelOnDrop, note_refusal};
 use crate::xml::etag;
 
 const OPERATION: &str = "GetObject";
@@ -73,7 +73,7 @@ fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
         Some(now) => {
             return Some((ErrorKind::PreconditionFailed, format!("{asked} was asked for, {now} came")));
         }
-        None => return Some((ErrorKind::Integrity, "the answer has no ETag".to_owned())),
+        None => return Some((ErrorKind::NoEtag, NO_ETAG.to_owned())),
     }
     (!answer.is_range(request.range)).then(|| {
         let came = answer.content_range.as_deref().unwrap_or("no range");
@@ -107,6 +107,11 @@ impl CrtClient {
             return Err(ObjectError::new(ErrorKind::Rejected, OPERATION, key)
                 .with_source("the range is empty, or longer than the buffer that was brought"));
         }
+        if request.object.etag().as_str().trim_matches('"').is_empty() {
+            // The listing had none either: any version would do, and parts of several be mixed.
+            return Err(ObjectError::new(ErrorKind::NoEtag, OPERATION, key).with_source(NO_ETAG));
+        }
+        self.keep_warm();
         let (sender, ended) = oneshot::channel();
         let part = Arc::new(Mutex::new(Part {
             answer: Answer::default(),
@@ -173,7 +178,7 @@ impl CrtClient {
         // A store sends checksums of whole objects, so only what begins at the beginning can have one.
         headers.extend((self.verify && range.start() == 0).then_some(checksum::MODE));
         let [on_headers, on_body, on_telemetry, on_finish] = [(); 4].map(|()| part.clone());
-        let asked = request.clone();
+        let (asked, refused) = (request.clone(), self.refused.clone());
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::GetObject)
@@ -212,6 +217,7 @@ impl CrtClient {
             })
             // Headers and body are handed out when the whole part is there: only this tells of before.
             .on_telemetry(move |metrics| {
+                note_refusal(&refused, metrics);
                 if let Some(received) = metrics.receive_start_timestamp_ns() {
                     let waited = received.saturating_sub(metrics.start_timestamp_ns());
                     lock(&on_telemetry).first_byte = Duration::from_nanos(waited);

@@ -23,6 +23,7 @@ mod pool;
 mod request;
 mod signer;
 mod tuning;
+mod warm;
 mod xml;
 
 pub use client::CrtClient;

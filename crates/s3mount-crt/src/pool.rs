@@ -2,7 +2,8 @@
 //!
 //! The CRT asks its pool for memory when it prepares a request, and tells which request it is
 //! for. So a caller's buffer is put down here under the request's id, and the pool hands out that
-//! one: it never waits, and never allocates.
+//! one: it never waits, and never allocates (but for the request that keeps connections open, which waits
+//! here for its end).
 //!
 //! A request asks once. It asks for its range's length, and keeps its ticket when the CRT tries it
 //! again (`s_s3_client_retry_ready` prepares it anew without the pool), so a retry writes into the
@@ -18,9 +19,14 @@ use mountpoint_s3_crt::s3::client::MetaRequest;
 use mountpoint_s3_crt::s3::pool::{Cancellation, CancellationToken, MemoryPool};
 use s3mount_object::PartBuffer;
 
+use crate::warm::{self, Warm};
+
 /// Buffers by the id of the request they were brought for. Cheap to clone.
-#[derive(Clone, Default)]
-pub(crate) struct LendingPool(Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>);
+#[derive(Clone)]
+pub(crate) struct LendingPool {
+    lent: Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>,
+    warm: Arc<Warm>,
+}
 
 impl std::fmt::Debug for LendingPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,8 +35,13 @@ impl std::fmt::Debug for LendingPool {
 }
 
 impl LendingPool {
+    /// Nothing is lent yet. The request that keeps connections open waits here as long as `warm` says.
+    pub(crate) fn new(warm: Arc<Warm>) -> Self {
+        Self { lent: Arc::default(), warm }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Box<dyn PartBuffer>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts `buffer` down for the request `id`.
@@ -72,6 +83,10 @@ impl MemoryPool for LendingPool {
         meta_request: &MetaRequest,
         token: CancellationToken,
     ) -> Result<BodyBuffer, Cancellation> {
+        if meta_request.custom_id() == Some(warm::ID) {
+            self.warm.kept().await;
+            meta_request.cancel();
+        }
         let lent = meta_request.custom_id().and_then(|id| self.lock().remove(&id));
         match lent {
             Some(buffer) if (*buffer).as_ref().len() >= size => Ok(BodyBuffer::Lent { buffer, len: size }),

@@ -1,12 +1,15 @@
 //! Requests about metadata: sent as they are, their small bodies collected on the heap.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::http::request_response::{Header, Message};
-use mountpoint_s3_crt::s3::client::{MetaRequest, MetaRequestOptions, MetaRequestResult, MetaRequestType};
+use mountpoint_s3_crt::s3::client::{
+    MetaRequest, MetaRequestOptions, MetaRequestResult, MetaRequestType, RequestMetrics,
+};
 use s3mount_object::{ErrorKind, ObjectError};
 
 use crate::CrtClient;
@@ -44,6 +47,13 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Counts an answer that asks to slow down.
+pub(crate) fn note_refusal(refused: &AtomicU64, metrics: &RequestMetrics) {
+    if matches!(metrics.status_code(), Some(429 | 503)) {
+        refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl CrtClient {
     /// A request with the headers that every request has.
     pub(crate) fn message(
@@ -62,6 +72,12 @@ impl CrtClient {
             message.add_header(&Header::new(name, value))?;
         }
         Ok(message)
+    }
+
+    /// Counts the answers that ask to slow down, also of attempts that the CRT makes again.
+    fn count_refusals(&self) -> impl Fn(&RequestMetrics) + Send + use<> {
+        let refused = self.refused.clone();
+        move |metrics| note_refusal(&refused, metrics)
     }
 
     /// Sends one request as it is; returns the headers and the body of a good answer.
@@ -86,6 +102,7 @@ impl CrtClient {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
+        self.keep_warm();
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
         let (sent, finished) = self
             .send_default(operation, self.message(method, path, headers), &collected)
@@ -126,6 +143,7 @@ impl CrtClient {
                     body.extend_from_slice(bytes);
                 }
             })
+            .on_telemetry(self.count_refusals())
             .on_finish(move |result| {
                 // Nobody waits any more: then nobody has to be told.
                 let _ = finish.send(result);

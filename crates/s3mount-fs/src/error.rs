@@ -87,7 +87,8 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable => libc::ESTALE,
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Cancelled => libc::EINTR,
-        ErrorKind::Archived
+        ErrorKind::NoEtag
+        | ErrorKind::Archived
         | ErrorKind::WrongRegion(_)
         | ErrorKind::Throttled
         | ErrorKind::Server

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     PreconditionFailed,
     /// The range begins behind the end of the object.
     RangeNotSatisfiable,
+    /// The store gives the object no ETag, so nothing tells its versions apart.
+    NoEtag,
     /// The object is archived and has to be restored before it can be read.
     Archived,
     /// The bucket lives in another region, named where the store names it.
@@ -128,6 +130,7 @@ impl ObjectError {
             | ErrorKind::BadCredentials
             | ErrorKind::PreconditionFailed
             | ErrorKind::RangeNotSatisfiable
+            | ErrorKind::NoEtag
             | ErrorKind::Archived
             | ErrorKind::WrongRegion(_)
             | ErrorKind::Cancelled

@@ -59,7 +59,8 @@ fn check<F: Future<Output = ()>>(memory: u64, test: impl FnOnce(Prefetcher, Arc<
     runtime.expect("a runtime").block_on(async {
         let client = Arc::new(Far(NullClient::new([])));
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
-        let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
+        // Memory is what is short, and no connections.
+        let config = PrefetchConfig { hedge_share: 0.0, max_requests: 256, ..PrefetchConfig::default() };
         test(Prefetcher::new(client.clone(), pool, config, &Handle::current()), client).await;
     });
 }

@@ -285,6 +285,29 @@ fn a_wrong_start_does_not_multiply_requests() {
 }
 
 #[test]
+fn an_object_without_etag_is_refused_at_once() {
+    run(async {
+        let content_range = "Content-Range: bytes 1000-300999/9999999";
+        let store = Store::new(move |_| {
+            Reply::Send(answer("206 Partial Content", &[content_range], &content(range())))
+        });
+        let client = store.client();
+        let (buffer, lender) = Lent::new(range().len());
+        let error = client.get_object(get("k", range()), buffer).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoEtag, "{error}");
+        assert!(!error.is_retryable());
+        lender.wait();
+        // One whose listing has none is not even asked for.
+        let seen = store.seen().len();
+        let nameless = GetObject { object: ObjectId::new("k", ETag::new("\"\"")), range: range() };
+        let (buffer, lender) = Lent::new(range().len());
+        let error = client.get_object(nameless, buffer).await.unwrap_err();
+        assert_eq!((error.kind(), store.seen().len()), (&ErrorKind::NoEtag, seen));
+        lender.wait();
+    });
+}
+
+#[test]
 fn nobody_at_the_address_is_a_network_error() {
     run(async {
         let nobody = ([127, 0, 0, 1], 1).into();

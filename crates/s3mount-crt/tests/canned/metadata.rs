@@ -44,7 +44,7 @@ fn head_of_nothing_is_not_found() {
 fn an_answer_without_etag_is_refused() {
     run(async {
         let client = Store::new(|_| Reply::Send(answer("200 OK", &[], b""))).client();
-        assert_eq!(*client.head_object("k").await.unwrap_err().kind(), ErrorKind::Integrity);
+        assert_eq!(*client.head_object("k").await.unwrap_err().kind(), ErrorKind::NoEtag);
     });
 }
 
