@@ -1,9 +1,13 @@
 //! How many GETs may be in flight at once, by what the store answers.
 //!
-//! A store that is asked too much answers 503 or 429. The limit then falls, in proportion to the share
-//! of requests that were refused, and grows again by a fixed number each second: additive increase and
+//! A store that is asked too much answers 503 or 429. The limit then falls, by the share of the GETs in
+//! flight that were only refused, and grows again by a fixed number each second: additive increase and
 //! multiplicative decrease, as in TCP. A store that refuses nothing for a while gets twice as many each
 //! second.
+//!
+//! The share is one of time, not of answers. A refusal mostly takes a fifth of the time of a good answer,
+//! and its place is taken by the next GET at once: one GET too many of sixteen, refused every 5 ms, is a
+//! quarter of all answers where the others take 25 ms.
 //!
 //! Pure: times are told to it, since any fixed moment.
 
@@ -13,7 +17,7 @@ use std::time::Duration;
 /// S3 is known to limit a prefix to in practice, these are 50 answers.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// What is left of the limit when few of a round's requests were refused, and when nearly all were.
+/// What is left of the limit when a few requests were refused in a round, and when nearly all were.
 const LEAST_CUT: f64 = 0.95;
 const MOST_CUT: f64 = 0.5;
 
@@ -41,8 +45,10 @@ pub(crate) struct Concurrency {
 #[derive(Debug, Default)]
 struct Round {
     began: Duration,
-    answered: u64,
     refused: u64,
+    /// The time that the GETs took, and of this, the time of those that came back refused.
+    took: Duration,
+    took_refused: Duration,
     /// Whether a GET had to wait because of the limit.
     is_bound: bool,
 }
@@ -64,20 +70,22 @@ impl Concurrency {
         self.round.is_bound = true;
     }
 
-    /// A GET that was sent at `sent` has been answered at `now`; `refused` requests were answered "slow
-    /// down" meanwhile.
-    pub(crate) fn on_answer(&mut self, sent: Duration, now: Duration, refused: u64) {
+    /// A GET that was sent at `sent` has come back at `now`, refused or not; `refused` requests were
+    /// answered "slow down" meanwhile, of all GETs and of attempts that the client made again.
+    pub(crate) fn on_answer(&mut self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
+        self.round.took += now.saturating_sub(sent);
         // What was sent before the last change says nothing about it.
-        let refused = if sent < self.round.began { 0 } else { refused };
-        self.round.answered += 1;
-        self.round.refused += refused;
+        if sent >= self.round.began {
+            self.round.refused += refused;
+            self.round.took_refused += if was_refused { now.saturating_sub(sent) } else { Duration::ZERO };
+        }
         let took = now.saturating_sub(self.round.began);
         if took < ROUND {
             return;
         }
         if self.round.refused > 0 {
             self.ceiling = self.limit;
-            let share = self.round.refused as f64 / self.round.answered.max(self.round.refused) as f64;
+            let share = self.round.took_refused.as_secs_f64() / self.round.took.as_secs_f64().max(1e-6);
             self.limit = (self.limit * (1.0 - share).clamp(MOST_CUT, LEAST_CUT)).max(1.0);
             self.refused_at = Some(now);
         } else if self.round.is_bound {
@@ -111,7 +119,7 @@ mod tests {
                 let is_refused = tokens < 1.0;
                 tokens -= if is_refused { 0.0 } else { 1.0 };
                 (asked, refused) = (asked + 1, refused + u32::from(is_refused));
-                concurrency.on_answer(sent, *now, is_refused.into());
+                concurrency.on_answer(sent, *now, is_refused.into(), is_refused);
             }
         }
         (f64::from(asked) / f64::from(seconds), f64::from(refused) / f64::from(seconds))
@@ -141,11 +149,11 @@ mod tests {
     fn it_stays_where_it_is_while_nobody_needs_more() {
         let mut concurrency = Concurrency::new(64);
         let ms = Duration::from_millis;
-        concurrency.on_answer(ms(1), ms(200), 1);
+        concurrency.on_answer(ms(1), ms(200), 1, true);
         let limit = concurrency.limit();
         assert!(limit < 64);
         for turn in 1..1000 {
-            concurrency.on_answer(ms(200 * turn), ms(200 * turn + 25), 0);
+            concurrency.on_answer(ms(200 * turn), ms(200 * turn + 25), 0, false);
         }
         assert_eq!(concurrency.limit(), limit);
     }

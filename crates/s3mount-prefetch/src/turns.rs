@@ -97,7 +97,7 @@ impl Turns {
         if self.is_bound.swap(false, Ordering::Relaxed) {
             state.concurrency.on_wait();
         }
-        state.concurrency.on_answer(sent, now, new);
+        state.concurrency.on_answer(sent, now, new, was_refused);
         self.limit.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 
@@ -163,7 +163,9 @@ mod tests {
         assert_eq!(turns.ahead_limit(), 56);
         // The client has counted two that it tried again by itself.
         turns.on_answer(ms(10), ms(200), 2, false);
-        assert_eq!(turns.ahead_limit(), 28);
+        assert_eq!(turns.ahead_limit(), 53, "60 in all");
+        turns.on_answer(ms(200), ms(400), 3, true);
+        assert_eq!(turns.ahead_limit(), 27, "30 in all: all came back refused");
         assert_eq!(Turns::new(1).ahead_limit(), 1);
     }
 }
