@@ -99,12 +99,14 @@ impl<R> HintWindow<R> {
         if self.rested(now) < RESTING { LOOK } else { REST }
     }
 
-    /// Drops what was read and what was skipped. Whether everything was, because nobody follows.
+    /// Drops what was read and what was skipped; `let_go` is told of the latter. Whether everything was,
+    /// because nobody follows.
     pub(crate) fn look(
         &mut self,
         opens: Opens,
         now: Instant,
         is_unread: impl Fn(&R, ByteRange) -> bool,
+        let_go: impl Fn(&R, ByteRange),
     ) -> bool {
         if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
             return false;
@@ -117,13 +119,19 @@ impl<R> HintWindow<R> {
                 || now.saturating_duration_since(kept.since) >= STALE
                     && (kept.source == Source::Guess || opens.since(kept.since_opens) >= ELSEWHERE)
         };
-        self.kept.retain(|kept| !is_skipped(kept));
-        let is_abandoned = !self.kept.is_empty() && self.rested(now) >= ABANDONED;
-        if is_abandoned {
-            self.kept.clear();
-        }
+        let is_abandoned = self.rested(now) >= ABANDONED;
+        let mut is_emptied = false;
+        self.kept.retain(|kept| {
+            let is_dropped = is_abandoned || is_skipped(kept);
+            if is_dropped {
+                // Others may hold the reader, and what it has fetched with it.
+                let_go(&kept.reader, kept.range);
+            }
+            is_emptied |= is_dropped && is_abandoned;
+            !is_dropped
+        });
         self.bytes = self.kept.iter().map(|kept| kept.range.len()).sum();
-        is_abandoned
+        is_emptied
     }
 
     fn rested(&self, now: Instant) -> Duration {
@@ -158,7 +166,7 @@ mod tests {
 
     /// Looks after `seconds`, when all above `read` are unread. Whether all was given up.
     fn look(window: &mut HintWindow<u64>, start: Instant, seconds: u64, read: u64) -> bool {
-        window.look(Opens(63), start + Duration::from_secs(seconds), |number, _| *number > read)
+        window.look(Opens(63), start + Duration::from_secs(seconds), |number, _| *number > read, |_, _| ())
     }
 
     fn window(count: u64, source: Source, start: Instant) -> HintWindow<u64> {
@@ -181,7 +189,7 @@ mod tests {
         for number in 2049..=2098 {
             window.put(number, range(), Source::File, Opens(0), start);
         }
-        window.look(Opens(0), start + Duration::from_secs(2), |number, _| *number != 2098);
+        window.look(Opens(0), start + Duration::from_secs(2), |number, _| *number != 2098, |_, _| ());
         assert_eq!(window.len(), 2050 - 1 - 2);
     }
 
@@ -208,7 +216,10 @@ mod tests {
         look(&mut window, start, 30, 0);
         assert_eq!(window.len(), 100, "only the guess leaves");
         window.put(102, range(), Source::Range, Opens(1), start);
-        window.look(Opens(64), start + Duration::from_secs(31), |_, _| true);
+        let let_go = std::cell::RefCell::new(Vec::new());
+        let note = |number: &u64, _| let_go.borrow_mut().push(*number);
+        window.look(Opens(64), start + Duration::from_secs(31), |_, _| true, note);
+        assert_eq!(*let_go.borrow(), (1..=100).collect::<Vec<_>>());
         assert_eq!(window.len(), 1, "63 files were opened since the last came");
     }
 

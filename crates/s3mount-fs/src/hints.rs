@@ -166,10 +166,14 @@ impl Hints {
         (state.queue.len(), state.window.len())
     }
 
-    /// The next hint, if the window of `max_bytes` has room for one.
-    pub(crate) fn next(&self, max_bytes: u64, opens: Opens, now: Instant) -> Next {
-        let mut state = self.lock();
-        if state.window.look(opens, now, |reader, range| reader.is_unread(range)) {
+    /// Drops what was read of the window, and what will not be.
+    pub(crate) fn look(&self, opens: Opens, now: Instant) {
+        Self::look_at(&mut self.lock(), opens, now);
+    }
+
+    fn look_at(state: &mut State, opens: Opens, now: Instant) {
+        let is_unread = |reader: &Arc<ObjectReader>, range| reader.is_unread(range);
+        if state.window.look(opens, now, is_unread, |reader, range| reader.let_go(range)) {
             tracing::info!(
                 hints_queued = state.queue.len(),
                 "nobody reads what hints named: they are dropped"
@@ -177,6 +181,12 @@ impl Hints {
             (state.queue, state.queued_bytes) = (VecDeque::new(), 0);
             state.guessed.clear();
         }
+    }
+
+    /// The next hint, if the window of `max_bytes` has room for one.
+    pub(crate) fn next(&self, max_bytes: u64, opens: Opens, now: Instant) -> Next {
+        let mut state = self.lock();
+        Self::look_at(&mut state, opens, now);
         if !state.window.has_room(max_bytes) {
             return Next::Later(state.window.pause(now));
         }

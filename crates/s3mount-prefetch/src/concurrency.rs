@@ -13,9 +13,15 @@
 
 use std::time::Duration;
 
-/// Answers are counted for this long before the limit changes. At 500 requests a second, the least that
-/// S3 is known to limit a prefix to in practice, these are 50 answers.
+/// Answers are counted for this long before the limit changes, and until they are [`ANSWERS`], but not
+/// for longer than [`LONGEST_ROUND`].
 const ROUND: Duration = Duration::from_millis(100);
+const ANSWERS: u64 = 50;
+const LONGEST_ROUND: Duration = Duration::from_secs(1);
+
+/// So many of the answers may be refusals without a change: a store that has enough to give refuses one
+/// of some hundreds, too.
+const TOLERATED: f64 = 0.02;
 
 /// What is left of the limit when a few requests were refused in a round, and when nearly all were.
 const LEAST_CUT: f64 = 0.95;
@@ -45,6 +51,7 @@ pub(crate) struct Concurrency {
 #[derive(Debug, Default)]
 struct Round {
     began: Duration,
+    answered: u64,
     refused: u64,
     /// The time that the GETs took, and of this, the time of those that came back refused.
     took: Duration,
@@ -73,6 +80,7 @@ impl Concurrency {
     /// A GET that was sent at `sent` has come back at `now`, refused or not; `refused` requests were
     /// answered "slow down" meanwhile, of all GETs and of attempts that the client made again.
     pub(crate) fn on_answer(&mut self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
+        self.round.answered += 1;
         self.round.took += now.saturating_sub(sent);
         // What was sent before the last change says nothing about it.
         if sent >= self.round.began {
@@ -80,18 +88,18 @@ impl Concurrency {
             self.round.took_refused += if was_refused { now.saturating_sub(sent) } else { Duration::ZERO };
         }
         let took = now.saturating_sub(self.round.began);
-        if took < ROUND {
+        if took < ROUND || self.round.answered < ANSWERS && took < LONGEST_ROUND {
             return;
         }
-        if self.round.refused > 0 {
+        if self.round.refused as f64 > self.round.answered as f64 * TOLERATED {
             self.ceiling = self.limit;
             let share = self.round.took_refused.as_secs_f64() / self.round.took.as_secs_f64().max(1e-6);
             self.limit = (self.limit * (1.0 - share).clamp(MOST_CUT, LEAST_CUT)).max(1.0);
             self.refused_at = Some(now);
         } else if self.round.is_bound {
             let is_calm = self.refused_at.is_none_or(|at| now.saturating_sub(at) >= CALM);
-            // A round that lasted long had no GETs to learn from.
-            let seconds = took.min(2 * ROUND).as_secs_f64();
+            // A round that lasted longer had few GETs to learn from.
+            let seconds = took.min(LONGEST_ROUND).as_secs_f64();
             let growth = if is_calm { self.limit } else { self.ceiling * GROWTH };
             self.limit = (self.limit + growth * seconds).min(self.most);
         }
@@ -146,14 +154,24 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_now_and_then_changes_nothing() {
+        let (mut concurrency, ms) = (Concurrency::new(64), Duration::from_millis);
+        for answer in 1..100_000 {
+            let is_refused = answer % 300 == 0;
+            concurrency.on_answer(ms(answer), ms(answer + 25), is_refused.into(), is_refused);
+        }
+        assert_eq!(concurrency.limit(), 64);
+    }
+
+    #[test]
     fn it_stays_where_it_is_while_nobody_needs_more() {
         let mut concurrency = Concurrency::new(64);
         let ms = Duration::from_millis;
-        concurrency.on_answer(ms(1), ms(200), 1, true);
+        concurrency.on_answer(ms(1), ms(1000), 1, true);
         let limit = concurrency.limit();
         assert!(limit < 64);
         for turn in 1..1000 {
-            concurrency.on_answer(ms(200 * turn), ms(200 * turn + 25), 0, false);
+            concurrency.on_answer(ms(1000 * turn), ms(1000 * turn + 25), 0, false);
         }
         assert_eq!(concurrency.limit(), limit);
     }

@@ -207,6 +207,11 @@ impl ObjectReader {
         state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
     }
 
+    /// Gives up what was fetched ahead of `range`: nobody is expected to read it any more.
+    pub fn let_go(&self, range: ByteRange) {
+        self.lock().drop_told(range);
+    }
+
     /// Whether a stream that is being read goes on with `range`.
     pub fn is_streamed(&self, range: ByteRange) -> bool {
         let end = range.end().min(self.size);

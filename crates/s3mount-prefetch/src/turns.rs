@@ -162,9 +162,9 @@ mod tests {
         let (turns, ms) = (Turns::new(64), Duration::from_millis);
         assert_eq!(turns.ahead_limit(), 56);
         // The client has counted two that it tried again by itself.
-        turns.on_answer(ms(10), ms(200), 2, false);
+        turns.on_answer(ms(10), ms(1000), 2, false);
         assert_eq!(turns.ahead_limit(), 53, "60 in all");
-        turns.on_answer(ms(200), ms(400), 3, true);
+        turns.on_answer(ms(1000), ms(2000), 3, true);
         assert_eq!(turns.ahead_limit(), 27, "30 in all: all came back refused");
         assert_eq!(Turns::new(1).ahead_limit(), 1);
     }

@@ -391,3 +391,27 @@ proptest! {
         bed.wait_for_memory(memory * MIB / 4 + MIB);
     }
 }
+
+#[test]
+fn what_was_told_in_vain_is_given_back_though_the_object_stays_open() {
+    let bed = bed(256 * MIB, quiet());
+    let (reader, _) = bed.open("k", 100 * MIB);
+    let told = |at: u64| reader.fetch_ahead(Some((at, 100 * KIB))).expect("it is on its way");
+    let [first, second] = [10, 20].map(|at| told(at * MIB));
+    bed.settle();
+    let used = bed.pool.budget().used_bytes();
+    reader.let_go(first);
+    bed.wait_for_memory(used / 2);
+    assert!(reader.is_unread(second));
+    bed.client.take_ranges();
+    read_checked(&reader, 20 * MIB, 100 << 10);
+    assert_eq!(bed.fetched(), 0);
+    read_checked(&reader, 10 * MIB, 100 << 10);
+    assert!(bed.fetched() > 0, "it is fetched again");
+    // What is on its way is given up, too.
+    bed.client.freeze(true);
+    let third = told(30 * MIB);
+    reader.let_go(third);
+    assert!(!reader.is_unread(third));
+    bed.client.freeze(false);
+}

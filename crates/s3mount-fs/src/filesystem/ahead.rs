@@ -76,12 +76,13 @@ impl Filesystem {
 
     async fn fetch(&self, file: &File, range: Option<(u64, u64)>, source: Source) {
         let reader = self.prefetcher.open(&file.object, file.size);
-        // A reader whose GETs are all taken, or memory that is short, passes.
+        // That all GETs are taken passes. Memory may be short because of hints that nobody follows.
         let range = loop {
-            match reader.fetch_ahead(range) {
-                Some(range) => break range,
-                None => tokio::time::sleep(PAUSE).await,
+            if let Some(range) = reader.fetch_ahead(range) {
+                break range;
             }
+            self.hints.look(self.inodes.opens(), Instant::now());
+            tokio::time::sleep(PAUSE).await;
         };
         if range.len() > 0 {
             self.hints.keep(reader, range, source, self.inodes.opens());

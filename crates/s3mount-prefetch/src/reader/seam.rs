@@ -144,7 +144,7 @@ impl State {
         *ticks += 1;
         if *ticks >= UNREAD_TICKS {
             self.awaited = None;
-            self.drop_beginning();
+            self.drop_told(ByteRange::new(0, u64::MAX));
         }
     }
 }

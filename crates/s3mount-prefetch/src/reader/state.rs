@@ -177,20 +177,22 @@ impl State {
         }
     }
 
-    /// Drops what was fetched of the object before anybody read it, and that nobody waits for.
-    pub(super) fn drop_beginning(&mut self) {
+    /// Drops what was fetched of `range` before anybody read it, and that nobody waits for.
+    pub(super) fn drop_told(&mut self, range: ByteRange) {
         let is_unread = |segment: &&Segment<Waiter>| {
             let is_waited_for =
                 matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
-            segment.purpose == Purpose::Stream(0) && !is_waited_for
+            let is_in_range = segment.range.start() < range.end() && range.start() < segment.range.end();
+            segment.purpose == Purpose::Stream(0) && is_in_range && !is_waited_for
         };
         let unread = self.segments.iter().filter(is_unread);
         let unread: Vec<_> = unread.map(|segment| (segment.range.start(), segment.id)).collect();
         for (start, id) in unread {
-            let dropped = self.segments.remove(start, id);
-            if let Some(SegmentState::InFlight { task, .. }) = dropped.map(|segment| segment.state) {
+            let Some(dropped) = self.segments.remove(start, id) else { continue };
+            if let SegmentState::InFlight { task, .. } = &dropped.state {
                 task.abort();
             }
+            self.streams.unplan(dropped.range);
         }
     }
 
