@@ -4,7 +4,7 @@
 Usage: map_windows.py kept|reopened|mixed FILE COUNT BYTES
 
 kept: one map, opened before the processes fork. reopened: a map for each window. mixed: a map that is kept,
-while other threads read the same file by preads of many sizes, sendfile and madvise."""
+while other threads read the same file by preads of many sizes, sendfile, madvise, and have maps populated."""
 
 import mmap
 import os
@@ -14,6 +14,7 @@ import sys
 import threading
 
 PROCESSES = 4
+MADV_POPULATE_READ = 22
 ADVICE = [mmap.MADV_WILLNEED, mmap.MADV_SEQUENTIAL, mmap.MADV_NORMAL, mmap.MADV_RANDOM]
 
 how, path, count, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -88,6 +89,17 @@ def advised(seed):
         put(offset, mapped[offset : offset + length])
 
 
+def populated(seed):
+    generator = random.Random(seed)
+    mapped = opened()
+    for _ in range(count // 4):
+        length = generator.choice([4096, 40_960, 1 << 20, 3 << 20])
+        offset = generator.randrange(0, (size - length) // 4096) * 4096
+        # An error where a page cannot be had.
+        mapped.madvise(MADV_POPULATE_READ, offset, length)
+        put(offset, mapped[offset : offset + length])
+
+
 def direct(seed):
     generator = random.Random(seed)
     file = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -111,7 +123,8 @@ def work(seed, kept):
             failed.append(error)
             raise
 
-    jobs = [(windows, seed, kept), (preads, seed + 1), (sendfiles, seed + 2), (advised, seed + 3), (direct, seed + 4)]
+    jobs = [(windows, seed, kept)]
+    jobs += [(job, seed + at) for at, job in enumerate([preads, sendfiles, advised, direct, populated], 1)]
     threads = [threading.Thread(target=guarded, args=job) for job in jobs]
     for thread in threads:
         thread.start()

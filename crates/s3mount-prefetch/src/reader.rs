@@ -111,12 +111,13 @@ impl ObjectReader {
     }
 
     /// Reads as [`read`](Self::read) does, and apart from all streams: what is fetched is what is asked
-    /// for, rounded to blocks, even if a neighbour was read just before.
+    /// for, rounded to blocks, even if a neighbour was read just before. A read of few pages is taken for a
+    /// part of a small window: it is fetched with the next pages.
     pub fn read_apart<R>(&self, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
     {
-        self.read_as(offset, len, Some(Access::Random), reply);
+        self.read_as(offset, len, Some(Access::Window), reply);
     }
 
     fn read_as<R>(&self, offset: u64, len: usize, access: Option<Access>, reply: R)
@@ -279,8 +280,8 @@ impl ObjectReader {
             let (get, buffer) = self.demanded(state, ByteRange::new(at, range.end()), access);
             let purpose = match access {
                 Access::Stream(id) => Purpose::Stream(id),
-                Access::Random if get.len() == self.size => Purpose::Stream(0),
-                Access::Random => Purpose::Random,
+                Access::Random | Access::Window if get.len() == self.size => Purpose::Stream(0),
+                Access::Random | Access::Window => Purpose::Random,
             };
             self.start(state, get, purpose, buffer, None);
             at = get.end();

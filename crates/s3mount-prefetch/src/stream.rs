@@ -178,6 +178,8 @@ pub(crate) enum Access {
     Stream(u64),
     /// It belongs to no stream.
     Random,
+    /// The same, and it was asked for by the page: a window begins here, or goes on.
+    Window,
 }
 
 /// The streams of one object.

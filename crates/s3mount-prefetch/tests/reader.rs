@@ -184,6 +184,22 @@ fn who_reads_backwards_is_read_ahead_of_too() {
 }
 
 #[test]
+fn the_rest_of_a_window_comes_by_the_same_get() {
+    let bed = bed(256 * MIB, quiet());
+    let (reader, _) = bed.open("k", 1024 * MIB);
+    // The page in front of the last one of a block, the one before that, and a piece that is larger.
+    for (offset, len, blocks) in [(120, 4, 2), (116, 4, 1), (64, 60, 1)] {
+        let (send, receive) = mpsc::channel();
+        reader.read_apart(MIB * (300 + offset) + offset * KIB, len * 1024, move |result| {
+            let _ = send.send(result.map(<[u8]>::len));
+        });
+        assert_eq!(receive.recv_timeout(LIMIT).expect("an answer").expect("bytes"), len * 1024);
+        bed.settle();
+        assert_eq!((bed.client.take_requests().get, bed.fetched()), (1, blocks * 128 * KIB), "{offset}");
+    }
+}
+
+#[test]
 fn a_footer_and_what_it_points_to_are_random_reads() {
     let bed = bed(256 * MIB, quiet());
     let (reader, _) = bed.open("k", 100 * MIB);

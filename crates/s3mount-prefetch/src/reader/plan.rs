@@ -49,6 +49,10 @@ impl Planner<'_> {
                 let takes_part = whole_parts && stream.is_hungry && stream.direction == Direction::Up;
                 if takes_part { end.max(self.part_ahead(stream, start, after, terms).end()) } else { end }
             }
+            // Else the window's rest would be another GET, and be waited for after this one.
+            None if access == Access::Window && missing.len() <= WINDOW_BYTES => {
+                (missing.end() + WINDOW_BYTES).next_multiple_of(block)
+            }
             None => missing.end().next_multiple_of(block),
         };
         let end = wanted.min(after).min(start + config.part_bytes.max(block));
@@ -112,6 +116,10 @@ impl Planner<'_> {
         }
     }
 }
+
+/// A window that is read by the page is fetched with so many bytes behind its first piece: one of 8 KiB, as
+/// of tokens, lies in three pages. Of such windows, a sixteenth reach across the edge of a block of 128 KiB.
+const WINDOW_BYTES: u64 = 8 << 10;
 
 /// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
 const EDGES_AT_ONCE: u64 = 4;
