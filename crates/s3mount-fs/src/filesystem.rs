@@ -44,6 +44,8 @@ pub struct Filesystem {
     successors: Successors<Arc<ObjectReader>>,
     maps: MapTable,
     direct: std::sync::Mutex<Direct>,
+    /// Whether a file that is open directly could not be mapped.
+    keeps_page_cache: AtomicBool,
     /// Pages that the kernel is to drop.
     refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
     next_handle: AtomicU64,
@@ -156,6 +158,7 @@ impl Filesystem {
             successors: Successors::default(),
             maps: MapTable::default(),
             direct: std::sync::Mutex::default(),
+            keeps_page_cache: AtomicBool::new(false),
             refused_pages: (refused, Mutex::new(dropped)),
             next_handle: AtomicU64::new(1),
             files: RwLock::default(),

@@ -389,3 +389,26 @@ async fn the_next_shard_is_on_its_way_before_the_last_one_ends() {
         }
     }
 }
+
+#[tokio::test]
+async fn large_files_are_opened_directly_where_the_page_cache_is_small_and_the_kernel_can_map_them() {
+    let client = Arc::new(MemoryClient::new());
+    (0..4).for_each(|file| drop(client.put_synthetic(&format!("d/{file}.bin"), 32 * MIB)));
+    client.put_synthetic("d/small.bin", MIB);
+    let open = async |page_cache_bytes: fn(u32) -> u64, name: &str, is_mappable: bool| {
+        let config = FsConfig { direct_auto: Some(page_cache_bytes), ..FsConfig::default() };
+        let fs = Filesystem::new(client.clone(), prefetcher(&client), config, &Handle::current());
+        let fs = Arc::new(fs);
+        if !is_mappable {
+            fs.keep_page_cache();
+        }
+        let ino = walk(&fs, name).await.expect("it is there");
+        fs.open_by(ino, 7).expect("a file").direct_io
+    };
+    // Four files of 32 MiB, and what the process 7 may keep of them.
+    let [some, all]: [fn(u32) -> u64; 2] = [|pid| u64::from(pid) << 23, |pid| u64::from(pid) << 24];
+    assert!(open(some, "d/0.bin", true).await);
+    assert!(!open(all, "d/0.bin", true).await);
+    assert!(!open(some, "d/small.bin", true).await);
+    assert!(!open(some, "d/0.bin", false).await);
+}

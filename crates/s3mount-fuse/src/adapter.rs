@@ -142,13 +142,15 @@ impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in [
             InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
         ] {
             // An older kernel works without it, only slower.
             let _ = config.add_capabilities(capability);
+        }
+        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_err() {
+            self.fs.keep_page_cache();
         }
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
         let _ = config.set_max_background(MAX_BACKGROUND);

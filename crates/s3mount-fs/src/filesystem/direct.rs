@@ -52,9 +52,16 @@ impl Filesystem {
         self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Leaves every file that was not named to the page cache: the kernel could not map one that is open
+    /// directly.
+    pub fn keep_page_cache(&self) {
+        self.keeps_page_cache.store(true, Ordering::Relaxed);
+    }
+
     /// Decides how a file is opened by the process `pid`. `None` for one that is left alone.
     pub(super) fn open_auto(&self, ino: InodeNo, file: &File, pid: u32) -> Option<Auto> {
-        let page_cache_bytes = self.config.direct_auto.filter(|_| file.size >= LEAST_BYTES)?;
+        let is_left_alone = file.size < LEAST_BYTES || self.keeps_page_cache.load(Ordering::Relaxed);
+        let page_cache_bytes = self.config.direct_auto.filter(|_| !is_left_alone)?;
         let kind = self.kind(ino)?;
         let large = Large { ino, size: file.size, cache_bytes: page_cache_bytes(pid) };
         let (folder, _) = folder_and_name(file.object.key());
