@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,
-/// asked for by 32 threads, took 141 LISTs without a bound and take some 80 with this one; a lower
-/// one would be slower in large directories.
-const AT_ONCE: usize = 8;
-
 /// Gates by directory, while anybody is at them.
-#[derive(Debug, Default)]
-pub(crate) struct Gates(Mutex<HashMap<Arc<str>, Arc<Semaphore>>>);
+#[derive(Debug)]
+pub(crate) struct Gates {
+    by_directory: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    at_once: usize,
+}
 
 /// A way through, or a place in the queue for one.
 #[derive(Debug)]
@@ -23,14 +21,19 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Gates {
+    /// Lets so many through at once to each directory.
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self { by_directory: Mutex::default(), at_once }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Semaphore>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a way to `directory`; and whether there was one at once.
     pub(crate) async fn pass(&self, directory: &Arc<str>) -> (Pass<'_>, bool) {
-        let gate =
-            self.lock().entry(directory.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone();
+        let new = || Arc::new(Semaphore::new(self.at_once));
+        let gate = self.lock().entry(directory.clone()).or_insert_with(new).clone();
         let permit = gate.clone().try_acquire_owned().ok();
         let at_once = permit.is_some();
         // Who goes away while waiting leaves nothing behind.
@@ -58,13 +61,13 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Waker};
 
-    use super::{AT_ONCE, Gates};
+    use super::Gates;
 
     #[tokio::test]
     async fn lets_some_through_and_forgets_who_is_gone() {
-        let (gates, directory) = (Gates::default(), Arc::from("d/"));
+        let (gates, directory) = (Gates::new(3), Arc::from("d/"));
         let mut passes = Vec::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..3 {
             let (pass, at_once) = gates.pass(&directory).await;
             assert!(at_once);
             passes.push(pass);

@@ -18,7 +18,7 @@ use crate::names::{File, Hidden, Named, Target, end_before, is_file_name};
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
 
-/// How long a directory that was too large to be kept whole is not listed again for misses.
+/// How long a directory whose listing failed is not listed again for misses.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);
 
 /// Names whose sizes are summed up, at most: it takes half a millisecond.
@@ -57,6 +57,8 @@ pub(crate) struct Page {
     at: Instant,
     text: Box<str>,
     entries: Box<[Packed]>,
+    /// When it was asked or noted last, by the snapshots' clock.
+    used: u64,
 }
 
 impl Page {
@@ -117,6 +119,7 @@ impl Page {
             at,
             text: text.into(),
             entries: entries.into(),
+            used: 0,
         }
     }
 
@@ -220,7 +223,7 @@ impl Page {
         let len = entries.last().map_or(0, |entry| entry.end as usize);
         let start = start as usize;
         let text = self.text[start..start + len].into();
-        Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries }
+        Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries, used: self.used }
     }
 
     /// The names of this page that `newer` covers, and knows nothing or something else of.
@@ -267,16 +270,34 @@ pub(crate) fn time(millis: i64) -> SystemTime {
 struct Directory {
     /// In the order of their keys, none over another.
     pages: Vec<Page>,
-    used: u64,
     misses: u32,
-    /// Listed whole just now, or lately.
-    listed: Option<Instant>,
+    /// Whether it is being listed whole.
+    is_being_listed: bool,
+    /// What came of it the last time, and when.
+    listed: Option<(Outcome, Instant)>,
+}
+
+/// What came of listing a directory whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Known,
+    /// There is no memory for all of it.
+    TooLarge,
+    Failed,
 }
 
 impl Directory {
-    fn page(&self, key: &str) -> Option<&Page> {
+    /// The page that covers `key`, which is used now.
+    fn index(&mut self, key: &str, clock: u64) -> Option<usize> {
         let index = self.pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
-        self.pages.get(index).filter(|page| page.covers(key))
+        let page = self.pages.get_mut(index).filter(|page| page.covers(key))?;
+        page.used = clock;
+        Some(index)
+    }
+
+    /// Whether anything is known, or it is known that it cannot be.
+    fn is_of_use(&self) -> bool {
+        !self.pages.is_empty() || self.is_being_listed || matches!(self.listed, Some((Outcome::TooLarge, _)))
     }
 
     /// Puts a page in the place of what it covers. Returns the names that are there no more, or stand
@@ -319,12 +340,6 @@ struct State {
 const DIRECTORY_BYTES: usize = 160;
 
 impl State {
-    fn remove(&mut self, prefix: &str) {
-        if let Some(directory) = self.directories.remove(prefix) {
-            self.bytes -= directory.bytes(prefix);
-        }
-    }
-
     /// Has `change` change what is known of a directory, if anything is, and keeps the sum.
     fn change(&mut self, prefix: &str, change: impl FnOnce(&mut Directory)) {
         if let Some(directory) = self.directories.get_mut(prefix) {
@@ -346,7 +361,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
 }
 
-/// Snapshots by directory. The least recently used leave first.
+/// Snapshots by directory. The pages that were not used for longest leave first.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     limits: Limits,
@@ -370,17 +385,17 @@ impl Snapshots {
         let Some(directory) = state.directories.get_mut(prefix) else {
             return Known::Unknown;
         };
-        directory.used = clock;
         let folder = format!("{name}/");
         let age = |page: &Page| now.saturating_duration_since(page.at);
         let left = |page: &Page| self.limits.ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
         // The folder wins, and its place may be on another page than the key's.
-        let Some(below) = directory.page(&folder) else { return Known::Unknown };
+        let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
+        let Some(below) = below.map(|index| &directory.pages[index]) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
             return left(below)
                 .map_or(Known::Unknown, |left| Known::Found(below.target(prefix, index), left));
         }
-        let Some(at) = directory.page(name) else { return Known::Unknown };
+        let Some(at) = at.map(|index| &directory.pages[index]) else { return Known::Unknown };
         let oldest = if age(at) > age(below) { at } else { below };
         match at.find(name) {
             Some(index) => {
@@ -445,13 +460,13 @@ impl Snapshots {
 
     /// Keeps a page of the directory `prefix`. Returns the names of which it tells something else than
     /// was known.
-    pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
+    pub(crate) fn note(&self, prefix: &Arc<str>, mut page: Page) -> Vec<Box<str>> {
         if self.keeps_nothing() || page.upto.as_deref() == Some(&*page.after) {
             return Vec::new();
         }
         let mut state = self.lock();
         state.clock += 1;
-        let clock = state.clock;
+        page.used = state.clock;
         if !state.directories.contains_key(prefix) {
             let directory = Directory::default();
             state.bytes += directory.bytes(prefix);
@@ -459,36 +474,45 @@ impl Snapshots {
         }
         let mut changed = Vec::new();
         state.change(prefix, |directory| {
-            directory.used = clock;
             changed = directory.insert(page);
         });
-        self.shrink(&mut state, prefix);
+        self.shrink(&mut state);
         changed
     }
 
-    /// Makes room, if there is too little: the directories that were not used for longest go, and at
-    /// last all but the newest page of `prefix`.
-    fn shrink(&self, state: &mut State, prefix: &Arc<str>) {
+    /// Has the pages leave that were not used for longest, once there is no room for all.
+    fn shrink(&self, state: &mut State) {
         if state.bytes <= self.limits.bytes {
             return;
         }
-        let mut by_use: Vec<_> =
-            state.directories.iter().map(|(name, directory)| (directory.used, name.clone())).collect();
+        let pages = state.directories.values().flat_map(|directory| &directory.pages);
+        let mut by_use: Vec<_> = pages.map(|page| (page.used, page.bytes())).collect();
         by_use.sort_unstable();
         // More than is needed, so that the next page does not have to sort them again.
-        let goal = self.limits.bytes - self.limits.bytes / 8;
-        for (_, name) in by_use {
-            if state.bytes <= goal {
-                return;
-            }
-            if name != *prefix {
-                state.remove(&name);
+        let mut excess = state.bytes - (self.limits.bytes - self.limits.bytes / 8);
+        let leave = by_use.iter().take_while(|(_, bytes)| {
+            let is_needed = excess > 0;
+            excess = excess.saturating_sub(*bytes);
+            is_needed
+        });
+        let last = leave.last().map_or(0, |(used, _)| *used);
+        self.retain(state, |page| page.used > last);
+    }
+
+    /// Keeps these pages, and the directories of which anything is left.
+    fn retain(&self, state: &mut State, is_kept: impl Fn(&Page) -> bool) {
+        for directory in state.directories.values_mut() {
+            let before = directory.pages.len();
+            directory.pages.retain(&is_kept);
+            if directory.pages.len() < before {
+                directory.pages.shrink_to_fit();
             }
         }
-        state.change(prefix, |directory| {
-            let newest = directory.pages.iter().map(|page| page.at).max();
-            directory.pages.retain(|page| Some(page.at) == newest);
-        });
+        state.directories.retain(|_, directory| directory.is_of_use());
+        if state.directories.is_empty() {
+            state.directories.shrink_to_fit();
+        }
+        state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
     /// Forgets what is known of `name` and its neighbours: it has turned out wrong.
@@ -505,13 +529,31 @@ impl Snapshots {
         let mut state = self.lock();
         let Some(directory) = state.directories.get_mut(prefix) else { return false };
         directory.misses += 1;
-        let pause = self.limits.ttl.min(LISTING_PAUSE);
-        let is_due = directory.listed.is_none_or(|at| now.saturating_duration_since(at) >= pause);
+        let is_due = !directory.is_being_listed
+            && directory.listed.is_none_or(|(outcome, at)| {
+                let pause = match outcome {
+                    Outcome::Known | Outcome::TooLarge => self.limits.ttl,
+                    Outcome::Failed => self.limits.ttl.min(LISTING_PAUSE),
+                };
+                now.saturating_duration_since(at) >= pause
+            });
         if directory.misses < MISSES_BEFORE_LISTING || !is_due {
             return false;
         }
-        (directory.misses, directory.listed) = (0, Some(now));
+        (directory.misses, directory.is_being_listed) = (0, true);
         true
+    }
+
+    /// Whether the directory `prefix` is being listed whole, as [`on_miss`](Self::on_miss) has asked for.
+    pub(crate) fn is_being_listed(&self, prefix: &str) -> bool {
+        self.lock().directories.get(prefix).is_some_and(|directory| directory.is_being_listed)
+    }
+
+    /// Notes what came of listing a directory whole.
+    pub(crate) fn listed(&self, prefix: &str, outcome: Outcome, now: Instant) {
+        if let Some(directory) = self.lock().directories.get_mut(prefix) {
+            (directory.is_being_listed, directory.listed) = (false, Some((outcome, now)));
+        }
     }
 
     /// Lets go of what is not believed any more.
@@ -519,14 +561,10 @@ impl Snapshots {
         let most = self.limits.ttl.max(self.limits.negative_ttl);
         let mut state = self.lock();
         for directory in state.directories.values_mut() {
-            directory.pages.retain(|page| now.saturating_duration_since(page.at) < most);
-            directory.pages.shrink_to_fit();
+            directory.listed =
+                directory.listed.filter(|(_, at)| now.saturating_duration_since(*at) < self.limits.ttl);
         }
-        state.directories.retain(|_, directory| !directory.pages.is_empty());
-        if state.directories.is_empty() {
-            state.directories.shrink_to_fit();
-        }
-        state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
+        self.retain(&mut state, |page| now.saturating_duration_since(page.at) < most);
     }
 
     /// Memory that is taken, in bytes.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-use super::{Known, Limits, Page, Snapshots, millis, time};
+use super::{Known, Limits, Outcome, Page, Snapshots, millis, time};
 use crate::names::{Hidden, Target};
 
 const LIMITS: Limits =
@@ -92,8 +92,18 @@ fn the_third_miss_has_the_directory_listed() {
     note(&snapshots, "", &["a"], false, now);
     let misses = |now: Instant| [(); 4].map(|()| snapshots.on_miss("d/", now));
     assert_eq!(misses(now), [false, false, true, false]);
-    assert_eq!(misses(now), [false; 4], "it is being listed");
-    assert_eq!(misses(now + Duration::from_secs(10)), [true, false, false, false]);
+    assert!(snapshots.is_being_listed("d/"));
+    let [soon, later] = [10, 60].map(|seconds| now + Duration::from_secs(seconds));
+    assert_eq!(misses(later), [false; 4], "it is being listed");
+    for (outcome, is_due_soon) in
+        [(Outcome::Failed, true), (Outcome::TooLarge, false), (Outcome::Known, false)]
+    {
+        snapshots.listed("d/", outcome, now);
+        assert_eq!(misses(soon)[0], is_due_soon, "{outcome:?}");
+        if !is_due_soon {
+            assert!(misses(later)[0], "{outcome:?}");
+        }
+    }
 }
 
 #[test]

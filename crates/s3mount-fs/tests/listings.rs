@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::Filesystem;
-use s3mount_testkit::MemoryClient;
+use s3mount_testkit::{MemoryClient, mix};
 use tokio::time::Instant;
 
 use crate::common::{bucket, mount, names, walk};
@@ -108,4 +108,61 @@ async fn a_reader_that_stops_leaves_few_pages_behind_and_no_request() {
     fs.releasedir(handle);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(client.take_requests().list, 0);
+}
+
+/// Has 32 readers look names of a folder up in no order, one in 27 ms each, for so many seconds. Returns
+/// how many were looked up, and how many of these had to wait for the store.
+async fn look_up_at_random(fs: &Arc<Filesystem>, count: u64, seconds: u64, seed: u64) -> (usize, usize) {
+    let ino = walk(fs, "d").await.expect("a folder");
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let readers = (0..32).map(|reader| {
+        let fs = fs.clone();
+        tokio::spawn(async move {
+            let (mut looked, mut waited) = (0, 0);
+            while Instant::now() < end {
+                let index = mix(seed ^ (reader << 40 | looked as u64)) % count;
+                let start = Instant::now();
+                fs.lookup(ino, &format!("{index:06}.jpeg")).await.expect("it is there");
+                (looked, waited) = (looked + 1, waited + usize::from(start.elapsed() > Duration::ZERO));
+                tokio::time::sleep(Duration::from_millis(27)).await;
+            }
+            (looked, waited)
+        })
+    });
+    let mut sum = (0, 0);
+    for reader in readers.collect::<Vec<_>>() {
+        let (looked, waited) = reader.await.expect("a reader");
+        sum = (sum.0 + looked, sum.1 + waited);
+    }
+    sum
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_folder_read_at_random_is_listed_once() {
+    let client = folder(300_000);
+    let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
+    let (looked, _) = look_up_at_random(&fs, 300_000, 20, 1).await;
+    let lists = client.take_requests().list;
+    // 303, eight or eleven before it was seen that many are looked up, and one in 60 ms meanwhile.
+    assert!(looked > 15_000 && lists <= 350, "{lists} LISTs for 300 pages and {looked} look-ups");
+    let (looked, waited) = look_up_at_random(&fs, 300_000, 20, 2).await;
+    assert_eq!((client.take_requests().list, waited), (0, 0), "{looked} look-ups");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_does_not_fit_costs_a_list_for_a_name_that_is_not_known() {
+    let client = folder(200_000);
+    let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
+    list(&client, &fs).await;
+    let half = fs.stats().metadata_bytes / 2;
+    let fs = mount(&client, |config| config.metadata_limit_bytes = half);
+    client.take_requests();
+    look_up_at_random(&fs, 200_000, 10, 1).await;
+    // A quarter of it was listed until that was seen.
+    let lists = client.take_requests().list;
+    let (looked, waited) = look_up_at_random(&fs, 200_000, 60, 2).await;
+    let more = client.take_requests().list;
+    assert!(waited * 100 < looked * 65, "half of it is known: {waited} of {looked} waited");
+    assert!(more * 10 <= waited * 11, "{more} LISTs for {waited} of {looked} look-ups; {lists} before");
+    assert!(fs.stats().metadata_bytes <= half);
 }
