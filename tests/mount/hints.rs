@@ -85,6 +85,34 @@ fn files_that_are_opened_in_order_need_no_telling() {
 }
 
 #[test]
+fn large_files_that_are_told_are_read_as_one_stream() {
+    let (size, told) = (32 * MIB, [5, 1, 7, 3, 6, 0]);
+    let world = World::new(many(8, size), &[]);
+    // What is learnt of such files: they are read whole.
+    for index in [2, 4] {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), size);
+    }
+    let lines: String = told.map(|index| key(index) + "\n").concat();
+    hint(&world, lines.as_bytes()).expect("hints");
+    wait_for("their beginnings are fetched", || world.gauge("hints_ahead") == told.len() as u64);
+    for index in &told[..2] {
+        assert_eq!(check_file(&world.path(&key(*index)), &key(*index)), size);
+    }
+    let fetched = || world.server.stats().get_object.bytes;
+    let mut file = fs::File::open(world.path(&key(told[2]))).expect("a file");
+    let mut most = vec![0; (size - MIB) as usize];
+    file.read_exact(&mut most).expect("most of it");
+    // Four files are whole, and this one is on its way; of those behind the next, a MiB.
+    let rest = 2 * MIB;
+    wait_for("more than a MiB of the next one is fetched", || fetched() >= 5 * size + 4 * MIB + rest);
+    drop(file);
+    for index in &told[3..] {
+        assert_eq!(check_file(&world.path(&key(*index)), &key(*index)), size);
+    }
+    assert!(fetched() <= 8 * size, "no byte was asked for twice: {}", fetched());
+}
+
+#[test]
 fn parts_of_a_file_are_told_by_offset_and_length() {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "shard.bin", 4 * GIB), &[]);
     let offsets: Vec<u64> = (0..50).map(|turn| (turn * 37 % 50) * 80 * MIB + 5 * KIB).collect();

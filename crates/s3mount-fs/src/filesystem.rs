@@ -375,12 +375,9 @@ impl Filesystem {
             open.reader.read_apart(offset, len, reply);
         } else {
             open.reader.read(offset, len, reply);
-            if open.reader.take_near_end() {
-                self.metadata.runtime.spawn(seam::fetch_successor(
-                    Arc::downgrade(self),
-                    open.ino,
-                    open.reader.clone(),
-                ));
+            if let Some(asked) = open.reader.take_near_end() {
+                let task = seam::fetch_successor(Arc::downgrade(self), open.ino, asked);
+                self.metadata.runtime.spawn(task);
             }
         }
     }

@@ -59,6 +59,8 @@ struct Kept<R> {
     source: Source,
     since: Instant,
     since_opens: Opens,
+    /// Whether it is expected behind a file that is being read.
+    is_expected: bool,
 }
 
 impl<R> Default for HintWindow<R> {
@@ -85,7 +87,26 @@ impl<R> HintWindow<R> {
         self.next_number += 1;
         self.bytes += range.len();
         let number = self.next_number;
-        self.kept.push_back(Kept { number, reader, range, source, since: now, since_opens: opens });
+        self.kept.push_back(Kept {
+            number,
+            reader,
+            range,
+            source,
+            since: now,
+            since_opens: opens,
+            is_expected: false,
+        });
+    }
+
+    /// The next file that nobody reads, and that is expected behind no other, of those that `may_follow`: it
+    /// is expected from now on.
+    pub(crate) fn take_next(&mut self, may_follow: impl Fn(&R, ByteRange) -> bool) -> Option<&R> {
+        let is_next = |kept: &&mut Kept<R>| {
+            kept.source == Source::File && !kept.is_expected && may_follow(&kept.reader, kept.range)
+        };
+        let next = self.kept.iter_mut().find(is_next)?;
+        next.is_expected = true;
+        Some(&next.reader)
     }
 
     /// A file was opened and closed, and none of it was read: the kernel has its pages. Drops the
@@ -221,6 +242,16 @@ mod tests {
         window.look(Opens(64), start + Duration::from_secs(31), |_, _| true, note);
         assert_eq!(*let_go.borrow(), (1..=100).collect::<Vec<_>>());
         assert_eq!(window.len(), 1, "63 files were opened since the last came");
+    }
+
+    #[test]
+    fn each_file_follows_one_that_is_read() {
+        let start = Instant::now();
+        let mut window = window(2, Source::File, start);
+        window.put(3, range(), Source::Range, Opens(0), start);
+        window.put(4, range(), Source::File, Opens(0), start);
+        let mut next = || window.take_next(|number, _| *number > 1).copied();
+        assert_eq!([next(), next(), next()], [Some(2), Some(4), None], "a range is no file");
     }
 
     #[test]

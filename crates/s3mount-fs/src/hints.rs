@@ -210,6 +210,15 @@ impl Hints {
         self.lock().window.put(reader, range, source, opens, Instant::now());
     }
 
+    /// The next large file that hints name and that nobody reads yet, for the reader of `before`, which will go
+    /// on with it. Each is told once. It is kept as long as the hint is.
+    pub(crate) fn take_successor(&self, before: &Arc<ObjectReader>) -> Option<Arc<ObjectReader>> {
+        let may_follow = |reader: &Arc<ObjectReader>, range| {
+            !Arc::ptr_eq(reader, before) && !reader.is_small() && reader.is_unread(range)
+        };
+        self.lock().window.take_next(may_follow).cloned()
+    }
+
     /// Notes whether a file that was opened again was read when it is closed, or lay in the kernel's
     /// page cache.
     pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {

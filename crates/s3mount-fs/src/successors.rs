@@ -78,6 +78,16 @@ impl<R> Folder<R> {
         self.open.iter().any(|(open, _)| **open == *name)
     }
 
+    fn is_followed(&self, name: &str) -> bool {
+        self.expected.iter().any(|known| *known.by == *name)
+    }
+
+    /// When the reader of `name` began here, which is open or expected.
+    fn since(&self, name: &str) -> Option<Opens> {
+        let open = self.open.iter().find(|(open, _)| **open == *name).map(|(_, since)| *since);
+        open.or_else(|| Some(self.expected.iter().find(|known| *known.name == *name)?.since))
+    }
+
     /// Expects what follows `name`, of a reader that began at `since`.
     fn expect(&mut self, name: &str, since: Opens, names: &impl Names) {
         let is_free = |next: &str| {
@@ -133,7 +143,9 @@ impl<R> Successors<R> {
                 folder.earn(-1);
                 done.extend(known.held);
             }
-            folder.expect(name, since, names);
+            if !folder.is_followed(name) {
+                folder.expect(name, since, names);
+            }
         }
         folder.open.push((name.into(), since));
         folders.push(folder);
@@ -156,16 +168,17 @@ impl<R> Successors<R> {
         }
     }
 
-    /// The file to fetch now that `name` is read nearly to its end, if the folder is believed.
+    /// The file to fetch now that `name` is read nearly to its end, or is all on its way itself, if the folder
+    /// is believed.
     pub(crate) fn after(&self, prefix: &str, name: &str, names: &impl Names) -> Option<Box<str>> {
         let mut folders = self.lock();
         let folder = folders.iter_mut().find(|known| *known.prefix == *prefix)?;
         if folder.trust <= 0 {
             return None;
         }
-        if folder.expected.iter().all(|known| *known.by != *name) {
-            // Another reader took what was expected of this one.
-            let since = folder.open.iter().find(|(open, _)| **open == *name)?.1;
+        if !folder.is_followed(name) {
+            // Another reader took what was expected of this one, or it is expected itself.
+            let since = folder.since(name)?;
             folder.expect(name, since, names);
         }
         let next = folder.expected.iter().find(|known| *known.by == *name && known.held.is_none())?;
@@ -255,6 +268,34 @@ mod tests {
         let same = vec![(0..12).collect(), (0..12).collect()];
         let (_, fetched, right) = read(12, &same);
         assert_eq!((fetched, right), (10, 10), "two readers of the same files");
+    }
+
+    #[test]
+    fn several_files_are_expected_behind_one_that_is_read() {
+        let folder = Files(6, RefCell::default(), RefCell::new(1));
+        let (successors, prefix) = (Successors::<Box<str>>::default(), Arc::from("d/"));
+        let open = |file: usize| {
+            let before = Opens(*folder.2.borrow());
+            *folder.2.borrow_mut() += 1;
+            folder.1.borrow_mut().insert(name(file), Opens(before.0 + 1));
+            successors.on_open(&prefix, &name(file), before, &folder)
+        };
+        let follow = |file: usize| {
+            let next = successors.after(&prefix, &name(file), &folder)?;
+            assert!(successors.hold(&prefix, &next, next.clone()));
+            Some(next)
+        };
+        open(0);
+        successors.on_close(&prefix, &name(0));
+        open(1);
+        assert_eq!([1, 2, 3].map(follow), [2, 3, 4].map(|file| Some(name(file))));
+        assert_eq!(follow(2), None, "it is held already");
+        // Each comes true in its turn, and the last expects one more.
+        for file in 1..4 {
+            successors.on_close(&prefix, &name(file));
+            assert_eq!(open(file + 1), [name(file + 1)]);
+        }
+        assert_eq!((follow(4), follow(5)), (Some(name(5)), None));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::Instant;
 
 use self::plan::{Planner, edge_bytes};
+use self::seam::Awaited;
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ReadError;
@@ -501,7 +502,8 @@ impl ObjectReader {
     }
 
     fn count_active(&self, state: &mut State) {
-        let active = state.streams.active() + usize::from(state.awaited.is_some());
+        let active =
+            state.streams.active() + usize::from(state.awaited.as_ref().is_some_and(Awaited::is_active));
         let count = &self.shared.active_streams;
         if active > state.active_streams {
             count.fetch_add(active - state.active_streams, Ordering::Relaxed);

@@ -80,6 +80,9 @@ const FASTER: f64 = 1.1;
 /// a reader waits for the slowest of them, and the fastest tell too little.
 const IN_PROPORTION: f64 = 2.0;
 
+/// What is read of an object within so many bytes tells the rate of its reader, however large its window.
+const ENOUGH_BYTES: u64 = 4 << 20;
+
 /// Parts that share a window at least, so that they run in parallel.
 const MIN_PARTS: u64 = 4;
 
@@ -242,7 +245,9 @@ impl Window {
             // longer than that when all the others are on their way with it (on loopback: 2 ms, and 17).
             Beginning::Stream { bytes, .. } if terms.is_near() => Self { trusted: bytes.min(size), ..usual },
             Beginning::Stream { bytes, rate } => {
-                let most = terms.share_bytes.min(config.max_window_bytes).min(bytes).min(size);
+                // Of one that is read to its end it reaches into those that follow.
+                let is_whole = bytes >= size;
+                let most = terms.available_bytes().min(if is_whole { u64::MAX } else { bytes });
                 let part = terms.part_bytes(rate, most);
                 let needed = terms.needed_bytes(rate, part).max(terms.floor_bytes(rate));
                 Self { bytes: needed.min(most).max(usual.bytes), rate, trusted: bytes.min(size), ..usual }
@@ -377,7 +382,9 @@ impl Window {
         let measured = if self.is_measured { self.rate } else { 0.0 };
         let round =
             self.round.map(|round| (position.saturating_sub(round.start), now.saturating_sub(round.began)));
-        let last = round.filter(|(read, took)| *read >= self.bytes / 2 && *took >= MIN_ROUND);
+        // Of a short object, most of it.
+        let enough = (self.bytes / 2).min((position / 2).max(ENOUGH_BYTES));
+        let last = round.filter(|(read, took)| *read >= enough && *took >= MIN_ROUND);
         last.map_or(measured, |(read, took)| measured.max(read as f64 / took.as_secs_f64()))
     }
 
@@ -486,7 +493,7 @@ mod tests {
         assert_eq!(begin(stream(1 << 40), 1 << 40, 1 << 30), (225, [1, 1, 2, 4]));
         assert_eq!(begin(stream(1 << 40), 1 << 40, 64 * MIB).0, 64, "its share of the memory");
         assert_eq!(begin(stream(20 * MIB), 1 << 40, 1 << 30).0, 20, "no more than others have read");
-        assert_eq!(begin(stream(1 << 40), 30 * MIB, 1 << 30).0, 30, "no more than there is");
+        assert_eq!(begin(stream(1 << 40), 30 * MIB, 1 << 30).0, 225, "it reaches into what follows");
         assert_eq!(begin(Beginning::Usual, 1 << 40, 1 << 30).0, 1);
         let near =
             with_terms(LOOPBACK, 1 << 30, |terms| Window::at_beginning(stream(1 << 40), 1 << 40, terms));

@@ -48,9 +48,13 @@ impl Filesystem {
     }
 }
 
-/// Finds the file that follows the one of `reader`, which is read nearly to its end, and joins the two.
+/// Finds the file that follows the one of `reader`, and joins the two: it is read nearly to its end, as `ino`,
+/// or follows such a one. What hints name next comes before the order of names.
 pub(super) async fn fetch_successor(fs: Weak<Filesystem>, ino: InodeNo, reader: Arc<ObjectReader>) {
     let Some(fs) = fs.upgrade() else { return };
+    if let Some(hinted) = fs.hints.take_successor(&reader) {
+        return reader.go_on_with(&hinted);
+    }
     let Some((parent, _)) = fs.inodes.place(ino) else { return };
     let (prefix, name) = folder_and_name(reader.object().key());
     let names = Folder { fs: &fs, parent, prefix };

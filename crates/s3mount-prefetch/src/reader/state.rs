@@ -3,11 +3,13 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::sync::Weak;
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
 
-use super::seam::Next;
+use super::ObjectReader;
+use super::seam::{Awaited, Next};
 use super::waiter::Waiter;
 use crate::ReadError;
 use crate::prefetcher::LEFT_TICKS;
@@ -40,8 +42,10 @@ pub(super) struct State {
     pub(super) is_noted: bool,
     /// What follows the object.
     pub(super) next: Next,
-    /// Ticks since its beginning was fetched for a reader of the object before it, until that one comes.
-    pub(super) awaited: Option<u32>,
+    /// Its beginning, if it was fetched for a reader of an object before it, until that one comes.
+    pub(super) awaited: Option<Awaited>,
+    /// The reader of which it is to be told what follows.
+    pub(super) asks: Option<Weak<ObjectReader>>,
 }
 
 /// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
@@ -74,6 +78,7 @@ impl State {
             is_noted: false,
             next: Next::default(),
             awaited: None,
+            asks: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! The traces are what loaders do: how they read is what counts, so bytes are not compared here.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -388,6 +389,35 @@ fn nothing_is_fetched_twice_or_in_vain() {
     }
 }
 
+/// Reads shards of `size` bytes one after another, as the names of a folder follow each other: where a reader
+/// comes near a shard's end, the mount is told which one follows. Returns what [`shards`] does.
+async fn shards_in_order(bed: &Bed, readers: u64, each: u64, size: u64) -> (f64, f64) {
+    let (start, fetched) = (Instant::now(), bed.fetched());
+    let loops = (0..readers).map(async |reader| {
+        let open = |turn: u64| bed.open(&format!("d/{reader}-{turn}.tar"), size);
+        // Those that are open, or expected.
+        let mut objects = VecDeque::from([open(0)]);
+        for turn in 0..each {
+            let object = objects[0].clone();
+            for read in forward(0, size, MIB) {
+                read_all(object.clone(), [read], Arc::default()).await;
+                let next = turn + objects.len() as u64;
+                if let Some(asked) = object.take_near_end().filter(|_| next < each) {
+                    objects.push_back(open(next));
+                    asked.go_on_with(objects.back().expect("was pushed"));
+                }
+            }
+            objects.pop_front();
+            if objects.is_empty() {
+                objects.push_back(open(turn + 1));
+            }
+        }
+    });
+    futures::future::join_all(loops).await;
+    let read = readers * each * size;
+    (read as f64 / start.elapsed().as_secs_f64(), (bed.fetched() - fetched) as f64 / read as f64)
+}
+
 /// Files of `size` bytes, one after another by each of the readers, `each` files a reader; of each the
 /// first `bytes` are read. Returns the bytes read a second, and those fetched for each that was read.
 async fn shards(bed: &Bed, readers: u64, each: u64, size: u64, bytes: u64) -> (f64, f64) {
@@ -469,6 +499,23 @@ fn a_loader_of_shards_ramps_once() {
                 most / 1e9
             );
             assert!(share >= least && waste <= 1.05, "{readers} of {size}: {share:.2}, {waste:.2} fetched");
+        }
+    }
+}
+
+#[test]
+fn a_loader_of_shards_in_order_reads_them_as_one_stream() {
+    let s3 = MODELS[1];
+    println!("in order, share of one object that is ramped");
+    for readers in [1, 4, 16] {
+        let most = ramped(s3, GIB, readers);
+        for size in [64 * MIB, 256 * MIB, GIB] {
+            let each = (16 * GIB / size / readers).clamp(3, 96);
+            let (rate, waste) =
+                simulate(s3, GIB, async |bed| shards_in_order(bed, readers, each, size).await);
+            let share = rate / most;
+            println!("{readers:>8} {:>9} {:>7.2} {share:>14.2} {waste:>7.2}", size / MIB, rate / 1e9);
+            assert!(share >= 0.85 && waste <= 1.05, "{readers} of {size}: {share:.2}, {waste:.2} fetched");
         }
     }
 }
