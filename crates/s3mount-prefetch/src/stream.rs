@@ -18,30 +18,40 @@
 //! fetched as far as the longest went, and further only once they are read further.
 //!
 //! A stream may also run backwards, from the end of the object or from anywhere in it. It is the
-//! same in a mirror: its cursor counts from the object's end.
+//! same in a mirror: its cursor counts from the object's end. And it may run over the pieces of a
+//! [stride](strides) alone, as if they lay end to end.
 //!
-//! **Invariant:** each stream stands once in the order of its direction's cursors, and once in that of
-//! the beginnings if it runs up. So a read finds its stream in O(log n).
+//! **Invariant:** each stream that runs up or down stands once in the order of its direction's cursors,
+//! and once in that of the beginnings if it runs up; each other one stands once in the list of the
+//! strided. So a read finds its stream in O(log n).
 
 mod candidates;
 mod order;
 mod runs;
+mod strided;
+mod strides;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
 
-use self::candidates::Candidates;
+use self::candidates::{Candidates, Sign};
 use self::order::Order;
 use self::runs::Runs;
+use self::strided::MAX_STRIDED;
+pub(crate) use self::strides::Stride;
+use self::strides::Strides;
 use crate::prefetcher::{IDLE_TICKS, LEFT_TICKS};
 use crate::window::{Terms, Window};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// Streams of one object. With more readers than this the others read at random: who has a stream keeps
-/// it.
+/// Streams of one object, without those that have a stride. With more readers than this the others read
+/// at random: who has a stream keeps it.
 const MAX_STREAMS: usize = 512;
+
+/// Places for streams of one object.
+const SLOTS: usize = MAX_STREAMS + MAX_STRIDED;
 
 /// A new stream's window at most, however much the streams before it have read: it may be another
 /// reader's, who reads less.
@@ -68,28 +78,52 @@ const ADJACENT_BYTES: u64 = 128 << 10;
 /// of a parquet footer takes two such steps, and then goes elsewhere.
 const STEPS_DOWN: u32 = 3;
 
+/// Places of the orders of cursors.
+const UP: usize = 0;
+const DOWN: usize = 1;
+
 /// Which way a stream runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
     Down,
+    /// Over the pieces of a stride.
+    Strided(Stride),
 }
 
 impl Direction {
     /// The `len` bytes of `range` that a stream of this direction comes to first.
     pub(crate) fn first(self, range: ByteRange, len: u64) -> ByteRange {
         match self {
-            Direction::Up => ByteRange::new(range.start(), range.start() + len),
+            Direction::Up | Direction::Strided(_) => ByteRange::new(range.start(), range.start() + len),
             Direction::Down => ByteRange::new(range.end() - len, range.end()),
         }
     }
 
     /// `range` of an object of `size` bytes, as a stream of this direction sees it: from the
-    /// object's end, if it runs down.
+    /// object's end, if it runs down; the pieces in it, if it has a stride.
     pub(crate) fn seen(self, range: ByteRange, size: u64) -> ByteRange {
         match self {
             Direction::Up => range,
             Direction::Down => ByteRange::new(size - range.end(), size - range.start()),
+            Direction::Strided(stride) => stride.seen(range),
+        }
+    }
+
+    /// How many bytes of an object of `size` bytes it sees.
+    fn length(self, size: u64) -> u64 {
+        match self {
+            Direction::Up | Direction::Down => size,
+            Direction::Strided(stride) => stride.length(size),
+        }
+    }
+
+    /// Which of the orders of cursors its streams stand in, if they do.
+    fn order(self) -> Option<usize> {
+        match self {
+            Direction::Up => Some(UP),
+            Direction::Down => Some(DOWN),
+            Direction::Strided(_) => None,
         }
     }
 }
@@ -126,7 +160,8 @@ impl Stream {
     /// or a little behind.
     fn may_read(&self, range: ByteRange, size: u64) -> bool {
         let range = self.direction.seen(range, size);
-        range.end() + BEHIND_BYTES > self.position
+        range.len() > 0
+            && range.end() + BEHIND_BYTES > self.position
             && range.start() < self.planned_end.max(self.position + self.window.bytes())
     }
 
@@ -146,12 +181,13 @@ impl Stream {
 
     /// Whether it takes a share of the memory: it is read, and has something left to fetch.
     fn is_active(&self, size: u64) -> bool {
-        self.idle_ticks < IDLE_TICKS && self.planned_end < size && !self.is_complete
+        let length = self.direction.length(size);
+        self.idle_ticks < IDLE_TICKS && self.planned_end < length && !self.is_complete
     }
 
     /// Whether it began at the beginning of the object.
     pub(crate) fn is_from_start(&self) -> bool {
-        self.began == 0
+        self.direction == Direction::Up && self.began == 0
     }
 
     /// Whether it has read so little that chance may have made it, and that who goes on will hardly miss
@@ -185,15 +221,18 @@ pub(crate) enum Access {
 /// The streams of one object.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    /// Streams by slot. An id is the number of streams begun before, times [`MAX_STREAMS`], plus the slot;
+    /// Streams by slot. An id is the number of streams begun before, times [`SLOTS`], plus the slot;
     /// 0 is no stream's.
     slots: Vec<Option<Stream>>,
     /// Cursors of the streams that run up, and of those that run down.
     cursors: [Order; 2],
+    /// Streams that have a stride.
+    strided: Vec<u16>,
     /// Where the streams that run up began.
     beginnings: Order,
     candidates: Candidates,
     runs: Runs,
+    strides: Strides,
     /// Streams whose windows are not full because memory or requests were short, in the order in which
     /// they came to be so.
     hungry: VecDeque<u64>,
@@ -215,9 +254,11 @@ impl StreamTable {
         Self {
             slots: Vec::new(),
             cursors: [Order::default(), Order::default()],
+            strided: Vec::new(),
             beginnings: Order::default(),
             candidates: Candidates::new(size),
             runs: Runs::default(),
+            strides: Strides::default(),
             hungry: VecDeque::new(),
             active: 0,
             size,
@@ -233,16 +274,33 @@ impl StreamTable {
         self.clock += 1;
         let mirrored = Down.seen(range, self.size);
         let found = self
-            .nearest(Up, range.start())
+            .nearest(UP, range.start())
             .map(|slot| (slot, range))
-            .or_else(|| Some((self.nearest(Down, mirrored.start())?, mirrored)));
-        if let Some((slot, range)) = found {
-            return self.go_on(slot, range);
+            .or_else(|| Some((self.nearest(DOWN, mirrored.start())?, mirrored)));
+        if let Some((slot, seen)) = found
+            && self.is_straight_on(slot, seen)
+        {
+            self.strides.go_on(range);
+            return self.go_on(slot, seen);
+        }
+        let strided = self.strided(range);
+        let sign = if strided.is_some() || found.is_none() {
+            self.candidates.on_read(range, self.clock, self.size, config)
+        } else {
+            Sign::None
+        };
+        let found = strided.or(found);
+        let slot = found.map(|(slot, _)| slot);
+        if let Some(stride) = self.new_stride(range, sign, slot, config) {
+            return self.add_strided(stride, range, slot, config);
+        }
+        if let Some((slot, seen)) = found {
+            return self.go_on(slot, seen);
         }
         if range.start() == 0 {
             return self.add(Up, range, range.start(), self.clock, config);
         }
-        if let Some(candidate) = self.candidates.on_read(range, self.clock, self.size, config) {
+        if let Sign::Sure(candidate) = sign {
             return self.add(Up, range, candidate.began, candidate.since, config);
         }
         if self.steps_down(mirrored) {
@@ -251,9 +309,9 @@ impl StreamTable {
         Access::Random
     }
 
-    /// The stream of this direction whose cursor is the nearest to a read at `start`.
-    fn nearest(&self, direction: Direction, start: u64) -> Option<u16> {
-        let cursors = &self.cursors[direction as usize];
+    /// The stream in this order whose cursor is the nearest to a read at `start`.
+    fn nearest(&self, order: usize, start: u64) -> Option<u16> {
+        let cursors = &self.cursors[order];
         let stream = |slot: u16| self.slots[usize::from(slot)].as_ref();
         let is_wasteful = self.runs.is_wasteful();
         let beyond = cursors
@@ -282,16 +340,18 @@ impl StreamTable {
             self.judge();
         }
         let to = from.max(range.end());
-        self.cursors[direction as usize].moved(from, to, slot);
-        self.merge_into(slot, direction, to);
+        if let Some(order) = direction.order() {
+            self.cursors[order].moved(from, to, slot);
+            self.merge_into(slot, order, to);
+        }
         Access::Stream(id)
     }
 
     /// Whether a stream that is being read goes on with `range`, up to [`REORDERED_BYTES`] out of order.
     pub(crate) fn is_going_on(&self, range: ByteRange) -> bool {
-        [Direction::Up, Direction::Down].into_iter().any(|direction| {
+        [Direction::Up, Direction::Down].into_iter().zip([UP, DOWN]).any(|(direction, order)| {
             let start = direction.seen(range, self.size).start();
-            let near = self.cursors[direction as usize].from(start.saturating_sub(REORDERED_BYTES));
+            let near = self.cursors[order].from(start.saturating_sub(REORDERED_BYTES));
             near.take_while(|(at, _)| *at <= start + REORDERED_BYTES).any(|(_, slot)| {
                 self.slots[usize::from(slot)].as_ref().is_some_and(|stream| stream.idle_ticks <= 1)
             })
@@ -299,9 +359,9 @@ impl StreamTable {
     }
 
     /// Ends the streams that the one in `slot` has run into: two cursors over the same bytes are one.
-    fn merge_into(&mut self, slot: u16, direction: Direction, position: u64) {
+    fn merge_into(&mut self, slot: u16, order: usize, position: u64) {
         loop {
-            let cursors = &self.cursors[direction as usize];
+            let cursors = &self.cursors[order];
             let is_other = |(_, other): &(u64, u16)| *other != slot;
             let beyond = cursors.from(position).find(is_other);
             let before = cursors.before(position + 1).find(is_other);
@@ -338,17 +398,31 @@ impl StreamTable {
         self.note_left(since);
         self.judge();
         let Some(slot) = self.free_slot() else { return Access::Random };
+        let window = Window::new(self.initial_window(config));
+        self.put(slot, direction, range, began, range.end() - began, window)
+    }
+
+    /// Puts a stream that begins with the read of `range` into a free slot.
+    fn put(
+        &mut self,
+        slot: u16,
+        direction: Direction,
+        range: ByteRange,
+        began: u64,
+        credit_bytes: u64,
+        window: Window,
+    ) -> Access {
         self.begun += 1;
-        let id = self.begun * MAX_STREAMS as u64 + u64::from(slot);
+        let id = self.begun * SLOTS as u64 + u64::from(slot);
         let stream = Stream {
             id,
             direction,
             began,
             position: range.end(),
             planned_end: range.start(),
-            window: Window::new(self.initial_window(config)),
+            window,
             idle_ticks: 0,
-            credit_bytes: range.end() - began,
+            credit_bytes,
             is_complete: false,
             used: self.clock,
             is_left: false,
@@ -356,11 +430,13 @@ impl StreamTable {
         };
         self.active += usize::from(stream.is_active(self.size));
         self.slots[usize::from(slot)] = Some(stream);
-        self.cursors[direction as usize].insert(range.end(), slot);
         if direction == Direction::Up {
             self.beginnings.insert(began, slot);
         }
-        self.merge_into(slot, direction, range.end());
+        if let Some(order) = direction.order() {
+            self.cursors[order].insert(range.end(), slot);
+            self.merge_into(slot, order, range.end());
+        }
         Access::Stream(id)
     }
 
@@ -398,21 +474,28 @@ impl StreamTable {
         self.runs.served(bytes);
     }
 
-    /// A slot for one stream more. In a full table the least recently used of those that nobody reads
-    /// leaves, the young ones first.
+    /// A slot for one stream more that has no stride. In a full table the least recently used of those that
+    /// nobody reads leaves, the young ones first.
     fn free_slot(&mut self) -> Option<u16> {
-        if let Some(free) = self.slots.iter().position(Option::is_none) {
-            return u16::try_from(free).ok();
+        let others = self.slots.iter().flatten().filter(|stream| stream.direction.order().is_some());
+        if others.count() < MAX_STREAMS {
+            return self.any_slot();
         }
-        if self.slots.len() < MAX_STREAMS {
-            self.slots.push(None);
-            return u16::try_from(self.slots.len() - 1).ok();
-        }
-        let idle =
-            (0..).zip(self.slots.iter().flatten()).filter(|(_, stream)| stream.idle_ticks >= IDLE_TICKS);
+        let streams = (0..).zip(&self.slots).filter_map(|(slot, stream)| Some((slot, stream.as_ref()?)));
+        let idle = streams
+            .filter(|(_, stream)| stream.idle_ticks >= IDLE_TICKS && stream.direction.order().is_some());
         let (slot, _) = idle.min_by_key(|(_, stream)| (!stream.is_young(), stream.used))?;
         self.remove(slot);
         Some(slot)
+    }
+
+    /// A slot that is free, or new.
+    fn any_slot(&mut self) -> Option<u16> {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if free == self.slots.len() {
+            self.slots.push(None);
+        }
+        u16::try_from(free).ok()
     }
 
     fn remove(&mut self, slot: u16) {
@@ -421,7 +504,10 @@ impl StreamTable {
             self.hungry.retain(|id| *id != stream.id);
         }
         self.active -= usize::from(stream.is_active(self.size));
-        self.cursors[stream.direction as usize].remove(stream.position, slot);
+        match stream.direction.order() {
+            Some(order) => self.cursors[order].remove(stream.position, slot),
+            None => self.strided.retain(|other| *other != slot),
+        }
         if stream.direction == Direction::Up {
             self.beginnings.remove(stream.began, slot);
         }
@@ -437,7 +523,7 @@ impl StreamTable {
     }
 
     fn slot_of(id: u64) -> u16 {
-        (id % MAX_STREAMS as u64) as u16
+        (id % SLOTS as u64) as u16
     }
 
     /// Changes the stream `id`, if it still is one.
@@ -465,15 +551,17 @@ impl StreamTable {
 
     /// Whether a stream that was read within the last `idle_ticks` is expected to read any of `range`.
     pub(crate) fn may_read(&self, range: ByteRange, idle_ticks: u32) -> bool {
-        [Direction::Up, Direction::Down].into_iter().any(|direction| {
+        let may_read = |slot: u16| {
+            let stream = self.slots[usize::from(slot)].as_ref();
+            stream.is_some_and(|found| found.idle_ticks < idle_ticks && found.may_read(range, self.size))
+        };
+        let is_near = |(direction, order): (Direction, usize)| {
             let end = direction.seen(range, self.size).end() + BEHIND_BYTES;
             // Mostly it is the nearest.
-            let mut near = self.cursors[direction as usize].before(end);
-            near.any(|(_, slot)| {
-                let stream = self.slots[usize::from(slot)].as_ref();
-                stream.is_some_and(|found| found.idle_ticks < idle_ticks && found.may_read(range, self.size))
-            })
-        })
+            self.cursors[order].before(end).any(|(_, slot)| may_read(slot))
+        };
+        [(Direction::Up, UP), (Direction::Down, DOWN)].into_iter().any(is_near)
+            || self.strided.iter().any(|slot| may_read(*slot))
     }
 
     /// Notes whether nothing is left to fetch for stream `id`, whoever fetched it.
@@ -492,7 +580,8 @@ impl StreamTable {
         for slot in 0..self.slots.len() as u16 {
             self.change(slot, |stream| stream.idle_ticks = stream.idle_ticks.saturating_add(1));
             let stream = self.slots[usize::from(slot)].as_ref();
-            if stream.is_some_and(|stream| stream.idle_ticks >= LEFT_TICKS && stream.is_young()) {
+            let is_gone = |stream: &Stream| stream.is_young() || stream.direction.order().is_none();
+            if stream.is_some_and(|stream| stream.idle_ticks >= LEFT_TICKS && is_gone(stream)) {
                 self.remove(slot);
             }
         }
@@ -520,7 +609,7 @@ impl StreamTable {
         for slot in 0..self.slots.len() as u16 {
             self.change(slot, |stream| {
                 let range = stream.direction.seen(range, size);
-                if range.end() > stream.position {
+                if range.len() > 0 && range.end() > stream.position {
                     stream.is_complete = false;
                     stream.planned_end = stream.planned_end.min(range.start());
                 }

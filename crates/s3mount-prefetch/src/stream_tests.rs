@@ -2,7 +2,9 @@ use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
 use super::candidates::MAX_CANDIDATES;
-use super::{Access, Direction, IDLE_TICKS, LEFT_TICKS, MAX_STREAMS, Stream, StreamTable};
+use super::{
+    Access, Direction, IDLE_TICKS, LEFT_TICKS, MAX_STREAMS, MAX_STRIDED, SLOTS, Stream, StreamTable,
+};
 use crate::PrefetchConfig;
 
 const KIB: u64 = 1 << 10;
@@ -22,8 +24,10 @@ fn stream(table: &mut StreamTable, offset: u64, len: u64) -> Option<u64> {
     }
 }
 
+/// Where the streams without a stride are.
 fn positions(table: &StreamTable) -> Vec<u64> {
-    let mut positions: Vec<_> = table.iter().map(|stream| stream.position).collect();
+    let streams = table.iter().filter(|stream| stream.direction.order().is_some());
+    let mut positions: Vec<_> = streams.map(|stream| stream.position).collect();
     positions.sort_unstable();
     positions
 }
@@ -94,9 +98,11 @@ fn each_of_hundreds_who_share_an_object_has_a_stream() {
 #[test]
 fn a_full_table_gives_a_place_to_a_new_stream_once_nobody_reads_an_old_one() {
     let mut table = StreamTable::new(SIZE);
+    // At no constant distance.
+    let at = |index: u64| index * GIB + index * (index - 1) * 128 * KIB;
     let begin = |table: &mut StreamTable, index: u64| {
-        read(table, index * GIB, MIB);
-        stream(table, index * GIB + MIB, MIB)
+        read(table, at(index), MIB);
+        stream(table, at(index) + MIB, MIB)
     };
     for index in 1..=MAX_STREAMS as u64 {
         assert!(begin(&mut table, index).is_some());
@@ -105,10 +111,10 @@ fn a_full_table_gives_a_place_to_a_new_stream_once_nobody_reads_an_old_one() {
     for _ in 0..IDLE_TICKS {
         table.tick();
     }
-    read(&mut table, GIB + 2 * MIB, MIB);
+    read(&mut table, at(1) + 2 * MIB, MIB);
     assert!(begin(&mut table, 1001).is_some());
-    assert!(positions(&table).contains(&(GIB + 3 * MIB)), "it was read");
-    assert!(!positions(&table).contains(&(2 * GIB + 2 * MIB)), "it was not, for the longest time");
+    assert!(positions(&table).contains(&(at(1) + 3 * MIB)), "it was read");
+    assert!(!positions(&table).contains(&(at(2) + 2 * MIB)), "it was not, for the longest time");
 }
 
 #[test]
@@ -116,7 +122,7 @@ fn an_older_candidate_has_to_go_on_twice() {
     let mut table = StreamTable::new(8 * GIB);
     let random = |table: &mut StreamTable, count: u64| {
         for index in 0..count {
-            read(table, 4 * GIB + index * 7 * MIB, 4096);
+            read(table, 4 * GIB + index * 7 * MIB + index * index * KIB, 4096);
         }
     };
     read(&mut table, GIB, 4096);
@@ -134,17 +140,18 @@ fn where_much_is_not_read_a_stream_skips_as_much_as_it_has_read() {
     let mut table = StreamTable::new(SIZE);
     table.fetched(GIB);
     let first = stream(&mut table, 0, MIB).expect("a stream");
-    // Every second MiB.
+    // Every second MiB or so, at no constant distance.
+    let at = |turn: u64| turn * 2 * MIB - turn * turn * 4 * KIB;
     for turn in 1..100 {
-        assert_eq!(stream(&mut table, turn * 2 * MIB, MIB), Some(first));
+        assert_eq!(stream(&mut table, at(turn), MIB), Some(first));
     }
     // One of four.
-    assert_eq!(stream(&mut table, 203 * MIB, MIB), None);
-    assert_eq!(stream(&mut table, 207 * MIB, MIB), None);
+    assert_eq!(stream(&mut table, at(99) + 5 * MIB, MIB), None);
+    assert_eq!(stream(&mut table, at(99) + 9 * MIB, MIB), None);
     // Others skip as far as their window reaches.
     table.served(GIB);
-    let last = read(&mut table, 198 * MIB, MIB);
-    assert_eq!(read(&mut table, 200 * MIB, MIB), last);
+    let last = read(&mut table, at(99) + MIB, MIB);
+    assert_eq!(read(&mut table, at(99) + 3 * MIB, MIB), last);
     // Late requests take the skip back.
     let mut table = StreamTable::new(SIZE);
     table.fetched(GIB);
@@ -161,7 +168,8 @@ fn a_new_stream_is_fetched_as_far_as_others_went() {
     let mut table = StreamTable::new(SIZE);
     let piece = |table: &mut StreamTable, at: u64| {
         for step in 0..8 {
-            read(table, at * 16 * MIB + step * 128 * KIB, 128 * KIB);
+            // At no constant distance.
+            read(table, (16 * at + u64::from(at.is_multiple_of(2))) * MIB + step * 128 * KIB, 128 * KIB);
         }
     };
     let limit = |table: &StreamTable, index: usize| table.limit(nth(table, index), 128 * KIB);
@@ -218,7 +226,7 @@ fn the_hungry_have_their_turn() {
 
 /// Checks what is kept beside the streams against them.
 fn check(table: &StreamTable) -> Result<(), TestCaseError> {
-    prop_assert!(table.slots.len() <= MAX_STREAMS && table.candidates.len() as u64 <= MAX_CANDIDATES);
+    prop_assert!(table.slots.len() <= SLOTS && table.candidates.len() as u64 <= MAX_CANDIDATES);
     prop_assert_eq!(table.active(), table.iter().filter(|stream| stream.is_active(table.size)).count());
     for direction in [Direction::Up, Direction::Down] {
         let mut want: Vec<_> = (0..)
@@ -228,9 +236,12 @@ fn check(table: &StreamTable) -> Result<(), TestCaseError> {
             .map(|(stream, slot)| (stream.position, slot))
             .collect();
         want.sort_unstable();
-        let cursors: Vec<_> = table.cursors[direction as usize].from(0).collect();
+        let order = direction.order().expect("up and down have one");
+        let cursors: Vec<_> = table.cursors[order].from(0).collect();
         prop_assert_eq!(cursors, want);
     }
+    let strided = table.iter().filter(|stream| stream.direction.order().is_none()).count();
+    prop_assert!(strided == table.strided.len() && strided <= MAX_STRIDED);
     let up = table.iter().filter(|stream| stream.direction == Direction::Up);
     let mut beginnings: Vec<_> = up.map(|stream| stream.began).collect();
     beginnings.sort_unstable();
@@ -291,5 +302,89 @@ proptest! {
             }
             prop_assert_eq!(&turn(&mut table, step), &begun);
         }
+    }
+}
+
+/// Reads pieces of `len` bytes, each `step` bytes behind the last; returns the last access of each piece.
+fn pieces(table: &mut StreamTable, first: u64, step: i64, len: u64, count: u64) -> Vec<Access> {
+    let at = |turn: u64| first.checked_add_signed(step * turn as i64).expect("inside the object");
+    let block = len.min(128 * KIB);
+    let piece = |turn| (0..len / block).map(|read| at(turn) + read * block).collect::<Vec<_>>();
+    let mut last = |turn| piece(turn).into_iter().map(|offset| read(table, offset, block)).last();
+    (0..count).map(|turn| last(turn).expect("a read")).collect()
+}
+
+#[test]
+fn the_fourth_piece_of_a_stride_makes_a_stream_and_others_do_not() {
+    for (step, len) in [(4, MIB), (16, MIB), (2, MIB), (1, 4 * KIB), (64, 8 * MIB)] {
+        for step in [step, -step] {
+            let mut table = StreamTable::new(SIZE);
+            let accesses = pieces(&mut table, 4 * GIB, step * MIB as i64, len, 20);
+            let strided: Vec<_> = table.iter().filter(|stream| stream.direction.order().is_none()).collect();
+            assert_eq!(strided.len(), 1, "{step} MiB, {len}");
+            let id = strided[0].id;
+            assert_eq!(accesses[3..], [Access::Stream(id); 17], "{step} MiB, {len}");
+            assert!(!accesses[..3].contains(&Access::Stream(id)));
+        }
+    }
+    // Also where all was read before.
+    let mut table = StreamTable::new(SIZE);
+    for step in 0..64 {
+        read(&mut table, GIB + step * MIB, MIB);
+    }
+    pieces(&mut table, GIB, 4 * MIB as i64, MIB, 10);
+    assert_eq!(table.strided.len(), 1);
+    let none = |reads: &[(u64, u64)]| {
+        let mut table = StreamTable::new(SIZE);
+        reads.iter().for_each(|(at, len)| {
+            read(&mut table, *at, *len);
+        });
+        assert!(table.strided.is_empty(), "{reads:?}");
+    };
+    let at = |at: u64| (GIB + at * MIB, MIB);
+    none(&[at(0), at(4), at(8), at(13), at(16), at(21)]);
+    // More is read than skipped.
+    none(&[0, 6, 12, 18, 24].map(|at| (GIB + at * 256 * KIB, MIB)));
+    // Something else is read between: it is no reader of pieces.
+    none(&[at(0), at(4), at(6), at(8), at(12)]);
+    // A stream skips as little as long as nothing is wasted: somebody may come to the rest.
+    let mut table = StreamTable::new(SIZE);
+    let every_third = |table: &mut StreamTable, from: u64| {
+        pieces(table, 4 * MIB + from * 384 * KIB, 384 * KIB as i64, 128 * KIB, 20);
+        table.strided.len()
+    };
+    (0..4).for_each(|step| {
+        read(&mut table, step * MIB, MIB);
+    });
+    assert_eq!(every_third(&mut table, 0), 0);
+    table.fetched(GIB);
+    assert_eq!(every_third(&mut table, 20), 1);
+    // Who shares an object begins equally far apart, but goes on.
+    let shares = (0..4).flat_map(|step| (0..16).map(move |share| (share * 64 * MIB + step * MIB, MIB)));
+    let mut table = StreamTable::new(SIZE);
+    shares.for_each(|(at, len)| {
+        read(&mut table, at, len);
+    });
+    assert_eq!(positions(&table), (0..16).map(|share| (64 * share + 4) * MIB).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stride_is_left_with_its_pieces() {
+    let mut table = StreamTable::new(SIZE);
+    let begin = |table: &mut StreamTable, first: u64| pieces(table, first, 4 * MIB as i64, MIB, 8).pop();
+    let strided = begin(&mut table, GIB);
+    // Who reads on behind a piece is a stream of its own.
+    let on = GIB + 29 * MIB;
+    let behind: Vec<_> = (0..3).map(|step| read(&mut table, on + step * 128 * KIB, 128 * KIB)).collect();
+    assert!(matches!(behind[2], Access::Stream(_)) && behind.iter().all(|access| Some(*access) != strided));
+    // Every eighth MiB from now on, then longer pieces, then shorter: each is found out by its fourth.
+    for (first, step, len) in [(40, 8, MIB), (256, 4, 2 * MIB), (512, 4, 256 * KIB)] {
+        let access = pieces(&mut table, GIB + first * MIB, step * MIB as i64, len, 8).pop().expect("a read");
+        let Access::Stream(id) = access else { panic!("{step} MiB") };
+        let Direction::Strided(stride) = table.get(id).expect("it was read").direction else {
+            panic!("{step} MiB")
+        };
+        let at = GIB + (first + 7 * step as u64) * MIB;
+        assert_eq!(stride.piece_at(at, SIZE), Some(ByteRange::new(at, at + len)));
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ErrorKind, ObjectId};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher, ReadError};
-use s3mount_testkit::{MemoryClient, check, content};
+use s3mount_testkit::{MemoryClient, check, content, mix};
 use tokio::runtime::Runtime;
 
 const KIB: u64 = 1 << 10;
@@ -125,7 +125,7 @@ fn random_reads_fetch_what_they_ask_for() {
     let (reader, _) = bed.open("k", 1024 * MIB);
     let block = 128 << 10;
     for index in 1..100u64 {
-        let offset = index * 7_919 * 1031 % (1000 * MIB) + MIB;
+        let offset = mix(index) % (1000 * MIB) + MIB;
         read_checked(&reader, offset, 4096);
         bed.settle();
         let ranges = bed.client.take_ranges();

@@ -6,7 +6,7 @@ use s3mount_object::ByteRange;
 use super::waiter::Waiter;
 use crate::parts::Parts;
 use crate::segment::SegmentMap;
-use crate::stream::{Access, Direction, Stream, StreamTable};
+use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
 use crate::window::Terms;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
@@ -42,6 +42,10 @@ impl Planner<'_> {
         let after = self.segments.next_start(missing.start()).unwrap_or(self.size);
         let before = self.segments.previous_end(missing.start()).unwrap_or(0);
         let block = config.random_read_bytes;
+        if let Some(piece) = self.piece(missing.start(), access) {
+            let end = piece.end().max(missing.end()).min(after);
+            return ByteRange::new(missing.start(), end.min(missing.start() + config.part_bytes.max(block)));
+        }
         let start = (missing.start() / block * block).max(before);
         let wanted = match self.ramped(access) {
             Some(stream) => {
@@ -69,7 +73,31 @@ impl Planner<'_> {
     fn ramped(&self, access: Access) -> Option<&Stream> {
         let Access::Stream(id) = access else { return None };
         let initial = self.config.initial_window_bytes;
-        self.streams.get(id).filter(|stream| stream.window.bytes() > initial)
+        self.streams.get(id).filter(|stream| {
+            stream.window.bytes() > initial && !matches!(stream.direction, Direction::Strided(_))
+        })
+    }
+
+    /// The piece of the stride that holds `at`, for a read of a stream that has one.
+    fn piece(&self, at: u64, access: Access) -> Option<ByteRange> {
+        let Access::Stream(id) = access else { return None };
+        let Direction::Strided(stride) = self.streams.get(id)?.direction else { return None };
+        stride.piece_at(at, self.size)
+    }
+
+    /// What is missing of the pieces of `stride`, from their byte `at` up to where `end` lies in them.
+    fn next_piece(&self, stride: Stride, mut at: u64, end: u64) -> Option<ByteRange> {
+        while at < end {
+            let (rest, next) = stride.rest(at, self.size)?;
+            let start = self.segments.first_gap(rest.start());
+            if start < rest.end() {
+                let after = self.segments.next_start(start).unwrap_or(rest.end());
+                let part = start + self.config.part_bytes;
+                return Some(ByteRange::new(start, rest.end().min(after).min(part)));
+            }
+            at = next;
+        }
+        None
     }
 
     /// The part at `start` of `stream`, which runs up; what is at `after` is not fetched again.
@@ -90,6 +118,7 @@ impl Planner<'_> {
         match stream.direction {
             Direction::Up => self.segments.first_gap(planned) >= self.size,
             Direction::Down => self.segments.gap_before(self.size.saturating_sub(planned)) == 0,
+            Direction::Strided(stride) => self.next_piece(stride, planned, u64::MAX).is_none(),
         }
     }
 
@@ -113,6 +142,7 @@ impl Planner<'_> {
                 let part = stream.window.part_bytes(planned - stream.position, terms);
                 (!is_full).then(|| part_before(end, part, terms.edge_bytes, limit))
             }
+            Direction::Strided(stride) => self.next_piece(stride, planned, stream.position + window),
         }
     }
 }

@@ -24,11 +24,11 @@ impl ObjectReader {
         let segments = unseen.len();
         tracing::warn!(object = ?self.object, %error, segments, "fetching again what was not read yet");
         for (range, id) in unseen {
-            // Bytes that came before, and that a reader may have seen then, stay counted.
-            if verifier.forget(range) || range.start() == start {
-                state.segments.remove(range.start(), id);
-                state.streams.unplan(range);
-            }
+            // Bytes that came before, and that a reader may have seen then, stay counted. The others are
+            // not, so they have to come again, whatever lies beside them.
+            verifier.forget(range);
+            state.segments.remove(range.start(), id);
+            state.streams.unplan(range);
         }
         true
     }

@@ -39,6 +39,17 @@ pub(super) struct Candidate {
     has_gone_on: bool,
 }
 
+/// What a read that belongs to no stream is, as far as candidates tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sign {
+    /// It goes on from no other.
+    None,
+    /// It goes on from another, which chance may have hit.
+    Weak,
+    /// A stream begins with it that began as this candidate.
+    Sure(Candidate),
+}
+
 /// The latest candidates of one object, oldest first.
 #[derive(Debug)]
 pub(super) struct Candidates {
@@ -53,22 +64,23 @@ impl Candidates {
         Self { ring: VecDeque::new(), capacity: capacity as usize }
     }
 
-    /// Notes a read that belongs to no stream of an object of `size` bytes. Returns the candidate that it
-    /// confirms, if it does: a stream begins there. One of the latest reads is confirmed by one that goes
-    /// on from it; an older one, which chance may have hit, by two.
+    /// Notes a read that belongs to no stream of an object of `size` bytes. One of the latest candidates is
+    /// confirmed by one read that goes on from it; an older one, which chance may have hit, by two.
     pub(super) fn on_read(
         &mut self,
         range: ByteRange,
         clock: u64,
         size: u64,
         config: &PrefetchConfig,
-    ) -> Option<Candidate> {
+    ) -> Sign {
         let sure = size / (config.initial_window_bytes.max(ADJACENT_BYTES) * SPARSENESS);
         let sure = usize::try_from(sure.max(ALWAYS_SURE)).unwrap_or(usize::MAX);
         let found = self.ring.iter().rev().position(|candidate| goes_on(candidate.end, range));
         let candidate = found.and_then(|age| self.ring.remove(self.ring.len() - 1 - age));
-        if candidate.is_some_and(|candidate| candidate.has_gone_on || found < Some(sure)) {
-            return candidate;
+        if let Some(candidate) = candidate
+            && (candidate.has_gone_on || found < Some(sure))
+        {
+            return Sign::Sure(candidate);
         }
         if self.ring.len() >= self.capacity {
             self.ring.pop_front();
@@ -79,7 +91,7 @@ impl Candidates {
             since: candidate.map_or(clock, |candidate| candidate.since),
             has_gone_on: candidate.is_some(),
         });
-        None
+        if candidate.is_some() { Sign::Weak } else { Sign::None }
     }
 
     #[cfg(test)]

@@ -29,10 +29,14 @@ fn random(size: u64, reads: u64) -> Trace {
     Trace { name: "random", size, threads }
 }
 
-/// The first MiB of each `of` MiB, in reads of `block` bytes; all of the first `before` bytes.
-fn skipping(of: u64, block: u64, before: u64) -> Trace {
+/// The first MiB of each `of` MiB, in reads of `block` bytes, up or down; all of the first `before` bytes.
+fn skipping(of: u64, block: u64, before: u64, is_down: bool) -> Trace {
     let size = before + 8 * GIB;
-    let pieces = (before..size).step_by((of * MIB) as usize).flat_map(|at| forward(at, at + MIB, block));
+    let mut pieces: Vec<_> = (before..size).step_by((of * MIB) as usize).collect();
+    if is_down {
+        pieces.reverse();
+    }
+    let pieces = pieces.into_iter().flat_map(|at| forward(at, at + MIB, block));
     Trace {
         name: "skipping",
         size,
@@ -72,11 +76,15 @@ fn who_skips_wastes_little() {
     for model in NEAR_AND_S3 {
         for before in [0, 128 * MIB] {
             for (of, most) in [(2, 2.1), (4, 1.5), (16, 1.3)] {
-                for block in [128 * KIB, MIB] {
-                    let trace = skipping(of, block, before);
+                for (block, is_down) in [(128 * KIB, false), (MIB, false), (128 * KIB, true), (MIB, true)] {
+                    let trace = skipping(of, block, before, is_down);
                     let outcome = run(&trace, model, GIB);
-                    let name = format!("{} MiB, 1 of {of} in {} KiB", before / MIB, block / KIB);
+                    let way = if is_down { " down" } else { "" };
+                    let name = format!("{} MiB, 1 of {of} in {} KiB{way}", before / MIB, block / KIB);
                     println!("{}", row(&name, model, GIB, &outcome));
+                    // As fast as so many connections bring the pieces, once it has ramped.
+                    let least = if of == 16 { 0.4e9 } else { 0.8e9 };
+                    assert!(outcome.rate() >= least, "{name}, {}: {:.2e}", model.name, outcome.rate());
                     // A window is at most thrice what was read.
                     let allowed = (outcome.read - before) as f64 * most + 4.0 * before as f64;
                     assert!(
@@ -87,6 +95,23 @@ fn who_skips_wastes_little() {
                     );
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn pieces_in_no_order_are_no_strides() {
+    for model in NEAR_AND_S3 {
+        // One of each four MiB, anywhere in them; and every fourth MiB, in a shuffled order.
+        let anywhere = (0..1024).map(|turn| turn * 4 * MIB + mix(turn) % (3 * MIB / 4096) * 4096).collect();
+        let mut shuffled: Vec<_> = (0..1024).map(|turn| turn * 4 * MIB).collect();
+        shuffled.sort_by_key(|at| mix(*at));
+        for (name, spots) in [("anywhere", anywhere), ("shuffled", shuffled)] {
+            let reads = spots.into_iter().map(|at| (at, MIB)).collect();
+            let trace = Trace { name: "pieces", size: 4 * GIB, threads: vec![reads] };
+            let outcome = run(&trace, model, GIB);
+            println!("{}", row(&format!("pieces, {name}"), model, GIB, &outcome));
+            assert!(outcome.waste() <= 1.15, "{name}, {}: {:.2}", model.name, outcome.waste());
         }
     }
 }
