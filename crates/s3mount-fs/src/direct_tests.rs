@@ -171,6 +171,18 @@ fn files_that_are_read_again_soon_come_from_the_page_cache() {
 }
 
 #[test]
+fn so_do_parts_of_a_huge_file() {
+    let mut mount = Mount::large();
+    mount.size = 100 * GIB;
+    mount.open(1);
+    mount.direct.on_large_beginning(&kind());
+    mount.close(1, GIB, false);
+    assert!(!mount.open(1).0, "the page cache has the part that was read");
+    mount.close(1, 0, false);
+    assert!(mount.open(2).0);
+}
+
+#[test]
 fn an_accident_in_five_files_ends_nothing() {
     let mut mount = Mount::large();
     for ino in 0..500 {
@@ -246,7 +258,9 @@ proptest! {
                     let is_direct = mount.open(ino).0;
                     let newer = log.iter().rposition(|(read, _)| *read == ino).map(|last| &log[last + 1..]);
                     let since: Option<u64> = newer.map(|rest| rest.iter().map(|(_, bytes)| bytes).sum());
-                    let is_cacheable = since.is_some_and(|bytes| bytes + SIZE <= mount.cache_bytes);
+                    let own = log.iter().filter(|(read, _)| *read == ino).map(|(_, bytes)| *bytes).max();
+                    let held = since.unwrap_or(0) + own.unwrap_or(0);
+                    let is_cacheable = since.is_some() && held <= mount.cache_bytes;
                     let is_shared = open.iter().any(|(other, _)| *other == ino);
                     prop_assert!(!is_direct || !(is_shared || is_cacheable));
                     open.push((ino, is_direct));
@@ -254,7 +268,7 @@ proptest! {
                 Step::Close(index, bytes) if index < open.len() => {
                     let (ino, is_direct) = open.swap_remove(index);
                     mount.close(ino, bytes, is_direct);
-                    if bytes >= SIZE / 2 || log.iter().any(|(read, _)| *read == ino) {
+                    if bytes >= super::LEAST_BYTES || log.iter().any(|(read, _)| *read == ino) {
                         log.push((ino, bytes));
                     } else {
                         // It counts for the others.
