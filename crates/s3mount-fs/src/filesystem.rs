@@ -296,7 +296,7 @@ impl Filesystem {
         let is_again = self.inodes.open(ino);
         if !is_again {
             reader.fetch_if_small();
-            self.look_ahead(ino, file.object.key());
+            self.look_ahead(ino, file.object.key(), false);
         }
         self.expect_successor(ino, &reader);
         let path = file.object.key().strip_prefix(&*self.config.prefix);
@@ -359,7 +359,12 @@ impl Filesystem {
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        open.was_read.store(true, Ordering::Relaxed);
+        if !open.was_read.load(Ordering::Relaxed)
+            && !open.was_read.swap(true, Ordering::Relaxed)
+            && open.is_again
+        {
+            self.look_ahead(open.ino, open.reader.object().key(), true);
+        }
         self.on_auto_read(open, len);
         let (fs, ino) = (self.clone(), open.ino);
         let reply = move |result: Result<&[u8], ReadError>| match result {

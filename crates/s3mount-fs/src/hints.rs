@@ -71,6 +71,9 @@ pub(crate) struct Guess {
     pub(crate) parent: InodeNo,
     pub(crate) prefix: Arc<str>,
     pub(crate) name: Box<str>,
+    /// When it was guessed, and whether from files that had been opened before.
+    pub(crate) told: Opens,
+    pub(crate) is_again: bool,
 }
 
 #[derive(Debug, Default)]

@@ -18,13 +18,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 const JUST_NOW: u32 = 2048;
 
 impl Filesystem {
-    /// Has what follows a file fetched ahead, if the files of its directory are opened in their order.
-    pub(super) fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str) {
+    /// Has what follows a file fetched ahead, if the files of its directory are opened in their order. One
+    /// that was opened before (`is_again`) counts when it is read: the kernel may have its pages.
+    pub(super) fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str, is_again: bool) {
         let Some((parent, name)) = self.inodes.place(ino) else { return };
         let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
         let following = |after: &str, count| self.metadata.following(&prefix, after, count, FileKind::File);
         let ahead = self.opens.on_open(&prefix, &name, following).into_iter();
-        let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name });
+        let told = self.inodes.opens();
+        let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, told, is_again });
         if self.hints.guess(guesses, Instant::now()) {
             self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
         }
@@ -58,10 +60,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Starts to fetch what a guess names, unless it was opened meanwhile.
-    async fn follow_guess(&self, Guess { parent, prefix, name }: &Guess) -> Result<(), FsError> {
+    /// Starts to fetch what a guess names, unless it was opened meanwhile, or the kernel may have it.
+    async fn follow_guess(&self, guess: &Guess) -> Result<(), FsError> {
+        let Guess { parent, prefix, name, told, is_again } = guess;
         let file = self.find(prefix, name).await?;
-        if !self.inodes.opened(*parent, name).was_ever() {
+        let opened = self.inodes.opened(*parent, name);
+        let is_cached = opened.was_ever() && (!is_again || self.hints.are_cached());
+        if opened.since(*told) == 0 && !is_cached {
             self.fetch(&file, None, Source::Guess).await;
         }
         Ok(())
