@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use s3mount_testkit::{Builder, Shape, TestS3};
+use s3mount_testkit::{Builder, Fault, FaultKind, Operation, Shape, TestS3};
 use serde_json::Value;
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_stream, run_command, wait_for};
@@ -145,6 +145,45 @@ fn the_window_is_bounded_and_moves_on() {
     }
     wait_for("the window has moved", || world.gauge("get_requests") >= fetched + 30);
     world.check_memory(128 * MIB);
+}
+
+#[test]
+fn no_writer_waits_for_another() {
+    let server = (0..100).fold(many(2500, 100 * KIB), |server, index| {
+        server.synthetic(BUCKET, &format!("next/{index}"), 100 * KIB).synthetic(
+            BUCKET,
+            &format!("slow/{index}"),
+            7,
+        )
+    });
+    let world = World::new(server, &["--memory-limit", "128MiB"]);
+    let slow: String = (0..100).map(|index| format!("slow/{index}\n")).collect();
+    let next: String = (0..100).map(|index| format!("next/{index}\n")).collect();
+    let epoch: String = (0..2500).map(|index| key(index) + "\n").collect();
+    // The listings of one folder never come; a whole epoch fills a window, and nobody reads it.
+    let stall = Fault { key_contains: "slow/".into(), ..Fault::new(FaultKind::Freeze) };
+    world.server.fault(stall.on(Operation::ListObjects));
+    hint(&world, slow.as_bytes()).expect("hints");
+    hint(&world, epoch.as_bytes()).expect("hints");
+    wait_for("a window is full", || world.gauge("hints_ahead") >= 80);
+    std::thread::sleep(Duration::from_millis(200));
+    let before = world.gauge("get_requests");
+    hint(&world, next.as_bytes()).expect("hints");
+    // A third of a quarter of the memory is its own.
+    wait_for("those of the third are fetched", || world.gauge("get_requests") >= before + 80);
+}
+
+#[test]
+fn a_hint_in_one_folder_stops_no_guess_in_another() {
+    let server = many(100, 100 * KIB).synthetic(BUCKET, "other/a", 100 * KIB);
+    let world = World::new(server, &[]);
+    hint(&world, b"other/a\n").expect("a hint");
+    wait_for("it is fetched", || world.gauge("get_requests") == 1);
+    for index in 0..10 {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
+    }
+    // As many ahead as were opened.
+    wait_for("the next ones are fetched", || world.server.stats().get_object.requests == 21);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, mpsc};
 use self::direct::Auto;
 use crate::control::{self, Control, FsStats};
 use crate::direct::Direct;
-use crate::hints::{Hints, Line};
+use crate::hints::{HintWriter, Hints};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
 use crate::map_table::{MapTable, Watched};
@@ -62,7 +62,7 @@ enum OpenFile {
     /// A file of the daemon's own, as it was when it was opened.
     Snapshot(Bytes),
     /// Where hints are written.
-    Hints(Arc<std::sync::Mutex<Line>>),
+    Hints(Arc<HintWriter>),
 }
 
 #[derive(Debug)]
@@ -430,10 +430,10 @@ impl Filesystem {
     /// # Errors
     /// `ReadOnly` for any other file.
     pub fn write(self: &Arc<Self>, handle: u64, data: &[u8]) -> Result<(), FsError> {
-        let Some(OpenFile::Hints(line)) = self.file(handle) else {
+        let Some(OpenFile::Hints(writer)) = self.file(handle) else {
             return Err(FsError::ReadOnly);
         };
-        self.take_hints(&line, data);
+        self.take_hints(&writer, data);
         Ok(())
     }
 
@@ -446,7 +446,7 @@ impl Filesystem {
         }
         match &closed {
             // The last hint may lack its end.
-            Some(OpenFile::Hints(line)) => self.take_hints(line, b"\n"),
+            Some(OpenFile::Hints(writer)) => self.take_hints(writer, b"\n"),
             Some(OpenFile::Object(open)) if open.is_again => {
                 let was_read = open.was_read.load(Ordering::Relaxed);
                 self.hints.on_close_again(&open.reader, was_read);

@@ -1,10 +1,11 @@
 //! What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
 
+use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-use crate::hints::{Hints, Line, Next};
+use crate::hints::{Hints, Next};
 use crate::inode::Opens;
 use crate::names::{Assembler, Hidden, Target, is_file_name};
 use crate::snapshot::Page;
@@ -41,11 +42,12 @@ pub fn names(prefix: &str, listed: ListPage, name: &str) {
 
 /// Hints name files below the root, however they are written and cut.
 pub fn hints(pieces: &[&[u8]]) {
-    let (hints, mut line) = (Hints::default(), Line::default());
+    let (hints, writer) = (Hints::default(), Arc::default());
     for piece in pieces {
-        hints.push(&mut line, piece, Opens::default());
+        hints.push(&writer, piece, Opens::default());
     }
-    while let Next::Hint(hint) = hints.next(u64::MAX, Opens::default(), Instant::now()) {
+    while let Some(Next::Hint(hint)) = hints.next(&writer) {
+        hints.followed(&writer);
         assert!(hint.path.split('/').all(is_file_name), "{hint:?}");
     }
 }

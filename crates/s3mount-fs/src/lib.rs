@@ -15,8 +15,7 @@
 //! - [`pace`]: how many LISTs the store bears that nobody waits for yet;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`gate`]: few look-ups of one directory ask the store at a time;
-//! - [`hints`]: what a reader says it will read;
-//! - [`hint_window`]: what of it is here or on its way;
+//! - [`hints`]: what readers say they will read, and what of it is here or on its way;
 //! - [`order`]: files, or directories, that are opened in the order of their names;
 //! - [`direct`]: large files that are opened around the kernel's page cache;
 //! - [`map_reads`]: random reads of a map, told by the shape of the kernel's READs;
@@ -36,7 +35,6 @@ mod filesystem;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
-mod hint_window;
 mod hints;
 mod inode;
 mod lister;

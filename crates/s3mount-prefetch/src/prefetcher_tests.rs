@@ -171,3 +171,23 @@ fn a_large_part_in_flight_stays_while_others_have_small_ones() {
         assert_eq!(large.visit().1.ready, Parts { bytes: 40 * MIB, least_bytes: 8 * MIB });
     });
 }
+
+#[test]
+fn what_was_told_and_given_back_for_want_of_memory_is_still_unread() {
+    check(64 * MIB, async |prefetcher, client| {
+        let told = prefetcher.open(&client.0.object("told"), GIB);
+        let ranges: Vec<_> =
+            (1..5).filter_map(|turn| told.fetch_ahead(Some((turn * 100 * MIB, MIB)))).collect();
+        sleep(Duration::from_secs(1)).await;
+        read(&told, 100 * MIB, MIB).await;
+        assert!(told.drop_far_end(true, MIB).0 > 0);
+        while told.drop_far_end(true, MIB).0 > 0 {}
+        let unread: Vec<_> = ranges.iter().map(|range| told.is_unread(*range)).collect();
+        assert_eq!(unread, [false, true, true, true], "the first was read");
+        // Its reader fetches it by itself, or it is let go of.
+        read(&told, 200 * MIB, MIB).await;
+        told.let_go(ranges[2]);
+        let unread: Vec<_> = ranges.iter().map(|range| told.is_unread(*range)).collect();
+        assert_eq!(unread, [false, false, false, true]);
+    });
+}

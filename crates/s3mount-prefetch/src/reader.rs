@@ -203,10 +203,12 @@ impl ObjectReader {
         Some(wanted)
     }
 
-    /// Whether `range` is here or on its way, and not read yet.
+    /// Whether `range`, which was fetched ahead, was not read yet: it is here or on its way, or was given
+    /// back because memory was short.
     pub fn is_unread(&self, range: ByteRange) -> bool {
         let mut state = self.lock();
         state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
+            || state.taken.iter().any(|taken| taken.contains(range.start()))
     }
 
     /// Gives up what was fetched ahead of `range`: nobody is expected to read it any more.

@@ -1,12 +1,14 @@
 //! Fetching ahead of the readers: what hints name, and what the order of the opens lets guess.
 
-use std::sync::{Arc, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Filesystem;
 use crate::FsError;
-use crate::hint_window::Source;
-use crate::hints::{Guess, Hint, Line, Next};
+use crate::hints::{Guess, HintWriter, Next, Source, Todo};
 use crate::inode::{FileKind, InodeNo, Opens};
 use crate::names::{File, Target};
 
@@ -27,49 +29,59 @@ impl Filesystem {
         let ahead = self.opens.on_open(&prefix, &name, following).into_iter();
         let told = self.inodes.opens();
         let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, told, is_again });
-        if self.hints.guess(guesses, Instant::now()) {
-            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
+        if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
+            self.metadata.runtime.spawn(follow(Arc::downgrade(self), guesser));
         }
     }
 
     /// Takes a piece of what one writer writes.
-    pub(super) fn take_hints(self: &Arc<Self>, line: &std::sync::Mutex<Line>, data: &[u8]) {
-        let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_needed = self.hints.push(&mut line, data, self.inodes.opens());
-        if is_needed {
-            self.metadata.runtime.spawn(fetch_hints(Arc::downgrade(self)));
+    pub(super) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
+        if self.hints.push(writer, data, self.inodes.opens()) {
+            self.metadata.runtime.spawn(follow(Arc::downgrade(self), writer.clone()));
         }
     }
 
-    /// Starts to fetch what a hint names, unless its reader was here just now, or has it from the
-    /// kernel.
-    async fn follow(&self, hint: &Hint) -> Result<(), FsError> {
-        let (folder, name) = hint.path.rsplit_once('/').unwrap_or(("", &hint.path));
-        let slash = if folder.is_empty() { "" } else { "/" };
-        let prefix = Arc::from(format!("{}{folder}{slash}", self.config.prefix));
-        let file = self.find(&prefix, name).await?;
-        if hint.range.is_none() {
-            let parent = self.inodes.directory(&self.config.prefix, &prefix);
-            let opened = parent.map_or(Opens::NEVER, |parent| self.inodes.opened(parent, name));
-            let was_just_opened = opened.since(hint.told) > 0 && self.inodes.opens().since(opened) < JUST_NOW;
-            if was_just_opened || opened.was_ever() && self.hints.are_cached() {
-                return Ok(());
+    /// Finds the file that a hint or a guess names.
+    async fn look_up(self: Arc<Self>, next: Next) -> Option<Found> {
+        let (prefix, name) = match &next {
+            Next::Hint(hint) => {
+                let (folder, name) = hint.place();
+                let prefix = Arc::from(format!("{}{folder}", self.config.prefix));
+                self.hints.note_told(&prefix, Instant::now());
+                (prefix, name)
+            }
+            Next::Guess(guess) => (guess.prefix.clone(), &*guess.name),
+        };
+        match self.find(&prefix, name).await {
+            Ok(file) => Some(Found { file, prefix, next }),
+            Err(error) => {
+                if matches!(next, Next::Hint(_)) {
+                    self.hints.refuse();
+                }
+                tracing::debug!(?next, %error, "a hint leads nowhere");
+                None
             }
         }
-        self.fetch(&file, hint.range, hint.source()).await;
-        Ok(())
     }
 
-    /// Starts to fetch what a guess names, unless it was opened meanwhile, or the kernel may have it.
-    async fn follow_guess(&self, guess: &Guess) -> Result<(), FsError> {
-        let Guess { parent, prefix, name, told, is_again } = guess;
-        let file = self.find(prefix, name).await?;
-        let opened = self.inodes.opened(*parent, name);
-        let is_cached = opened.was_ever() && (!is_again || self.hints.are_cached());
-        if opened.since(*told) == 0 && !is_cached {
-            self.fetch(&file, None, Source::Guess).await;
+    /// Whether a file is to be fetched: not if its reader was here meanwhile, or may have it from the
+    /// kernel.
+    fn is_wanted(&self, found: &Found) -> bool {
+        match &found.next {
+            Next::Hint(hint) if hint.range.is_none() => {
+                let parent = self.inodes.directory(&self.config.prefix, &found.prefix);
+                let opened = parent.map_or(Opens::NEVER, |parent| self.inodes.opened(parent, hint.place().1));
+                let was_just_opened =
+                    opened.since(hint.told) > 0 && self.inodes.opens().since(opened) < JUST_NOW;
+                !(was_just_opened || opened.was_ever() && self.hints.are_cached())
+            }
+            Next::Hint(_) => true,
+            Next::Guess(guess) => {
+                let opened = self.inodes.opened(guess.parent, &guess.name);
+                let is_cached = opened.was_ever() && (!guess.is_again || self.hints.are_cached());
+                opened.since(guess.told) == 0 && !is_cached
+            }
         }
-        Ok(())
     }
 
     pub(super) async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
@@ -79,45 +91,58 @@ impl Filesystem {
         }
     }
 
-    async fn fetch(&self, file: &File, range: Option<(u64, u64)>, source: Source) {
+    async fn fetch(&self, writer: &HintWriter, Found { file, next, .. }: Found) {
+        let (range, source) = match next {
+            Next::Hint(hint) => (hint.range, hint.source()),
+            Next::Guess(_) => (None, Source::Guess),
+        };
         let reader = self.prefetcher.open(&file.object, file.size);
         // That all GETs are taken passes. Memory may be short because of hints that nobody follows.
         let range = loop {
             if let Some(range) = reader.fetch_ahead(range) {
                 break range;
             }
-            self.hints.look(self.inodes.opens(), Instant::now());
+            self.hints.look(writer, self.inodes.opens(), Instant::now());
             tokio::time::sleep(PAUSE).await;
         };
         if range.len() > 0 {
-            self.hints.keep(reader, range, source, self.inodes.opens());
+            self.hints.keep(writer, reader, range, source, self.inodes.opens());
         }
     }
 }
 
-/// Fetches what hints name, in their order, as far ahead as there is room.
-async fn fetch_hints(fs: Weak<Filesystem>) {
+/// The file that a hint or a guess names.
+struct Found {
+    file: File,
+    prefix: Arc<str>,
+    next: Next,
+}
+
+/// Fetches what a writer's hints name, in their order, as far ahead as there is room.
+async fn follow(fs: Weak<Filesystem>, writer: Arc<HintWriter>) {
+    let mut look_ups = VecDeque::new();
     loop {
         let Some(fs) = fs.upgrade() else { return };
+        while let Some(next) = fs.hints.next(&writer) {
+            look_ups.push_back(fs.metadata.runtime.spawn(fs.clone().look_up(next)));
+        }
         // A quarter of the memory: streams and readers that wait have the rest.
         let room = fs.prefetcher.budget().limit_bytes() / 4;
-        match fs.hints.next(room, fs.inodes.opens(), Instant::now()) {
-            Next::Hint(hint) => {
-                if let Err(error) = fs.follow(&hint).await {
-                    fs.hints.refuse();
-                    tracing::debug!(path = &*hint.path, %error, "a hint leads nowhere");
+        match fs.hints.todo(&writer, room, fs.inodes.opens(), Instant::now()) {
+            Todo::Fetch => {
+                if let Some(look_up) = look_ups.pop_front()
+                    && let Ok(Some(found)) = look_up.await
+                    && fs.is_wanted(&found)
+                {
+                    fs.fetch(&writer, found).await;
                 }
+                fs.hints.followed(&writer);
             }
-            Next::Guess(guess) => {
-                if let Err(error) = fs.follow_guess(&guess).await {
-                    tracing::debug!(name = &*guess.name, %error, "a guess leads nowhere");
-                }
-            }
-            Next::Later(pause) => {
+            Todo::Wait(pause) => {
                 drop(fs);
                 tokio::time::sleep(pause).await;
             }
-            Next::Done => return,
+            Todo::End => return,
         }
     }
 }

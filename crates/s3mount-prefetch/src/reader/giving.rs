@@ -134,8 +134,10 @@ impl State {
             task.abort();
         }
         self.streams.unplan(dropped.range);
-        if let Purpose::Stream(stream) = dropped.purpose {
-            self.streams.on_waste(stream, config);
+        match dropped.purpose {
+            Purpose::Stream(0) if !dropped.is_consumed() => self.taken.push(dropped.range),
+            Purpose::Stream(stream) => self.streams.on_waste(stream, config),
+            Purpose::Random => {}
         }
         dropped.range.len()
     }

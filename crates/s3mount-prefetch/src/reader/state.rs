@@ -26,6 +26,8 @@ pub(super) struct State {
     /// Segments that were read to their end, oldest first, as (start, id, length).
     consumed: VecDeque<(u64, u64, u64)>,
     consumed_bytes: u64,
+    /// What was fetched because somebody told of it, and given back unread when memory was short.
+    pub(super) taken: Vec<ByteRange>,
     /// Set once the version is gone, or wrong bytes of it came: nothing of it can be read any more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
@@ -70,6 +72,7 @@ impl State {
             consumed_bytes: 0,
             stale: None,
             failed: None,
+            taken: Vec::new(),
             next_segment: 0,
             sent_before_ticks: [0; 2],
             active_streams: 0,
@@ -97,6 +100,7 @@ impl State {
 
     /// Notes a GET that is on its way.
     pub(super) fn insert(&mut self, id: u64, range: ByteRange, purpose: Purpose, task: AbortHandle) {
+        self.taken.retain(|taken| !taken.overlaps(range));
         let state = SegmentState::InFlight { task, waiters: Vec::new() };
         self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
@@ -192,6 +196,7 @@ impl State {
         };
         let unread = self.segments.iter().filter(is_unread);
         let unread: Vec<_> = unread.map(|segment| (segment.range.start(), segment.id)).collect();
+        self.taken.retain(|taken| !taken.overlaps(range));
         for (start, id) in unread {
             let Some(dropped) = self.segments.remove(start, id) else { continue };
             if let SegmentState::InFlight { task, .. } = &dropped.state {

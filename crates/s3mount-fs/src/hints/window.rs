@@ -5,9 +5,10 @@
 //! minutes to load its libraries and its model. After [`ABANDONED`] all is let go of.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_object::ByteRange;
+use tokio::time::Instant;
 
 use crate::inode::Opens;
 
@@ -174,9 +175,10 @@ impl<R> HintWindow<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use s3mount_object::ByteRange;
+    use tokio::time::Instant;
 
     use super::{HintWindow, Source};
     use crate::inode::Opens;

@@ -1,0 +1,138 @@
+//! One hint, and one guess.
+
+use std::sync::Arc;
+
+use super::window::Source;
+use crate::inode::{InodeNo, Opens};
+use crate::names::is_file_name;
+
+/// Longest line: S3's longest key, and two numbers.
+pub(crate) const MAX_LINE: usize = 1024 + 2 * 21;
+
+/// A path below the root, and which of its bytes; without these, as many as reading ahead begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) path: Box<str>,
+    pub(crate) range: Option<(u64, u64)>,
+    /// When it came.
+    pub(crate) told: Opens,
+}
+
+impl Hint {
+    /// Reads a line that came at `told`; `None` for one that names no file.
+    pub(crate) fn parse(line: &[u8], told: Opens) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        let mut fields = line.split('\t');
+        let path = fields.next()?;
+        let range = match (fields.next(), fields.next(), fields.next()) {
+            (None, ..) => None,
+            (Some(offset), Some(len), None) => {
+                let (offset, len): (u64, u64) = (offset.parse().ok()?, len.trim_end().parse().ok()?);
+                offset.checked_add(len).filter(|_| len > 0)?;
+                Some((offset, len))
+            }
+            _ => return None,
+        };
+        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range, told })
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        if self.range.is_some() { Source::Range } else { Source::File }
+    }
+
+    /// The folder, as its keys begin below the root: empty, or ending in `/`; and the name in it.
+    pub(crate) fn place(&self) -> (&str, &str) {
+        self.path.split_at(self.path.rfind('/').map_or(0, |slash| slash + 1))
+    }
+}
+
+/// A file that will be read, if its directory's files are opened in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guess {
+    pub(crate) parent: InodeNo,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) name: Box<str>,
+    /// When it was guessed, and whether from files that had been opened before.
+    pub(crate) told: Opens,
+    pub(crate) is_again: bool,
+}
+
+/// A writer's last line, as far as it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    text: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Line {
+    pub(crate) fn extend(&mut self, data: &[u8]) {
+        if self.is_too_long || self.text.len() + data.len() > MAX_LINE {
+            (self.is_too_long, self.text) = (true, Vec::new());
+        } else {
+            self.text.extend_from_slice(data);
+        }
+    }
+
+    /// Ends the line: its text, or `None` where that was too long.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        let Self { text, is_too_long } = std::mem::take(self);
+        (!is_too_long).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hint, Line};
+    use crate::inode::Opens;
+
+    const TOLD: Opens = Opens(0);
+
+    fn hint(path: &str, range: Option<(u64, u64)>) -> Option<Hint> {
+        Some(Hint { path: path.into(), range, told: TOLD })
+    }
+
+    #[test]
+    fn lines_are_paths_with_or_without_ranges() {
+        assert_eq!(Hint::parse(b"a/b c.bin", TOLD), hint("a/b c.bin", None));
+        assert_eq!(Hint::parse("ä\t0\t5".as_bytes(), TOLD), hint("ä", Some((0, 5))));
+        let bad: [&[u8]; 11] = [
+            b"",
+            b"/a",
+            b"a/",
+            b"../a",
+            b"a/./b",
+            b"a//b",
+            b"a\t1",
+            b"a\t1\t2\t3",
+            b"a\tx\t2",
+            b"a\t1\t0",
+            b"\xff",
+        ];
+        for line in bad {
+            assert_eq!(Hint::parse(line, TOLD), None, "{}", line.escape_ascii());
+        }
+        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes(), TOLD), None);
+    }
+
+    #[test]
+    fn a_path_is_a_folder_and_a_name() {
+        let place = |path: &[u8]| {
+            let hint = Hint::parse(path, TOLD).expect("a hint");
+            (hint.place().0.to_owned(), hint.place().1.to_owned())
+        };
+        assert_eq!(place(b"a/b/c"), ("a/b/".into(), "c".into()));
+        assert_eq!(place(b"c"), (String::new(), "c".into()));
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let mut line = Line::default();
+        for _ in 0..10 {
+            line.extend(&vec![b'x'; 1 << 20]);
+        }
+        assert!(line.text.capacity() < 1 << 20);
+        assert_eq!(line.take(), None);
+        line.extend(b"after");
+        assert_eq!(line.take().as_deref(), Some(&b"after"[..]));
+    }
+}

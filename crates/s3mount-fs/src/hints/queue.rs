@@ -1,0 +1,124 @@
+//! Hints that wait, packed as they were written: an epoch has millions of them.
+
+use std::collections::VecDeque;
+
+use super::hint::Hint;
+use crate::inode::Opens;
+
+/// Text of one chunk, in bytes: the first line that does not fit begins another.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// What a chunk takes besides its text, in bytes: its place in the row, and the allocator's own.
+const CHUNK_OVERHEAD: usize = size_of::<Chunk>() + 32;
+
+/// A row of hints.
+#[derive(Debug, Default)]
+pub(crate) struct HintQueue {
+    chunks: VecDeque<Chunk>,
+    /// Where the next line begins in the first chunk.
+    at: usize,
+    len: usize,
+    bytes: usize,
+}
+
+/// Lines that came at one time, each with a newline at its end.
+#[derive(Debug)]
+struct Chunk {
+    told: Opens,
+    text: Vec<u8>,
+}
+
+impl Chunk {
+    fn bytes(&self) -> usize {
+        self.text.capacity() + CHUNK_OVERHEAD
+    }
+}
+
+impl HintQueue {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory that they take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends a line that [`Hint::parse`] takes.
+    pub(crate) fn push(&mut self, line: &[u8], told: Opens) {
+        let fits = |chunk: &&mut Chunk| chunk.told == told && chunk.text.len() + line.len() < CHUNK_BYTES;
+        let chunk = match self.chunks.back_mut().filter(fits) {
+            Some(chunk) => {
+                self.bytes -= chunk.bytes();
+                chunk
+            }
+            None => self.chunks.push_back_mut(Chunk { told, text: Vec::with_capacity(line.len() + 1) }),
+        };
+        chunk.text.extend_from_slice(line);
+        chunk.text.push(b'\n');
+        self.bytes += chunk.bytes();
+        self.len += 1;
+    }
+
+    /// Takes the first.
+    pub(crate) fn pop(&mut self) -> Option<Hint> {
+        let chunk = self.chunks.front()?;
+        let rest = &chunk.text[self.at..];
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let hint = Hint::parse(&rest[..end], chunk.told);
+        self.len -= 1;
+        self.at += end + 1;
+        if self.at == chunk.text.len() {
+            self.bytes -= chunk.bytes();
+            self.chunks.pop_front();
+            self.at = 0;
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{CHUNK_OVERHEAD, HintQueue};
+    use crate::inode::Opens;
+
+    #[test]
+    fn short_lines_take_little_more_than_their_text() {
+        let mut queue = HintQueue::default();
+        for _ in 0..1_000_000 {
+            queue.push(b"a", Opens(7));
+        }
+        assert!(queue.bytes() < 3_000_000, "{} bytes for 2,000,000", queue.bytes());
+        // Each at a time of its own.
+        let mut queue = HintQueue::default();
+        for told in 0..1000 {
+            queue.push(b"a", Opens(told));
+        }
+        assert!(queue.bytes() >= 1000 * CHUNK_OVERHEAD, "what they really take is counted");
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(
+            hints in proptest::collection::vec(("[a-z]{1,8}(/[a-z]{1,250}){0,4}", 0..3_u32), 0..60),
+            pops in 0..60_usize,
+        ) {
+            let mut queue = HintQueue::default();
+            let (mut came, mut popped) = (Vec::new(), Vec::new());
+            for (index, (path, told)) in hints.iter().enumerate() {
+                queue.push(path.as_bytes(), Opens(*told));
+                came.push((path.as_str(), *told));
+                if index < pops {
+                    popped.push(queue.pop().expect("one"));
+                }
+            }
+            popped.extend(std::iter::from_fn(|| queue.pop()));
+            let popped: Vec<_> = popped.iter().map(|hint| (&*hint.path, hint.told.0)).collect();
+            prop_assert_eq!(popped, came);
+            prop_assert_eq!((queue.len(), queue.bytes()), (0, 0));
+        }
+    }
+}
