@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use s3mount_testkit::{TestS3, check};
+use s3mount_testkit::{TestS3, check, mix};
 use tempfile::TempDir;
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, run};
@@ -156,7 +156,7 @@ fn preads_of_a_mib_anywhere_are_probed_once() {
     let file = File::open(world.path("d/tokens.bin")).expect("a file");
     let mut buffer = vec![0; MIB as usize];
     for index in 1..=60u64 {
-        let offset = (index * 37 % 61) * 600 * MIB + index * 4 * KIB;
+        let offset = mix(index) % 36_000 * MIB + index * 4 * KIB;
         file.read_exact_at(&mut buffer, offset).expect("a read");
         check("d/tokens.bin", offset, &buffer).expect("the object's bytes");
     }

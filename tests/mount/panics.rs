@@ -110,7 +110,8 @@ fn a_panic_below_fails_who_waits_and_nobody_else() {
                 let list = || fs::read_dir(&path)?.collect::<io::Result<Vec<_>>>().map(drop);
                 let result = if name == "bad-list" { list() } else { fs::read(&path).map(drop) };
                 let error = result.expect_err("nobody can answer");
-                assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32), "{name}: {error}");
+                let expected = [Errno::EIO, Errno::ETIMEDOUT].map(|errno| Some(errno as i32));
+                assert!(expected.contains(&error.raw_os_error()), "{name}: {error}");
             });
         }
     });

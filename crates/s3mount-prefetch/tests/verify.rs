@@ -38,9 +38,12 @@ impl Bed {
 
     /// Waits until nothing is in flight.
     fn settle(&self) {
+        // One that was asked for may not have begun: nothing runs for four looks.
+        let mut quiet = 0;
         for _ in 0..3000 {
             std::thread::sleep(Duration::from_millis(5));
-            if self.client.running().0 == 0 {
+            quiet = if self.client.running().0 == 0 { quiet + 1 } else { 0 };
+            if quiet == 4 {
                 return;
             }
         }

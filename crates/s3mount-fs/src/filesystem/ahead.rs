@@ -91,14 +91,18 @@ impl Filesystem {
         }
     }
 
-    async fn fetch(&self, writer: &HintWriter, Found { file, next, .. }: Found) {
-        let (range, source) = match next {
+    async fn fetch(&self, writer: &HintWriter, found: Found) {
+        let (range, source) = match &found.next {
             Next::Hint(hint) => (hint.range, hint.source()),
             Next::Guess(_) => (None, Source::Guess),
         };
-        let reader = self.prefetcher.open(&file.object, file.size);
+        let reader = self.prefetcher.open(&found.file.object, found.file.size);
         // That all GETs are taken passes. Memory may be short because of hints that nobody follows.
         let range = loop {
+            // Its reader may have come meanwhile.
+            if !self.is_wanted(&found) {
+                return;
+            }
             if let Some(range) = reader.fetch_ahead(range) {
                 break range;
             }
@@ -132,7 +136,6 @@ async fn follow(fs: Weak<Filesystem>, writer: Arc<HintWriter>) {
             Todo::Fetch => {
                 if let Some(look_up) = look_ups.pop_front()
                     && let Ok(Some(found)) = look_up.await
-                    && fs.is_wanted(&found)
                 {
                     fs.fetch(&writer, found).await;
                 }
