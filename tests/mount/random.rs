@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-use s3mount_testkit::{TestS3, check};
+use s3mount_testkit::{TestS3, check, mix};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World};
 
@@ -62,9 +62,9 @@ fn a_small_random_read_fetches_no_more_than_its_unit() {
     let world = World::new(server, &["--random-read-size", "128KiB"]);
     let file = File::open(world.path("rec.bin")).expect("a file");
     let mut buffer = vec![0; 4 * KIB as usize];
-    // Far from each other, and from any beginning.
+    // Far from each other, from any beginning, and never equally far apart.
     for index in 1..=100u64 {
-        let offset = (index * 37 % 101) * 600 * MIB + index * 4 * KIB;
+        let offset = mix(index) % 65_000 * MIB + index * 4 * KIB;
         file.read_exact_at(&mut buffer, offset).expect("a read");
         check("rec.bin", offset, &buffer).expect("the object's bytes");
     }

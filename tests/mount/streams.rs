@@ -72,8 +72,9 @@ fn one_object_by_four_processes_at_different_offsets() {
             });
         }
     });
-    // A reader that stops early leaves a window behind; three of the windows are the next one's data.
-    assert!(world.fetched() as f64 <= 1.1 * GIB as f64, "{} bytes fetched", world.fetched());
+    // A reader that stops early leaves a window behind; three of the windows are the next one's data. On
+    // a busy machine that one is far ahead by then, and has dropped its beginning.
+    assert!(world.fetched() as f64 <= 1.2 * GIB as f64, "{} bytes fetched", world.fetched());
     world.check_memory(256 * MIB);
 }
 

@@ -411,13 +411,7 @@ impl ObjectReader {
         };
         let corrupt =
             result.as_ref().err().and_then(Failure::error).filter(|error| error.is_corrupt()).cloned();
-        let is_mended = corrupt.as_ref().is_some_and(|error| self.mend(&mut state, start, error));
         let answers = match result {
-            Err(_) if is_mended => {
-                let answers = self.go_on(&mut state, waiters);
-                self.plan_hungry(&mut state);
-                answers
-            }
             Ok(bytes) => {
                 let answers = self.go_on(&mut state, waiters);
                 if purpose == Purpose::Random {
@@ -449,7 +443,7 @@ impl ObjectReader {
         self.count_active(&mut state);
         self.list(&mut state);
         drop(state);
-        if let Some(error) = corrupt.filter(|_| !is_mended) {
+        if let Some(error) = corrupt {
             self.condemn(&error);
         }
         for (waiter, error) in answers {

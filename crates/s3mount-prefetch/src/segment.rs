@@ -49,11 +49,6 @@ impl<W> Segment<W> {
         self.served.bytes - before
     }
 
-    /// Whether any byte has been handed out.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.served.bytes > 0
-    }
-
     /// Whether every byte has been handed out.
     pub(crate) fn is_consumed(&self) -> bool {
         self.served.bytes >= self.range.len()

@@ -69,9 +69,6 @@ struct State {
     was_right: Vec<bool>,
     /// Parts that were wrong, and may be so still, because a reader has seen some of them.
     wrong: BTreeSet<usize>,
-    /// Where the ranges begin that were wrong, and of which was fetched again what was held: that helps
-    /// once, or not at all.
-    was_mended: BTreeSet<u64>,
     /// Whether the object counts among those that were verified, or could not be.
     was_counted: bool,
 }
@@ -85,7 +82,6 @@ impl Verifier {
             pieces,
             was_right: Vec::new(),
             wrong: BTreeSet::new(),
-            was_mended: BTreeSet::new(),
             was_counted: false,
         };
         Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
@@ -289,21 +285,6 @@ impl Verifier {
             kept
         };
         self.kept.get_or_init(ask).await
-    }
-
-    /// Which bytes of an object may be mended that is not what the store keeps: by fetching again those of
-    /// them that no reader has seen. That is tried once. Several GETs may find the same, so what was
-    /// mended since they did is left at that.
-    pub(crate) fn may_mend(&self, error: &ReadError) -> Option<ByteRange> {
-        let wrong = match error {
-            ReadError::Corrupt { .. } => ByteRange::new(0, self.size),
-            ReadError::CorruptPart { range, .. } => *range,
-            ReadError::Object(_) | ReadError::TimedOut(_) | ReadError::Changed { .. } => return None,
-        };
-        let state = &mut *lock(&self.state);
-        let is_mended = |pieces: &Pieces| pieces.of(wrong).is_none();
-        let may_mend = state.was_mended.insert(wrong.start()) || state.pieces.as_ref().is_some_and(is_mended);
-        may_mend.then_some(wrong)
     }
 
     /// Counts `range` no more, because it will be fetched again, as far as it was fetched once. Returns
