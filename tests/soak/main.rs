@@ -233,6 +233,14 @@ fn nothing_grows_and_nothing_is_left() {
     }
     assert_eq!(hints(), 0, "{}", world.stats());
     wait_for("memory is given back", || world.gauge("memory_used_bytes") <= LIMIT / 4 + MIB);
-    // Idle connections are closed after some seconds.
-    wait_for("descriptors are closed", || descriptors(&world) <= descriptors_before + 4);
+    // Connections are kept for a minute without a request, and closed some seconds later.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while descriptors(&world) > descriptors_before + 4 {
+        assert!(
+            Instant::now() < deadline,
+            "{} descriptors, {descriptors_before} before",
+            descriptors(&world)
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
