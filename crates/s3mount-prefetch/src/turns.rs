@@ -125,6 +125,10 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        // The model checker unwinds the tasks that are left at its end, and lets none of them lock.
+        if cfg!(feature = "shuttle") && std::thread::panicking() {
+            return;
+        }
         self.0.give_back();
     }
 }
