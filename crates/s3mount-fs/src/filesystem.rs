@@ -92,7 +92,7 @@ pub struct Entry {
 }
 
 /// An open file or directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// The handle, for the calls that follow.
     pub handle: u64,
@@ -277,11 +277,11 @@ impl Filesystem {
                 let json = serde_json::to_vec_pretty(&self.stats()).expect("numbers have a JSON form");
                 let handle = self.add_file(OpenFile::Snapshot(json.into()));
                 // Its size is not known before, and its pages must not be kept.
-                return Ok(Opened { handle, direct_io: true, keep_cache: false, is_random_map: false });
+                return Ok(Opened { handle, direct_io: true, ..Opened::default() });
             }
             Some(Control::Prefetch) => {
                 let handle = self.add_file(OpenFile::Hints(Arc::default()));
-                return Ok(Opened { handle, direct_io: true, keep_cache: false, is_random_map: false });
+                return Ok(Opened { handle, direct_io: true, ..Opened::default() });
             }
             None => {}
         }
@@ -468,7 +468,7 @@ impl Filesystem {
         let handle = self.next_handle();
         let open = OpenDirectory { ino, prefix, listing: Mutex::default() };
         self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(open));
-        Ok(Opened { handle, direct_io: false, keep_cache: false, is_random_map: false })
+        Ok(Opened { handle, ..Opened::default() })
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at
