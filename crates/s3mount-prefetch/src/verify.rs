@@ -9,7 +9,6 @@
 //! compared when all of its bytes have come. One that came in one GET has not been seen by a reader then,
 //! and is fetched again when it is wrong.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -67,8 +66,6 @@ struct State {
     /// Whether what was compared was right: the whole object, or each of its parts. Empty before
     /// anything was compared.
     was_right: Vec<bool>,
-    /// Parts that were wrong, and may be so still, because a reader has seen some of them.
-    wrong: BTreeSet<usize>,
     /// Whether the object counts among those that were verified, or could not be.
     was_counted: bool,
 }
@@ -77,13 +74,7 @@ impl Verifier {
     /// Nothing is known yet of `object`, which is counted in pieces of up to `block_bytes`.
     pub(crate) fn new(object: ObjectId, size: u64, block_bytes: u64) -> Self {
         let pieces = Some(Pieces::new(size, block_bytes));
-        let state = State {
-            asked_bytes: 0,
-            pieces,
-            was_right: Vec::new(),
-            wrong: BTreeSet::new(),
-            was_counted: false,
-        };
+        let state = State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false };
         Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
@@ -235,16 +226,13 @@ impl Verifier {
         let pieces = state.pieces.as_ref()?;
         let (mut error, mut ranges) = (None, Vec::new());
         let completed = parts.touching(if is_first { ByteRange::new(0, self.size) } else { range });
-        let before: Vec<_> = state.wrong.iter().copied().filter(|index| !completed.contains(index)).collect();
-        for index in completed.chain(before) {
+        for index in completed {
             let (range, kept) = (parts.range(index), parts.checksum(index));
             let sums = (!state.was_right[index]).then(|| pieces.of(range)).flatten();
             let Some(came) = sums.map(|sums| sums.get(kept.algorithm)) else { continue };
             if came == kept {
                 state.was_right[index] = true;
-                state.wrong.remove(&index);
             } else {
-                state.wrong.insert(index);
                 ranges.push(range);
                 error.get_or_insert(ReadError::CorruptPart { part: index + 1, range, kept, came });
             }
@@ -289,7 +277,7 @@ impl Verifier {
 
     /// Counts `range` no more, because it will be fetched again, as far as it was fetched once. Returns
     /// whether that is so for all of its bytes.
-    pub(crate) fn forget(&self, range: ByteRange) -> bool {
+    fn forget(&self, range: ByteRange) -> bool {
         lock(&self.state).pieces.as_mut().is_none_or(|pieces| pieces.forget(range))
     }
 }
