@@ -7,9 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{
-    BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
-};
+use s3mount_object::{GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_testkit::{NullClient, mix};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -40,17 +38,7 @@ impl ObjectClient for Far {
         .boxed()
     }
 
-    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.0.head_object(key)
-    }
-
-    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
-        self.0.list_objects(request)
-    }
-
-    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.0.head_bucket()
-    }
+    s3mount_testkit::delegate_metadata!(0);
 }
 
 /// Runs `test` in time that passes only when all wait.

@@ -9,10 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{
-    BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
-    PartBuffer,
-};
+use s3mount_object::{ErrorKind, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
@@ -92,17 +89,7 @@ impl ObjectClient for ThrottlingStore {
         .boxed()
     }
 
-    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.inner.head_object(key)
-    }
-
-    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
-        self.inner.list_objects(request)
-    }
-
-    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.inner.head_bucket()
-    }
+    s3mount_testkit::delegate_metadata!(inner);
 }
 
 /// Reads, and returns how long that took.

@@ -32,6 +32,42 @@ pub use server::stats::{Counts, Stats};
 pub use server::{Builder, TestS3};
 pub use server_process::ServerProcess;
 
+/// The methods of an [`ObjectClient`](s3mount_object::ObjectClient) that move no bytes of objects, each as
+/// the client in the field `$inner` has it: for a client that changes how GETs are answered.
+#[macro_export]
+macro_rules! delegate_metadata {
+    ($inner:tt) => {
+        fn head_object<'a>(
+            &'a self,
+            key: &'a str,
+        ) -> ::futures::future::BoxFuture<
+            'a,
+            Result<::s3mount_object::ObjectMeta, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.head_object(key)
+        }
+
+        fn list_objects(
+            &self,
+            request: ::s3mount_object::ListObjects,
+        ) -> ::futures::future::BoxFuture<
+            '_,
+            Result<::s3mount_object::ListPage, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.list_objects(request)
+        }
+
+        fn head_bucket(
+            &self,
+        ) -> ::futures::future::BoxFuture<
+            '_,
+            Result<::s3mount_object::BucketInfo, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.head_bucket()
+        }
+    };
+}
+
 /// Parses a size such as `8GiB`, `100KiB` or `4096`; units are powers of 1024.
 ///
 /// # Errors

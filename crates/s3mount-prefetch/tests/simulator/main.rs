@@ -13,9 +13,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{
-    BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
-};
+use s3mount_object::{GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
@@ -117,17 +115,7 @@ impl ObjectClient for SimulatedStore {
         .boxed()
     }
 
-    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.inner.head_object(key)
-    }
-
-    fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
-        self.inner.list_objects(request)
-    }
-
-    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.inner.head_bucket()
-    }
+    s3mount_testkit::delegate_metadata!(inner);
 }
 
 /// Reads as (offset, length), of an object of a size; several threads of them.
