@@ -8,12 +8,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::mount::MsFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{MountGuard, TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, MIB, World, check_stream, s3mount, wait_for};
+use crate::world::{BUCKET, MIB, Unmount, World, check_stream, s3mount, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(100);
 
@@ -262,18 +263,19 @@ fn a_signal_ends_a_mount_in_use_and_its_readers_get_an_error() {
 
 #[test]
 fn a_mount_whose_connection_is_aborted_is_taken_down() {
-    let connections = Path::new("/sys/fs/fuse/connections");
-    if fs::read_dir(connections).is_ok_and(|entries| entries.count() == 0) {
-        let kind = Some("fusectl");
-        // Another test's process may be faster.
-        let _ = nix::mount::mount(kind, connections, kind, nix::mount::MsFlags::empty(), None::<&str>);
-    }
+    // Its usual place may be empty: nothing mounts it in a container.
+    let folder = TempDir::new().expect("a folder");
+    let connections = folder.path();
+    let kind = Some("fusectl");
+    nix::mount::mount(kind, connections, kind, MsFlags::empty(), None::<&str>).expect("fusectl");
+    let guard = Unmount(connections);
     let daemon = Daemon::new("mnt");
     assert_eq!(daemon.start().status.code(), Some(0));
     let device = fs::metadata(&daemon.dir).expect("the mount").dev();
     // A file in use does not keep it.
     let _file = File::open(daemon.dir.join("d/f")).expect("a file");
     fs::write(connections.join((device & 0xff).to_string()).join("abort"), "1").expect("fusectl");
+    drop(guard);
     daemon.wait_for_end();
     fs::read_dir(&daemon.dir).expect("the folder beneath");
 }

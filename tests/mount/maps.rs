@@ -2,7 +2,6 @@
 //! are opened again, and nobody ever sees a refusal.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use s3mount_testkit::{TestS3, check, mix};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, run};
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_pieces, run};
 
 /// Has four processes of python read windows of `name`, compares each with the object, and returns their
 /// number and bytes.
@@ -21,20 +20,7 @@ pub(crate) fn check_windows(world: &World, how: &str, name: &str, count: u64, by
     let mut python = Command::new("/usr/bin/python3");
     let python = python.args([script, how]).arg(world.path(name));
     let python = python.args([count.to_string(), bytes.to_string()]).arg(folder.path());
-    let mut child = python.stdout(Stdio::piped()).spawn().expect("python");
-    let mut stdout = child.stdout.take().expect("a pipe");
-    let (mut pieces, mut total, mut head, mut data) = (0, 0, [0; 16], Vec::new());
-    while stdout.read_exact(&mut head).is_ok() {
-        let (offset, length) = head.split_at(8);
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        data.resize(number(length) as usize, 0);
-        stdout.read_exact(&mut data).expect("a piece");
-        check(name, number(offset), &data).expect("the object's bytes");
-        pieces += 1;
-        total += number(length);
-    }
-    assert!(child.wait().expect("its end").success());
-    (pieces, total)
+    check_pieces(python, name)
 }
 
 fn world() -> World {

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
 use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::FuseConfig;
 use s3mount_memory::{BufferPool, MemoryBudget};
@@ -21,7 +19,7 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::{MemoryClient, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{MIB, wait_for};
+use crate::world::{MIB, Unmount, wait_for};
 
 /// Panics where a key has a word in it, in the task that asked, once it has waited.
 #[derive(Debug)]
@@ -61,15 +59,6 @@ impl ObjectClient for Panicking {
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         self.0.head_bucket()
-    }
-}
-
-/// Takes the mount down, also in a panic.
-struct Unmount<'a>(&'a Path);
-
-impl Drop for Unmount<'_> {
-    fn drop(&mut self) {
-        let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }
 

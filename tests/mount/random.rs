@@ -3,39 +3,25 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use s3mount_testkit::{TestS3, check, mix};
 
-use crate::world::{BUCKET, GIB, KIB, MIB, World};
+use crate::world::{BUCKET, GIB, KIB, MIB, World, check_pieces};
 
 /// Has python read `name`, compares each piece it prints with the object, and returns their number
 /// and bytes.
-fn check_pieces(world: &World, how: &str, name: &str) -> (u64, u64) {
+fn check_reads(world: &World, how: &str, name: &str) -> (u64, u64) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/random_reads.py");
     let mut python = Command::new("/usr/bin/python3");
-    let mut child = python.args([script, how]).arg(world.path(name)).stdout(Stdio::piped()).spawn();
-    let child = child.as_mut().expect("python");
-    let mut stdout = child.stdout.take().expect("a pipe");
-    let (mut count, mut bytes, mut head, mut data) = (0, 0, [0; 16], Vec::new());
-    while stdout.read_exact(&mut head).is_ok() {
-        let (offset, length) = head.split_at(8);
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        data.resize(number(length) as usize, 0);
-        stdout.read_exact(&mut data).expect("a piece");
-        check(name, number(offset), &data).expect("the object's bytes");
-        count += 1;
-        bytes += number(length);
-    }
-    assert!(child.wait().expect("its end").success());
-    (count, bytes)
+    check_pieces(python.args([script, how]).arg(world.path(name)), name)
 }
 
 #[test]
 fn a_gib_through_a_map() {
     let world =
         World::new(TestS3::builder().synthetic(BUCKET, "map.bin", GIB), &["--memory-limit", "256MiB"]);
-    assert_eq!(check_pieces(&world, "mmap", "map.bin"), (1024, GIB));
+    assert_eq!(check_reads(&world, "mmap", "map.bin"), (1024, GIB));
     world.check_memory(256 * MIB);
 }
 
@@ -43,7 +29,7 @@ fn a_gib_through_a_map() {
 fn a_gib_through_a_numpy_memmap() {
     let world =
         World::new(TestS3::builder().synthetic(BUCKET, "map.bin", GIB), &["--memory-limit", "256MiB"]);
-    assert_eq!(check_pieces(&world, "numpy", "map.bin"), (1024, GIB));
+    assert_eq!(check_reads(&world, "numpy", "map.bin"), (1024, GIB));
     world.check_memory(256 * MIB);
 }
 
@@ -51,7 +37,7 @@ fn a_gib_through_a_numpy_memmap() {
 fn pread_anywhere() {
     let world =
         World::new(TestS3::builder().synthetic(BUCKET, "rec.bin", GIB), &["--memory-limit", "256MiB"]);
-    let (count, _) = check_pieces(&world, "pread", "rec.bin");
+    let (count, _) = check_reads(&world, "pread", "rec.bin");
     assert_eq!(count, 2000);
     world.check_memory(256 * MIB);
 }

@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::mount::{MntFlags, umount2};
 use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -154,5 +155,33 @@ pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     while !is_there() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a python that prints pieces of a file, each behind its offset and length; compares each with the
+/// synthetic object `key`, and returns their number and bytes.
+pub(crate) fn check_pieces(python: &mut Command, key: &str) -> (u64, u64) {
+    let mut child = python.stdout(Stdio::piped()).spawn().expect("python");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let (mut count, mut bytes, mut head, mut data) = (0, 0, [0; 16], Vec::new());
+    while stdout.read_exact(&mut head).is_ok() {
+        let (offset, length) = head.split_at(8);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        data.resize(number(length) as usize, 0);
+        stdout.read_exact(&mut data).expect("a piece");
+        check(key, number(offset), &data).expect("the object's bytes");
+        count += 1;
+        bytes += number(length);
+    }
+    assert!(child.wait().expect("its end").success());
+    (count, bytes)
+}
+
+/// Unmounts what is at a path, also in a panic.
+pub(crate) struct Unmount<'a>(pub(crate) &'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = umount2(self.0, MntFlags::MNT_DETACH);
     }
 }
