@@ -27,6 +27,13 @@ fn hint(world: &World, text: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(world.path(".s3mount/prefetch"))?.write_all(text)
 }
 
+/// Checks that each of `files`, whose pages the kernel keeps, took one GET, whoever was first. The kernel
+/// may drop pages at any time: each READ beyond one a file may have taken a GET, too.
+fn check_gets(world: &World, files: u64) {
+    let (gets, reads) = (world.server.stats().get_object.requests, world.gauge("reads"));
+    assert!((files..=reads.max(files)).contains(&gets), "{gets} GETs for {files} files and {reads} READs");
+}
+
 #[test]
 fn what_was_told_is_there_when_it_is_read() {
     let world = World::new(many(300, 100 * KIB), &[]);
@@ -58,7 +65,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
         read_all(&world);
         wait_for("no hint is left", || world.gauge("hints_queued") + world.gauge("hints_ahead") == 0);
     }
-    assert_eq!(world.server.stats().get_object.requests, 200, "one GET each, whoever was first");
+    check_gets(&world, 200);
 
     // Where reading again takes a GET, hints of that are followed.
     let world = World::new(TestS3::builder().synthetic(BUCKET, "again", 100 * KIB), &["--direct-io", "*"]);
@@ -290,9 +297,10 @@ fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
             assert_eq!(said, "400 and 400 samples of 400 files\n");
             400
         };
-        // A hint and its reader may come in the same moment.
+        // A hint and its reader may come in the same moment, and the kernel may drop a page.
         let gets = world.server.stats().get_object.requests;
-        assert!((files..=files + files / 10).contains(&gets), "{kind}: {gets} GETs for {files} files");
+        let most = world.gauge("reads").max(files) + files / 10;
+        assert!((files..=most).contains(&gets), "{kind}: {gets} GETs for {files} files");
         assert_eq!(world.gauge("hints_refused"), 0);
         // Without hints each of them waits.
         let waits = world.gauge("waits");
@@ -307,7 +315,7 @@ fn a_loader_tells_a_read_only_mount_through_its_socket() {
     let flags = ["--control-socket", socket.to_str().expect("UTF-8"), "--read-only"];
     let world = World::new(many(200, 110 * KIB).shape(Shape::aws()), &flags);
     assert_eq!(epochs("fork", &world.path("many"), Some(&socket)), "200 and 200 samples of 200 files\n");
-    assert_eq!(world.server.stats().get_object.requests, 200);
+    check_gets(&world, 200);
     let waits = world.gauge("waits");
     assert!(waits <= 67, "{waits} of 200 reads waited");
     // Without the socket it says so, and reads.
