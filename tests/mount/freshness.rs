@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use s3mount_testkit::{TestS3, check};
+use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check};
 
 use crate::world::{BUCKET, GIB, MIB, World, check_file, run, wait_for};
 
@@ -44,6 +44,21 @@ fn a_replaced_object_is_estale_while_open_and_new_at_the_next_open() {
     check("f", 0, &buffer).expect("the old version's bytes");
     assert_eq!(fs::read(world.path("f")).expect("the new version"), b"new content");
     assert_ne!(world.path("f").metadata().expect("attributes").ino(), old);
+}
+
+#[test]
+fn who_opens_again_at_once_after_estale_has_the_new_version() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &["--metadata-ttl", "indefinite"]);
+    let mut buffer = [0; 4096];
+    for turn in 1..=200 {
+        let file = File::open(world.path("f")).expect("a file");
+        // Of another size each time, and so another version.
+        world.server.put_synthetic(BUCKET, "f", GIB + turn);
+        let error = file.read_at(&mut buffer, 700 * MIB).expect_err("the version is gone");
+        assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
+        let file = File::open(world.path("f")).expect("the new version");
+        file.read_exact_at(&mut buffer, 100 * MIB).unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+    }
 }
 
 #[test]
@@ -96,6 +111,50 @@ fn the_kernel_is_told_what_a_listing_finds_changed() {
             && !world.path("a/e3").exists()
     });
     assert_eq!(kept.metadata().expect("attributes").ino(), ino);
+}
+
+#[test]
+fn twenty_thousand_changed_names_are_fresh_once_a_listing_has_seen_them() {
+    let key = |index: u64| format!("d/{index:05}");
+    let server =
+        (0..20_000).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), 7));
+    let world = World::new(server, &["--metadata-ttl", "indefinite"]);
+    let sizes =
+        |size| (0..20_000).all(|index| world.path(&key(index)).metadata().expect("a file").len() == size);
+    assert!(sizes(7));
+    (0..20_000).for_each(|index| world.server.put_synthetic(BUCKET, &key(index), 8));
+    assert!(sizes(7), "within the TTL");
+    run("ls", &[world.path("d")]);
+    // Whoever opens one has the new version from here on; its attributes follow in a moment.
+    for index in (0..20_000).step_by(50) {
+        assert_eq!(check_file(&world.path(&key(index)), &key(index)), 8, "{index}");
+    }
+    wait_for("all attributes are the new ones", || sizes(8));
+}
+
+#[test]
+fn no_look_up_waits_for_a_listing_that_hangs_because_a_name_has_changed() {
+    let server = TestS3::builder().object(BUCKET, "d/f", "old").object(BUCKET, "d/g", "x");
+    let world = World::new(server, &["--metadata-ttl", "indefinite"]);
+    assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"old");
+    let list = || fs::read_dir(world.path("d")).expect("a folder").count();
+    world.server.fault(Fault::new(FaultKind::Freeze).on(Operation::ListObjects).times(1));
+    std::thread::scope(|scope| {
+        let hangs = scope.spawn(list);
+        wait_for("it is open", || world.gauge("open_folders") == 1);
+        std::thread::sleep(Duration::from_millis(200));
+        world.server.put(BUCKET, "d/f", "new content");
+        assert_eq!(list(), 2);
+        let error = world.path("d/h").metadata().expect_err("no such file");
+        assert_eq!(errno(&error), Some(Errno::ENOENT));
+        assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"new content");
+        assert!(!hangs.is_finished(), "they did not wait for it");
+        world.server.thaw();
+        assert_eq!(hangs.join().expect("a listing"), 2);
+    });
+    wait_for("its attributes are the new ones", || {
+        world.path("d/f").metadata().expect("a file").len() == b"new content".len() as u64
+    });
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What an operation can fail with, and which errno that is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::ReadError;
+
+use crate::InodeNo;
 
 /// A failed operation.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,17 @@ pub enum FsError {
     /// A READ that only fills the kernel's page cache is not wanted in this size.
     #[error("refused: the kernel asks for what is wanted of it")]
     Refused,
+    /// The name of the inode stands for something else by now.
+    #[error("the name stands for another version")]
+    Outdated,
+    /// The version that was opened is gone, whichever way the store says so.
+    #[error("the object was deleted or replaced")]
+    Stale {
+        /// The directory and the name that it was found under, unless the kernel has forgotten the inode.
+        place: Option<(InodeNo, Arc<str>)>,
+        /// What the store said.
+        source: ReadError,
+    },
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -49,8 +63,7 @@ impl FsError {
             FsError::Refused => libc::EIO,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
-            // The version that was opened is gone, whichever way the store says so.
-            FsError::Read(error) if error.is_stale() => libc::ESTALE,
+            FsError::Outdated | FsError::Stale { .. } => libc::ESTALE,
             FsError::Read(ReadError::Object(error)) => errno_of(error.kind()),
             FsError::Read(
                 ReadError::Corrupt { .. } | ReadError::CorruptPart { .. } | ReadError::Changed { .. },
@@ -71,8 +84,13 @@ impl FsError {
             | FsError::NotDirectory
             | FsError::IsDirectory
             | FsError::ReadOnly
-            | FsError::Refused => false,
-            FsError::BadHandle(_) | FsError::Object(_) | FsError::TimedOut(_) | FsError::Read(_) => true,
+            | FsError::Refused
+            | FsError::Outdated => false,
+            FsError::BadHandle(_)
+            | FsError::Object(_)
+            | FsError::TimedOut(_)
+            | FsError::Stale { .. }
+            | FsError::Read(_) => true,
         }
     }
 }

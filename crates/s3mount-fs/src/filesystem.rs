@@ -21,10 +21,10 @@ use self::direct::Auto;
 use crate::control::{self, Control, FsStats};
 use crate::direct::Direct;
 use crate::hints::{HintWriter, Hints};
-use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
+use crate::inode::{Attr, FileKind, InodeNo, InodeTable, KnownName, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
 use crate::map_table::{MapTable, Watched};
-use crate::metadata::{Change, Metadata};
+use crate::metadata::Metadata;
 use crate::names::{Target, is_file_name};
 use crate::order::Order;
 use crate::successors::Successors;
@@ -35,7 +35,6 @@ use crate::{FsConfig, FsError};
 pub struct Filesystem {
     config: FsConfig,
     metadata: Arc<Metadata>,
-    changes: Mutex<mpsc::Receiver<Change>>,
     prefetcher: Prefetcher,
     inodes: Arc<InodeTable>,
     hints: Hints,
@@ -143,13 +142,12 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
-        let (metadata, changes) = Metadata::new(client, prefetcher.retry_budget(), &config, runtime);
         let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now()));
+        let metadata = Metadata::new(client, prefetcher.retry_budget(), &config, inodes.clone(), runtime);
         runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
         let (refused, dropped) = mpsc::channel(MAX_REFUSED_PAGES);
         Self {
             metadata,
-            changes: Mutex::new(changes),
             prefetcher,
             inodes,
             hints: Hints::default(),
@@ -261,7 +259,7 @@ impl Filesystem {
     /// Opens a file for reading, by a process that is not known.
     ///
     /// # Errors
-    /// `IsDirectory`, `BadHandle`.
+    /// As of [`open_by`](Self::open_by).
     pub fn open(self: &Arc<Self>, ino: InodeNo) -> Result<Opened, FsError> {
         self.open_by(ino, 0)
     }
@@ -269,7 +267,7 @@ impl Filesystem {
     /// Opens a file for reading, by the process `pid`; 0 where that is not known.
     ///
     /// # Errors
-    /// `IsDirectory`, `BadHandle`.
+    /// `IsDirectory`, `BadHandle`, or `Outdated`, after which the name is to be looked up again.
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
@@ -290,6 +288,9 @@ impl Filesystem {
             Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
             None => return Err(FsError::BadHandle(ino)),
         };
+        if self.inodes.is_outdated(ino) {
+            return Err(FsError::Outdated);
+        }
         let keep_cache = !self.prefetcher.take_condemned(&file.object);
         let reader = self.prefetcher.open(&file.object, file.size);
         // One that was open before may lie in the kernel's page cache, and need no request.
@@ -369,12 +370,10 @@ impl Filesystem {
         let (fs, ino) = (self.clone(), open.ino);
         let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
-            Err(error) => {
-                if error.is_stale() {
-                    fs.forget_name(ino);
-                }
-                reply(Err(error.into()));
+            Err(source) if source.is_stale() => {
+                reply(Err(FsError::Stale { place: fs.forget_name(ino), source }));
             }
+            Err(error) => reply(Err(error.into())),
         };
         if apart {
             open.reader.read_apart(offset, len, reply);
@@ -387,37 +386,31 @@ impl Filesystem {
         }
     }
 
-    /// Forgets where an inode was found: the version is not there any more.
-    fn forget_name(&self, ino: InodeNo) {
-        if let Some((parent, name)) = self.inodes.place(ino)
-            && let Some(Node::Directory(prefix)) = self.inodes.node(parent)
-        {
+    /// Forgets what stands for the name of an inode, as its version is gone. Returns its directory and its
+    /// name there.
+    fn forget_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
+        let (parent, name) = self.inodes.outdate_version(ino)?;
+        if let Some(Node::Directory(prefix)) = self.inodes.node(parent) {
             self.metadata.forget(&prefix, &name);
         }
+        Some((parent, name))
     }
 
-    /// Waits until a listing tells of a name something else than the kernel was given: its directory,
-    /// and the name. For one caller at a time.
-    pub async fn changed(&self) -> (InodeNo, Box<str>) {
-        let mut changes = self.changes.lock().await;
-        loop {
-            // The sender is ours.
-            let Some(Change { prefix, name }) = changes.recv().await else { std::future::pending().await };
-            let parent = self.inodes.directory(&self.config.prefix, &prefix);
-            if let Some(parent) = parent.filter(|parent| self.inodes.is_known(*parent, &name)) {
-                return (parent, name);
-            }
-        }
+    /// Waits until the names of more inodes may stand for something else than the kernel was given. For one
+    /// caller at a time.
+    pub async fn wait_for_outdated(&self) {
+        self.inodes.wait_for_outdated().await;
     }
 
-    /// Where an inode was found: its directory and its name there.
-    pub fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
-        self.inodes.place(ino)
+    /// Takes names of which the kernel is to be told that they stand for something else: some of one
+    /// directory for which `is_free` holds.
+    pub fn take_outdated(&self, is_free: impl Fn(InodeNo) -> bool) -> Option<(InodeNo, Vec<KnownName>)> {
+        self.inodes.take_outdated(is_free)
     }
 
-    /// The inode of an open file.
-    pub fn inode_of(&self, handle: u64) -> Option<InodeNo> {
-        self.object(handle).map(|open| open.ino)
+    /// Takes names back of which the kernel could not be told.
+    pub fn put_back_outdated(&self, directory: InodeNo, names: &[KnownName]) {
+        self.inodes.put_back(directory, names);
     }
 
     /// Whether an inode can be opened for writing: only the one that takes hints.

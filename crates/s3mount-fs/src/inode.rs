@@ -4,6 +4,8 @@
 //! is never used again. So neither the pages nor the attributes that the kernel keeps for it can
 //! become wrong: another version is another inode.
 
+mod outdated;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +13,9 @@ use std::time::SystemTime;
 
 use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
+use tokio::sync::Notify;
 
+pub use self::outdated::KnownName;
 use crate::control::FIRST_FREE;
 use crate::names::{File, Target};
 use crate::snapshot::{millis, time};
@@ -90,6 +94,8 @@ struct Directory {
     name: Arc<str>,
     /// How often the kernel was given it, less how often it forgot it.
     lookups: u64,
+    /// Whether the name stands for something else by now.
+    is_outdated: bool,
 }
 
 /// One version of a file, packed: a job may have the kernel know millions of them. The key is the
@@ -105,6 +111,8 @@ struct Version {
     /// As of a directory.
     lookups: u32,
     name_len: u16,
+    /// As of a directory.
+    is_outdated: bool,
     /// When it was opened last, if it was: then the kernel may hold its pages.
     opened: Opens,
 }
@@ -132,6 +140,8 @@ struct Tables {
     hasher: RandomState,
     next: InodeNo,
     opens: Opens,
+    /// Outdated inodes of which the kernel has not been told, by their directories.
+    outdated: HashMap<InodeNo, Vec<InodeNo>>,
 }
 
 /// The hash of an inode's place.
@@ -161,6 +171,12 @@ impl Tables {
         self.by_name.find(hash, |ino| self.place(*ino) == Some((parent, name))).copied()
     }
 
+    /// The inode of the directory `prefix`, where the root's is `root`, if the kernel knows it.
+    fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
+        let names = prefix.strip_prefix(root)?.split_terminator('/');
+        names.into_iter().try_fold(ROOT, |parent, name| self.newest(parent, name))
+    }
+
     /// Makes `ino` the newest of its name.
     fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
         self.remove_newest(parent, name);
@@ -187,11 +203,18 @@ impl Tables {
 pub(crate) struct InodeTable {
     tables: Mutex<Tables>,
     mounted_at: SystemTime,
+    has_outdated: Notify,
 }
 
 impl InodeTable {
     pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
-        let root = Directory { prefix: Arc::from(prefix), parent: ROOT, name: Arc::from(""), lookups: 1 };
+        let root = Directory {
+            prefix: Arc::from(prefix),
+            parent: ROOT,
+            name: Arc::from(""),
+            lookups: 1,
+            is_outdated: false,
+        };
         let tables = Tables {
             directories: HashMap::from([(ROOT, root)]),
             versions: HashMap::new(),
@@ -199,8 +222,9 @@ impl InodeTable {
             hasher: RandomState::new(),
             next: FIRST_FREE,
             opens: Opens::default(),
+            outdated: HashMap::new(),
         };
-        Self { tables: Mutex::new(tables), mounted_at }
+        Self { tables: Mutex::new(tables), mounted_at, has_outdated: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -258,14 +282,7 @@ impl InodeTable {
 
     /// The inode of the directory `prefix`, where the root's is `root`, if the kernel knows it.
     pub(crate) fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
-        let tables = self.lock();
-        let names = prefix.strip_prefix(root)?.split_terminator('/');
-        names.into_iter().try_fold(ROOT, |parent, name| tables.newest(parent, name))
-    }
-
-    /// Whether the kernel was given `name` in `parent`.
-    pub(crate) fn is_known(&self, parent: InodeNo, name: &str) -> bool {
-        self.lock().newest(parent, name).is_some()
+        self.lock().directory(root, prefix)
     }
 
     /// The parent of a directory; the root's is itself.
@@ -284,11 +301,13 @@ impl InodeTable {
                     && let Some(known) = tables.directories.get_mut(&ino)
                 {
                     known.lookups += 1;
+                    known.is_outdated = false;
                     return Tables::directory_attr(ino, self.mounted_at);
                 }
                 let ino = tables.take_number();
                 let prefix = Arc::from(format!("{prefix}{name}/"));
-                let known = Directory { prefix, parent, name: Arc::from(name), lookups: 1 };
+                let known =
+                    Directory { prefix, parent, name: Arc::from(name), lookups: 1, is_outdated: false };
                 tables.set_newest(ino, parent, name);
                 tables.directories.insert(ino, known);
                 Tables::directory_attr(ino, self.mounted_at)
@@ -300,6 +319,7 @@ impl InodeTable {
                     && known.etag() == etag
                 {
                     known.lookups += 1;
+                    known.is_outdated = false;
                     return known.attr(ino);
                 }
                 let ino = tables.take_number();
@@ -310,6 +330,7 @@ impl InodeTable {
                     modified: millis(*mtime),
                     lookups: 1,
                     name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
+                    is_outdated: false,
                     opened: Opens::NEVER,
                 };
                 let attr = known.attr(ino);

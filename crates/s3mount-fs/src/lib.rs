@@ -56,4 +56,4 @@ pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use control::FsStats;
 pub use error::FsError;
 pub use filesystem::{DirPage, Entry, Filesystem, Opened};
-pub use inode::{Attr, FileKind, InodeNo, ROOT};
+pub use inode::{Attr, FileKind, InodeNo, KnownName, ROOT};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use s3mount_object::{ListObjects, ListPage, ObjectClient, RetryBudget};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use crate::gate::{Gates, Pass};
-use crate::inode::FileKind;
+use crate::inode::{FileKind, InodeTable};
 use crate::lister::Lister;
 use crate::names::{Hidden, Target, just_before};
 use crate::pace::Pace;
@@ -17,9 +17,6 @@ use crate::snapshot::{Known, Limits, Outcome, Page, Snapshots};
 use crate::store::Store;
 use crate::walk::Walks;
 use crate::{FsConfig, FsError};
-
-/// Changes that wait to be told to the kernel, at most.
-const MAX_CHANGES: usize = 4096;
 
 /// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,
 /// asked for by 32 threads, took 141 LISTs without a bound and take some 80 with this one; a lower
@@ -29,13 +26,6 @@ const AT_ONCE: usize = 8;
 /// The same while the directory is listed whole: that answers most look-ups soon. Eight at a time had
 /// almost as many LISTs beside the listing as it has itself.
 const AT_ONCE_BESIDE_LISTING: usize = 1;
-
-/// A name of which a listing has told something else than what was known.
-#[derive(Debug)]
-pub(crate) struct Change {
-    pub(crate) prefix: Arc<str>,
-    pub(crate) name: Box<str>,
-}
 
 /// The names of the bucket, as far as they are known, and how to find out.
 #[derive(Debug)]
@@ -53,24 +43,25 @@ pub(crate) struct Metadata {
     ttl: Duration,
     /// How long a caller waits, at most.
     limit: Duration,
-    changes: mpsc::Sender<Change>,
+    root: Arc<str>,
+    inodes: Arc<InodeTable>,
     pub(crate) runtime: Handle,
 }
 
 impl Metadata {
     /// Nothing is known yet. What is asked ahead is asked on `runtime`, and retries are taken out of
-    /// `budget`. Changes come out of the second.
+    /// `budget`. Names that have changed outdate their `inodes`.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         budget: Arc<RetryBudget>,
         config: &FsConfig,
+        inodes: Arc<InodeTable>,
         runtime: &Handle,
-    ) -> (Arc<Self>, mpsc::Receiver<Change>) {
-        let (changes, changed) = mpsc::channel(MAX_CHANGES);
+    ) -> Arc<Self> {
         let ttl = config.metadata_ttl.duration();
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
-        let metadata = Arc::new(Self {
+        Arc::new(Self {
             store: Store::new(client, budget, config.timeout),
             snapshots: Snapshots::new(limits),
             hidden: Hidden::default(),
@@ -81,10 +72,10 @@ impl Metadata {
             waiting: AtomicUsize::new(0),
             ttl,
             limit: config.timeout,
-            changes,
+            root: Arc::from(&*config.prefix),
+            inodes,
             runtime: runtime.clone(),
-        });
-        (metadata, changed)
+        })
     }
 
     /// Lets go of names that are not believed any more.
@@ -150,7 +141,7 @@ impl Metadata {
 
     /// Forgets what is known of `name`: it has turned out wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
-        self.snapshots.forget(prefix, name);
+        self.snapshots.forget(prefix, name, Instant::now());
     }
 
     /// The first page of the directory `prefix`.
@@ -182,11 +173,11 @@ impl Metadata {
         self.store.pace()
     }
 
-    /// Keeps a page, and tells of what has changed with it.
+    /// Keeps a page, and outdates the inodes of the names that have changed with it.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
-        for name in self.snapshots.note(prefix, page) {
-            // When too many wait, these are found when what was told of them is believed no more.
-            let _ = self.changes.try_send(Change { prefix: prefix.clone(), name });
+        let changed = self.snapshots.note(prefix, page);
+        if !changed.is_empty() {
+            self.inodes.outdate(&self.root, prefix, &changed);
         }
     }
 
@@ -210,8 +201,9 @@ impl Metadata {
             start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
             ..ListObjects::default()
         };
+        let at = Instant::now();
         let listed = self.list(request).await?;
-        let page = Page::new(prefix, &after, &listed, Instant::now(), &self.hidden);
+        let page = Page::new(prefix, &after, &listed, at, &self.hidden);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
         match answer {

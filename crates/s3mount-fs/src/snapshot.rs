@@ -21,6 +21,9 @@ const MISSES_BEFORE_LISTING: u32 = 3;
 /// How long a directory whose listing failed is not listed again for misses.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);
 
+/// How long a LIST may have been under way when its page comes. The default time-out is as long.
+const LONGEST_LIST: Duration = Duration::from_secs(60);
+
 /// Names whose sizes are summed up, at most: it takes half a millisecond.
 const MAX_SUMMED: usize = 1 << 15;
 
@@ -275,6 +278,8 @@ struct Directory {
     is_being_listed: bool,
     /// What came of it the last time, and when.
     listed: Option<(Outcome, Instant)>,
+    /// When a read found a name wrong, if that was lately: pages that were asked for before may have it, too.
+    was_wrong: Option<Instant>,
 }
 
 /// What came of listing a directory whole.
@@ -297,7 +302,8 @@ impl Directory {
 
     /// Whether anything is known, or it is known that it cannot be.
     fn is_of_use(&self) -> bool {
-        !self.pages.is_empty() || self.is_being_listed || matches!(self.listed, Some((Outcome::TooLarge, _)))
+        let is_too_large = matches!(self.listed, Some((Outcome::TooLarge, _)));
+        !self.pages.is_empty() || self.is_being_listed || is_too_large || self.was_wrong.is_some()
     }
 
     /// Puts a page in the place of what it covers. Returns the names that are there no more, or stand
@@ -467,10 +473,14 @@ impl Snapshots {
         let mut state = self.lock();
         state.clock += 1;
         page.used = state.clock;
-        if !state.directories.contains_key(prefix) {
-            let directory = Directory::default();
-            state.bytes += directory.bytes(prefix);
-            state.directories.insert(prefix.clone(), directory);
+        match state.directories.get(prefix) {
+            Some(directory) if directory.was_wrong.is_some_and(|at| page.at <= at) => return Vec::new(),
+            Some(_) => {}
+            None => {
+                let directory = Directory::default();
+                state.bytes += directory.bytes(prefix);
+                state.directories.insert(prefix.clone(), directory);
+            }
         }
         let mut changed = Vec::new();
         state.change(prefix, |directory| {
@@ -515,9 +525,13 @@ impl Snapshots {
         state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
-    /// Forgets what is known of `name` and its neighbours: it has turned out wrong.
-    pub(crate) fn forget(&self, prefix: &str, name: &str) {
-        self.lock().change(prefix, |directory| directory.pages.retain(|page| !page.covers(name)));
+    /// Forgets what is known of `name` and its neighbours: a read has found it wrong just `now`. Pages of the
+    /// directory that were asked for until then are not kept when they come.
+    pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
+        self.lock().change(prefix, |directory| {
+            directory.pages.retain(|page| !page.covers(name));
+            directory.was_wrong = Some(now);
+        });
     }
 
     /// Counts a look-up in `prefix` that no page answered. Whether the caller shall list the
@@ -561,8 +575,9 @@ impl Snapshots {
         let most = self.limits.ttl.max(self.limits.negative_ttl);
         let mut state = self.lock();
         for directory in state.directories.values_mut() {
-            directory.listed =
-                directory.listed.filter(|(_, at)| now.saturating_duration_since(*at) < self.limits.ttl);
+            let age = |at: Instant| now.saturating_duration_since(at);
+            directory.listed = directory.listed.filter(|(_, at)| age(*at) < self.limits.ttl);
+            directory.was_wrong = directory.was_wrong.filter(|at| age(*at) < LONGEST_LIST);
         }
         self.retain(&mut state, |page| now.saturating_duration_since(page.at) < most);
     }

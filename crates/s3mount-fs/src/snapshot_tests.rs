@@ -74,8 +74,23 @@ fn what_turned_out_wrong_is_forgotten() {
     let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
     note(&snapshots, "", &["a", "b"], false, now);
     note(&snapshots, "b", &["c", "d"], true, now);
-    snapshots.forget("d/", "c");
+    snapshots.forget("d/", "c", now);
     assert_eq!(ask(&snapshots, &["a", "c", "d"], now), "F??");
+}
+
+#[test]
+fn a_page_that_was_asked_for_before_a_name_was_found_wrong_is_not_kept() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    note(&snapshots, "", &["a", "b"], true, start);
+    snapshots.forget("d/", "a", at(2));
+    note(&snapshots, "", &["a", "b"], true, at(1));
+    assert_eq!(ask(&snapshots, &["a", "b"], at(3)), "??", "it may have been under way");
+    snapshots.expire(at(5));
+    note(&snapshots, "", &["a", "b"], true, at(2));
+    assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "??", "still");
+    note(&snapshots, "", &["a", "b"], true, at(4));
+    assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "FF");
 }
 
 #[test]

@@ -11,13 +11,14 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError};
+use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError, KnownName};
 use tokio::runtime::Handle;
 
+use crate::kernel::Kernel;
 use crate::readahead::Readahead;
 use crate::waiting::{Reply, Slot, Watch};
 
@@ -31,6 +32,10 @@ const MAX_BACKGROUND: u16 = 128;
 /// Attributes belong to an inode, and an inode is one version: they hold as long as it is known.
 const ATTR_TTL: Duration = Duration::from_secs(86_400);
 
+/// How long a reader of a version that is gone waits at most until its name may be dropped: hardly ever, as
+/// this is only so long if callers of its folder wait for the store.
+const STALE_PATIENCE: Duration = Duration::from_millis(200);
+
 /// There is one generation of every inode: numbers are never used again.
 const GENERATION: Generation = Generation(0);
 
@@ -43,7 +48,7 @@ const NAMES_PER_REQUEST: usize = 1024;
 pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
     runtime: Handle,
-    notifier: Arc<OnceLock<Notifier>>,
+    kernel: Arc<Kernel>,
     /// Unset where the kernel's readahead cannot be set.
     readahead: Arc<OnceLock<Readahead>>,
     watch: Arc<Watch>,
@@ -53,26 +58,31 @@ impl Adapter {
     pub(crate) fn new(
         fs: Arc<Filesystem>,
         runtime: Handle,
-        notifier: Arc<OnceLock<Notifier>>,
+        kernel: Arc<Kernel>,
         readahead: Arc<OnceLock<Readahead>>,
     ) -> Self {
         let watch = Arc::new(Watch::new(fs.config().timeout));
         runtime.spawn(Watch::run(Arc::downgrade(&watch)));
-        Self { fs, runtime, notifier, readahead, watch }
+        Self { fs, runtime, kernel, readahead, watch }
     }
 
     /// Runs `answer` here if it is ready at once, else on the runtime; then `slot` is answered sooner
-    /// if the caller is killed.
+    /// if the caller is killed. The caller holds the lock of `folder` meanwhile.
     fn answer<R: Reply>(
         &self,
         req: &Request,
+        folder: INodeNo,
         slot: &Slot<R>,
         answer: impl Future<Output = ()> + Send + 'static,
     ) {
         let mut answer = Box::pin(answer);
         let _inside = self.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.runtime.spawn(answer);
+            let hold = self.kernel.hold(folder);
+            self.runtime.spawn(async move {
+                answer.await;
+                drop(hold);
+            });
             self.watch.add(req.pid(), slot);
         }
     }
@@ -119,25 +129,6 @@ fn errno(operation: &str, what: impl std::fmt::Debug, error: &FsError) -> Errno 
     Errno::from_i32(error.errno())
 }
 
-/// Has the kernel forget the name that a vanished version was found under, so that the next open
-/// finds what is there now. Not from a session thread: the kernel may need one to answer.
-fn invalidate(fs: &Filesystem, notifier: &OnceLock<Notifier>, handle: u64) {
-    let place = fs.inode_of(handle).and_then(|ino| fs.place(ino));
-    if let (Some((parent, name)), Some(notifier)) = (place, notifier.get()) {
-        // ENOENT: the kernel has forgotten it by itself.
-        drop(notifier.inval_entry(INodeNo(parent), OsStr::new(&*name)));
-    }
-}
-
-/// Has the kernel drop the pages of an inode. Not from a session thread: the kernel waits for reads of
-/// these pages that are under way.
-fn drop_pages(notifier: &OnceLock<Notifier>, ino: INodeNo) {
-    if let Some(notifier) = notifier.get() {
-        // A length of 0 is all there is. It fails when the kernel has forgotten the inode.
-        drop(notifier.inval_inode(ino, 0, 0));
-    }
-}
-
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in [
@@ -164,7 +155,7 @@ impl fuser::Filesystem for Adapter {
         };
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, &slot.clone(), async move {
+        self.answer(req, parent, &slot.clone(), async move {
             let found = fs.lookup(parent.0, &name).await;
             match (found, slot.take()) {
                 (Ok(entry), Some(reply)) => {
@@ -222,22 +213,30 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, ?lock_owner, "read");
-        let (fs, notifier, runtime) = (self.fs.clone(), self.notifier.clone(), self.runtime.clone());
+        let (kernel, runtime) = (self.kernel.clone(), self.runtime.clone());
         let slot = Slot::new(reply);
         let answered = slot.clone();
         let answer = move |result: Result<&[u8], FsError>| {
             let Some(reply) = answered.take() else { return };
-            match result {
-                Ok(bytes) => reply.data(bytes),
-                Err(error) => {
-                    if error.errno() == libc::ESTALE {
-                        runtime.spawn_blocking(move || invalidate(&fs, &notifier, fh.0));
-                    } else if error.is_corrupt() {
-                        runtime.spawn_blocking(move || drop_pages(&notifier, ino));
-                    }
-                    reply.error(errno("read", (fh, offset, size), &error));
-                }
+            let error = match result {
+                Ok(bytes) => return reply.data(bytes),
+                Err(error) => error,
+            };
+            let errno = errno("read", (fh, offset, size), &error);
+            if let FsError::Stale { place: Some((folder, name)), .. } = error {
+                let known = vec![KnownName { ino: ino.0, name: (&*name).into() }];
+                // Who opens it again at once finds what is there now.
+                runtime.spawn(async move {
+                    // If that cannot be now, OPEN has the kernel look the name up again.
+                    drop(kernel.drop_names(INodeNo(folder), known, STALE_PATIENCE).await);
+                    reply.error(errno);
+                });
+                return;
             }
+            if error.is_corrupt() {
+                runtime.spawn_blocking(move || kernel.drop_pages(ino, 0, 0));
+            }
+            reply.error(errno);
         };
         // A READ with a lock's owner goes straight to its caller, who would see a refusal.
         let is_direct = lock_owner.is_some() || flags.0 & libc::O_DIRECT != 0;
@@ -327,7 +326,7 @@ impl fuser::Filesystem for Adapter {
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, &slot.clone(), async move {
+        self.answer(req, ino, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let page = match page {
@@ -354,7 +353,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let fs = self.fs.clone();
         let slot = Slot::new(reply);
-        self.answer(req, &slot.clone(), async move {
+        self.answer(req, ino, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let filled = match page {

@@ -8,6 +8,7 @@
 //! let go.
 
 mod adapter;
+mod kernel;
 mod mount;
 mod readahead;
 mod waiting;

@@ -1,6 +1,5 @@
 //! Mounting, and coming down again.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::unistd::{getegid, geteuid};
@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::adapter::Adapter;
+use crate::kernel::Kernel;
 use crate::readahead::Readahead;
 
 /// What tells our mounts from those of others.
@@ -74,14 +75,12 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
     };
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = true;
-    let notifier = Arc::new(OnceLock::new());
+    let kernel = Arc::new(Kernel::default());
     let readahead = Arc::new(OnceLock::new());
-    let adapter = Adapter::new(fs.clone(), runtime.clone(), notifier.clone(), readahead.clone());
+    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone());
     let session = start(adapter, dir, options, config)?;
-    // It was empty until now: nothing else sets it.
-    drop(notifier.set(session.notifier()));
-    runtime.spawn(tell_changes(fs.clone(), session.notifier()));
-    let dropper = session.notifier();
+    kernel.connect(session.notifier());
+    runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
     let (end, ended) = oneshot::channel();
     let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let result = session.run();
@@ -90,10 +89,10 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
         result
     })?;
     if let Some(raised) = raise_readahead(dir, config.read_ahead_bytes, &fs, runtime) {
-        // It was empty until now, too.
+        // It was empty until now: nothing else sets it.
         drop(readahead.set(raised));
     }
-    runtime.spawn(drop_pages(fs, dropper));
+    runtime.spawn(drop_pages(fs, kernel));
     Ok(Mount { dir: dir.to_owned(), session, ended: Some(ended) })
 }
 
@@ -149,19 +148,18 @@ fn explain_fusermount(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Has the kernel forget names as soon as a listing tells of another version, or of none. Inodes are
-/// versions, so pages and attributes need no word: the next open finds another inode.
-async fn tell_changes(fs: Arc<Filesystem>, notifier: Notifier) {
+/// Makes the kernel drop names once a listing tells of another version, or of none, or a read finds the
+/// version gone. Inodes are versions, so pages and attributes need no notice: the next open finds another.
+async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
-        let (parent, name) = fs.changed().await;
-        let notifier = notifier.clone();
-        // It waits for the directory's lock, which a readdir holds until the store has answered.
-        let told = tokio::task::spawn_blocking(move || {
-            // ENOENT: the kernel has forgotten it by itself.
-            let _ = notifier.inval_entry(INodeNo(parent), OsStr::new(&*name));
-        });
-        if told.await.is_err() {
-            return;
+        let was_released = kernel.was_released();
+        while let Some((folder, names)) = fs.take_outdated(|folder| !kernel.is_held(INodeNo(folder))) {
+            let left = kernel.drop_names(INodeNo(folder), names, Duration::ZERO).await;
+            fs.put_back_outdated(folder, &left);
+        }
+        tokio::select! {
+            () = fs.wait_for_outdated() => {}
+            () = was_released => {}
         }
     }
 }
@@ -186,17 +184,13 @@ fn raise_readahead(dir: &Path, bytes: u64, fs: &Filesystem, runtime: &Handle) ->
 
 /// Has the kernel drop pages that were refused once a reader goes through them, a page at a time: it reads
 /// ahead only where there is no page.
-async fn drop_pages(fs: Arc<Filesystem>, notifier: Notifier) {
+async fn drop_pages(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         let (ino, range) = fs.refused_pages().await;
-        let notifier = notifier.clone();
+        let kernel = kernel.clone();
         let [offset, len] =
             [range.start(), range.len()].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        // It waits for pages that are being read.
-        let dropped = tokio::task::spawn_blocking(move || {
-            // ENOENT: the kernel has forgotten the inode by itself.
-            let _ = notifier.inval_inode(INodeNo(ino), offset, len);
-        });
+        let dropped = tokio::task::spawn_blocking(move || kernel.drop_pages(INodeNo(ino), offset, len));
         if dropped.await.is_err() {
             return;
         }
