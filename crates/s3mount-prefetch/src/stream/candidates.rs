@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use s3mount_object::ByteRange;
 
-use super::{ADJACENT_BYTES, goes_on};
+use super::reach::{ADJACENT_BYTES, goes_on};
 use crate::PrefetchConfig;
 
 /// Candidates of one object at most. As many threads may begin their shares of an object at once, each

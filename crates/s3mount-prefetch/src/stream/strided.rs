@@ -3,13 +3,13 @@
 use s3mount_object::ByteRange;
 
 use super::candidates::Sign;
+use super::cursor::Stream;
+use super::direction::Direction;
+use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES};
 use super::strides::Stride;
-use super::{ADJACENT_BYTES, AHEAD_BYTES, Access, BEHIND_BYTES, Direction, Stream, StreamTable};
+use super::table::{Access, MAX_STRIDED, StreamTable};
 use crate::window::Window;
 use crate::{EDGE_BYTES, PrefetchConfig};
-
-/// So many of one object at most: each read that goes on from no other is compared with all.
-pub(super) const MAX_STRIDED: usize = 16;
 
 impl Stream {
     fn stride(&self) -> Option<Stride> {

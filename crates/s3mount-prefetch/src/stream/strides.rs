@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use s3mount_object::ByteRange;
 
-use super::{ADJACENT_BYTES, REORDERED_BYTES};
+use super::reach::{ADJACENT_BYTES, REORDERED_BYTES};
 
 /// The latest runs are remembered: enough for four readers with a stride each.
 const REMEMBERED: usize = 16;

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::candidates::MAX_CANDIDATES;
 use super::{
     Access, Direction, IDLE_TICKS, LEFT_TICKS, MAX_STREAMS, MAX_STRIDED, SLOTS, Stream, StreamTable,
 };
 use crate::PrefetchConfig;
+use crate::stream::candidates::MAX_CANDIDATES;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
