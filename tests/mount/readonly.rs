@@ -59,6 +59,19 @@ fn owner_and_modes_are_the_flags() {
 }
 
 #[test]
+fn a_folder_is_as_old_as_the_mount() {
+    use std::os::unix::fs::MetadataExt;
+    let before = SystemTime::now();
+    let world = World::new(TestS3::builder().object(BUCKET, "d/e/f", "text"), &[]);
+    let mounted = before..=SystemTime::now();
+    for name in ["", "d", "d/e"] {
+        let metadata = world.path(name).metadata().expect("attributes");
+        assert!(mounted.contains(&metadata.modified().expect("a time")), "{name}: {metadata:?}");
+        assert_eq!(metadata.nlink(), 2, "{name}");
+    }
+}
+
+#[test]
 fn programs_run_unless_that_is_forbidden() {
     let script = "#!/bin/sh\necho ran \"$1\"\n";
     for flags in [&["--file-mode", "0755"][..], &["--file-mode", "0755", "-o", "noexec"]] {

@@ -1,0 +1,126 @@
+//! No circle between the modules of a crate, and no file that is too long to be read at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::source::{Module, Source, code_files, code_lines};
+
+/// Lines of code of one file, at most.
+const MOST_LINES: usize = 500;
+
+/// Of all files, half have at most so many lines.
+const MEDIAN_LINES: usize = 130;
+
+/// Files that are longer yet. Who shortens one strikes it out here.
+const LONG: &[&str] = &[
+    "crates/s3mount-fs/src/filesystem.rs",
+    "crates/s3mount-fs/src/snapshot.rs",
+    "crates/s3mount-fuse/src/adapter.rs",
+    "crates/s3mount-prefetch/src/reader.rs",
+];
+
+/// Modules that name each other, by crate. Who breaks a circle strikes it out here.
+const CIRCLES: &[(&str, &[&str])] = &[
+    (
+        "s3mount-cli",
+        &[
+            "args bench bench::client bench::measure bench::plot bench::private bench::report config profile store tune",
+        ],
+    ),
+    ("s3mount-crt", &["client pool warm"]),
+    (
+        "s3mount-fs",
+        &[
+            "control inode names snapshot",
+            "filesystem filesystem::direct filesystem::seam",
+            "lister metadata walk",
+        ],
+    ),
+    (
+        "s3mount-prefetch",
+        &[
+            "fetch prefetcher reader reader::plan reader::seam reader::state reader::waiter relief stream stream::cursor stream::table verify",
+        ],
+    ),
+    ("s3mount-testkit", &["server server::connection server::control server::handler"]),
+];
+
+fn sources() -> Vec<PathBuf> {
+    let crates = std::fs::read_dir("crates").expect("the workspace's crates");
+    let mut sources: Vec<_> = crates.map(|entry| entry.expect("a crate").path().join("src")).collect();
+    sources.sort();
+    sources
+}
+
+/// The groups of modules each of which leads to all others of its group, as one line each.
+fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
+    let reached = |from: &Module| {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<_> = edges.get(from).into_iter().flatten().collect();
+        while let Some(module) = next.pop() {
+            if reached.insert(module.clone()) {
+                next.extend(edges.get(module).into_iter().flatten());
+            }
+        }
+        reached
+    };
+    let reached: BTreeMap<_, _> = edges.keys().map(|module| (module, reached(module))).collect();
+    let in_circles = edges.keys().filter(|module| reached[module].contains(*module));
+    let groups: BTreeSet<Vec<String>> = in_circles
+        .map(|module| {
+            let back = |other: &&Module| reached.get(other).is_some_and(|from| from.contains(module));
+            reached[module].iter().filter(back).map(|module| module.join("::")).collect()
+        })
+        .collect();
+    groups.into_iter().map(|group| group.join(" ")).collect()
+}
+
+#[test]
+fn modules_name_each_other_in_no_circle() {
+    let known: BTreeMap<_, _> = CIRCLES.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for src in sources() {
+        let name = src.iter().nth(1).expect("crates/NAME/src").to_string_lossy().into_owned();
+        let found = circles(&Source::read(&src).edges());
+        let known = known.get(name.as_str()).copied().unwrap_or_default();
+        wrong.extend(
+            found
+                .iter()
+                .filter(|circle| !known.contains(&circle.as_str()))
+                .map(|circle| format!("{name}: {circle}")),
+        );
+        wrong.extend(
+            known
+                .iter()
+                .filter(|circle| !found.contains(&(**circle).to_owned()))
+                .map(|circle| format!("{name}, gone: {circle}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn circles_are_found() {
+    let edges = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "a")];
+    let module = |name: &str| vec![name.to_owned()];
+    let mut map: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+    for (from, to) in edges {
+        map.entry(module(from)).or_default().insert(module(to));
+    }
+    assert_eq!(circles(&map), ["a b c"]);
+}
+
+#[test]
+fn files_are_short() {
+    let mut lines = Vec::new();
+    for path in sources().iter().flat_map(|src| code_files(src)) {
+        let count = code_lines(&crate::read(&path));
+        let is_known = LONG.iter().any(|long| Path::new(long) == path);
+        assert_eq!(count > MOST_LINES, is_known, "{path:?} has {count} lines of code");
+        lines.push(count);
+    }
+    lines.sort_unstable();
+    let median = lines[lines.len() / 2];
+    assert!(median <= MEDIAN_LINES, "half of the files have more than {median} lines");
+    assert!(lines.len() > 100, "the crates' sources were not found");
+}
