@@ -12,9 +12,7 @@ use nix::errno::Errno;
 use s3mount_fs::{Filesystem, FsConfig};
 use s3mount_fuse::FuseConfig;
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{
-    BucketInfo, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta, PartBuffer,
-};
+use s3mount_object::{GetObject, ListObjects, ListPage, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::{MemoryClient, watchdog};
 use tempfile::TempDir;
@@ -32,6 +30,7 @@ impl Panicking {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for Panicking {
     fn get_object(
         &self,
@@ -45,10 +44,6 @@ impl ObjectClient for Panicking {
         .boxed()
     }
 
-    fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.0.head_object(key)
-    }
-
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
         async move {
             self.wait(&request.prefix, "bad-list").await;
@@ -57,9 +52,7 @@ impl ObjectClient for Panicking {
         .boxed()
     }
 
-    fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.0.head_bucket()
-    }
+    s3mount_testkit::delegate_metadata!(0, but no listings);
 }
 
 #[test]

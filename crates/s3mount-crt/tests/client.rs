@@ -1,5 +1,5 @@
-//! The client against the test server: its faults, pages and certificates. What needs an answer made to
-//! measure is in `canned`.
+//! The client against the test server: its faults, parts and certificates. What every client promises is
+//! checked in `contract`, and what needs an answer made to measure in `canned`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{
-    ByteRange, ChecksumAlgorithm, ETag, ErrorKind, GetObject, KeptChecksum, ListObjects, ObjectClient,
-    ObjectError, ObjectId, PartBuffer,
+    ByteRange, ChecksumAlgorithm, ETag, ErrorKind, GetObject, KeptChecksum, ObjectClient, ObjectError,
+    ObjectId, PartBuffer,
 };
 use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, check};
 
@@ -160,35 +160,6 @@ async fn dropping_a_get_cancels_it_and_gives_the_buffer_back() {
         given_back.fetch_add(1, Ordering::SeqCst);
     }
     assert_eq!(given_back.load(Ordering::SeqCst), 3);
-}
-
-#[tokio::test]
-async fn listings_are_paged_and_decoded() {
-    let (server, client) = setup();
-    let odd = ["a b/ü+%20'.bin", "d/&<>\"", "d/new\nline", "d/sub/x", "d/+", "d/ "];
-    for key in odd {
-        server.put("b", key, "x");
-    }
-    let request =
-        ListObjects { prefix: "d/".into(), delimiter: true, max_keys: Some(2), ..Default::default() };
-    let (mut keys, mut prefixes, mut next, mut pages) = (Vec::new(), Vec::new(), None, 0);
-    loop {
-        let page =
-            client.list_objects(ListObjects { continuation: next, ..request.clone() }).await.expect("a page");
-        keys.extend(page.objects.into_iter().map(|object| object.key));
-        prefixes.extend(page.common_prefixes);
-        pages += 1;
-        next = page.next;
-        if next.is_none() {
-            break;
-        }
-    }
-    assert_eq!((keys.join("|"), pages), ("d/ |d/&<>\"|d/+|d/new\nline".to_owned(), 3));
-    assert_eq!(prefixes, ["d/sub/"]);
-    let head = client.head_object("d/&<>\"").await.expect("it is there");
-    let first = ListObjects { prefix: "d/&".into(), ..Default::default() };
-    let listed = client.list_objects(first).await.expect("a page").objects.remove(0).meta;
-    assert_eq!((listed.etag, listed.size, listed.last_modified), (head.etag, head.size, head.last_modified));
 }
 
 #[tokio::test]

@@ -29,28 +29,31 @@ pub struct GetObject {
 /// What a HEAD tells of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// The version.
+    /// The version, spelled alike in HEADs and in listings: with its quotes.
     pub etag: ETag,
     /// Size in bytes.
     pub size: u64,
     /// When this version was written.
     pub last_modified: SystemTime,
-    /// Storage class where the store names one (`GLACIER`, `STANDARD_IA`, ...).
+    /// Storage class where the store names one (`GLACIER`, `STANDARD_IA`, ...). S3 names `STANDARD` in
+    /// listings only.
     pub storage_class: Option<String>,
 }
 
 /// One page of a ListObjectsV2.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListObjects {
-    /// Only keys that begin with this.
+    /// Only keys that begin with this. A key that is the prefix itself (the marker of a folder) is one.
     pub prefix: String,
     /// Whether keys are rolled up at the next `/` after the prefix.
     pub delimiter: bool,
-    /// Where the page before ended: its [`ListPage::next`].
+    /// Where the page before ended: its [`ListPage::next`]. Prefix and delimiter are those of that page.
     pub continuation: Option<String>,
-    /// Only keys after this one.
+    /// Only keys and rolled-up prefixes after this, whether there is such a key or not; for the first page.
+    /// Some stores tell the prefix of that key, too, as S3 does not.
     pub start_after: Option<String>,
-    /// At most this many keys and prefixes; the store's own limit is 1,000.
+    /// At most this many keys and prefixes; the store's own limit is 1,000. There may be fewer on a page
+    /// that is not the last.
     pub max_keys: Option<u32>,
 }
 
@@ -59,11 +62,12 @@ pub struct ListObjects {
 pub struct ListedObject {
     /// The whole key.
     pub key: String,
-    /// What a HEAD of it would tell.
+    /// What a HEAD of it would tell. The time may be finer than HTTP's, which has whole seconds.
     pub meta: ObjectMeta,
 }
 
-/// One page of a listing, in the store's order (by UTF-8 bytes of the key).
+/// One page of a listing, in the store's order (by UTF-8 bytes of the key). All of its keys and prefixes
+/// come before those of the next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
     /// The objects.
@@ -98,15 +102,27 @@ pub struct BucketInfo {
 /// An object store, bound to one bucket.
 ///
 /// Every future may be dropped at any time: what it asked for is then cancelled, and the buffer
-/// that it was lent is given back as soon as nothing writes to it any more.
+/// that it was lent is given back as soon as nothing writes to it any more. So it is when a GET fails.
+///
+/// A key is any text: no character and no `.`, `..` or `//` in it means anything but itself. In a bucket
+/// that is not there, requests fail with [`ErrorKind::NoSuchBucket`](crate::ErrorKind::NoSuchBucket), but
+/// those of HEAD that can't tell it from an object that is not there.
+///
+/// The test kit's module `contract` checks these promises. An implementation that hands calls on to another
+/// denies `clippy::missing_trait_methods`, so that no default answers in the other's place.
 pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// Reads `request.range` into the front of `into`, which is at least that long, and returns
     /// exactly the range's bytes, in that same memory.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
-    /// another version by now, whether or not the store understands `If-Match`; an integrity error
-    /// when the body is not the range that was asked for.
+    /// another version by now, whether or not the store understands `If-Match`;
+    /// [`NotFound`](crate::ErrorKind::NotFound) when there is no object;
+    /// [`RangeNotSatisfiable`](crate::ErrorKind::RangeNotSatisfiable) when the range begins at the object's
+    /// end or behind it; [`Integrity`](crate::ErrorKind::Integrity) when the body is not the range that was
+    /// asked for, also when the range ends behind the object's end. Without a request,
+    /// [`Rejected`](crate::ErrorKind::Rejected) for an empty range and for one longer than `into`, and
+    /// [`NoEtag`](crate::ErrorKind::NoEtag) for a version whose ETag is empty.
     fn get_object(
         &self,
         request: GetObject,
@@ -116,14 +132,15 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// Metadata of the object at `key`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none, also where other keys begin
+    /// with `key` and a slash.
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>>;
 
     /// What the store keeps of the bytes of a version.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
-    /// another version by now.
+    /// another version by now; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when there is none.
     fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
         let _ = object;
         async { Ok(KeptChecksum::None) }.boxed()
@@ -148,7 +165,7 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// One page of keys.
     ///
     /// # Errors
-    /// Those of the request; an empty result is none.
+    /// Those of the request. A page without keys and prefixes is no error.
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>>;
 
     /// Whether the bucket is there and may be used.

@@ -25,6 +25,7 @@ const GIB: u64 = 1 << 30;
 #[derive(Debug)]
 struct Far(NullClient);
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for Far {
     fn get_object(
         &self,

@@ -38,6 +38,7 @@ impl Store {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for Store {
     fn get_object(
         &self,

@@ -71,6 +71,7 @@ impl ThrottlingStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for ThrottlingStore {
     fn get_object(
         &self,

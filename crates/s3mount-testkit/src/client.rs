@@ -226,6 +226,13 @@ impl MemoryClient {
 
     async fn get(&self, request: GetObject, mut into: Box<dyn PartBuffer>) -> Result<Bytes, ObjectError> {
         let GetObject { object: id, range } = request;
+        let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
+        if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
+            return Err(fail(ErrorKind::Rejected));
+        }
+        if id.etag().as_str().trim_matches('"').is_empty() {
+            return Err(fail(ErrorKind::NoEtag));
+        }
         let is_flipped;
         let _running = {
             let mut state = self.lock();
@@ -237,13 +244,13 @@ impl MemoryClient {
             Running(self)
         };
         self.wait("GetObject", id.key()).await?;
-        let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
         let object = self.lock().objects.get(id.key()).cloned().ok_or_else(|| fail(ErrorKind::NotFound))?;
         if object.etag != id.etag().as_str() {
             return Err(fail(ErrorKind::PreconditionFailed));
         }
         if range.end() > object.size {
-            return Err(fail(ErrorKind::RangeNotSatisfiable));
+            let is_behind = range.start() >= object.size;
+            return Err(fail(if is_behind { ErrorKind::RangeNotSatisfiable } else { ErrorKind::Integrity }));
         }
         let len = range.len() as usize;
         let has_whole = |state: &State| !state.no_checksums && state.part_len(&object).is_none();
@@ -376,13 +383,7 @@ impl ObjectClient for MemoryClient {
                     return Ok(page);
                 }
             }
-            let query = Query {
-                prefix: request.prefix,
-                delimiter: request.delimiter.then(|| "/".to_owned()),
-                after: request.continuation.or(request.start_after),
-                max_keys: request.max_keys.unwrap_or(1000).min(1000) as usize,
-                keeps_prefixes: self.lock().keeps_prefixes,
-            };
+            let query = Query { keeps_prefixes: self.lock().keeps_prefixes, ..Query::new(request) };
             let state = self.lock();
             let page = page(&state.objects, &query);
             let listed =

@@ -7,9 +7,11 @@
 //! - [`MemoryClient`] is the same bucket beneath the network: an
 //!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers. [`NullClient`]
 //!   answers without moving a byte, to see what all above it costs.
+//! - [`contract`] checks that a client keeps what the trait promises.
 
 mod client;
 mod content;
+pub mod contract;
 mod lent;
 mod list;
 mod mount;
@@ -33,19 +35,12 @@ pub use server::{Builder, TestS3};
 pub use server_process::ServerProcess;
 
 /// The methods of an [`ObjectClient`](s3mount_object::ObjectClient) that move no bytes of objects, each as
-/// the client in the field `$inner` has it: for a client that changes how GETs are answered.
+/// the client in the field `$inner` has it: for a client that changes how GETs are answered. One that
+/// changes listings, too, writes `delegate_metadata!(inner, but no listings)`.
 #[macro_export]
 macro_rules! delegate_metadata {
     ($inner:tt) => {
-        fn head_object<'a>(
-            &'a self,
-            key: &'a str,
-        ) -> ::futures::future::BoxFuture<
-            'a,
-            Result<::s3mount_object::ObjectMeta, ::s3mount_object::ObjectError>,
-        > {
-            self.$inner.head_object(key)
-        }
+        $crate::delegate_metadata!($inner, but no listings);
 
         fn list_objects(
             &self,
@@ -56,6 +51,38 @@ macro_rules! delegate_metadata {
         > {
             self.$inner.list_objects(request)
         }
+    };
+    ($inner:tt, but no listings) => {
+        fn head_object<'a>(
+            &'a self,
+            key: &'a str,
+        ) -> ::futures::future::BoxFuture<
+            'a,
+            Result<::s3mount_object::ObjectMeta, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.head_object(key)
+        }
+
+        fn checksum<'a>(
+            &'a self,
+            object: &'a ::s3mount_object::ObjectId,
+        ) -> ::futures::future::BoxFuture<
+            'a,
+            Result<::s3mount_object::KeptChecksum, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.checksum(object)
+        }
+
+        fn upload_parts<'a>(
+            &'a self,
+            object: &'a ::s3mount_object::ObjectId,
+            after: u32,
+        ) -> ::futures::future::BoxFuture<
+            'a,
+            Result<::s3mount_object::UploadParts, ::s3mount_object::ObjectError>,
+        > {
+            self.$inner.upload_parts(object, after)
+        }
 
         fn head_bucket(
             &self,
@@ -64,6 +91,10 @@ macro_rules! delegate_metadata {
             Result<::s3mount_object::BucketInfo, ::s3mount_object::ObjectError>,
         > {
             self.$inner.head_bucket()
+        }
+
+        fn refused_requests(&self) -> u64 {
+            self.$inner.refused_requests()
         }
     };
 }

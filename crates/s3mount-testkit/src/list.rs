@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use s3mount_object::ListObjects;
+
 /// What to list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
@@ -13,6 +15,19 @@ pub(crate) struct Query {
     pub(crate) max_keys: usize,
     /// Whether a prefix that lies before `after` is told for the keys below it that lie behind.
     pub(crate) keeps_prefixes: bool,
+}
+
+impl Query {
+    /// What a request asks for, of a store whose continuations are names.
+    pub(crate) fn new(request: ListObjects) -> Self {
+        Self {
+            prefix: request.prefix,
+            delimiter: request.delimiter.then(|| "/".to_owned()),
+            after: request.continuation.or(request.start_after),
+            max_keys: request.max_keys.unwrap_or(1000).min(1000) as usize,
+            keeps_prefixes: false,
+        }
+    }
 }
 
 /// One page.

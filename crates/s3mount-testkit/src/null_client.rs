@@ -1,5 +1,6 @@
 //! A bucket that costs nothing, to see what everything above it costs.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -11,11 +12,12 @@ use s3mount_object::{
 };
 
 use crate::lent::Lent;
+use crate::list::{Query, page};
 
 /// An [`ObjectClient`] that answers at once. Its objects hold whatever the lent buffers hold: not a
-/// byte is moved.
+/// byte is moved. GETs succeed for each key and version.
 #[derive(Debug)]
-pub struct NullClient(Vec<(String, u64)>);
+pub struct NullClient(BTreeMap<String, u64>);
 
 impl NullClient {
     /// A bucket of these keys and sizes.
@@ -25,18 +27,16 @@ impl NullClient {
 
     /// The version of every one of its objects.
     pub fn object(&self, key: &str) -> ObjectId {
-        ObjectId::new(key, ETag::new("null"))
+        ObjectId::new(key, meta(0).etag)
     }
+}
 
-    fn listed(&self, prefix: &str) -> Vec<ListedObject> {
-        let meta = |size| ObjectMeta {
-            etag: ETag::new("null"),
-            size,
-            last_modified: SystemTime::UNIX_EPOCH,
-            storage_class: None,
-        };
-        let objects = self.0.iter().filter(|(key, _)| key.starts_with(prefix));
-        objects.map(|(key, size)| ListedObject { key: key.clone(), meta: meta(*size) }).collect()
+fn meta(size: u64) -> ObjectMeta {
+    ObjectMeta {
+        etag: ETag::new("\"null\""),
+        size,
+        last_modified: SystemTime::UNIX_EPOCH,
+        storage_class: None,
     }
 }
 
@@ -47,21 +47,35 @@ impl ObjectClient for NullClient {
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
         let len = usize::try_from(request.range.len()).unwrap_or(usize::MAX);
-        async move { Ok(Bytes::from_owner(Lent(into)).slice(..len)) }.boxed()
+        async move {
+            if len == 0 || len > (*into).as_ref().len() {
+                return Err(ObjectError::new(ErrorKind::Rejected, "GetObject", request.object.key()));
+            }
+            Ok(Bytes::from_owner(Lent(into)).slice(..len))
+        }
+        .boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
         async move {
-            let found = self.listed(key).into_iter().find(|object| object.key == key);
-            let missing = || ObjectError::new(ErrorKind::NotFound, "HeadObject", key);
-            found.map(|object| object.meta).ok_or_else(missing)
+            let size = self.0.get(key).copied();
+            size.map(meta).ok_or_else(|| ObjectError::new(ErrorKind::NotFound, "HeadObject", key))
         }
         .boxed()
     }
 
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
-        let objects = self.listed(&request.prefix);
-        async move { Ok(ListPage { objects, ..ListPage::default() }) }.boxed()
+        async move {
+            let query = Query::new(request);
+            let page = page(&self.0, &query);
+            let listed = |(key, size): (&String, &u64)| ListedObject { key: key.clone(), meta: meta(*size) };
+            Ok(ListPage {
+                objects: page.objects.into_iter().map(listed).collect(),
+                common_prefixes: page.prefixes,
+                next: page.next,
+            })
+        }
+        .boxed()
     }
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {

@@ -88,6 +88,7 @@ impl SimulatedStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for SimulatedStore {
     fn get_object(
         &self,

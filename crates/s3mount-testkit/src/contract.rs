@@ -1,0 +1,68 @@
+//! What every [`ObjectClient`](s3mount_object::ObjectClient) promises, as one suite of checks.
+//!
+//! Each check is a promise of the trait's documentation. [`check`] runs all of them on a bucket that holds
+//! [`objects`] and nothing else, whichever client and store stand behind it. A store that lacks something
+//! which S3 has says so as data, in [`Store`]; the suite then checks that it really lacks it.
+
+mod get;
+mod lend;
+mod list;
+mod metadata;
+mod store;
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::timeout;
+
+pub use get::*;
+pub use list::*;
+pub use metadata::*;
+pub use store::{PART_BYTES, PARTS_KEY, Store, objects};
+
+/// No check takes longer, in a build without optimisation on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+macro_rules! all {
+    ($store:ident: $($check:ident),* $(,)?) => { [$((stringify!($check), $check($store).boxed_local())),*] };
+}
+
+/// Runs all checks.
+///
+/// # Panics
+/// When the store breaks a promise. All that are broken are named.
+pub async fn check(store: &Store<'_>) {
+    let checks = all![store:
+        whole_objects_come_as_they_were_put,
+        ranges_come_exactly_and_in_the_lent_memory,
+        gets_at_once_keep_to_their_buffers,
+        a_get_of_another_version_is_refused,
+        a_get_of_no_object_is_refused,
+        a_range_that_is_not_in_the_object_is_refused,
+        a_range_that_does_not_fit_is_refused,
+        a_version_without_etag_is_refused,
+        dropped_requests_leave_nothing_behind,
+        a_head_tells_of_the_object,
+        a_head_of_no_object_is_refused,
+        checksums_are_of_the_bytes,
+        checksums_of_another_version_are_refused,
+        parts_are_those_of_the_upload,
+        the_bucket_is_there_or_not,
+        listings_tell_what_heads_tell,
+        listings_have_every_key_in_order,
+        pages_are_no_longer_than_asked_for_and_add_up,
+        prefixes_are_rolled_up,
+        listings_start_after_any_name,
+        markers_are_objects_of_their_folders,
+        nothing_is_an_empty_page,
+    ];
+    let mut broken = Vec::new();
+    for (name, promise) in checks {
+        let result = AssertUnwindSafe(timeout(LIMIT, promise)).catch_unwind().await;
+        if !matches!(result, Ok(Ok(()))) {
+            broken.push(name);
+        }
+    }
+    assert!(broken.is_empty(), "broken: {}", broken.join(", "));
+}
