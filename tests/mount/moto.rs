@@ -1,52 +1,26 @@
 //! Against moto, a server of another make that checks signatures.
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use s3mount_testkit::{MountGuard, content, watchdog};
+use s3mount_testkit::{MountGuard, OtherServer, content, watchdog};
 use tempfile::TempDir;
 
 use crate::world::{run_command, s3mount};
 
+const VENV: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv");
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/moto_bucket.py");
-
-/// A running moto. Dropping it ends it.
-struct Moto(Child);
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let group = Pid::from_raw(self.0.id() as i32);
-        let _ = killpg(group, Signal::SIGKILL);
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts one on a free port, and tells its URL.
-fn start() -> (Moto, String) {
-    let mut command = Command::new(PYTHON);
-    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]);
-    // From the first request after the set-up on, signatures and policies are checked.
-    command.env("INITIAL_NO_AUTH_ACTION_COUNT", "1000").process_group(0);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut moto = Moto(child.expect("moto in target/venv; `make test` installs it"));
-    let mut lines = BufReader::new(moto.0.stderr.take().expect("a pipe")).lines();
-    let url = |line: String| Some(line.split_once("Running on ")?.1.trim().to_owned());
-    let url = lines.by_ref().map_while(Result::ok).find_map(url).expect("moto did not start");
-    // Its log must not fill the pipe.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-    (moto, url)
-}
 
 #[test]
 fn signed_reads_of_moto() {
     let _watchdog = watchdog(Duration::from_secs(180));
-    let (_moto, endpoint) = start();
     let folder = TempDir::new().expect("a folder");
+    // From the first request after the set-up on, signatures and policies are checked.
+    let moto = OtherServer::moto(Path::new(VENV), 1000, &folder.path().join("log"));
+    let moto = moto.expect("moto in target/venv; `make test` installs it");
+    let endpoint = moto.endpoint();
     // Fills the bucket by boto3, makes a user that may read it, and turns the checks on.
     let source = folder.path().join("source");
     std::fs::create_dir_all(source.join("a/b c")).expect("a folder");
@@ -55,13 +29,13 @@ fn signed_reads_of_moto() {
     for (name, len) in names {
         std::fs::write(source.join(name), content(name, 0, len)).expect("a file");
     }
-    let keys = run_command(Command::new(PYTHON).args([SCRIPT, &endpoint]).arg(&source));
+    let keys = run_command(Command::new(PYTHON).args([SCRIPT, endpoint]).arg(&source));
     let (access_key, secret) = keys.trim().split_once(' ').expect("a key and its secret");
 
     let dir = folder.path().join("mnt");
     std::fs::create_dir(&dir).expect("a mount point");
     let command = |access_key: &str, secret: &str| {
-        let mut command = s3mount(&endpoint, "bucket", &dir, &["--foreground", "--region", "us-east-1"]);
+        let mut command = s3mount(endpoint, "bucket", &dir, &["--foreground", "--region", "us-east-1"]);
         command.env("AWS_ACCESS_KEY_ID", access_key).env("AWS_SECRET_ACCESS_KEY", secret);
         command
     };

@@ -2,7 +2,8 @@
 //!
 //! Each check is a promise of the trait's documentation. [`check`] runs all of them on a bucket that holds
 //! [`objects`] and nothing else, whichever client and store stand behind it. A store that lacks something
-//! which S3 has says so as data, in [`Store`]; the suite then checks that it really lacks it.
+//! which S3 has says so as data, in [`Store`]; but for keys that it does not take, the suite then checks that
+//! it really lacks it.
 
 mod get;
 mod lend;

@@ -3,6 +3,7 @@
 //! - [`TestS3`] is a real S3 server on loopback, in this process or as the program
 //!   `s3mount-test-server`. Its synthetic objects ([`content`]) have any size, cost nothing, and
 //!   every range of them can be checked. It counts what it serves, and can be made slow or faulty.
+//! - [`OtherServer`] is a server of another make.
 //! - [`MountGuard`] mounts with the real binary and takes the mount down again, whatever happens.
 //! - [`MemoryClient`] is the same bucket beneath the network: an
 //!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers. [`NullClient`]
@@ -17,6 +18,7 @@ mod list;
 mod mount;
 mod null_client;
 mod object;
+mod other_server;
 mod process;
 mod random;
 mod server;
@@ -26,6 +28,7 @@ pub use client::{MemoryClient, Requests};
 pub use content::{check, content};
 pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
 pub use null_client::NullClient;
+pub use other_server::OtherServer;
 pub use process::run_with_timeout;
 pub use random::{Sequence, mix};
 pub use server::fault::{Fault, FaultKind, Operation};

@@ -10,23 +10,27 @@ fn only_bucket(client: &dyn ObjectClient) -> Store<'_> {
     Store { missing_bucket: None, ..Store::new(client, client) }
 }
 
-fn filled() -> MemoryClient {
-    let client = MemoryClient::new();
-    client.keep_part_checksums(PART_BYTES);
+fn filled(client: MemoryClient) -> MemoryClient {
     for (key, bytes) in contract::objects() {
         client.put(&key, bytes);
     }
     client
 }
 
+fn with_parts() -> MemoryClient {
+    let client = MemoryClient::new();
+    client.keep_part_checksums(PART_BYTES);
+    filled(client)
+}
+
 #[tokio::test]
 async fn the_client_in_memory_keeps_the_contract() {
-    contract::check(&only_bucket(&filled())).await;
+    contract::check(&only_bucket(&with_parts())).await;
 }
 
 #[tokio::test]
 async fn so_it_does_as_a_store_without_checksums_that_keeps_prefixes() {
-    let client = filled();
+    let client = filled(MemoryClient::new());
     client.keep_no_checksums();
     client.keep_prefixes();
     let lacking = Store {
@@ -34,7 +38,7 @@ async fn so_it_does_as_a_store_without_checksums_that_keeps_prefixes() {
         has_checksums: false,
         keeps_prefixes: true,
         // Those who keep no checksum keep none of parts.
-        has_part_checksums: false,
+        tells_part_checksums: false,
         ..only_bucket(&client)
     };
     contract::check(&lacking).await;
@@ -45,7 +49,7 @@ async fn so_it_does_as_a_store_without_checksums_that_keeps_prefixes() {
 async fn the_null_client_keeps_the_contract_of_names() {
     let sizes = contract::objects().into_iter().map(|(key, bytes)| (key, bytes.len() as u64));
     let client = NullClient::new(sizes);
-    let store = Store { has_checksums: false, has_part_checksums: false, ..only_bucket(&client) };
+    let store = Store { has_checksums: false, tells_part_checksums: false, ..only_bucket(&client) };
     contract::a_range_that_does_not_fit_is_refused(&store).await;
     contract::a_head_of_no_object_is_refused(&store).await;
     contract::listings_tell_what_heads_tell(&store).await;
@@ -61,7 +65,7 @@ async fn the_null_client_keeps_the_contract_of_names() {
 #[tokio::test]
 #[should_panic(expected = "broken: whole_objects_come_as_they_were_put, ranges_come_exactly")]
 async fn a_client_that_loses_bits_is_found_out() {
-    let client = filled();
+    let client = with_parts();
     client.flip_next([true; 400]);
     contract::check(&only_bucket(&client)).await;
 }

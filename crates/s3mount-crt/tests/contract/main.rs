@@ -1,9 +1,21 @@
-//! The client keeps the contract.
+//! The client keeps the contract, on servers of three makes. Where one of them can't do what S3 does, it is
+//! said here with the reason.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::ChecksumAlgorithm;
-use s3mount_testkit::TestS3;
-use s3mount_testkit::contract::{self, PART_BYTES, Store};
+use s3mount_testkit::contract::{self, PART_BYTES, PARTS_KEY, Store};
+use s3mount_testkit::{OtherServer, TestS3, run_with_timeout};
+use tempfile::TempDir;
+
+/// The folder that builds and `.ci/setup` write to.
+const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target");
 
 const BUCKET: &str = "bucket";
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
@@ -24,6 +36,22 @@ fn client(endpoint: &str, bucket: &str) -> CrtClient {
     CrtClient::new(config).expect("a client")
 }
 
+/// Makes the bucket and puts the contract's objects into it by boto3, without the keys that are refused.
+fn fill(endpoint: &str, folder: &Path, refused_keys: &[&str]) {
+    let mut objects = contract::objects();
+    objects.retain(|key, _| !refused_keys.contains(&key.as_str()));
+    let bodies: BTreeMap<_, _> =
+        objects.iter().map(|(key, bytes)| (key, BASE64_STANDARD.encode(bytes))).collect();
+    let list = folder.join("objects.json");
+    std::fs::write(&list, serde_json::to_vec(&bodies).expect("JSON")).expect("a file");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/fill_bucket.py");
+    let mut command = Command::new(format!("{TARGET}/venv/bin/python"));
+    command.args([script, endpoint, BUCKET]).arg(&list).args([PARTS_KEY, &PART_BYTES.to_string()]);
+    command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+    let output = run_with_timeout(&mut command, Duration::from_secs(100)).expect("boto3 in target/venv");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[tokio::test]
 async fn on_the_test_server() {
     let mut server = TestS3::builder().uploaded_in_parts(PART_BYTES, ChecksumAlgorithm::Crc32c);
@@ -33,4 +61,43 @@ async fn on_the_test_server() {
     let server = server.credentials(ACCESS_KEY).start().expect("a server");
     let (client, missing) = (client(&server.endpoint(), BUCKET), client(&server.endpoint(), "missing"));
     contract::check(&Store::new(&client, &missing)).await;
+}
+
+#[tokio::test]
+async fn on_moto() {
+    let folder = TempDir::new().expect("a folder");
+    let venv = format!("{TARGET}/venv");
+    // `tests/mount` has moto check signatures; here it would cost half of the time.
+    let server = OtherServer::moto(Path::new(&venv), u32::MAX, &folder.path().join("log"));
+    let server = server.expect("moto in target/venv; `make test` installs it");
+    // It finds no route for a path with a line break.
+    let refused_keys = &["odd/new\nline"];
+    fill(server.endpoint(), folder.path(), refused_keys);
+    let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
+    let store = Store {
+        refused_keys,
+        // Its GetObjectAttributes has no ObjectParts.
+        tells_part_checksums: false,
+        ..Store::new(&client, &missing)
+    };
+    contract::check(&store).await;
+}
+
+#[tokio::test]
+async fn on_versitygw() {
+    let folder = TempDir::new().expect("a folder");
+    let program = format!("{TARGET}/tools/bin/versitygw");
+    let server = OtherServer::versitygw(Path::new(&program), folder.path(), ACCESS_KEY, SECRET);
+    let server = server.expect("versitygw in target/tools; `make test` installs it");
+    // A name in a folder is a file or a folder, and not both; and `.`, `..` and `//` mean something.
+    let refused_keys = &["order/a", "order/a/b", "odd/./here", "odd/../there", "odd//double"];
+    fill(server.endpoint(), folder.path(), refused_keys);
+    let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
+    let store = Store {
+        refused_keys,
+        // Its GetObjectAttributes has no ObjectParts: it forgets the parts when the upload is complete.
+        tells_part_checksums: false,
+        ..Store::new(&client, &missing)
+    };
+    contract::check(&store).await;
 }

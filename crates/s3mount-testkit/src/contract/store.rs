@@ -105,8 +105,9 @@ pub struct Store<'a> {
     pub refused_keys: &'a [&'a str],
     /// Whether the store keeps a CRC of each object that was uploaded whole.
     pub has_checksums: bool,
-    /// Whether the store tells the CRCs of the parts of [`PARTS_KEY`].
-    pub has_part_checksums: bool,
+    /// Whether the store tells the CRCs of the parts of [`PARTS_KEY`]. One that says that it keeps them may
+    /// still not tell them.
+    pub tells_part_checksums: bool,
     /// Whether a listing that starts after a key tells the prefix of that key, as S3 does not.
     pub keeps_prefixes: bool,
 }
@@ -119,7 +120,7 @@ impl<'a> Store<'a> {
             missing_bucket: Some(missing_bucket),
             refused_keys: &[],
             has_checksums: true,
-            has_part_checksums: true,
+            tells_part_checksums: true,
             keeps_prefixes: false,
         }
     }

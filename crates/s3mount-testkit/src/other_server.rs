@@ -1,0 +1,134 @@
+//! S3 servers of other makes, as processes.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, killpg};
+use procfs::net::{TcpState, tcp};
+use procfs::process::{FDTarget, all_processes};
+
+use crate::process::group;
+
+/// Seconds after which such a server is killed, however its test ended.
+const LIFETIME: &str = "300";
+
+/// How long one may take to listen. moto takes 2 s, of which Python's imports are most.
+const START_LIMIT: Duration = Duration::from_secs(100);
+
+/// A running server. Dropping it ends it, also in a panic.
+#[derive(Debug)]
+pub struct OtherServer {
+    /// `timeout`, which leads the server's process group.
+    child: Child,
+    endpoint: String,
+}
+
+impl OtherServer {
+    /// Runs `program`, which listens on a port of 127.0.0.1 that the kernel chooses, and waits until it does.
+    /// What it says goes to the file `log`.
+    ///
+    /// # Errors
+    /// When it can't be started, ends, or does not listen within 100 s: then with what it said.
+    pub fn start(program: &Command, log: &Path) -> anyhow::Result<Self> {
+        let output = File::create(log).context("creating the server's log")?;
+        let mut command = Command::new("timeout");
+        command.arg("--signal=KILL").arg(LIFETIME).arg(program.get_program()).args(program.get_args());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.process_group(0).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = command.spawn().with_context(|| format!("starting {:?}", program.get_program()))?;
+        let mut server = Self { child, endpoint: String::new() };
+        let deadline = Instant::now() + START_LIMIT;
+        let said = || std::fs::read_to_string(log).unwrap_or_default();
+        loop {
+            if let Some(port) = server.port() {
+                server.endpoint = format!("http://127.0.0.1:{port}");
+                return Ok(server);
+            }
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{:?} ended with {status} and said: {}", program.get_program(), said());
+            }
+            if Instant::now() > deadline {
+                bail!("{:?} does not listen; it said: {}", program.get_program(), said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A moto of the virtual environment at `venv`. It checks signatures and policies after so many requests.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn moto(venv: &Path, unchecked_requests: u32, log: &Path) -> anyhow::Result<Self> {
+        let mut program = Command::new(venv.join("bin/python"));
+        program.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]);
+        program.env("INITIAL_NO_AUTH_ACTION_COUNT", unchecked_requests.to_string());
+        Self::start(&program, log)
+    }
+
+    /// The versitygw `program`, for the user `key` with `secret`. Its buckets are folders in
+    /// `folder/buckets`; what it knows of objects lies beside them, because not each filesystem has
+    /// extended attributes.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start); when the folders can't be made.
+    pub fn versitygw(program: &Path, folder: &Path, key: &str, secret: &str) -> anyhow::Result<Self> {
+        let [buckets, metadata]: [PathBuf; 2] = ["buckets", "metadata"].map(|name| folder.join(name));
+        std::fs::create_dir(&buckets).and_then(|()| std::fs::create_dir(&metadata)).context("folders")?;
+        let mut command = Command::new(program);
+        command.args(["--port", "127.0.0.1:0", "--quiet", "posix", "--sidecar"]).args([metadata, buckets]);
+        command.env("ROOT_ACCESS_KEY", key).env("ROOT_SECRET_KEY", secret);
+        Self::start(&command, &folder.join("log"))
+    }
+
+    /// Its URL.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The port that a process of its group listens on.
+    fn port(&self) -> Option<u16> {
+        let leader = i32::try_from(self.child.id()).ok()?;
+        let is_member =
+            |process: &procfs::process::Process| process.stat().is_ok_and(|stat| stat.pgrp == leader);
+        // Processes that end meanwhile are no servers.
+        let members = all_processes().ok()?.filter_map(Result::ok).filter(is_member);
+        let files = members.filter_map(|process| process.fd().ok()).flatten().filter_map(Result::ok);
+        let sockets: Vec<u64> = files
+            .filter_map(|file| match file.target {
+                FDTarget::Socket(inode) => Some(inode),
+                _ => None,
+            })
+            .collect();
+        let mut entries = tcp().ok()?.into_iter();
+        let listens = entries.find(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode));
+        listens.map(|entry| entry.local_address.port())
+    }
+}
+
+impl Drop for OtherServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = killpg(group(self.child.id()), Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::OtherServer;
+
+    #[test]
+    fn a_server_that_ends_is_quoted() {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let mut program = Command::new("sh");
+        program.args(["-c", "echo no such flag >&2; exit 3"]);
+        let error = OtherServer::start(&program, log.path()).expect_err("it listens to nothing");
+        assert!(error.to_string().contains("no such flag"), "{error}");
+    }
+}
