@@ -27,11 +27,10 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "args bench bench::client bench::measure bench::plot bench::private bench::report config profile store tune",
         ],
     ),
-    ("s3mount-crt", &["client pool warm"]),
     (
         "s3mount-fs",
         &[
-            "control inode names snapshot",
+            "control inode inode::outdated names snapshot",
             "filesystem filesystem::direct filesystem::seam",
             "lister metadata walk",
         ],
@@ -42,7 +41,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "fetch prefetcher reader reader::plan reader::seam reader::state reader::waiter relief stream stream::cursor stream::table verify",
         ],
     ),
-    ("s3mount-testkit", &["server server::connection server::control server::handler"]),
 ];
 
 fn sources() -> Vec<PathBuf> {

@@ -18,6 +18,7 @@ mod config;
 mod endpoint;
 mod error;
 mod get;
+mod keep_warm;
 mod logging;
 mod pool;
 mod request;

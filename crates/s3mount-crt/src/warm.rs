@@ -17,11 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use mountpoint_s3_crt::common::error::Error as CrtError;
-use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestType};
-
-use crate::CrtClient;
-
 /// Connections are let go of after this time without a request. Steps of training jobs take seconds;
 /// firewalls and NAT forget connections after some minutes.
 const IDLE: Duration = Duration::from_secs(60);
@@ -68,14 +63,14 @@ impl Warm {
     }
 
     /// Something is asked. Whether the request that keeps the connections has to be begun.
-    fn touch(&self) -> bool {
+    pub(crate) fn touch(&self) -> bool {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.used.store(now, Ordering::Relaxed);
         !self.is_kept.load(Ordering::Relaxed) && !self.is_kept.swap(true, Ordering::Relaxed)
     }
 
     /// Starts the thread that watches.
-    fn watch(self: &Arc<Self>) -> io::Result<()> {
+    pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
         let ((client, over), (end, idle)) = (mpsc::channel::<()>(), oneshot::channel::<()>());
         self.set(|ends| *ends = Ends { idle: Some(idle), client: Some(client) });
         let warm = self.clone();
@@ -89,44 +84,16 @@ impl Warm {
         std::thread::Builder::new().name("warm".to_owned()).spawn(watch).map(drop)
     }
 
+    /// Ends the keeping: the client is dropped.
+    pub(crate) fn end(&self) {
+        self.set(|ends| ends.client = None);
+    }
+
     /// Comes back when the connections shall be let go of. Called in the CRT's threads: it can't fail.
     pub(crate) async fn kept(&self) {
         if let Some(idle) = self.set(|ends| ends.idle.take()) {
             // Nothing is ever sent: it ends when the other side is dropped.
             let _ = idle.await;
         }
-    }
-}
-
-impl CrtClient {
-    /// Keeps connections open from here on. To be called for each request.
-    pub(crate) fn keep_warm(&self) {
-        // The request that stays takes one of as many places as there are connections.
-        if self.max_connections == 1 || !self.warm.touch() {
-            return;
-        }
-        let begun = self.warm.watch().map_err(|error| error.to_string());
-        if let Err(error) = begun.and_then(|()| self.stay().map_err(|error| error.to_string())) {
-            tracing::debug!(%error, "connections are not kept");
-        }
-    }
-
-    /// Sends the request that stays on its way to the pool.
-    fn stay(&self) -> Result<(), CrtError> {
-        let mut options = MetaRequestOptions::new();
-        options
-            .request_type(MetaRequestType::GetObject)
-            .message(self.message("GET", &self.endpoint.object_path("-"), &[("Range", "bytes=0-0")])?)
-            .endpoint(self.endpoint.uri.clone())
-            .signing_config(self.signer.signing())
-            .part_size(1)
-            .custom_id(ID);
-        self.client.make_meta_request(options).map(drop)
-    }
-}
-
-impl Drop for CrtClient {
-    fn drop(&mut self) {
-        self.warm.set(|ends| ends.client = None);
     }
 }

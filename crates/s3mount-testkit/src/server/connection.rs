@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::Shared;
 use crate::server::handler::{self, ResetConnection};
+use crate::server::shared::Shared;
 
 /// How long to wait when no connection can be taken, which is when descriptors have run out.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);

@@ -5,9 +5,9 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::object::Object;
-use crate::server::Shared;
 use crate::server::body::Reply;
 use crate::server::request::Target;
+use crate::server::shared::Shared;
 
 /// Answers a request to the server about itself.
 pub(crate) async fn control(shared: &Shared, request: Request<Incoming>) -> Response<Reply> {

@@ -14,11 +14,11 @@ use s3mount_object::ChecksumAlgorithm;
 
 use crate::list::{Query, page};
 use crate::object::Object;
-use crate::server::Shared;
 use crate::server::body::Reply;
 use crate::server::control::control;
 use crate::server::fault::{FaultKind, Operation};
 use crate::server::request::{Target, Wanted, credential, dechunk, header, is_chunked, range};
+use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
 use crate::server::xml;
 

@@ -13,18 +13,18 @@ pub(crate) mod fault;
 mod handler;
 mod request;
 pub(crate) mod shape;
+mod shared;
 pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod xml;
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
@@ -37,62 +37,8 @@ use tokio::sync::Notify;
 use crate::object::Object;
 use crate::server::fault::{Fault, Faults};
 use crate::server::shape::{Limiter, Shape};
+use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
-
-type Keys = BTreeMap<String, Object>;
-type Buckets = BTreeMap<String, Keys>;
-
-/// What all connections share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    buckets: RwLock<Buckets>,
-    counters: Counters,
-    faults: Faults,
-    shape: Mutex<Shape>,
-    limiter: Limiter,
-    frozen: AtomicBool,
-    /// How often the server was thawed.
-    thaws: AtomicU64,
-    quit: Notify,
-    next_request: AtomicU64,
-    region: String,
-    strict_region: bool,
-    access_key: RwLock<Option<String>>,
-    denied: Vec<String>,
-    checksum: Option<ChecksumAlgorithm>,
-    /// The length of the parts in which objects were uploaded, in bytes.
-    upload_part: Option<u64>,
-}
-
-impl Shared {
-    fn read(&self) -> RwLockReadGuard<'_, Buckets> {
-        self.buckets.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Buckets> {
-        self.buckets.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The length of the parts in which `object` was uploaded, if there were several.
-    fn part_len(&self, object: &Object) -> Option<u64> {
-        self.upload_part.filter(|len| *len < object.size)
-    }
-
-    fn shape(&self) -> Shape {
-        *self.shape.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_shape(&self, shape: Shape) {
-        *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = shape;
-    }
-
-    fn freeze(&self, frozen: bool) {
-        self.frozen.store(frozen, Ordering::Relaxed);
-        if !frozen {
-            self.thaws.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 /// Settings of a server that is to be.
 #[derive(Debug)]

@@ -1,0 +1,40 @@
+//! The request that stays under way, so that connections stay open ([`warm`](crate::warm)).
+
+use mountpoint_s3_crt::common::error::Error as CrtError;
+use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestType};
+
+use crate::client::CrtClient;
+use crate::warm::ID;
+
+impl CrtClient {
+    /// Keeps connections open from here on. To be called for each request.
+    pub(crate) fn keep_warm(&self) {
+        // The request that stays takes one of as many places as there are connections.
+        if self.max_connections == 1 || !self.warm.touch() {
+            return;
+        }
+        let begun = self.warm.watch().map_err(|error| error.to_string());
+        if let Err(error) = begun.and_then(|()| self.stay().map_err(|error| error.to_string())) {
+            tracing::debug!(%error, "connections are not kept");
+        }
+    }
+
+    /// Sends the request that stays on its way to the pool.
+    fn stay(&self) -> Result<(), CrtError> {
+        let mut options = MetaRequestOptions::new();
+        options
+            .request_type(MetaRequestType::GetObject)
+            .message(self.message("GET", &self.endpoint.object_path("-"), &[("Range", "bytes=0-0")])?)
+            .endpoint(self.endpoint.uri.clone())
+            .signing_config(self.signer.signing())
+            .part_size(1)
+            .custom_id(ID);
+        self.client.make_meta_request(options).map(drop)
+    }
+}
+
+impl Drop for CrtClient {
+    fn drop(&mut self) {
+        self.warm.end();
+    }
+}
