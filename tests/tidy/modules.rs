@@ -22,12 +22,6 @@ const LONG: &[&str] = &[
 /// Modules that name each other, by crate. Who breaks a circle strikes it out here.
 const CIRCLES: &[(&str, &[&str])] = &[
     (
-        "s3mount-cli",
-        &[
-            "args bench bench::client bench::measure bench::plot bench::private bench::report config profile store tune",
-        ],
-    ),
-    (
         "s3mount-fs",
         &[
             "control inode inode::outdated names snapshot",

@@ -1,16 +1,22 @@
 //! From flags and environment to settings, checked once.
 
+pub(crate) mod environment;
+pub(crate) mod memory;
+mod profile;
+pub(crate) mod source;
+pub(crate) mod store;
+
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::args::{MountArgs, Verify};
-use crate::size::Size;
-use crate::store::Store;
-use crate::{memory, mounts, source};
+use self::store::Store;
+use crate::flags::mount::{MountArgs, Verify};
+use crate::flags::size::Size;
+use crate::flags::ttl::MetadataTtl;
+use crate::system::mounts;
 
 const MIB: u64 = 1 << 20;
 
@@ -58,28 +64,6 @@ pub(crate) struct Config {
 
 /// What `--immutable` means.
 const FOR_EVER: MetadataTtl = MetadataTtl(s3mount_fs::MetadataTtl::Indefinite);
-
-/// `--metadata-ttl`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MetadataTtl(pub(crate) s3mount_fs::MetadataTtl);
-
-impl FromStr for MetadataTtl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        use s3mount_fs::MetadataTtl::{For, Indefinite, Minimal};
-        Ok(Self(match text {
-            "minimal" => Minimal,
-            "indefinite" => Indefinite,
-            seconds => For(Duration::from_secs(
-                seconds
-                    .parse::<u32>()
-                    .map_err(|_| "neither seconds, such as 60, nor minimal, nor indefinite")?
-                    .into(),
-            )),
-        }))
-    }
-}
 
 impl Config {
     /// Checks the flags and fills in what they leave open.
@@ -190,21 +174,9 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
-    use super::{MetadataTtl, direct_io, random_read};
-    use crate::size::Size;
-
-    #[test]
-    fn a_ttl_is_seconds_or_one_of_two_words() {
-        use s3mount_fs::MetadataTtl::{For, Indefinite, Minimal};
-        assert_eq!("60".parse(), Ok(MetadataTtl(For(Duration::from_secs(60)))));
-        assert_eq!("minimal".parse(), Ok(MetadataTtl(Minimal)));
-        assert_eq!("indefinite".parse(), Ok(MetadataTtl(Indefinite)));
-        for text in ["", "soon", "-1", "1.5", "99999999999"] {
-            assert!(text.parse::<MetadataTtl>().is_err(), "{text}");
-        }
-    }
+    use super::{direct_io, random_read};
+    use crate::flags::size::Size;
 
     #[test]
     fn direct_io_goes_by_name_or_by_path() {

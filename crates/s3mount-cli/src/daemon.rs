@@ -1,124 +1,53 @@
-//! Becoming a daemon, whose parent waits until the mount answers.
-#![expect(unsafe_code, reason = "fork")]
+//! The process that serves a mount.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+mod checks;
+mod control_socket;
+mod fork;
+mod logging;
+mod mount;
 
-use nix::fcntl::OFlag;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{
-    ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, getpid, getppid, pipe2, setsid,
-};
+use std::process::ExitCode;
 
-/// Who we are after the fork.
-#[derive(Debug)]
-pub(crate) enum Role {
-    /// The one that the user started; with what became of the daemon.
-    Parent(Outcome),
-    /// The one that mounts.
-    Daemon(Parent),
-}
+use anyhow::Context;
 
-/// What became of the daemon.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// The mount answers.
-    Ready,
-    /// It failed, and says why.
-    Failed(String),
-}
+use self::fork::{Outcome, Role, daemonise};
+use crate::config::Config;
+use crate::flags::mount::MountArgs;
+use crate::system::terminal;
 
-/// The daemon's word to the one that waits for it.
-#[derive(Debug)]
-pub(crate) struct Parent(File);
-
-const READY: &str = "ready";
-
-impl Parent {
-    /// Tells that the mount answers. From here on the daemon has no terminal, and needs nobody.
-    ///
-    /// To be called by the thread that came out of [`daemonise`].
-    pub(crate) fn ready(&self) {
-        let _ = set_pdeathsig(None);
-        if let Ok(null) = File::options().write(true).open("/dev/null") {
-            let _ = dup2_stderr(null.as_fd());
+/// Mounts, in the foreground or as a daemon; returns what to exit with.
+pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::new(args)?;
+    checks::check(&config)?;
+    for warning in &config.warnings {
+        terminal::notice(warning);
+    }
+    if config.foreground {
+        logging::start(&config)?;
+        mount::mount(&config, || terminal::result(&mounted(&config)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // The fork comes before the first thread of ours, of tokio's, or of the CRT's.
+    match daemonise().context("cannot start a daemon")? {
+        Role::Parent(Outcome::Ready) => {
+            terminal::result(&mounted(&config));
+            Ok(ExitCode::SUCCESS)
         }
-        self.send(READY);
-    }
-
-    /// Tells why there will be no mount.
-    pub(crate) fn failed(&self, why: &str) {
-        // One line: the other side reads no more.
-        self.send(&why.replace(['\n', '\r'], " "));
-    }
-
-    fn send(&self, text: &str) {
-        // A parent that is gone does not wait.
-        let _ = (&self.0).write_all(format!("{text}\n").as_bytes());
-    }
-}
-
-/// Forks. To be called while the process has one thread.
-pub(crate) fn daemonise() -> io::Result<Role> {
-    // Programs that the daemon starts must not hold the pipe open.
-    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    let parent = getpid();
-    // SAFETY: this process has one thread, so the child's copy of its memory is consistent.
-    match unsafe { fork() }? {
-        ForkResult::Parent { child } => {
-            drop(write);
-            let mut line = Vec::new();
-            // The first line says it all.
-            BufReader::new(File::from(read)).read_until(b'\n', &mut line)?;
-            Ok(Role::Parent(match String::from_utf8_lossy(&line).trim_end() {
-                READY => Outcome::Ready,
-                "" => Outcome::Failed(last_words(waitpid(child, None)?)),
-                why => Outcome::Failed(why.to_owned()),
-            }))
+        Role::Parent(Outcome::Failed(message)) => {
+            terminal::notice(&message);
+            Ok(ExitCode::FAILURE)
         }
-        ForkResult::Child => {
-            drop(read);
-            setsid()?;
-            // Who ends the one that waits (Ctrl-C) wants no mount later.
-            set_pdeathsig(Signal::SIGTERM)?;
-            if getppid() != parent {
-                return Err(io::Error::other("nobody waits for this daemon any more"));
+        Role::Daemon(parent) => {
+            let result = logging::start(&config).and_then(|()| mount::mount(&config, || parent.ready()));
+            if let Err(error) = &result {
+                tracing::error!("{error:#}");
+                parent.failed(&format!("{error:#}"));
             }
-            chdir("/")?;
-            // Standard error stays until the mount is ready: a panic, or the C below us, may have
-            // something to say.
-            let null = File::options().read(true).write(true).open("/dev/null")?;
-            dup2_stdin(null.as_fd())?;
-            dup2_stdout(null.as_fd())?;
-            Ok(Role::Daemon(Parent(File::from(write))))
+            Ok(if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }
 
-/// What is known of a daemon that told nothing.
-fn last_words(status: WaitStatus) -> String {
-    let how = match status {
-        WaitStatus::Exited(_, code) => format!("ended with exit code {code}"),
-        WaitStatus::Signaled(_, signal, _) => format!("was killed by {signal:?}"),
-        other => format!("ended ({other:?})"),
-    };
-    format!("the daemon {how} before it had mounted; look into its log, or run it with --foreground --debug")
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::sys::signal::Signal;
-    use nix::sys::wait::WaitStatus;
-    use nix::unistd::Pid;
-
-    use super::last_words;
-
-    #[test]
-    fn a_silent_death_is_told() {
-        let text = last_words(WaitStatus::Signaled(Pid::from_raw(1), Signal::SIGABRT, false));
-        assert!(text.contains("was killed by SIGABRT") && text.contains("--foreground"), "{text}");
-    }
+fn mounted(config: &Config) -> String {
+    format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.dir.display())
 }

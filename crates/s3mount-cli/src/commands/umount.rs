@@ -1,14 +1,14 @@
 //! `s3mount umount DIR`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-use crate::mounts::{MountedAt, mount_at, resolve};
+use crate::system::fusermount::fusermount;
+use crate::system::mounts::{MountedAt, mount_at, resolve};
 
 /// How long the kernel may take to let go.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
@@ -62,16 +62,6 @@ fn is_busy(error: &anyhow::Error) -> bool {
         Some(errno) => *errno == Errno::EBUSY,
         None => error.to_string().contains("busy"),
     }
-}
-
-/// Has the set-uid helper of FUSE unmount for us.
-pub(crate) fn fusermount(dir: &Path, flags: &[&str]) -> anyhow::Result<()> {
-    let mut command = Command::new("fusermount3");
-    // Its words are read below.
-    command.env("LC_ALL", "C").args(flags).arg("--").arg(dir);
-    let output = command.output().context("cannot run fusermount3; install fuse3")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
 }
 
 /// The processes that use something below `dir`, as far as we may see: " by cat (12)".

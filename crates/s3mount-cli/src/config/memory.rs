@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use s3mount_memory::{group_bytes, machine_bytes};
 
-use crate::size::Size;
+use crate::flags::size::Size;
 
 const MIB: u64 = 1 << 20;
 
@@ -89,7 +89,7 @@ pub(crate) fn window(limit_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{MIB, limit, part, share};
-    use crate::size::Size;
+    use crate::flags::size::Size;
 
     #[test]
     fn a_small_limit_names_value_and_remedy() {

@@ -12,8 +12,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::Config;
-use crate::output;
-use crate::store::env;
+use crate::config::environment::variable;
+use crate::system::terminal;
 
 /// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
 /// else to syslog.
@@ -21,7 +21,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     // fuser calls it an error that the kernel did not wait for the answer to an interrupt.
     let default =
         if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info,fuser::reply=off" };
-    let filter = env("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
+    let filter = variable("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is no filter; try s3mount=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
@@ -32,7 +32,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     } else {
         let syslog = Syslog::connect();
         if syslog.0.is_none() {
-            output::notice(
+            terminal::notice(
                 "warning: there is no syslog here, so nothing is logged; --log-directory DIR keeps a log",
             );
         }

@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::bench::measure::{Bench, Measured, usage};
-use crate::mounts::mount_at;
-use crate::umount::fusermount;
+use super::measured::{Measured, usage};
+use super::subject::Bench;
+use crate::system::fusermount::fusermount;
+use crate::system::mounts::mount_at;
 
 /// How long a mount may take to come up, beyond what the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);

@@ -8,8 +8,9 @@ use anyhow::{anyhow, ensure};
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
 
-use crate::args::AccessArgs;
-use crate::{profile, source};
+use crate::config::environment::variable;
+use crate::config::{profile, source};
+use crate::flags::access::AccessArgs;
 
 /// How long the store may take to answer for the first time.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -30,29 +31,24 @@ pub(crate) struct Store {
     pub(crate) ca_bundle: Option<PathBuf>,
 }
 
-/// An environment variable that is set and not empty.
-pub(crate) fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// The flag's, the environment's, or the profile's; none is found out later.
 fn region(args: &AccessArgs) -> Option<String> {
     args.region
         .clone()
-        .or_else(|| env("AWS_REGION"))
-        .or_else(|| env("AWS_DEFAULT_REGION"))
+        .or_else(|| variable("AWS_REGION"))
+        .or_else(|| variable("AWS_DEFAULT_REGION"))
         .or_else(|| profile::region(args.profile.as_deref()))
 }
 
 /// A daemon works in `/`, so the caller makes it absolute.
 fn ca_bundle(args: &AccessArgs) -> Option<PathBuf> {
-    args.ca_bundle.clone().or_else(|| env("AWS_CA_BUNDLE").map(PathBuf::from))
+    args.ca_bundle.clone().or_else(|| variable("AWS_CA_BUNDLE").map(PathBuf::from))
 }
 
 fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
     let named = flag.map(|url| ("--endpoint-url", url.to_owned())).or_else(|| {
         let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
-        variables.into_iter().find_map(|name| Some((name, env(name)?)))
+        variables.into_iter().find_map(|name| Some((name, variable(name)?)))
     });
     let Some((name, url)) = named else { return Ok(None) };
     ensure!(

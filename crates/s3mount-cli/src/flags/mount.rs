@@ -1,117 +1,18 @@
-//! The flags, and what `--help` says of them.
+//! The flags of a mount.
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::ArgAction;
 
-use crate::bench::BenchArgs;
-use crate::config::MetadataTtl;
-use crate::size::Size;
-use crate::tune::TuneArgs;
-use crate::warm::WarmArgs;
-
-/// Mount an S3 bucket as a folder, for reading at the speed of the network.
-///
-/// Reads become parallel ranged GETs that run ahead of the reader, inside a hard memory bound.
-/// The mount is read-only. `s3mount umount DIR` takes it down.
-///
-/// The defaults need no tuning. Sizes are written 8MiB, 1.5G or 512k (powers of 1024), 8MB (of
-/// 1000), or in bytes. The command ends when the mount answers, with 0; with 1 when there will be
-/// no mount, and 2 when a flag can't be read.
-#[derive(Debug, Parser)]
-#[command(
-    name = "s3mount",
-    version,
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    disable_help_subcommand = true,
-    max_term_width = 100
-)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-    #[command(flatten)]
-    pub(crate) mount: MountArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Mount a bucket; the word may be left out.
-    Mount(Box<MountArgs>),
-    /// Unmount a folder that s3mount has mounted.
-    ///
-    /// Returns when it is gone. A mount in use stays, and the processes that use it are named. A
-    /// mount whose daemon was killed is taken down too.
-    Umount {
-        /// Folder where the bucket is mounted.
-        #[arg(value_name = "DIR")]
-        dir: PathBuf,
-        /// Unmount also what is in use.
-        ///
-        /// The folder is free at once. Whoever has files open reads on, and the daemon ends when the last
-        /// of them is closed.
-        #[arg(short, long)]
-        lazy: bool,
-    },
-    /// Have a mount list a tree, or a list of files, before a job asks for it; and read it.
-    ///
-    /// Names are then known for --metadata-ttl. With --read the files' content is in the kernel's page
-    /// cache, as far as there is memory for it.
-    Warm(WarmArgs),
-    /// Measure how fast an object is read, for each size of part and number of connections.
-    ///
-    /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The
-    /// table goes to standard output as it grows, s3mount-bench.json and s3mount-bench.html (with
-    /// plots, and the timeline of the best run's parts) to --output.
-    Bench(Box<BenchArgs>),
-    /// Find the flags that suit a bucket, by a short measurement of a few of its objects.
-    Tune(Box<TuneArgs>),
-}
+use crate::flags::access::{AccessArgs, READING};
+use crate::flags::size::Size;
+use crate::flags::ttl::MetadataTtl;
 
 const SOURCE: &str = "What to mount";
-const ACCESS: &str = "Endpoint and credentials";
 const PERMISSIONS: &str = "Who may use it";
-pub(crate) const READING: &str = "Memory and reading ahead";
 const RESOURCES: &str = "Connections and threads";
 const METADATA: &str = "Freshness";
 const RUNNING: &str = "Running and logging";
-
-/// Which store, and with which credentials.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct AccessArgs {
-    /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
-    /// out].
-    ///
-    /// Giving it saves a request at the start.
-    #[arg(long, value_name = "REGION", help_heading = ACCESS)]
-    pub(crate) region: Option<String>,
-
-    /// URL of another S3 server than AWS's, such as http://127.0.0.1:9000 [default:
-    /// $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else AWS].
-    #[arg(long, value_name = "URL", help_heading = ACCESS)]
-    pub(crate) endpoint_url: Option<String>,
-
-    /// Put the bucket into the path and not into the host name.
-    ///
-    /// Needed for buckets of AWS whose names contain dots. Servers given by --endpoint-url are
-    /// always spoken to like that.
-    #[arg(long, help_heading = ACCESS)]
-    pub(crate) force_path_style: bool,
-
-    /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
-    /// web identity, ECS, EC2, in this order].
-    #[arg(long, value_name = "PROFILE", help_heading = ACCESS)]
-    pub(crate) profile: Option<String>,
-
-    /// Do not sign requests: for public buckets.
-    #[arg(long, conflicts_with = "profile", help_heading = ACCESS)]
-    pub(crate) no_sign_request: bool,
-
-    /// PEM file of the certificate authorities to trust [default: $AWS_CA_BUNDLE, else the
-    /// system's].
-    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
-    pub(crate) ca_bundle: Option<PathBuf>,
-}
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MountArgs {

@@ -15,11 +15,11 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::Verify;
+use super::control_socket::ControlSocket;
 use crate::config::Config;
-use crate::control_socket::ControlSocket;
-use crate::mounts::{MountedAt, mount_at};
-use crate::output;
+use crate::flags::mount::Verify;
+use crate::system::mounts::{MountedAt, mount_at};
+use crate::system::terminal;
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
             format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty");
         tracing::warn!("{text}");
         if !config.foreground {
-            output::notice(&format!("warning: {text}"));
+            terminal::notice(&format!("warning: {text}"));
         }
     }
     Ok(Arc::new(client))

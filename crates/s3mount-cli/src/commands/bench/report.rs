@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::bench::measure::{Bench, Measured, Point};
-use crate::size::Size;
+use super::measured::{Measured, Point};
+use super::subject::Bench;
+use crate::flags::size::Size;
 
 /// A line of the table. What is missing did not fit, or was not wanted.
 #[derive(Debug, Serialize)]

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
 use crate::config::Config;
-use crate::mounts::mount_at;
-use crate::umount::fusermount;
+use crate::system::fusermount::fusermount;
+use crate::system::mounts::mount_at;
 
 /// What a container needs for FUSE.
 const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
@@ -88,7 +88,7 @@ fn recover(dir: &Path) -> anyhow::Result<()> {
     let Some(mount) = mount_at(dir).filter(|mount| mount.kind.starts_with("fuse")) else {
         bail!("{shown} lies in a mount whose daemon is gone; unmount that first, with: s3mount umount FOLDER")
     };
-    crate::output::notice(&format!(
+    crate::system::terminal::notice(&format!(
         "{} at {shown} was left behind by a daemon that is gone; unmounting it",
         mount.source
     ));

@@ -3,14 +3,14 @@
 
 use std::path::PathBuf;
 
-use crate::store::env;
+use crate::config::environment::variable;
 
 /// The region of the profile named by the flag, by `$AWS_PROFILE`, or of the default one.
 pub(crate) fn region(flag: Option<&str>) -> Option<String> {
-    let file = env("AWS_CONFIG_FILE")
+    let file = variable("AWS_CONFIG_FILE")
         .map(PathBuf::from)
-        .or_else(|| env("HOME").map(|home| PathBuf::from(home).join(".aws/config")))?;
-    let profile = flag.map(str::to_owned).or_else(|| env("AWS_PROFILE"));
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".aws/config")))?;
+    let profile = flag.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
     region_in(&std::fs::read_to_string(file).ok()?, profile.as_deref().unwrap_or("default"))
 }
 

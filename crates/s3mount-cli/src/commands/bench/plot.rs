@@ -6,10 +6,9 @@ use std::fmt::Write as _;
 use anyhow::anyhow;
 use plotters::prelude::*;
 
-use crate::bench::client::Part;
-use crate::bench::measure::Measured;
-use crate::bench::report::{Report, Row};
-use crate::size::Size;
+use super::measured::{Measured, Part};
+use super::report::{Report, Row};
+use crate::flags::size::Size;
 
 const WIDTH: u32 = 1000;
 

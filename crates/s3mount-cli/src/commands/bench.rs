@@ -3,24 +3,27 @@
 
 mod client;
 mod measure;
+mod measured;
 mod plot;
 mod private;
 mod report;
+mod subject;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{AccessArgs, READING};
-use crate::output;
-use crate::size::Size;
-use crate::source;
-use crate::store::Store;
+use crate::config::source;
+use crate::config::store::Store;
+use crate::flags::access::{AccessArgs, READING};
+use crate::flags::size::Size;
+use crate::system::terminal;
 
-pub(crate) use measure::{Bench, Measured, Point, runtime};
+pub(crate) use measured::{Measured, Point};
 use report::{Report, Row};
 pub(crate) use report::{columns, headings};
+pub(crate) use subject::{Bench, runtime};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -109,7 +112,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     } else {
         (args.part_sizes.clone(), args.connections.clone(), args.seconds)
     };
-    let limit = crate::memory::limit(args.memory_limit)?;
+    let limit = crate::config::memory::limit(args.memory_limit)?;
     let bench = Bench::new(Store::new(bucket, &args.access)?, &key, limit, args.bytes.0, seconds)?;
     let points: Vec<Point> = parts
         .iter()
@@ -118,7 +121,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         })
         .collect();
     let mut report = Report::new(&bench);
-    output::result(&report.heading());
+    terminal::result(&report.heading());
     let bar = progress(points.len() as u64);
     // What is allocated for the first time, and the store's own caches, are not to be measured.
     bench.client(points[points.len() / 2])?;
@@ -128,19 +131,19 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         let may_mount = !args.client_only && bench.fits(point) && point.part_bytes.is_multiple_of(1 << 20);
         let mount = may_mount.then(|| bench.mount(&point.flags())).transpose()?;
         let row = Row { point, client, mount };
-        bar.suspend(|| output::result(&row.line()));
+        bar.suspend(|| terminal::result(&row.line()));
         report.rows.push(row);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    output::result(&report.verdict());
+    terminal::result(&report.verdict());
     let write = |name: &str, text: String| {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     write("s3mount-bench.json", report.json()?)?;
     write("s3mount-bench.html", plot::html(&report)?)?;
-    output::result(&format!(
+    terminal::result(&format!(
         "{0}/s3mount-bench.json and {0}/s3mount-bench.html have it all",
         folder.display()
     ));

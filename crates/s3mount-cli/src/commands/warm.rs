@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 
-use crate::output;
+use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WarmArgs {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
         }
     });
     walk.bar.finish_and_clear();
-    output::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
+    terminal::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
     let failures = walk.failures.load(Ordering::Relaxed);
     ensure!(failures == 0, "{failures} of these could not be read; the daemon's log may say why");
     Ok(())
@@ -114,7 +114,7 @@ impl Walk {
             if let Err(error) = self.visit(&path, &mut buffer)
                 && self.failures.fetch_add(1, Ordering::Relaxed) < MAX_TOLD
             {
-                self.bar.suspend(|| output::notice(&format!("{}: {error}", path.display())));
+                self.bar.suspend(|| terminal::notice(&format!("{}: {error}", path.display())));
             }
             self.lock().at_work -= 1;
             self.changed.notify_all();

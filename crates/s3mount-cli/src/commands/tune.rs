@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use anyhow::Context;
 use s3mount_object::{ListObjects, ListedObject, ObjectClient};
 
-use crate::args::{AccessArgs, READING};
-use crate::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
-use crate::output;
-use crate::size::Size;
-use crate::source;
-use crate::store::Store;
+use crate::commands::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
+use crate::config::source;
+use crate::config::store::Store;
+use crate::flags::access::{AccessArgs, READING};
+use crate::flags::size::Size;
+use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TuneArgs {
@@ -60,7 +60,7 @@ const PASSES: usize = 3;
 /// Measures, and prints the flags.
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     let source = source::parse(&args.source, None)?;
-    let limit = crate::memory::limit(args.memory_limit)?;
+    let limit = crate::config::memory::limit(args.memory_limit)?;
     let store = Store::new(source.bucket, &args.access)?;
     let (objects, is_cut) = sizes(&store, &source.prefix)?;
     let largest = objects.last().with_context(|| {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         )
     })?;
     let median = &objects[objects.len() / 2];
-    output::result(&format!(
+    terminal::result(&format!(
         "{}{} objects: half of them up to {}, the largest {}",
         if is_cut { "the first " } else { "" },
         objects.len(),
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         about(largest.meta.size)
     ));
     if largest.meta.size < SMALL_BYTES {
-        output::result(
+        terminal::result(
             "All are small: each is read by one GET or two, and the parts' size and the windows don't matter.\n\
              What counts is how many are read at once: more workers, and --max-connections of as many.",
         );
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     let names: Vec<_> =
         benches.iter().map(|bench| format!("{} ({})", bench.object.key(), about(bench.size))).collect();
-    output::result(&format!("reading {}, in a memory limit of {}", names.join(", "), Size(limit)));
+    terminal::result(&format!("reading {}, in a memory limit of {}", names.join(", "), Size(limit)));
     let client = sweep(&benches)?;
     let (point, best) = choose(&client).context("no part fits the memory limit")?;
     let flags = Flags::new(point, best, limit);
@@ -170,7 +170,7 @@ impl Flags {
         ];
         // Twice what is in flight: parts come out of order, and what has come waits for its reader.
         let window = in_flight * 2;
-        if window > crate::memory::window(limit) {
+        if window > crate::config::memory::window(limit) {
             let why =
                 format!("one stream needs twice the {} that are in flight at this speed", Size(in_flight));
             flags.push(("--prefetch-window", Size(window).to_string(), why));
@@ -202,23 +202,23 @@ fn compare(benches: &[Bench], flags: &Flags, best: &Measured) -> anyhow::Result<
     }
     bar.finish_and_clear();
     let (plain, tuned) = (total(&plain), total(&tuned));
-    output::result(&format!("\n{:>24}{}", "", headings()));
+    terminal::result(&format!("\n{:>24}{}", "", headings()));
     for (name, measured) in
         [("client alone, at best", best), ("mount, defaults", &plain), ("mount, these flags", &tuned)]
     {
-        output::result(&format!("{name:>24}{}", columns(Some(measured))));
+        terminal::result(&format!("{name:>24}{}", columns(Some(measured))));
     }
     if plain.gb_s() >= tuned.gb_s() * AS_GOOD {
-        output::result(&format!(
+        terminal::result(&format!(
             "\nThe defaults are as good as {}: no flags are needed.{}",
             flags.line(),
             if plain.gb_s() < best.gb_s() * 0.8 { REST } else { "" }
         ));
         return Ok(());
     }
-    output::result(&format!("\nUse {}", flags.line()));
+    terminal::result(&format!("\nUse {}", flags.line()));
     for (flag, value, why) in &flags.0 {
-        output::result(&format!("  {flag} {value}: {why}"));
+        terminal::result(&format!("  {flag} {value}: {why}"));
     }
     Ok(())
 }
@@ -251,7 +251,7 @@ fn about(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{MIB, about, choose};
-    use crate::bench::{Measured, Point};
+    use crate::commands::bench::{Measured, Point};
 
     fn measured(mib: u64, connections: u32, gb_s: f64) -> (Point, Measured) {
         let (seconds, bytes) = (1.0, (gb_s * 1e9) as u64);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, Error};
 
-use crate::args::Args;
+use crate::flags::Args;
 
 /// Options that mount(8), fstab or libfuse's programs mean for themselves, or that say what s3mount does
 /// anyway: the source and the type of the mount are its own, and it cleans up behind itself. `rw` is

@@ -9,17 +9,9 @@ use procfs::process::{ClearRefs, Process};
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ByteRange, GetObject};
-use serde::Serialize;
 
-use crate::bench::measure::{Bench, Measured, Point, usage};
-
-/// What became of one part, in seconds since the first was asked for.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Part {
-    pub(crate) start: f64,
-    pub(crate) first_byte: f64,
-    pub(crate) end: f64,
-}
+use super::measured::{Measured, Part, Point, usage};
+use super::subject::Bench;
 
 /// Fetches from the object's beginning, with a part in flight on each connection.
 pub(crate) async fn measure(bench: &Bench, config: CrtConfig, point: Point) -> anyhow::Result<Measured> {

@@ -1,0 +1,6 @@
+//! The commands beside the mount itself.
+
+pub(crate) mod bench;
+pub(crate) mod tune;
+pub(crate) mod umount;
+pub(crate) mod warm;

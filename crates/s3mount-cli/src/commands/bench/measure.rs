@@ -1,0 +1,24 @@
+//! One measurement, by the client alone or through a mount.
+
+use std::ffi::OsString;
+
+use anyhow::Context;
+
+use super::client;
+use super::measured::{Measured, Point};
+use super::private::PrivateMount;
+use super::subject::Bench;
+
+impl Bench {
+    /// The client alone, with a part in flight on each connection.
+    pub(crate) fn client(&self, point: Point) -> anyhow::Result<Measured> {
+        let config = self.store.crt_config(point.connections, self.threads);
+        self.runtime.block_on(client::measure(self, config, point)).context("the client alone failed")
+    }
+
+    /// Through a mount with these flags.
+    pub(crate) fn mount(&self, flags: &[OsString]) -> anyhow::Result<Measured> {
+        let mount = PrivateMount::new(self, flags)?;
+        mount.measure(self.bytes, self.limit)
+    }
+}

@@ -1,0 +1,43 @@
+//! The flags that mounts and measurements share.
+
+use std::path::PathBuf;
+
+const ACCESS: &str = "Endpoint and credentials";
+pub(crate) const READING: &str = "Memory and reading ahead";
+
+/// Which store, and with which credentials.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AccessArgs {
+    /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
+    /// out].
+    ///
+    /// Giving it saves a request at the start.
+    #[arg(long, value_name = "REGION", help_heading = ACCESS)]
+    pub(crate) region: Option<String>,
+
+    /// URL of another S3 server than AWS's, such as http://127.0.0.1:9000 [default:
+    /// $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else AWS].
+    #[arg(long, value_name = "URL", help_heading = ACCESS)]
+    pub(crate) endpoint_url: Option<String>,
+
+    /// Put the bucket into the path and not into the host name.
+    ///
+    /// Needed for buckets of AWS whose names contain dots. Servers given by --endpoint-url are
+    /// always spoken to like that.
+    #[arg(long, help_heading = ACCESS)]
+    pub(crate) force_path_style: bool,
+
+    /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
+    /// web identity, ECS, EC2, in this order].
+    #[arg(long, value_name = "PROFILE", help_heading = ACCESS)]
+    pub(crate) profile: Option<String>,
+
+    /// Do not sign requests: for public buckets.
+    #[arg(long, conflicts_with = "profile", help_heading = ACCESS)]
+    pub(crate) no_sign_request: bool,
+
+    /// PEM file of the certificate authorities to trust [default: $AWS_CA_BUNDLE, else the
+    /// system's].
+    #[arg(long, value_name = "FILE", help_heading = ACCESS)]
+    pub(crate) ca_bundle: Option<PathBuf>,
+}

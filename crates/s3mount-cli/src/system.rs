@@ -1,0 +1,5 @@
+//! What the machine tells and does: mounts, FUSE's helper, the terminal.
+
+pub(crate) mod fusermount;
+pub(crate) mod mounts;
+pub(crate) mod terminal;
