@@ -38,6 +38,30 @@ fn of_tune() {
     insta::assert_snapshot!("help_tune", help(&["tune", "--help"]));
 }
 
+/// The page for those who read before they install. `WRITE_PAGES=1 cargo test --test cli` writes it anew.
+#[test]
+fn the_page_of_flags_is_what_help_says() {
+    let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
+    for command in ["", "umount", "warm", "bench", "tune"] {
+        let args: Vec<_> = [command, "--help"].into_iter().filter(|arg| !arg.is_empty()).collect();
+        let text = help(&args);
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        page += &format!(
+            "\n## {}\n\n```text\n{}\n```\n",
+            ["s3mount", command].join(" ").trim(),
+            lines.join("\n")
+        );
+    }
+    if std::env::var_os("WRITE_PAGES").is_some() {
+        std::fs::write("docs/FLAGS.md", &page).expect("the page");
+    }
+    let is_current = std::fs::read_to_string("docs/FLAGS.md").is_ok_and(|text| text == page);
+    assert!(
+        is_current,
+        "docs/FLAGS.md is not what --help says; write it with WRITE_PAGES=1 cargo test --test cli"
+    );
+}
+
 #[test]
 fn mount_has_the_flags_of_the_bare_command() {
     let flags = |help: &str| {

@@ -32,7 +32,9 @@ fn each_promise_names_its_tests() {
 
 #[test]
 fn pages_point_to_what_is_there() {
-    let pages = crate::files(Path::new("docs"), "md").into_iter().chain(["README.md".into()]);
+    let pages = crate::files(Path::new("docs"), "md")
+        .into_iter()
+        .chain(["README.md".into(), "CONTRIBUTING.md".into()]);
     let mut checked = 0;
     for page in pages {
         let text = crate::read(&page);
