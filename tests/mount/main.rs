@@ -11,6 +11,7 @@ mod hints;
 mod lifecycle;
 mod loader;
 mod maps;
+mod metrics;
 mod model;
 mod moto;
 mod names;

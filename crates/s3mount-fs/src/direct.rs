@@ -17,6 +17,8 @@
 
 use std::collections::HashMap;
 
+use s3mount_metrics::labels;
+
 use crate::inode::InodeNo;
 use crate::map_table::Kind;
 
@@ -55,17 +57,23 @@ const MAX_KINDS: usize = 256;
 /// Files that were read lately and are remembered, at most: the smallest would fill 128 GiB of page cache.
 const MAX_RECENT: usize = 8192;
 
-/// Why a kind goes back to the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// Its readers ask for small pieces.
-    SmallPieces,
-    /// It is mapped.
-    Mapped,
-    /// Several readers have the same file open at once.
-    Shared,
-    /// Files are read again that the page cache could hold.
-    Again,
+labels! {
+    /// Why a kind goes back to the page cache.
+    pub enum Reason("reason") {
+        /// Its readers ask for small pieces.
+        SmallPieces = "small_pieces",
+        /// It is mapped.
+        Mapped = "mapped",
+        /// Several readers have the same file open at once.
+        Shared = "shared",
+        /// Files are read again that the page cache could hold.
+        Again = "again",
+    }
+}
+
+impl Reason {
+    /// All of them, in the order of [`Counts::back`].
+    pub(crate) const ALL: [Self; 4] = [Self::SmallPieces, Self::Mapped, Self::Shared, Self::Again];
 }
 
 /// News of a kind.

@@ -4,6 +4,7 @@ mod ahead;
 mod direct;
 mod maps;
 mod seam;
+mod shown;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,13 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use s3mount_memory::trim_heap;
+use s3mount_metrics::Registry;
 use s3mount_object::{ByteRange, ObjectClient};
 use s3mount_prefetch::{ObjectReader, Prefetcher, ReadError};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 
 use self::direct::Auto;
-use crate::control::{self, Control, FsStats};
+use crate::control::{self, Control};
 use crate::direct::Direct;
 use crate::hints::{HintWriter, Hints};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, KnownName, Node, ROOT};
@@ -28,12 +30,14 @@ use crate::metadata::Metadata;
 use crate::names::{Target, is_file_name};
 use crate::order::Order;
 use crate::successors::Successors;
-use crate::{FsConfig, FsError};
+use crate::{FsConfig, FsError, FsMetrics};
 
 /// A bucket as a read-only tree of files.
 #[derive(Debug)]
 pub struct Filesystem {
     config: FsConfig,
+    metrics: Arc<FsMetrics>,
+    registry: Registry,
     metadata: Arc<Metadata>,
     prefetcher: Prefetcher,
     inodes: Arc<InodeTable>,
@@ -146,7 +150,13 @@ impl Filesystem {
         let metadata = Metadata::new(client, prefetcher.retry_budget(), &config, inodes.clone(), runtime);
         runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
         let (refused, dropped) = mpsc::channel(MAX_REFUSED_PAGES);
+        let (metrics, registry) = (Arc::<FsMetrics>::default(), Registry::default());
+        prefetcher.register(&registry);
+        // They are brought up to date by `show`: the registry cannot own who owns it.
+        registry.add(metrics.clone(), || {});
         Self {
+            metrics,
+            registry,
             metadata,
             prefetcher,
             inodes,
@@ -199,47 +209,6 @@ impl Filesystem {
         Attr { ino, kind, size: 0, mtime: self.inodes.mounted_at(), mode: Some(control.mode()) }
     }
 
-    /// Counters since the mount, and gauges.
-    pub fn stats(&self) -> FsStats {
-        let prefetch = self.prefetcher.stats();
-        let budget = self.prefetcher.budget();
-        let (hints_queued, hints_ahead) = self.hints.counts();
-        let direct = self.direct().counts();
-        let [small_pieces, mapped, shared, again] = direct.back;
-        FsStats {
-            hints_queued,
-            hints_ahead,
-            hints_refused: self.hints.refused(),
-            reads: prefetch.reads,
-            waits: prefetch.waits,
-            read_bytes: prefetch.read_bytes,
-            get_requests: prefetch.requests,
-            fetched_bytes: prefetch.fetched_bytes,
-            hedges: prefetch.hedges,
-            objects_verified: prefetch.objects_verified,
-            objects_unverified: prefetch.objects_unverified,
-            objects_corrupt: prefetch.objects_corrupt,
-            refetches: prefetch.refetches,
-            list_requests: self.metadata.lists(),
-            hidden_keys: self.metadata.hidden_keys(),
-            metadata_bytes: self.metadata.bytes(),
-            open_files: self.files.read().unwrap_or_else(PoisonError::into_inner).len(),
-            open_folders: self.directories.read().unwrap_or_else(PoisonError::into_inner).len(),
-            inodes: self.inodes.len(),
-            memory_limit_bytes: budget.limit_bytes(),
-            memory_used_bytes: budget.used_bytes(),
-            memory_peak_bytes: budget.peak_bytes(),
-            random_map_files: self.maps.random_files(),
-            refused_readaheads: self.maps.refused(),
-            direct_opens: direct.opens,
-            direct_kinds: direct.kinds,
-            direct_given_up_small_pieces: small_pieces,
-            direct_given_up_mapped: mapped,
-            direct_given_up_shared: shared,
-            direct_given_up_again: again,
-        }
-    }
-
     /// Attributes of an inode. They need no request: a version does not change.
     ///
     /// # Errors
@@ -271,9 +240,8 @@ impl Filesystem {
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
-            Some(Control::Stats) => {
-                let json = serde_json::to_vec_pretty(&self.stats()).expect("numbers have a JSON form");
-                let handle = self.add_file(OpenFile::Snapshot(json.into()));
+            Some(shown @ (Control::Stats | Control::Metrics)) => {
+                let handle = self.add_file(OpenFile::Snapshot(self.show(shown).into()));
                 // Its size is not known before, and its pages must not be kept.
                 return Ok(Opened { handle, direct_io: true, ..Opened::default() });
             }

@@ -42,6 +42,7 @@ mod listing;
 mod map_reads;
 mod map_table;
 mod metadata;
+mod metrics;
 mod names;
 mod order;
 mod pace;
@@ -53,7 +54,8 @@ mod successors;
 mod walk;
 
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
-pub use control::FsStats;
+pub use direct::Reason;
 pub use error::FsError;
 pub use filesystem::{DirPage, Entry, Filesystem, Opened};
 pub use inode::{Attr, FileKind, InodeNo, KnownName, ROOT};
+pub use metrics::FsMetrics;

@@ -60,7 +60,7 @@ async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError> {
 
 async fn read(fs: &Arc<Filesystem>, handle: u64) -> Result<String, FsError> {
     let (send, receive) = tokio::sync::oneshot::channel();
-    fs.read(handle, 0, 1000, move |result| {
+    fs.read(handle, 0, 64 << 10, move |result| {
         let _ = send.send(result.map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
     });
     receive.await.expect("an answer")
@@ -214,7 +214,7 @@ async fn wrong_use_has_its_errno() {
     assert_eq!(fs.getattr(999).expect_err("unknown").errno(), libc::EBADF);
     fs.forget(file, 1);
     fs.forget(dir, 2);
-    assert_eq!(fs.stats().inodes, 1);
+    assert_eq!(fs.metrics().inodes.get(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +223,7 @@ async fn the_hidden_folder_tells_the_counters() {
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
     let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
     assert!(folder.mode == Some(0o500) && folder.kind == FileKind::Directory);
-    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "prefetch", "stats"]);
+    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "metrics", "prefetch", "stats"]);
     assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));
     let stats = walk(&fs, ".s3mount/stats").await.expect("the file");
     let opened = fs.open(stats).expect("a handle");
@@ -231,6 +231,12 @@ async fn the_hidden_folder_tells_the_counters() {
     let text = read(&fs, opened.handle).await.expect("JSON");
     assert!(
         text.contains("\"list_requests\": 1") && text.contains("\"memory_limit_bytes\": 67108864"),
+        "{text}"
+    );
+    let metrics = walk(&fs, ".s3mount/metrics").await.expect("the file");
+    let text = read(&fs, fs.open(metrics).expect("a handle").handle).await.expect("text");
+    assert!(
+        text.contains("\n# TYPE s3mount_list_requests_total counter\ns3mount_list_requests_total 1\n"),
         "{text}"
     );
     assert!(fs.open(folder.ino).is_err());

@@ -159,7 +159,7 @@ async fn play(run: Run) {
     for caller in callers.collect::<Vec<_>>() {
         caller.await.expect("right answers");
     }
-    assert_eq!((fs.stats().open_files, fs.stats().open_folders), (0, 0));
+    assert_eq!((fs.metrics().open_files.get(), fs.metrics().open_folders.get()), (0, 0));
 }
 
 proptest! {

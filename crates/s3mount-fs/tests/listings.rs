@@ -154,8 +154,8 @@ async fn a_folder_that_does_not_fit_costs_a_list_for_a_name_that_is_not_known() 
     let client = folder(200_000);
     let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
     list(&client, &fs).await;
-    let half = fs.stats().metadata_bytes / 2;
-    let fs = mount(&client, |config| config.metadata_limit_bytes = half);
+    let half = fs.metrics().metadata.get() / 2;
+    let fs = mount(&client, |config| config.metadata_limit_bytes = half as usize);
     client.take_requests();
     look_up_at_random(&fs, 200_000, 10, 1).await;
     // A quarter of it was listed until that was seen.
@@ -164,5 +164,5 @@ async fn a_folder_that_does_not_fit_costs_a_list_for_a_name_that_is_not_known() 
     let more = client.take_requests().list;
     assert!(waited * 100 < looked * 65, "half of it is known: {waited} of {looked} waited");
     assert!(more * 10 <= waited * 11, "{more} LISTs for {waited} of {looked} look-ups; {lists} before");
-    assert!(fs.stats().metadata_bytes <= half);
+    assert!(fs.metrics().metadata.get() <= half);
 }

@@ -254,7 +254,7 @@ async fn run(steps: &[Step]) -> Result<(), TestCaseError> {
         }
     }
     open.drain(..).for_each(|file| fs.release(file.handle));
-    prop_assert_eq!(fs.stats().open_files, 0);
+    prop_assert_eq!(fs.metrics().open_files.get(), 0);
     Ok(())
 }
 

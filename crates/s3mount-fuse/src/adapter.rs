@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
@@ -19,6 +19,7 @@ use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError, KnownNa
 use tokio::runtime::Handle;
 
 use crate::kernel::Kernel;
+use crate::metrics::{FuseMetrics, Operation};
 use crate::readahead::Readahead;
 use crate::waiting::{Reply, Slot, Watch};
 
@@ -47,11 +48,41 @@ const NAMES_PER_REQUEST: usize = 1024;
 
 pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
-    runtime: Handle,
-    kernel: Arc<Kernel>,
+    shared: Arc<Shared>,
     /// Unset where the kernel's readahead cannot be set.
     readahead: Arc<OnceLock<Readahead>>,
     watch: Arc<Watch>,
+}
+
+/// What answers need that are given later.
+struct Shared {
+    runtime: Handle,
+    kernel: Arc<Kernel>,
+    metrics: Arc<FuseMetrics>,
+}
+
+/// A request of the kernel that is to be answered.
+struct Asked {
+    shared: Arc<Shared>,
+    operation: Operation,
+    began: Instant,
+}
+
+impl Asked {
+    /// It is answered.
+    fn done(&self) {
+        self.shared.metrics.on_answer(self.operation, self.began, None);
+    }
+
+    /// The errno with which it fails. Trouble with the store is logged here, where it is handled.
+    fn errno(&self, what: impl std::fmt::Debug, error: &FsError) -> Errno {
+        self.shared.metrics.on_answer(self.operation, self.began, Some(error));
+        if error.is_trouble() {
+            let operation = self.operation.name();
+            tracing::warn!(?what, error = error as &dyn Error, errno = error.errno(), "{operation} failed");
+        }
+        Errno::from_i32(error.errno())
+    }
 }
 
 impl Adapter {
@@ -63,7 +94,13 @@ impl Adapter {
     ) -> Self {
         let watch = Arc::new(Watch::new(fs.config().timeout));
         runtime.spawn(Watch::run(Arc::downgrade(&watch)));
-        Self { fs, runtime, kernel, readahead, watch }
+        let metrics = Arc::<FuseMetrics>::default();
+        fs.registry().add(metrics.clone(), || {});
+        Self { fs, shared: Arc::new(Shared { runtime, kernel, metrics }), readahead, watch }
+    }
+
+    fn asked(&self, operation: Operation) -> Asked {
+        Asked { shared: self.shared.clone(), operation, began: Instant::now() }
     }
 
     /// Runs `answer` here if it is ready at once, else on the runtime; then `slot` is answered sooner
@@ -76,10 +113,10 @@ impl Adapter {
         answer: impl Future<Output = ()> + Send + 'static,
     ) {
         let mut answer = Box::pin(answer);
-        let _inside = self.runtime.enter();
+        let _inside = self.shared.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            let hold = self.kernel.hold(folder);
-            self.runtime.spawn(async move {
+            let hold = self.shared.kernel.hold(folder);
+            self.shared.runtime.spawn(async move {
                 answer.await;
                 drop(hold);
             });
@@ -121,14 +158,6 @@ fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
     }
 }
 
-/// The errno of a failed operation. Trouble with the store is logged here, where it is handled.
-fn errno(operation: &str, what: impl std::fmt::Debug, error: &FsError) -> Errno {
-    if error.is_trouble() {
-        tracing::warn!(?what, error = error as &dyn Error, errno = error.errno(), "{operation} failed");
-    }
-    Errno::from_i32(error.errno())
-}
-
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in [
@@ -153,7 +182,7 @@ impl fuser::Filesystem for Adapter {
         let Some(name) = name.to_str().map(str::to_owned) else {
             return reply.error(Errno::ENOENT);
         };
-        let fs = self.fs.clone();
+        let (fs, asked) = (self.fs.clone(), self.asked(Operation::Lookup));
         let slot = Slot::new(reply);
         self.answer(req, parent, &slot.clone(), async move {
             let found = fs.lookup(parent.0, &name).await;
@@ -161,8 +190,9 @@ impl fuser::Filesystem for Adapter {
                 (Ok(entry), Some(reply)) => {
                     let attr = file_attr(entry.attr, fs.config());
                     reply.entry_with_ttls(&ATTR_TTL, &entry.ttl, &attr, GENERATION);
+                    asked.done();
                 }
-                (Err(error), Some(reply)) => reply.error(errno("lookup", &name, &error)),
+                (Err(error), Some(reply)) => reply.error(asked.errno(&name, &error)),
                 // The kernel was not given it.
                 (Ok(entry), None) => fs.forget(entry.attr.ino, 1),
                 (Err(_), None) => {}
@@ -175,9 +205,13 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let asked = self.asked(Operation::Getattr);
         match self.fs.getattr(ino.0) {
-            Ok(attr) => reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config())),
-            Err(error) => reply.error(errno("getattr", ino, &error)),
+            Ok(attr) => {
+                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()));
+                asked.done();
+            }
+            Err(error) => reply.error(asked.errno(ino, &error)),
         }
     }
 
@@ -185,6 +219,7 @@ impl fuser::Filesystem for Adapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(ino.0) {
             return reply.error(Errno::EROFS);
         }
+        let asked = self.asked(Operation::Open);
         match self.fs.open_by(ino.0, req.pid()) {
             Ok(opened) => {
                 // Files that are opened directly may be mapped.
@@ -196,8 +231,9 @@ impl fuser::Filesystem for Adapter {
                 flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
                 flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
                 reply.opened(FileHandle(opened.handle), flags);
+                asked.done();
             }
-            Err(error) => reply.error(errno("open", ino, &error)),
+            Err(error) => reply.error(asked.errno(ino, &error)),
         }
     }
 
@@ -213,16 +249,21 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         tracing::trace!(ino = ino.0, pid = req.pid(), offset, size, ?lock_owner, "read");
-        let (kernel, runtime) = (self.kernel.clone(), self.runtime.clone());
+        let asked = self.asked(Operation::Read);
         let slot = Slot::new(reply);
         let answered = slot.clone();
         let answer = move |result: Result<&[u8], FsError>| {
             let Some(reply) = answered.take() else { return };
             let error = match result {
-                Ok(bytes) => return reply.data(bytes),
+                Ok(bytes) => {
+                    reply.data(bytes);
+                    return asked.done();
+                }
                 Err(error) => error,
             };
-            let errno = errno("read", (fh, offset, size), &error);
+            let errno = asked.errno((fh, offset, size), &error);
+            let Shared { runtime, kernel, .. } = &*asked.shared;
+            let kernel = kernel.clone();
             if let FsError::Stale { place: Some((folder, name)), .. } = error {
                 let known = vec![KnownName { ino: ino.0, name: (&*name).into() }];
                 // Who opens it again at once finds what is there now.
@@ -287,9 +328,13 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let asked = self.asked(Operation::Write);
         match self.fs.write(fh.0, data) {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno("write", fh, &error)),
+            Ok(()) => {
+                reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+                asked.done();
+            }
+            Err(error) => reply.error(asked.errno(fh, &error)),
         }
     }
 
@@ -317,21 +362,25 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let asked = self.asked(Operation::Opendir);
         match self.fs.opendir(ino.0) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle), FopenFlags::empty()),
-            Err(error) => reply.error(errno("opendir", ino, &error)),
+            Ok(opened) => {
+                reply.opened(FileHandle(opened.handle), FopenFlags::empty());
+                asked.done();
+            }
+            Err(error) => reply.error(asked.errno(ino, &error)),
         }
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        let fs = self.fs.clone();
+        let (fs, asked) = (self.fs.clone(), self.asked(Operation::Readdir));
         let slot = Slot::new(reply);
         self.answer(req, ino, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let page = match page {
                 Ok(page) => page,
-                Err(error) => return reply.error(errno("readdir", ino, &error)),
+                Err(error) => return reply.error(asked.errno(ino, &error)),
             };
             for (next, name, kind, ino) in page.names {
                 let ino = if ino == 0 { UNKNOWN_INO } else { ino };
@@ -340,6 +389,7 @@ impl fuser::Filesystem for Adapter {
                 }
             }
             reply.ok();
+            asked.done();
         });
     }
 
@@ -351,7 +401,7 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let fs = self.fs.clone();
+        let (fs, asked) = (self.fs.clone(), self.asked(Operation::Readdir));
         let slot = Slot::new(reply);
         self.answer(req, ino, &slot.clone(), async move {
             let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
@@ -361,8 +411,11 @@ impl fuser::Filesystem for Adapter {
                 Err(error) => Err(error),
             };
             match filled {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno("readdir", ino, &error)),
+                Ok(()) => {
+                    reply.ok();
+                    asked.done();
+                }
+                Err(error) => reply.error(asked.errno(ino, &error)),
             }
         });
     }

@@ -9,8 +9,10 @@
 
 mod adapter;
 mod kernel;
+mod metrics;
 mod mount;
 mod readahead;
 mod waiting;
 
+pub use metrics::{Failure, FuseMetrics, Operation};
 pub use mount::{FuseConfig, Mount, mount};

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::Kind;
 use crate::label::{Labels, Names, combinations};
-use crate::{Kind, Value};
 
 /// Cells of a counter. A counter takes 64 bytes for each; with eight, sixteen session threads meet two by
 /// two.
@@ -33,6 +33,15 @@ fn shard() -> usize {
         }
         shard.get()
     })
+}
+
+/// What one series shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A counter's, or a gauge's.
+    Number(u64),
+    /// A histogram's.
+    Distribution(Distribution),
 }
 
 /// A field of a struct of metrics.

@@ -18,7 +18,7 @@ mod registry;
 mod show;
 
 pub use definition::{Definition, Kind, Stability, Unit, bounds};
-pub use instrument::{Counter, Distribution, Family, Gauge, Histogram, Instrument, Total};
+pub use instrument::{Counter, Distribution, Family, Gauge, Histogram, Instrument, Total, Value};
 pub use label::{Label, Labels, Names};
-pub use registry::{Group, Registry, Sample, Snapshot, Value};
+pub use registry::{Group, Registry, Sample, Snapshot};
 pub use show::markdown;

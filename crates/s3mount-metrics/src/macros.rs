@@ -95,6 +95,14 @@ macro_rules! labels {
             $($(#[$value_meta])* $value),+
         }
 
+        impl $label {
+            /// Its value as it is shown.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                <Self as $crate::Label>::NAMES.values[self as usize]
+            }
+        }
+
         impl $crate::Label for $label {
             const NAMES: $crate::Names = $crate::Names { name: $name, values: &[$($text),+] };
 

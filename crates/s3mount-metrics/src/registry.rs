@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::instrument::Distribution;
-use crate::{Definition, label};
+use crate::{Definition, Value, label};
 
 /// A struct of metrics. Made by [`metrics!`](crate::metrics).
 pub trait Group: Send + Sync + 'static {
@@ -13,15 +12,6 @@ pub trait Group: Send + Sync + 'static {
 
     /// What each metric shows now: a value for each combination of its labels.
     fn samples(&self) -> Vec<Vec<Value>>;
-}
-
-/// What one series shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A counter's, or a gauge's.
-    Number(u64),
-    /// A histogram's.
-    Distribution(Distribution),
 }
 
 /// One series of a metric.

@@ -19,7 +19,7 @@ fn shown(unit: Unit, raw: u64) -> String {
 impl Snapshot {
     /// One JSON object, with a key for each series: the name without `s3mount_` and `_total`, and the values
     /// of its labels. A histogram is an object of `count`, `sum`, and `buckets`: how many values were at most
-    /// as large as each bound, and larger than the one before.
+    /// as large as each bound, and larger than the one before, where there were any.
     pub fn json(&self) -> String {
         let mut members = Vec::new();
         for (definition, samples) in &self.0 {
@@ -51,7 +51,8 @@ impl Snapshot {
 fn json_distribution(unit: Unit, distribution: &Distribution) -> String {
     let bounds = distribution.bounds.iter().map(|bound| shown(unit, *bound));
     let bounds = bounds.chain([String::from("+Inf")]);
-    let buckets = bounds.zip(&distribution.counts).map(|(bound, count)| format!("\"{bound}\": {count}"));
+    let buckets = bounds.zip(&distribution.counts).filter(|(_, count)| **count > 0);
+    let buckets = buckets.map(|(bound, count)| format!("\"{bound}\": {count}"));
     let buckets = buckets.collect::<Vec<_>>().join(", ");
     let (count, sum) = (distribution.count(), shown(unit, distribution.sum));
     format!("{{\"count\": {count}, \"sum\": {sum}, \"buckets\": {{{buckets}}}}}")

@@ -11,6 +11,8 @@ mod checksum;
 mod client;
 mod error;
 mod id;
+mod measured;
+mod metrics;
 mod names;
 mod range;
 mod retries;
@@ -22,6 +24,8 @@ pub use client::{
 };
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
+pub use measured::MeasuredClient;
+pub use metrics::{Operation, Outcome, RequestMetrics, RetryMetrics};
 pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
 pub use retries::Retries;

@@ -48,6 +48,7 @@ impl<'a> Retries<'a> {
     ) -> Result<T, ObjectError> {
         let limit = self.attempts.limit();
         let result = timeout(limit, attempt).await.unwrap_or_else(|_| {
+            self.budget.metrics().stalls.inc();
             Err(ObjectError::new(ErrorKind::TimedOut, operation, target)
                 .with_source(format!("stalled for {limit:?}")))
         });
@@ -146,5 +147,6 @@ mod tests {
             assert_eq!((error.kind(), start.elapsed().as_secs()), (&ErrorKind::TimedOut, seconds));
             retries.pause(error, || true).await.expect("there is time");
         }
+        assert_eq!((budget.metrics().stalls.get(), budget.metrics().retries.get()), (3, 3));
     }
 }

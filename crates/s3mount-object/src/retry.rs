@@ -1,7 +1,9 @@
 //! When a failed request is tried again.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::RetryMetrics;
 
 /// First pause before a request is tried again; it doubles up to [`MAX_PAUSE`]. S3 asks for
 /// exponential back-off from a fraction of a second.
@@ -53,7 +55,10 @@ impl Attempts {
 
 /// What all retries of a mount share: requests that succeed earn them.
 #[derive(Debug)]
-pub struct RetryBudget(Mutex<Saved>);
+pub struct RetryBudget {
+    saved: Mutex<Saved>,
+    metrics: Arc<RetryMetrics>,
+}
 
 #[derive(Debug)]
 struct Saved {
@@ -63,14 +68,20 @@ struct Saved {
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        Self(Mutex::new(Saved { retries: MOST_SAVED, at: None }))
+        let saved = Mutex::new(Saved { retries: MOST_SAVED, at: None });
+        Self { saved, metrics: Arc::default() }
     }
 }
 
 impl RetryBudget {
+    /// What is counted of retries.
+    pub fn metrics(&self) -> &Arc<RetryMetrics> {
+        &self.metrics
+    }
+
     /// A request has succeeded.
     pub fn earn(&self) {
-        let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         saved.retries = (saved.retries + PER_SUCCESS).min(MOST_SAVED);
     }
 
@@ -86,13 +97,14 @@ impl RetryBudget {
     }
 
     fn take_above(&self, rest: f64, now: Instant) -> bool {
-        let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = saved.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         saved.at = Some(now);
         saved.retries = (saved.retries + passed.as_secs_f64() * PER_SECOND).min(MOST_SAVED);
         let is_enough = saved.retries >= rest + 1.0;
         if is_enough {
             saved.retries -= 1.0;
+            self.metrics.retries.inc();
         }
         is_enough
     }

@@ -95,7 +95,9 @@ async fn attempts(
         drop(turn);
         match result {
             Ok(bytes) => {
-                shared.counters.on_fetched(range.len());
+                shared.metrics.get_requests.inc();
+                shared.metrics.fetched_bytes.add(range.len());
+                shared.metrics.part_size.note(range.len());
                 return Ok(bytes);
             }
             Err(error) => match retries.pause(error, is_awaited).await {

@@ -34,6 +34,7 @@ mod error;
 mod fetch;
 mod latency;
 mod learn;
+mod metrics;
 mod parts;
 mod prefetcher;
 mod reader;
@@ -48,7 +49,8 @@ mod window;
 
 pub use config::PrefetchConfig;
 pub use error::ReadError;
-pub use prefetcher::{PrefetchStats, Prefetcher};
+pub use metrics::{PrefetchMetrics, Tier};
+pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;
 
 /// Segment edges lie on multiples of this many bytes wherever a plan may choose: the largest read

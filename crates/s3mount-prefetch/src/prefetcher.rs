@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority};
+use s3mount_metrics::Registry;
 use s3mount_object::{ObjectClient, ObjectId, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use crate::learn::Learnt;
 use crate::relief::Relief;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, at_most, lock, spawn};
 use crate::turns::Turns;
-use crate::{ObjectReader, PrefetchConfig};
+use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics};
 
 /// How often the housekeeper looks: idle streams stop taking a share of the memory after
 /// [`IDLE_TICKS`] of these, keep nothing after [`LEFT_TICKS`], and pages of the pool that nobody used
@@ -69,76 +70,9 @@ pub(crate) struct Shared {
     pub(crate) hedges: Hedges,
     pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) relief: Relief,
-    pub(crate) counters: Counters,
+    pub(crate) metrics: Arc<PrefetchMetrics>,
     /// Versions of which wrong bytes came, and whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
-}
-
-/// What was asked and what it cost, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrefetchStats {
-    /// Reads answered or failed.
-    pub reads: u64,
-    /// Of these, the ones whose bytes were not there yet.
-    pub waits: u64,
-    /// Bytes asked for by readers.
-    pub read_bytes: u64,
-    /// GETs that succeeded.
-    pub requests: u64,
-    /// Bytes these brought.
-    pub fetched_bytes: u64,
-    /// Second GETs, sent because the first were slow.
-    pub hedges: u64,
-    /// Versions that were fetched in parts, and had the checksum that the store keeps.
-    pub objects_verified: u64,
-    /// Versions that could not be compared: the store keeps no CRC, or they were read in too many pieces.
-    pub objects_unverified: u64,
-    /// Versions of which wrong bytes came.
-    pub objects_corrupt: u64,
-    /// GETs that brought wrong bytes, and were sent again before a reader got any of these.
-    pub refetches: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    reads: AtomicU64,
-    waits: AtomicU64,
-    read_bytes: AtomicU64,
-    requests: AtomicU64,
-    fetched_bytes: AtomicU64,
-    hedges: AtomicU64,
-    objects_verified: AtomicU64,
-    objects_unverified: AtomicU64,
-    objects_corrupt: AtomicU64,
-    refetches: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn on_read(&self, bytes: u64) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_wait(&self) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_fetched(&self, bytes: u64) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_verified(&self) {
-        self.objects_verified.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_refetched(&self) {
-        self.refetches.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn on_unverified(&self) {
-        self.objects_unverified.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl Prefetcher {
@@ -176,7 +110,7 @@ impl Prefetcher {
             hedges: Hedges::default(),
             retry_budget: Arc::default(),
             relief: Relief::default(),
-            counters: Counters::default(),
+            metrics: Arc::default(),
             condemned: Mutex::default(),
         });
         spawn(runtime, keep_house(Arc::downgrade(&shared)));
@@ -201,22 +135,16 @@ impl Prefetcher {
         self.0.config.verify_whole && lock(&self.0.condemned).remove(object)
     }
 
-    /// The counters.
-    pub fn stats(&self) -> PrefetchStats {
-        let counters = &self.0.counters;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PrefetchStats {
-            reads: get(&counters.reads),
-            waits: get(&counters.waits),
-            read_bytes: get(&counters.read_bytes),
-            requests: get(&counters.requests),
-            fetched_bytes: get(&counters.fetched_bytes),
-            hedges: get(&counters.hedges),
-            objects_verified: get(&counters.objects_verified),
-            objects_unverified: get(&counters.objects_unverified),
-            objects_corrupt: get(&counters.objects_corrupt),
-            refetches: get(&counters.refetches),
-        }
+    /// What it counts and measures.
+    pub fn metrics(&self) -> &PrefetchMetrics {
+        &self.0.metrics
+    }
+
+    /// Shows its metrics in `registry`.
+    pub fn register(&self, registry: &Registry) {
+        registry.add(self.0.retry_budget.metrics().clone(), || {});
+        let me = self.clone();
+        registry.add(self.0.metrics.clone(), move || me.0.refresh());
     }
 
     /// The bound on payload memory, and what is taken of it.
@@ -236,6 +164,17 @@ impl Prefetcher {
 }
 
 impl Shared {
+    /// Brings the gauges up to date.
+    fn refresh(&self) {
+        let Self { metrics, pool, cache, .. } = self;
+        metrics.active_streams.set_len(self.active_streams.load(Ordering::Relaxed));
+        metrics.gets_ahead.set_len(self.ahead_requests.load(Ordering::Relaxed));
+        metrics.memory_limit.set(pool.budget().limit_bytes());
+        metrics.memory_used.set(pool.budget().used_bytes());
+        metrics.memory_peak.set(pool.budget().peak_bytes());
+        metrics.block_cache.set(cache.held_bytes());
+    }
+
     fn lock_readers(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<ObjectReader>>> {
         lock(&self.readers)
     }
@@ -264,7 +203,7 @@ impl Shared {
         self.cache.forget(object);
         let mut condemned = lock(&self.condemned);
         if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
-            self.counters.objects_corrupt.fetch_add(1, Ordering::Relaxed);
+            self.metrics.objects_corrupt.inc();
         }
     }
 
@@ -296,7 +235,7 @@ impl Shared {
         let len = usize::try_from(len).ok()?;
         let buffer = self.pool.try_buffer(len, Priority::Prefetch)?;
         self.hedges.spend().then(|| {
-            self.counters.hedges.fetch_add(1, Ordering::Relaxed);
+            self.metrics.hedges.inc();
             buffer
         })
     }

@@ -20,7 +20,6 @@ use self::plan::{Planner, edge_bytes};
 use self::seam::Awaited;
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
-use crate::ReadError;
 use crate::fetch::{Failure, Wanted};
 use crate::prefetcher::Shared;
 use crate::relief::Number;
@@ -29,6 +28,7 @@ use crate::stream::{Access, BEHIND_BYTES};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock, spawn};
 use crate::verify::{Verifier, fetch_by};
 use crate::window::Terms;
+use crate::{ReadError, Tier};
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
 #[derive(Debug)]
@@ -78,6 +78,7 @@ impl ObjectReader {
         let block = shared.config.random_read_bytes;
         let verify = shared.config.verify_whole;
         let verifier = verify.then(|| Arc::new(Verifier::new(object.clone(), size, block)));
+        let state = State::new(size, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
             number: shared.relief.number(),
             verifier,
@@ -86,7 +87,7 @@ impl ObjectReader {
             object,
             size,
             is_near_end: AtomicBool::new(false),
-            state: Mutex::new(State::new(size)),
+            state: Mutex::new(state),
             me: me.clone(),
         })
     }
@@ -126,7 +127,9 @@ impl ObjectReader {
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
     {
         let end = offset.saturating_add(len as u64).min(self.size);
-        self.shared.counters.on_read(end.saturating_sub(offset));
+        let metrics = &self.shared.metrics;
+        metrics.reads.inc();
+        metrics.read_bytes.add(end.saturating_sub(offset));
         if offset >= end {
             return reply(Ok(&[]));
         }
@@ -137,8 +140,9 @@ impl ObjectReader {
             return reply(Err(error));
         }
         let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
-        let mut progress = Progress { range, at: offset, access, pieces: Pieces::None };
+        let mut progress = Progress { range, at: offset, access, tier: Tier::Window, pieces: Pieces::None };
         let waits_on = self.advance(&mut state, &mut progress);
+        metrics.found.at(progress.tier).inc();
         let mut seam = None;
         if let Access::Stream(id) = access {
             let now = self.now();
@@ -157,7 +161,7 @@ impl ObjectReader {
         self.count_active(&mut state);
         self.list(&mut state);
         if let Some(start) = waits_on {
-            self.shared.counters.on_wait();
+            metrics.waits.inc();
             state.wait(start, Waiter { progress, reply: Box::new(reply), since: Instant::now() });
             drop(state);
         } else {
@@ -247,12 +251,15 @@ impl ObjectReader {
                     bytes.truncate(usize::try_from(progress.range.end() - at).unwrap_or(usize::MAX));
                     progress.at += bytes.len() as u64;
                     progress.pieces.push(bytes);
+                    progress.tier = progress.tier.max(Tier::Cache);
                 } else {
+                    progress.tier = Tier::Store;
                     self.demand(state, ByteRange::new(at, progress.range.end()), progress.access);
                 }
                 continue;
             };
             let SegmentState::Ready(bytes) = &segment.state else {
+                progress.tier = progress.tier.max(Tier::InFlight);
                 return Some(segment.range.start());
             };
             let end = progress.range.end().min(segment.range.end());
@@ -447,6 +454,7 @@ impl ObjectReader {
             self.condemn(&error);
         }
         for (waiter, error) in answers {
+            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
             match error {
                 None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
                 Some(error) => (waiter.reply)(Err(error)),

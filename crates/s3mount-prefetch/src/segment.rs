@@ -4,10 +4,12 @@
 //! the client delivers a part whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
 
+use crate::PrefetchMetrics;
 use crate::sync::AbortHandle;
 
 /// Why a segment was fetched.
@@ -47,6 +49,17 @@ impl<W> Segment<W> {
         let before = self.served.bytes;
         self.served.note(range);
         self.served.bytes - before
+    }
+
+    /// How many bytes were fetched that nobody has read. A random read's are in the block cache by now, or
+    /// lie around what it asked for.
+    fn unread_bytes(&self) -> u64 {
+        match &self.state {
+            State::Ready(bytes) if self.purpose != Purpose::Random => {
+                (bytes.len() as u64).saturating_sub(self.served.bytes)
+            }
+            State::Ready(_) | State::InFlight { .. } => 0,
+        }
     }
 
     /// Whether every byte has been handed out.
@@ -92,11 +105,17 @@ impl Served {
 pub(crate) struct SegmentMap<W> {
     segments: BTreeMap<u64, Segment<W>>,
     held_bytes: u64,
+    metrics: Arc<PrefetchMetrics>,
 }
 
 impl<W> SegmentMap<W> {
-    pub(crate) fn new() -> Self {
-        Self { segments: BTreeMap::new(), held_bytes: 0 }
+    /// What is let go of unread is counted in `metrics`.
+    pub(crate) fn new(metrics: Arc<PrefetchMetrics>) -> Self {
+        Self { segments: BTreeMap::new(), held_bytes: 0, metrics }
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<PrefetchMetrics> {
+        &self.metrics
     }
 
     /// Sum of all segments' lengths.
@@ -163,6 +182,7 @@ impl<W> SegmentMap<W> {
         }
         let segment = self.segments.remove(&start)?;
         self.held_bytes -= segment.range.len();
+        self.metrics.wasted_bytes.add(segment.unread_bytes());
         Some(segment)
     }
 
@@ -177,12 +197,22 @@ impl<W> SegmentMap<W> {
     }
 }
 
+impl<W> Drop for SegmentMap<W> {
+    fn drop(&mut self) {
+        let unread: u64 = self.segments.values().map(Segment::unread_bytes).sum();
+        self.metrics.wasted_bytes.add(unread);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
     use s3mount_object::ByteRange;
 
     use super::{Purpose, Segment, SegmentMap, Served, State};
+    use crate::PrefetchMetrics;
 
     fn ready(start: u64, end: u64) -> Segment<()> {
         Segment {
@@ -196,7 +226,7 @@ mod tests {
 
     #[test]
     fn finds_gaps_between_segments() {
-        let mut map = SegmentMap::new();
+        let mut map = SegmentMap::new(Arc::default());
         for (start, end) in [(10, 20), (20, 30), (40, 50)] {
             map.insert(ready(start, end));
         }
@@ -210,6 +240,25 @@ mod tests {
         assert!(map.remove(20, 7).is_none(), "another segment is at that place");
         assert!(map.remove(20, 20).is_some());
         assert_eq!((map.first_gap(15), map.held_bytes()), (20, 20));
+    }
+
+    #[test]
+    fn what_leaves_unread_is_counted_once() {
+        let metrics = Arc::<PrefetchMetrics>::default();
+        let mut map = SegmentMap::new(metrics.clone());
+        for start in [0, 10, 20, 30] {
+            let state = State::Ready(Bytes::from_static(&[0; 10]));
+            map.insert(Segment { purpose: Purpose::Stream(1), state, ..ready(start, start + 10) });
+        }
+        map.insert(Segment { state: State::Ready(Bytes::from_static(&[0; 10])), ..ready(40, 50) });
+        map.covering(0).expect("a segment").serve(ByteRange::new(0, 10));
+        map.covering(10).expect("a segment").serve(ByteRange::new(10, 13));
+        for (start, wasted) in [(0, 0), (10, 7), (20, 17)] {
+            map.remove(start, start).expect("a segment");
+            assert_eq!(metrics.wasted_bytes.get(), wasted);
+        }
+        drop(map);
+        assert_eq!(metrics.wasted_bytes.get(), 27, "the last, and not the random read's");
     }
 
     /// What is counted as served after these reads.

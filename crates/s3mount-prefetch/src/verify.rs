@@ -115,7 +115,7 @@ impl Verifier {
             if tries == TRIES {
                 return Err(error.into());
             }
-            shared.counters.on_refetched();
+            shared.metrics.refetches.inc();
         }
         unreachable!("the last try returns")
     }
@@ -177,7 +177,7 @@ impl Verifier {
                 Noted::Differs(then, now) => return Some((then, now)),
                 Noted::TooMany => {
                     state.pieces = None;
-                    shared.counters.on_unverified();
+                    shared.metrics.objects_unverified.inc();
                     tracing::debug!(object = ?self.object, "read in too many pieces to be verified");
                 }
             }
@@ -214,7 +214,7 @@ impl Verifier {
             return Some(Wrong { ranges: vec![ByteRange::new(0, self.size)], error });
         }
         state.was_right.push(true);
-        shared.counters.on_verified();
+        shared.metrics.objects_verified.inc();
         None
     }
 
@@ -239,7 +239,7 @@ impl Verifier {
         }
         let is_complete = error.is_none() && state.was_right.iter().all(|right| *right);
         if is_complete && !std::mem::replace(&mut state.was_counted, true) {
-            shared.counters.on_verified();
+            shared.metrics.objects_verified.inc();
         }
         error.map(|error| Wrong { ranges, error })
     }
@@ -267,7 +267,7 @@ impl Verifier {
                 (Kept::Parts(_) | Kept::Whole(_), _) => true,
             };
             if !is_all {
-                shared.counters.on_unverified();
+                shared.metrics.objects_unverified.inc();
                 state.was_counted = true;
             }
             kept

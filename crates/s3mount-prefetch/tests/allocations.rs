@@ -57,11 +57,13 @@ fn check(part_bytes: u64, block: u64) {
     let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
     let reader = prefetcher.open(&client.object("k"), 1 << 40);
     read(&reader, 0, 512 * MIB, block);
-    let (before, stats) = (ALLOCATIONS.load(Ordering::Relaxed), prefetcher.stats());
+    let metrics = prefetcher.metrics();
+    let counts = || (metrics.get_requests.get(), metrics.waits.get());
+    let (before, (parts_before, waits_before)) = (ALLOCATIONS.load(Ordering::Relaxed), counts());
     read(&reader, 512 * MIB, 512 * MIB, block);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    let (parts, waits) =
-        (prefetcher.stats().requests - stats.requests, prefetcher.stats().waits - stats.waits);
+    let (parts, waits) = counts();
+    let (parts, waits) = (parts - parts_before, waits - waits_before);
     // A read that waits keeps its reply on the heap, and its thread a place to wait at.
     let most = 16 * (parts + 2) + 6 * waits + 64;
     let reads = 512 * MIB / block;

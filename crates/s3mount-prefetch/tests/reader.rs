@@ -239,7 +239,7 @@ fn who_has_stopped_reading_for_a_minute_keeps_nothing() {
             read(turn * MIB).await;
         }
         tokio::time::sleep(Duration::from_secs(50)).await;
-        let (fetched, kept) = (prefetcher.stats().fetched_bytes, pool.budget().used_bytes());
+        let (fetched, kept) = (prefetcher.metrics().fetched_bytes.get(), pool.budget().used_bytes());
         assert!(fetched > 20 * MIB, "something is ahead");
         tokio::time::sleep(Duration::from_secs(15)).await;
         // What was read a moment ago stays.
@@ -295,7 +295,7 @@ fn a_slow_get_is_sent_again_within_the_budget() {
         assert!(start.elapsed() < stall, "a second GET has answered");
     }
     assert_eq!(bed.client.take_requests().get, 16);
-    assert_eq!(bed.prefetcher.stats().hedges, 8);
+    assert_eq!(bed.prefetcher.metrics().hedges.get(), 8);
     // What has lost is cancelled.
     bed.settle();
 }
@@ -308,7 +308,7 @@ fn without_a_share_nothing_is_sent_twice() {
     read_checked(&reader, 500 * MIB, 10);
     bed.client.stall_next([Duration::from_millis(300)]);
     read_checked(&reader, 700 * MIB, 10);
-    assert_eq!((bed.client.take_requests().get, bed.prefetcher.stats().hedges), (2, 0));
+    assert_eq!((bed.client.take_requests().get, bed.prefetcher.metrics().hedges.get()), (2, 0));
 }
 
 #[test]

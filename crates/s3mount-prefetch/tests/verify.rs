@@ -52,8 +52,8 @@ impl Bed {
 
     /// How many objects were verified, could not be, and were wrong.
     fn verdicts(&self) -> (u64, u64, u64) {
-        let stats = self.prefetcher.stats();
-        (stats.objects_verified, stats.objects_unverified, stats.objects_corrupt)
+        let metrics = self.prefetcher.metrics();
+        (metrics.objects_verified.get(), metrics.objects_unverified.get(), metrics.objects_corrupt.get())
     }
 }
 
@@ -83,7 +83,7 @@ fn an_object_costs_one_head_and_no_other_request() {
         let (reader, _) = bed.open(20 * MIB + 77);
         assert!(read_all(&reader, 100 * KIB).expect("bytes"));
         assert_eq!(bed.verdicts(), (u64::from(verify), 0, 0));
-        requests.push((bed.client.take_requests().head, bed.prefetcher.stats().fetched_bytes));
+        requests.push((bed.client.take_requests().head, bed.prefetcher.metrics().fetched_bytes.get()));
     }
     assert_eq!(requests, [(0, 20 * MIB + 77), (1, 20 * MIB + 77)]);
 }
@@ -173,7 +173,7 @@ fn parts_of_an_upload_cost_a_page_and_are_fetched_whole() {
     let (reader, _) = in_parts(&bed, size);
     assert!(read_all(&reader, 128 * KIB).expect("bytes"));
     assert_eq!(bed.verdicts(), (1, 0, 0));
-    assert_eq!(bed.prefetcher.stats().fetched_bytes, size);
+    assert_eq!(bed.prefetcher.metrics().fetched_bytes.get(), size);
     // 13 parts, three in a page.
     let requests = bed.client.take_requests();
     assert_eq!((requests.head, requests.attributes), (1, 5));
@@ -193,7 +193,7 @@ fn a_part_that_comes_wrong_is_fetched_again_before_it_is_read() {
         reader.fetch_ahead(Some((part * 8 * MIB, 8 * MIB))).expect("memory");
         bed.settle();
     }
-    assert_eq!(bed.prefetcher.stats().refetches, 3);
+    assert_eq!(bed.prefetcher.metrics().refetches.get(), 3);
     assert!(read_all(&reader, 128 * KIB).expect("bytes"));
     assert_eq!(bed.verdicts(), (1, 0, 0));
 }

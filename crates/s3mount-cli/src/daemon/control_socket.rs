@@ -1,7 +1,7 @@
 //! `--control-socket`: what `.s3mount/` in the mount offers, for those who can't get at it there.
 //!
 //! A container whose mount is read-only, or another user's loader, connects to a Unix socket, sends a
-//! line with the name of a file of `.s3mount/`: `stats`, and gets what that holds, or `prefetch`, and
+//! line with the name of a file of `.s3mount/`: `stats` or `metrics`, and gets what that holds, or `prefetch`, and
 //! hints, as many as it likes.
 
 use std::fs::Permissions;
@@ -131,7 +131,8 @@ async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
             timeout(MAX_SILENCE, to.write_all(&held)).await?
         }
         Err(error) => {
-            let text = format!("s3mount: {command:?}: {error}; write stats, or prefetch and lines\n");
+            let text =
+                format!("s3mount: {command:?}: {error}; write stats or metrics, or prefetch and lines\n");
             timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?
         }
     }

@@ -11,6 +11,7 @@ use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::MeasuredClient;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,10 +35,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .build()
         .context("cannot start threads")?;
     let client = runtime.block_on(connect(config))?;
+    let measured = Arc::new(MeasuredClient::new(client));
     let budget = MemoryBudget::new(config.memory_limit_bytes);
     let pool = BufferPool::new(budget).context("cannot set memory aside")?;
-    let prefetcher = Prefetcher::new(client.clone(), pool, prefetch_config(config), runtime.handle());
-    let fs = Arc::new(Filesystem::new(client, prefetcher.clone(), fs_config(config), runtime.handle()));
+    let prefetcher = Prefetcher::new(measured.clone(), pool, prefetch_config(config), runtime.handle());
+    let fs =
+        Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));
+    measured.register(fs.registry());
     let control = config
         .control_socket
         .as_deref()
@@ -51,7 +55,10 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     ready();
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
     let result = serve(&runtime, mount, signals, there.as_ref());
-    tracing::info!(stats = ?prefetcher.stats(), "unmounted");
+    let metrics = prefetcher.metrics();
+    let (reads, read_bytes) = (metrics.reads.get(), metrics.read_bytes.get());
+    let (gets, fetched_bytes) = (metrics.get_requests.get(), metrics.fetched_bytes.get());
+    tracing::info!(reads, read_bytes, gets, fetched_bytes, "unmounted");
     // GETs that nobody waits for any more must not hold the process up.
     runtime.shutdown_background();
     result

@@ -227,8 +227,8 @@ pub(crate) struct MountArgs {
     /// Listen at this path, a Unix socket, for hints and questions.
     ///
     /// For those who cannot write to .s3mount/prefetch in the mount. A first line `prefetch` is
-    /// followed by hints; `stats` is answered with the counters. Only you and root may connect;
-    /// with --allow-other, all users.
+    /// followed by hints; `stats` is answered with the metrics as JSON, `metrics` with the same as
+    /// Prometheus text. Only you and root may connect; with --allow-other, all users.
     #[arg(long, value_name = "PATH", help_heading = RUNNING)]
     pub(crate) control_socket: Option<PathBuf>,
 

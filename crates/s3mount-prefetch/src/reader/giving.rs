@@ -65,6 +65,7 @@ impl ObjectReader {
                 {
                     reader.condemn(error);
                 }
+                shared.metrics.read_wait.note_time(since.elapsed());
                 reply(result.as_deref().map_err(Clone::clone));
             });
         }

@@ -49,6 +49,7 @@ impl ObjectReader {
         let rate = stream.window.rate_at(bytes, self.now());
         let reading = Reading { bytes, is_whole, rate };
         self.shared.learnt().note(self.object.key(), reading);
+        self.shared.metrics.window_size.note(stream.window.bytes());
         state.is_noted = true;
     }
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
@@ -11,11 +11,11 @@ use s3mount_object::ByteRange;
 use super::ObjectReader;
 use super::seam::{Awaited, Next};
 use super::waiter::Waiter;
-use crate::ReadError;
 use crate::prefetcher::LEFT_TICKS;
 use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
+use crate::{PrefetchMetrics, ReadError};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -63,10 +63,10 @@ pub(super) struct Failed {
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
 impl State {
-    pub(super) fn new(size: u64) -> Self {
+    pub(super) fn new(size: u64, metrics: Arc<PrefetchMetrics>) -> Self {
         Self {
             size,
-            segments: SegmentMap::new(),
+            segments: SegmentMap::new(metrics),
             streams: StreamTable::new(size),
             consumed: VecDeque::new(),
             consumed_bytes: 0,
@@ -218,7 +218,8 @@ impl State {
     /// Returns the reads that wait.
     pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {
         self.abort_all();
-        let mut segments = std::mem::replace(&mut self.segments, SegmentMap::new());
+        let metrics = self.segments.metrics().clone();
+        let mut segments = std::mem::replace(&mut self.segments, SegmentMap::new(metrics));
         let waiters = segments.iter_mut().filter_map(|segment| match &mut segment.state {
             SegmentState::InFlight { waiters, .. } => Some(std::mem::take(waiters)),
             SegmentState::Ready(_) => None,

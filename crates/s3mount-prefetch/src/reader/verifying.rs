@@ -11,6 +11,7 @@ impl ObjectReader {
         let mut waiters = Vec::new();
         self.condemned.get_or_init(|| waiters = self.drop_all(error));
         for waiter in waiters {
+            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
             (waiter.reply)(Err(error.clone()));
         }
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
-use crate::ReadError;
 use crate::stream::Access;
+use crate::{ReadError, Tier};
 
 /// A read on its way through the segments, from left to right. The bytes it has found it keeps,
 /// and with them the buffers they lie in, until it is complete or memory is so short that it goes
@@ -16,6 +16,8 @@ pub(super) struct Progress {
     pub(super) range: ByteRange,
     pub(super) at: u64,
     pub(super) access: Access,
+    /// Where bytes of it were found so far, or are to come from.
+    pub(super) tier: Tier,
     pub(super) pieces: Pieces,
 }
 

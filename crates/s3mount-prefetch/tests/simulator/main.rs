@@ -564,7 +564,7 @@ fn stream_and_another(model: Model, memory: u64) -> (f64, f64, u64) {
         let first_bytes = opened.elapsed().as_secs_f64();
         reading.await.expect("a reader");
         let cancelled =
-            bed.store.cancelled.load(Ordering::Relaxed).saturating_sub(bed.prefetcher.stats().hedges);
+            bed.store.cancelled.load(Ordering::Relaxed).saturating_sub(bed.prefetcher.metrics().hedges.get());
         (bytes as f64 / start.elapsed().as_secs_f64(), first_bytes, cancelled)
     })
 }

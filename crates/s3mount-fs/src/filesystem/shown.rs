@@ -1,0 +1,48 @@
+//! `.s3mount/stats` and `.s3mount/metrics`: what is counted and measured, and how it is shown.
+
+use std::sync::PoisonError;
+
+use s3mount_metrics::Registry;
+
+use super::Filesystem;
+use crate::FsMetrics;
+use crate::control::Control;
+use crate::direct::Reason;
+
+impl Filesystem {
+    /// The metrics of the mount: its own, those below it, and what others add to them.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// What it counts and measures, up to date.
+    pub fn metrics(&self) -> &FsMetrics {
+        let metrics = &*self.metrics;
+        let (hints_queued, hints_ahead) = self.hints.counts();
+        let direct = self.direct().counts();
+        metrics.list_requests.set(self.metadata.lists());
+        metrics.hidden_keys.set(self.metadata.hidden_keys());
+        metrics.metadata.set_len(self.metadata.bytes());
+        metrics.hints_queued.set_len(hints_queued);
+        metrics.hints_ahead.set_len(hints_ahead);
+        metrics.hints_refused.set(self.hints.refused());
+        metrics.open_files.set_len(self.files.read().unwrap_or_else(PoisonError::into_inner).len());
+        metrics.open_folders.set_len(self.directories.read().unwrap_or_else(PoisonError::into_inner).len());
+        metrics.inodes.set_len(self.inodes.len());
+        metrics.random_map_files.set_len(self.maps.random_files());
+        metrics.refused_readaheads.set(self.maps.refused());
+        metrics.direct_opens.set(direct.opens);
+        metrics.direct_kinds.set_len(direct.kinds);
+        for (reason, count) in Reason::ALL.into_iter().zip(direct.back) {
+            metrics.direct_given_up.at(reason).set(count);
+        }
+        metrics
+    }
+
+    /// The text of one of the daemon's files.
+    pub(super) fn show(&self, file: Control) -> String {
+        self.metrics();
+        let snapshot = self.registry.snapshot();
+        if file == Control::Stats { snapshot.json() } else { snapshot.prometheus() }
+    }
+}

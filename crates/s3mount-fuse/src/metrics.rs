@@ -1,0 +1,81 @@
+//! What is counted of the kernel's requests.
+
+use std::time::Instant;
+
+use s3mount_fs::FsError;
+use s3mount_metrics::{Counter, Family, Histogram, bounds, labels, metrics};
+
+labels! {
+    /// What the kernel asks.
+    pub enum Operation("operation") {
+        /// LOOKUP.
+        Lookup = "lookup",
+        /// GETATTR.
+        Getattr = "getattr",
+        /// OPEN.
+        Open = "open",
+        /// READ.
+        Read = "read",
+        /// WRITE, of hints.
+        Write = "write",
+        /// OPENDIR.
+        Opendir = "opendir",
+        /// READDIR and READDIRPLUS.
+        Readdir = "readdir",
+    }
+}
+
+labels! {
+    /// How a request has failed.
+    pub enum Failure("status") {
+        /// ENOENT.
+        NotFound = "not_found",
+        /// EACCES, EPERM, EROFS.
+        Denied = "denied",
+        /// ESTALE: the object is another version.
+        Stale = "stale",
+        /// ETIMEDOUT.
+        TimedOut = "timed_out",
+        /// A READ that was refused because the kernel then asks for less.
+        Refused = "refused",
+        /// EIO.
+        Io = "io",
+        /// Another errno.
+        Other = "other",
+    }
+}
+
+impl Failure {
+    fn of(error: &FsError) -> Self {
+        match error.errno() {
+            _ if matches!(error, FsError::Refused) => Self::Refused,
+            libc::ENOENT => Self::NotFound,
+            libc::EACCES | libc::EPERM | libc::EROFS => Self::Denied,
+            libc::ESTALE => Self::Stale,
+            libc::ETIMEDOUT => Self::TimedOut,
+            libc::EIO => Self::Io,
+            _ => Self::Other,
+        }
+    }
+}
+
+metrics! {
+    /// The kernel's requests.
+    pub struct FuseMetrics {
+        /// How long requests of the kernel took from when a session thread had them to their answer, those
+        /// that failed included.
+        times: Family<Histogram, Operation> = ("s3mount_fuse_seconds", Seconds, Stable, bounds::ANSWERS),
+        /// Requests of the kernel that failed, by the errno.
+        failures: Family<Counter, (Operation, Failure)> = ("s3mount_fuse_failures_total", Count, Stable),
+    }
+}
+
+impl FuseMetrics {
+    /// A request that came at `began` is answered, or fails.
+    pub(crate) fn on_answer(&self, operation: Operation, began: Instant, failed: Option<&FsError>) {
+        self.times.at(operation).note_time(began.elapsed());
+        if let Some(error) = failed {
+            self.failures.at((operation, Failure::of(error))).inc();
+        }
+    }
+}

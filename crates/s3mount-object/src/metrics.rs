@@ -1,0 +1,97 @@
+//! What is counted of requests.
+
+use s3mount_metrics::{Counter, Family, Gauge, Histogram, Total, bounds, labels, metrics};
+
+use crate::ErrorKind;
+
+labels! {
+    /// What is asked of the store.
+    pub enum Operation("operation") {
+        /// GetObject.
+        Get = "get",
+        /// HeadObject.
+        Head = "head",
+        /// GetObjectAttributes.
+        Attributes = "attributes",
+        /// ListObjectsV2.
+        List = "list",
+        /// HeadBucket.
+        HeadBucket = "head_bucket",
+    }
+}
+
+labels! {
+    /// What became of a request.
+    pub enum Outcome("status") {
+        /// It was answered.
+        Ok = "ok",
+        /// 404: no such object or bucket.
+        NotFound = "not_found",
+        /// 401 or 403, or there are no credentials.
+        Forbidden = "forbidden",
+        /// 412: the object is another version.
+        Changed = "changed",
+        /// 503 or 429: the store asks to slow down.
+        Throttled = "throttled",
+        /// Another 5xx.
+        Server = "server",
+        /// Another 4xx.
+        Rejected = "rejected",
+        /// No connection, a broken one, or TLS.
+        Network = "network",
+        /// No answer in time.
+        TimedOut = "timed_out",
+        /// An answer that is not what was asked for.
+        Integrity = "integrity",
+        /// It was given up before its answer came: it was too slow, or nobody wanted it any more.
+        Cancelled = "cancelled",
+    }
+}
+
+impl From<&ErrorKind> for Outcome {
+    fn from(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound | ErrorKind::NoSuchBucket => Self::NotFound,
+            ErrorKind::Forbidden
+            | ErrorKind::NoCredentials
+            | ErrorKind::BadCredentials
+            | ErrorKind::StaleCredentials => Self::Forbidden,
+            ErrorKind::PreconditionFailed => Self::Changed,
+            ErrorKind::Throttled => Self::Throttled,
+            ErrorKind::Server => Self::Server,
+            ErrorKind::Network | ErrorKind::Tls => Self::Network,
+            ErrorKind::TimedOut => Self::TimedOut,
+            ErrorKind::Integrity => Self::Integrity,
+            ErrorKind::Cancelled => Self::Cancelled,
+            ErrorKind::RangeNotSatisfiable
+            | ErrorKind::NoEtag
+            | ErrorKind::Archived
+            | ErrorKind::WrongRegion(_)
+            | ErrorKind::Rejected => Self::Rejected,
+        }
+    }
+}
+
+metrics! {
+    /// Every request that is made of the client, second GETs and retries included.
+    pub struct RequestMetrics {
+        /// Requests that have come to an end, by what became of them.
+        requests: Family<Counter, (Operation, Outcome)> = ("s3mount_requests_total", Count, Stable),
+        /// How long requests took that were answered, to the last byte.
+        times: Family<Histogram, Operation> = ("s3mount_request_seconds", Seconds, Stable, bounds::REQUESTS),
+        /// Requests that wait for their answer.
+        in_flight: Family<Gauge, Operation> = ("s3mount_requests_in_flight", Count, Stable),
+        /// Answers that asked to slow down (503, 429), those included that the client tried again by itself.
+        throttled: Total = ("s3mount_throttled_answers_total", Count, Stable),
+    }
+}
+
+metrics! {
+    /// Requests that were tried again.
+    pub struct RetryMetrics {
+        /// Requests that were made again because they had failed.
+        retries: Counter = ("s3mount_retries_total", Count, Stable),
+        /// Requests that were given up because they made no progress.
+        stalls: Counter = ("s3mount_stalls_total", Count, Stable),
+    }
+}

@@ -1,0 +1,58 @@
+//! `docs/METRICS.md` is made from the definitions of the metrics.
+
+use std::collections::BTreeSet;
+
+use s3mount_fs::FsMetrics;
+use s3mount_fuse::FuseMetrics;
+use s3mount_metrics::{Definition, markdown};
+use s3mount_object::{RequestMetrics, RetryMetrics};
+use s3mount_prefetch::PrefetchMetrics;
+
+const PAGE: &str = "docs/METRICS.md";
+
+/// Set to anything, it has the page written instead of compared.
+const WRITE: &str = "S3MOUNT_WRITE_DOCS";
+
+const HEAD: &str = "\
+# Metrics
+
+`.s3mount/metrics` in the root of a mount shows these in the text format of Prometheus, `.s3mount/stats` as one JSON object; `--control-socket` answers a line `metrics` or `stats` with the same. All count from the mount on, and each mount has its own.
+
+A key in JSON is the name without `s3mount_` and `_total`; the values of labels follow it (in capitals here). A histogram is an object: `count`, `sum`, and `buckets`, how many values were at most as large as each bound and larger than the one before, where there were any. In Prometheus text the buckets add up.
+
+A *stable* metric keeps its name, labels and meaning within a major version. An *experimental* one follows the code.
+
+This page is made from the definitions: `S3MOUNT_WRITE_DOCS=1 cargo test --test metrics` writes it.
+";
+
+fn groups() -> Vec<(&'static str, &'static [Definition])> {
+    vec![
+        ("Reads", PrefetchMetrics::DEFINITIONS),
+        ("Names and files", FsMetrics::DEFINITIONS),
+        ("The kernel's requests", FuseMetrics::DEFINITIONS),
+        ("Requests to the store", RequestMetrics::DEFINITIONS),
+        ("Retries", RetryMetrics::DEFINITIONS),
+    ]
+}
+
+#[test]
+fn the_page_says_what_the_definitions_say() {
+    let sections =
+        groups().into_iter().map(|(title, definitions)| format!("\n{}", markdown(title, definitions)));
+    let page = HEAD.to_owned() + &sections.collect::<String>();
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(PAGE, &page).expect("the page is written");
+    }
+    let found = std::fs::read_to_string(PAGE).unwrap_or_default();
+    assert!(found == page, "{PAGE} is out of date: run `{WRITE}=1 cargo test --test metrics`");
+}
+
+#[test]
+fn each_metric_is_well_named_and_defined_once() {
+    let (mut names, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    for definition in groups().into_iter().flat_map(|(_, definitions)| definitions) {
+        assert_eq!(definition.fault(), None, "{}", definition.name);
+        assert!(names.insert(definition.name), "{} is defined twice", definition.name);
+        assert!(keys.insert(definition.short_name()), "two have the key {}", definition.short_name());
+    }
+}

@@ -1,0 +1,120 @@
+//! What a mount tells of itself, to a program that scrapes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use s3mount_testkit::TestS3;
+
+use crate::world::{BUCKET, MIB, World};
+
+/// Samples of a scrape: each with its name and labels as they stand there.
+type Samples = BTreeMap<String, f64>;
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':';
+    !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(is_plain)
+}
+
+/// The name and the labels of a series. No value of ours needs an escape.
+fn parse_series(series: &str) -> (&str, BTreeMap<&str, &str>) {
+    let Some((name, labels)) = series.split_once('{') else { return (series, BTreeMap::new()) };
+    let labels = labels.strip_suffix('}').expect("labels have an end");
+    let labels = labels.split(',').map(|pair| {
+        let (label, value) = pair.split_once("=\"").expect("a label and its value");
+        assert!(is_name(label), "{series}");
+        let value = value.strip_suffix('"').expect("a value has an end");
+        assert!(!value.contains(['"', '\\', '\n']), "{series}");
+        (label, value)
+    });
+    (name, labels.collect())
+}
+
+/// Parses the text format of Prometheus, version 0.0.4: each family with HELP and TYPE before its samples,
+/// no family and no series twice, and histograms whose buckets grow up to +Inf, which is their count.
+fn parse(text: &str) -> Samples {
+    let (mut samples, mut families) = (Samples::new(), BTreeSet::new());
+    let (mut helped, mut family, mut kind) = ("", "", "");
+    // Of the histogram's series that is read: its labels, the last bound, and how many lay below it.
+    let mut below: Option<(BTreeMap<&str, &str>, f64, f64)> = None;
+    assert!(text.ends_with('\n'), "the last line has an end");
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            helped = help.split_once(' ').expect("a name and a text").0;
+            continue;
+        }
+        if let Some(typed) = line.strip_prefix("# TYPE ") {
+            (family, kind) = typed.split_once(' ').expect("a name and a type");
+            assert!(is_name(family) && helped == family, "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(families.insert(family), "{family} comes twice");
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a series and its value");
+        let value: f64 = value.parse().expect("a number");
+        assert!(samples.insert(series.to_owned(), value).is_none(), "{series} comes twice");
+        let (name, mut labels) = parse_series(series);
+        let part = name.strip_prefix(family).unwrap_or_else(|| panic!("{series} is not in {family}"));
+        match (kind, part) {
+            ("counter" | "gauge", "") => assert!(value >= 0.0 && !labels.contains_key("le"), "{line}"),
+            ("histogram", "_bucket") => {
+                let bound: f64 = labels.remove("le").expect("a bound").parse().expect("a number");
+                if let Some((of, last_bound, last)) = &below {
+                    assert!(*of == labels && *last_bound < bound && *last <= value, "{line}");
+                }
+                below = Some((labels, bound, value));
+            }
+            ("histogram", "_sum") => assert!(value >= 0.0, "{line}"),
+            ("histogram", "_count") => {
+                let (of, bound, last) = below.take().expect("buckets before the count");
+                assert!(of == labels && bound.is_infinite() && last == value, "{line}");
+            }
+            _ => panic!("{line} is no sample of a {kind}"),
+        }
+    }
+    assert!(below.is_none() && !families.is_empty());
+    samples
+}
+
+fn scrape(world: &World) -> Samples {
+    parse(&fs::read_to_string(world.path(".s3mount/metrics")).expect("the metrics"))
+}
+
+#[test]
+fn a_scrape_parses_and_tells_what_the_store_has_seen() {
+    let server = TestS3::builder().synthetic(BUCKET, "a/one.bin", 20 * MIB).synthetic(BUCKET, "two.bin", MIB);
+    let world = World::new(server, &[]);
+    let before = scrape(&world);
+    for name in ["a/one.bin", "two.bin"] {
+        fs::read(world.path(name)).expect("its bytes");
+    }
+    assert!(fs::metadata(world.path("none")).is_err());
+    let (after, seen) = (scrape(&world), world.server.stats());
+    let grown = |series: &str| after[series] - before[series];
+    let gets = seen.get_object.requests as f64;
+    assert!(gets >= 2.0);
+    assert_eq!(grown("s3mount_requests_total{operation=\"get\",status=\"ok\"}"), gets);
+    assert_eq!(grown("s3mount_get_requests_total"), gets);
+    assert_eq!(grown("s3mount_request_seconds_count{operation=\"get\"}"), gets);
+    assert_eq!(grown("s3mount_part_bytes_count"), gets);
+    assert_eq!(grown("s3mount_part_bytes_sum"), (21 * MIB) as f64);
+    let lists = seen.list_objects.requests as f64;
+    assert_eq!(grown("s3mount_requests_total{operation=\"list\",status=\"ok\"}"), lists);
+    assert_eq!(grown("s3mount_fuse_failures_total{operation=\"lookup\",status=\"not_found\"}"), 1.0);
+    let reads = grown("s3mount_reads_total");
+    let found = ["window", "cache", "in_flight", "store"];
+    let found = found.map(|tier| grown(&format!("s3mount_reads_found_total{{tier=\"{tier}\"}}")));
+    assert_eq!(found.iter().sum::<f64>(), reads, "{found:?}");
+    assert_eq!(grown("s3mount_read_wait_seconds_count"), grown("s3mount_waits_total"));
+    assert_eq!(found[2] + found[3], grown("s3mount_waits_total"));
+    // The scrapes are reads, too.
+    assert!(grown("s3mount_fuse_seconds_count{operation=\"read\"}") >= reads);
+    assert_eq!(after["s3mount_requests_in_flight{operation=\"get\"}"], 0.0);
+    assert_eq!(grown("s3mount_wasted_bytes_total"), 0.0, "all was read");
+    // JSON tells the same.
+    let stats = world.stats();
+    assert_eq!(
+        stats["requests_get_ok"].as_f64(),
+        Some(after["s3mount_requests_total{operation=\"get\",status=\"ok\"}"])
+    );
+    assert_eq!(stats["part_bytes"]["count"].as_f64(), Some(after["s3mount_part_bytes_count"]));
+}
