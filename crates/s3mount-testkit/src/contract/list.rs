@@ -107,13 +107,23 @@ pub async fn prefixes_are_rolled_up(store: &Store<'_>) {
 /// A listing starts after any name, whether there is such a key or not, and does not tell the name itself.
 pub async fn listings_start_after_any_name(store: &Store<'_>) {
     let mut names: Vec<String> = store.objects().into_keys().collect();
-    let not_keys =
-        ["order/", "order/a/", "order/a/b/", "order/aa", "order/~", "rolled/1/", "rolled/3/xx", "z", " "];
+    let not_keys = [
+        "order/",
+        "order/a/",
+        "order/a/b/",
+        "order/aa",
+        "order/~",
+        "odd/a",
+        "rolled/1/",
+        "rolled/3/xx",
+        "z",
+        " ",
+    ];
     names.extend(not_keys.map(str::to_owned));
     for name in names {
         for (prefix, delimiter) in [("", false), ("", true), ("order/", true), ("rolled/", true)] {
-            // Only what starts inside the prefix, or before it, tells something.
-            if prefix.is_empty() || name.starts_with(prefix) || name.as_str() < prefix {
+            // Of the names before these prefixes, one stands for all.
+            if name.starts_with(prefix) || name == "odd/a" {
                 let start_after = Some(name.clone());
                 check_names(store, &ListObjects { start_after, ..request(prefix, delimiter) }).await;
             }
