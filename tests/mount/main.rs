@@ -8,6 +8,7 @@ mod direct;
 mod faults;
 mod freshness;
 mod hints;
+mod inodes;
 mod lifecycle;
 mod loader;
 mod maps;

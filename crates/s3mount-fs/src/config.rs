@@ -26,6 +26,9 @@ pub struct FsConfig {
     pub negative_metadata_ttl: Duration,
     /// Memory for what listings have told, in bytes.
     pub metadata_limit_bytes: usize,
+    /// Files that the kernel may know before it is asked to forget the oldest. Each takes
+    /// [`INODE_BYTES`](crate::INODE_BYTES).
+    pub inode_limit: usize,
     /// Files, by their paths below the root, that are read without the kernel's page cache.
     pub direct_io: GlobSet,
     /// Has other large files read so where the page cache gives them nothing.
@@ -34,7 +37,7 @@ pub struct FsConfig {
     pub timeout: Duration,
 }
 
-/// A whole bucket that belongs to root, believed for a minute, with 16 MiB for its names.
+/// A whole bucket that belongs to root, believed for a minute, with 16 MiB for its names and a million files.
 impl Default for FsConfig {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
@@ -47,6 +50,7 @@ impl Default for FsConfig {
             metadata_ttl: MetadataTtl::For(minute),
             negative_metadata_ttl: minute,
             metadata_limit_bytes: 16 << 20,
+            inode_limit: 1 << 20,
             direct_io: GlobSet::empty(),
             direct_auto: None,
             timeout: minute,

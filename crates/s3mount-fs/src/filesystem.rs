@@ -3,6 +3,7 @@
 mod ahead;
 mod direct;
 mod maps;
+mod notices;
 mod seam;
 mod shown;
 
@@ -23,7 +24,7 @@ use self::direct::Auto;
 use crate::control::{self, Control};
 use crate::direct::Direct;
 use crate::hints::{HintWriter, Hints};
-use crate::inode::{Attr, FileKind, InodeNo, InodeTable, KnownName, Node, ROOT};
+use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
 use crate::listing::{Listing, OpenDirectory};
 use crate::map_table::{MapTable, Watched};
 use crate::metadata::Metadata;
@@ -118,7 +119,7 @@ pub struct DirPage {
 const TICK: Duration = Duration::from_secs(5);
 
 /// What an inode takes, in bytes, about: 294 MiB for a million of them and their names' listings.
-const INODE_BYTES: usize = 200;
+pub const INODE_BYTES: usize = 200;
 
 /// Memory of names after which it is worth the trouble to give half of it back, in bytes.
 const WORTH_TRIMMING: usize = 16 << 20;
@@ -146,7 +147,7 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
-        let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now()));
+        let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now(), config.inode_limit));
         let metadata = Metadata::new(client, prefetcher.retry_budget(), &config, inodes.clone(), runtime);
         runtime.spawn(keep_house(Arc::downgrade(&metadata), Arc::downgrade(&inodes)));
         let (refused, dropped) = mpsc::channel(MAX_REFUSED_PAGES);
@@ -352,33 +353,6 @@ impl Filesystem {
                 self.metadata.runtime.spawn(task);
             }
         }
-    }
-
-    /// Forgets what stands for the name of an inode, as its version is gone. Returns its directory and its
-    /// name there.
-    fn forget_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
-        let (parent, name) = self.inodes.outdate_version(ino)?;
-        if let Some(Node::Directory(prefix)) = self.inodes.node(parent) {
-            self.metadata.forget(&prefix, &name);
-        }
-        Some((parent, name))
-    }
-
-    /// Waits until the names of more inodes may stand for something else than the kernel was given. For one
-    /// caller at a time.
-    pub async fn wait_for_outdated(&self) {
-        self.inodes.wait_for_outdated().await;
-    }
-
-    /// Takes names of which the kernel is to be told that they stand for something else: some of one
-    /// directory for which `is_free` holds.
-    pub fn take_outdated(&self, is_free: impl Fn(InodeNo) -> bool) -> Option<(InodeNo, Vec<KnownName>)> {
-        self.inodes.take_outdated(is_free)
-    }
-
-    /// Takes names back of which the kernel could not be told.
-    pub fn put_back_outdated(&self, directory: InodeNo, names: &[KnownName]) {
-        self.inodes.put_back(directory, names);
     }
 
     /// Whether an inode can be opened for writing: only the one that takes hints.

@@ -4,9 +4,10 @@
 //! is never used again. So neither the pages nor the attributes that the kernel keeps for it can
 //! become wrong: another version is another inode.
 
+mod oldest;
 mod outdated;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -15,7 +16,6 @@ use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
-pub use self::outdated::KnownName;
 use crate::control::FIRST_FREE;
 use crate::names::{File, Target};
 use crate::snapshot::{millis, time};
@@ -48,6 +48,15 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Permission bits, where they are not those of all files or directories.
     pub mode: Option<u16>,
+}
+
+/// An inode that the kernel was given, and its name in its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownName {
+    /// The inode.
+    pub ino: InodeNo,
+    /// Its name.
+    pub name: Box<str>,
 }
 
 /// What an inode stands for.
@@ -142,6 +151,10 @@ struct Tables {
     opens: Opens,
     /// Outdated inodes of which the kernel has not been told, by their directories.
     outdated: HashMap<InodeNo, Vec<InodeNo>>,
+    /// Files in the order in which they were given first, or were asked for, and some that are forgotten.
+    by_age: VecDeque<InodeNo>,
+    /// Whether the kernel is to forget files.
+    are_too_many: bool,
 }
 
 /// The hash of an inode's place.
@@ -204,10 +217,13 @@ pub(crate) struct InodeTable {
     tables: Mutex<Tables>,
     mounted_at: SystemTime,
     has_outdated: Notify,
+    /// Files that the kernel may know before it is asked to forget some.
+    limit: usize,
+    has_too_many: Notify,
 }
 
 impl InodeTable {
-    pub(crate) fn new(prefix: &str, mounted_at: SystemTime) -> Self {
+    pub(crate) fn new(prefix: &str, mounted_at: SystemTime, limit: usize) -> Self {
         let root = Directory {
             prefix: Arc::from(prefix),
             parent: ROOT,
@@ -223,8 +239,16 @@ impl InodeTable {
             next: FIRST_FREE,
             opens: Opens::default(),
             outdated: HashMap::new(),
+            by_age: VecDeque::new(),
+            are_too_many: false,
         };
-        Self { tables: Mutex::new(tables), mounted_at, has_outdated: Notify::new() }
+        Self {
+            tables: Mutex::new(tables),
+            mounted_at,
+            has_outdated: Notify::new(),
+            limit,
+            has_too_many: Notify::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -336,6 +360,9 @@ impl InodeTable {
                 let attr = known.attr(ino);
                 tables.set_newest(ino, parent, name);
                 tables.versions.insert(ino, known);
+                if tables.note_new(ino, self.limit) {
+                    self.has_too_many.notify_one();
+                }
                 attr
             }
         }
@@ -365,6 +392,7 @@ impl InodeTable {
         }
         tables.versions.remove(&ino);
         tables.directories.remove(&ino);
+        tables.note_forgotten(self.limit);
         tables.give_back();
     }
 
@@ -429,7 +457,7 @@ mod tests {
     proptest! {
         #[test]
         fn is_as_a_plain_table(steps in steps()) {
-            let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH);
+            let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20);
             // By inode: name, version, look-ups. And the newest inode of a name.
             let mut known: BTreeMap<u64, (u8, u8, u64)> = BTreeMap::new();
             let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
@@ -477,7 +505,7 @@ mod tests {
 
     #[test]
     fn many_are_known_and_forgotten() {
-        let table = InodeTable::new("", SystemTime::UNIX_EPOCH);
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
         let give = |index: u32| table.give(ROOT, "", &index.to_string(), &version("e")).ino;
         let inodes: Vec<_> = (0..20_000).map(give).collect();
         assert_eq!((0..20_000).map(give).collect::<Vec<_>>(), inodes);
@@ -488,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_version_is_an_inode_until_it_is_forgotten() {
-        let table = InodeTable::new("", SystemTime::UNIX_EPOCH);
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
         let first = table.give(ROOT, "", "a", &version("1")).ino;
         assert_eq!(table.give(ROOT, "", "a", &version("1")).ino, first);
         let second = table.give(ROOT, "", "a", &version("2")).ino;

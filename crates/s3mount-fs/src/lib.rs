@@ -5,8 +5,8 @@
 //! waits. `docs/SEMANTICS.md` states what users may rely on.
 //!
 //! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
-//! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and
-//!   ETag), so what the kernel caches for an inode never changes;
+//! - [`inode`]: the inodes that the kernel knows, and those that it is to forget. A file's inode stands for
+//!   one *version* (key and ETag), so what the kernel caches for an inode never changes;
 //! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
 //! - [`metadata`]: what stands for a name, from memory or by asking;
 //! - [`listing`]: open directories;
@@ -56,6 +56,6 @@ mod walk;
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use direct::Reason;
 pub use error::FsError;
-pub use filesystem::{DirPage, Entry, Filesystem, Opened};
+pub use filesystem::{DirPage, Entry, Filesystem, INODE_BYTES, Opened};
 pub use inode::{Attr, FileKind, InodeNo, KnownName, ROOT};
 pub use metrics::FsMetrics;

@@ -101,7 +101,9 @@ impl Walks {
             // It is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
             let listed = walks.list(&metadata, &parent, &prefix, by_itself).await;
-            listed.inspect_err(|error| tracing::debug!(%prefix, %error, "listing ahead failed")).ok()
+            let page =
+                listed.inspect_err(|error| tracing::debug!(%prefix, %error, "listing ahead failed")).ok()?;
+            walks.lock().finish(&prefix, page)
         });
         state.listed.insert(directory, (Instant::now(), Listed::UnderWay(task)));
     }
@@ -134,6 +136,15 @@ impl Walks {
 }
 
 impl State {
+    /// Keeps a page that has come until its walk comes by, if there is room. Gives it back if the walk waits
+    /// for it already.
+    fn finish(&mut self, prefix: &Arc<str>, page: ListPage) -> Option<ListPage> {
+        let Some((at, Listed::UnderWay(_))) = self.listed.get(prefix) else { return Some(page) };
+        let at = *at;
+        self.insert(prefix.clone(), page, at);
+        None
+    }
+
     fn insert(&mut self, prefix: Arc<str>, page: ListPage, at: Instant) {
         self.remove(&prefix);
         if self.names < MOST_NAMES {
@@ -184,11 +195,45 @@ fn directories(prefix: &str, page: ListPage) -> BTreeMap<String, ListPage> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
-    use s3mount_testkit::MemoryClient;
+    use std::sync::Arc;
+    use std::time::SystemTime;
 
-    use super::directories;
+    use proptest::prelude::*;
+    use s3mount_object::{ListObjects, ListPage, ObjectClient as _, RetryBudget};
+    use s3mount_testkit::MemoryClient;
+    use tokio::runtime::Handle;
+
+    use super::{AT_ONCE, MOST_NAMES, directories, names};
+    use crate::FsConfig;
+    use crate::inode::InodeTable;
+    use crate::metadata::Metadata;
+
+    #[tokio::test]
+    async fn pages_that_nobody_takes_are_bounded() {
+        const PER_FOLDER: usize = 900;
+        let client = MemoryClient::new();
+        for (folder, name) in (0..100).flat_map(|folder| (0..PER_FOLDER).map(move |name| (folder, name))) {
+            client.put_synthetic(&format!("t/{folder:03}/{name:03}"), 1);
+        }
+        let inodes = Arc::new(InodeTable::new("", SystemTime::now(), 1 << 20));
+        let (budget, runtime) = (Arc::new(RetryBudget::default()), Handle::current());
+        let metadata = Metadata::new(Arc::new(client), budget, &FsConfig::default(), inodes, &runtime);
+        let folders: Vec<_> = (0..100).map(|folder| format!("t/{folder:03}/")).collect();
+        for folder in &folders {
+            metadata.walks.list_ahead(&metadata, &"t/".into(), folder, |_| false);
+        }
+        while metadata.lists() < 100 || metadata.walks.at_once.available_permits() < AT_ONCE {
+            tokio::task::yield_now().await;
+        }
+        let mut kept = 0;
+        for folder in &folders {
+            if let Some((page, _)) = metadata.walks.take(folder).await {
+                kept += names(&page);
+            }
+        }
+        assert!((MOST_NAMES..MOST_NAMES + PER_FOLDER).contains(&kept), "{kept} names");
+        assert_eq!(metadata.walks.lock().names, 0);
+    }
 
     proptest! {
         #[test]

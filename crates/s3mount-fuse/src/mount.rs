@@ -24,6 +24,13 @@ use crate::readahead::Readahead;
 /// What tells our mounts from those of others.
 const SUBTYPE: &str = "s3mount";
 
+/// How long a folder is waited for whose files the kernel is to forget: a READDIR of a large folder waits for
+/// the store most of the time.
+const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long the kernel is given to forget what it was asked to, before it is asked for more.
+const FORGET_PAUSE: Duration = Duration::from_millis(20);
+
 /// Settings of the mount, as plain data.
 #[derive(Clone, Debug)]
 pub struct FuseConfig {
@@ -81,6 +88,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
     let session = start(adapter, dir, options, config)?;
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
+    runtime.spawn(forget_oldest(fs.clone(), kernel.clone()));
     let (end, ended) = oneshot::channel();
     let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let result = session.run();
@@ -161,6 +169,16 @@ async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
             () = fs.wait_for_outdated() => {}
             () = was_released => {}
         }
+    }
+}
+
+/// Makes the kernel forget files while it knows too many. What cannot be told now is found another time.
+async fn forget_oldest(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
+    loop {
+        for (folder, names) in fs.oldest().await {
+            drop(kernel.drop_names(INodeNo(folder), names, OLDEST_PATIENCE).await);
+        }
+        tokio::time::sleep(FORGET_PAUSE).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! How much memory there is, and how parts share it.
 
 use anyhow::ensure;
+use s3mount_fs::INODE_BYTES;
 use s3mount_memory::{group_bytes, machine_bytes};
 
 use crate::flags::size::Size;
@@ -44,6 +45,11 @@ pub(crate) fn names() -> u64 {
 
 fn names_of(bound_bytes: u64) -> u64 {
     (bound_bytes / 8).min(128 * MIB)
+}
+
+/// The files that the kernel may know: as many as take a sixteenth of the memory.
+pub(crate) fn inodes() -> usize {
+    usize::try_from(bound() / 16).unwrap_or(usize::MAX) / INODE_BYTES
 }
 
 /// An eighth, within bounds, unless no more than less fits: the kernel kills who exceeds a cgroup.

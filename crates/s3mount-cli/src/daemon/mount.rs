@@ -168,6 +168,7 @@ fn fs_config(config: &Config) -> FsConfig {
         metadata_ttl: config.metadata_ttl.0,
         negative_metadata_ttl: config.negative_metadata_ttl.0.duration(),
         metadata_limit_bytes: config.metadata_limit_bytes,
+        inode_limit: config.inode_limit,
         direct_io: config.direct_io.clone(),
         direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
         timeout: config.read_timeout,

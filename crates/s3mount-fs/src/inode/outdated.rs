@@ -6,20 +6,11 @@
 
 use std::sync::Arc;
 
-use super::{InodeNo, InodeTable, Tables};
+use super::{InodeNo, InodeTable, KnownName, Tables};
 
 /// Names of one folder that are handed out at a time: the kernel takes about as many milliseconds for
 /// thousands of them.
 const AT_ONCE: usize = 4096;
-
-/// An inode that the kernel was given, and its name in its directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownName {
-    /// The inode.
-    pub ino: InodeNo,
-    /// Its name.
-    pub name: Box<str>,
-}
 
 impl Tables {
     fn outdated_flag(&mut self, ino: InodeNo) -> Option<&mut bool> {
@@ -124,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_inode_is_outdated_until_its_version_is_given_again() {
-        let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH);
+        let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20);
         let [a, b] = ["a", "b"].map(|name| table.give(ROOT, "p/", name, &version("1")).ino);
         table.outdate("p/", "p/", &["a", "b", "c"].map(Into::into));
         table.outdate("p/", "p/", &["a".into()]);

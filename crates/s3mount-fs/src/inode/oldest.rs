@@ -1,0 +1,113 @@
+//! Files that the kernel is asked to forget, because it knows more than there is memory for.
+//!
+//! A kernel with free memory forgets nothing by itself, however many files have gone by. The files that were
+//! looked up first are asked for first, without those that are open, or were opened lately. Folders are left
+//! alone: one may be the working directory of a process, which would not find its path any more.
+
+use std::collections::HashMap;
+
+use super::{InodeNo, InodeTable, KnownName, Tables};
+
+/// Files that are asked for at a time.
+const AT_ONCE: usize = 4096;
+
+/// Files that are looked at for it, at most: some milliseconds.
+const LOOKED_AT: usize = 1 << 16;
+
+/// How many forgotten files the order of all may hold before they are sorted out.
+const FORGOTTEN: usize = 4096;
+
+impl Tables {
+    /// Notes a new file; whether there are more than `limit` since.
+    pub(super) fn note_new(&mut self, ino: InodeNo, limit: usize) -> bool {
+        self.by_age.push_back(ino);
+        if self.by_age.len() > self.versions.len() * 2 + FORGOTTEN {
+            let versions = &self.versions;
+            self.by_age.retain(|ino| versions.contains_key(ino));
+            self.by_age.shrink_to(self.by_age.len() * 2);
+        }
+        let has_come = !self.are_too_many && self.versions.len() > limit;
+        self.are_too_many |= has_come;
+        has_come
+    }
+
+    /// Notes that a file was forgotten. Once there are too many, an eighth of `limit` has to go.
+    pub(super) fn note_forgotten(&mut self, limit: usize) {
+        self.are_too_many &= self.versions.len() > limit - limit / 8;
+    }
+}
+
+impl InodeTable {
+    /// Waits until the kernel knows too many files.
+    pub(crate) async fn wait_for_too_many(&self) {
+        while !self.lock().are_too_many {
+            self.has_too_many.notified().await;
+        }
+    }
+
+    /// Some of the oldest files, by directory; none for which `is_open` holds, or that was opened lately.
+    pub(crate) fn oldest(&self, is_open: impl Fn(InodeNo) -> bool) -> HashMap<InodeNo, Vec<KnownName>> {
+        let mut tables = self.lock();
+        let mut wanted = (tables.versions.len() + self.limit / 8).saturating_sub(self.limit).min(AT_ONCE);
+        let lately = u32::try_from(self.limit / 2).unwrap_or(u32::MAX);
+        let mut oldest: HashMap<InodeNo, Vec<KnownName>> = HashMap::new();
+        for _ in 0..tables.by_age.len().min(LOOKED_AT) {
+            if wanted == 0 {
+                break;
+            }
+            let Some(ino) = tables.by_age.pop_front() else { break };
+            let Some(known) = tables.versions.get(&ino) else { continue };
+            let was_opened_lately = known.opened.was_ever() && tables.opens.since(known.opened) < lately;
+            if !was_opened_lately && !is_open(ino) {
+                oldest.entry(known.parent).or_default().push(KnownName { ino, name: known.name().into() });
+                wanted -= 1;
+            }
+            tables.by_age.push_back(ino);
+        }
+        oldest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use s3mount_object::{ETag, ObjectId};
+
+    use super::super::{InodeTable, ROOT};
+    use super::AT_ONCE;
+    use crate::names::{File, Target};
+
+    #[test]
+    fn the_oldest_that_are_not_in_use_are_asked_for() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 800);
+        let version = Target::File(File {
+            object: ObjectId::new("a", ETag::new("1")),
+            size: 1,
+            mtime: SystemTime::UNIX_EPOCH,
+        });
+        let give = |index: u64| table.give(ROOT, "", &index.to_string(), &version).ino;
+        let mut inodes: Vec<_> = (0..800).map(give).collect();
+        assert!(!table.lock().are_too_many);
+        inodes.extend((800..900).map(give));
+        assert!(table.lock().are_too_many);
+        // One is open, the next was opened just now.
+        table.open(inodes[1]);
+        let asked: Vec<_> = table
+            .oldest(|ino| ino == inodes[0])
+            .remove(&ROOT)
+            .expect("files")
+            .into_iter()
+            .map(|file| file.ino)
+            .collect();
+        assert_eq!(asked, inodes[2..202], "an eighth less than the limit");
+        asked.iter().for_each(|ino| table.forget(*ino, 1));
+        assert!(!table.lock().are_too_many);
+        assert_eq!(table.oldest(|_| false).len(), 0);
+        // Files that come and go leave nothing behind.
+        for index in 1000..100_000 {
+            table.forget(give(index), 1);
+        }
+        assert!(table.lock().by_age.len() <= 2 * 700 + AT_ONCE);
+    }
+}
