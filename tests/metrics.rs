@@ -11,7 +11,7 @@ use s3mount_prefetch::PrefetchMetrics;
 const PAGE: &str = "docs/METRICS.md";
 
 /// Set to anything, it has the page written instead of compared.
-const WRITE: &str = "S3MOUNT_WRITE_DOCS";
+const WRITE: &str = "WRITE_PAGES";
 
 const HEAD: &str = "\
 # Metrics
@@ -22,7 +22,7 @@ A key in JSON is the name without `s3mount_` and `_total`; the values of labels 
 
 A *stable* metric keeps its name, labels and meaning within a major version. An *experimental* one follows the code.
 
-This page is made from the definitions: `S3MOUNT_WRITE_DOCS=1 cargo test --test metrics` writes it.
+This page is made from the definitions: `WRITE_PAGES=1 cargo test --test metrics` writes it.
 ";
 
 fn groups() -> Vec<(&'static str, &'static [Definition])> {
