@@ -2,4 +2,5 @@
 
 pub(crate) mod fusermount;
 pub(crate) mod mounts;
+pub(crate) mod open_files;
 pub(crate) mod terminal;

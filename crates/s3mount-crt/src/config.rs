@@ -42,7 +42,7 @@ impl CrtConfig {
             credentials: Credentials::Chain,
             ca_bundle: None,
             verify: true,
-            max_connections: 64,
+            max_connections: 512,
             event_loop_threads: 0,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
         }

@@ -13,6 +13,8 @@
 
 use std::time::Duration;
 
+use crate::need::USUAL;
+
 /// Answers are counted for this long before the limit changes, and until they are [`ANSWERS`], but not
 /// for longer than [`LONGEST_ROUND`].
 const ROUND: Duration = Duration::from_millis(100);
@@ -41,7 +43,7 @@ pub(crate) struct Concurrency {
     most: f64,
     /// **Invariant:** at least 1, and at most `most`.
     limit: f64,
-    /// The limit when requests were refused last.
+    /// The limit when requests were refused last, or what was in flight then.
     ceiling: f64,
     round: Round,
     refused_at: Option<Duration>,
@@ -58,6 +60,8 @@ struct Round {
     took_refused: Duration,
     /// Whether a GET had to wait because of the limit.
     is_bound: bool,
+    /// The most that were in flight.
+    busiest: usize,
 }
 
 impl Concurrency {
@@ -78,8 +82,17 @@ impl Concurrency {
     }
 
     /// A GET that was sent at `sent` has come back at `now`, refused or not; `refused` requests were
-    /// answered "slow down" meanwhile, of all GETs and of attempts that the client made again.
-    pub(crate) fn on_answer(&mut self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
+    /// answered "slow down" meanwhile, of all GETs and of attempts that the client made again. With it,
+    /// `running` were in flight.
+    pub(crate) fn on_answer(
+        &mut self,
+        sent: Duration,
+        now: Duration,
+        refused: u64,
+        was_refused: bool,
+        running: usize,
+    ) {
+        self.round.busiest = running.max(self.round.busiest);
         self.round.answered += 1;
         self.round.took += now.saturating_sub(sent);
         // What was sent before the last change says nothing about it.
@@ -92,9 +105,9 @@ impl Concurrency {
             return;
         }
         if self.round.refused as f64 > self.round.answered as f64 * TOLERATED {
-            self.ceiling = self.limit;
+            self.ceiling = self.limit.min(self.round.busiest.max(USUAL) as f64);
             let share = self.round.took_refused.as_secs_f64() / self.round.took.as_secs_f64().max(1e-6);
-            self.limit = (self.limit * (1.0 - share).clamp(MOST_CUT, LEAST_CUT)).max(1.0);
+            self.limit = (self.ceiling * (1.0 - share).clamp(MOST_CUT, LEAST_CUT)).max(1.0);
             self.refused_at = Some(now);
         } else if self.round.is_bound {
             let is_calm = self.refused_at.is_none_or(|at| now.saturating_sub(at) >= CALM);
@@ -127,7 +140,7 @@ mod tests {
                 let is_refused = tokens < 1.0;
                 tokens -= if is_refused { 0.0 } else { 1.0 };
                 (asked, refused) = (asked + 1, refused + u32::from(is_refused));
-                concurrency.on_answer(sent, *now, is_refused.into(), is_refused);
+                concurrency.on_answer(sent, *now, is_refused.into(), is_refused, concurrency.limit());
             }
         }
         (f64::from(asked) / f64::from(seconds), f64::from(refused) / f64::from(seconds))
@@ -158,7 +171,7 @@ mod tests {
         let (mut concurrency, ms) = (Concurrency::new(64), Duration::from_millis);
         for answer in 1..100_000 {
             let is_refused = answer % 300 == 0;
-            concurrency.on_answer(ms(answer), ms(answer + 25), is_refused.into(), is_refused);
+            concurrency.on_answer(ms(answer), ms(answer + 25), is_refused.into(), is_refused, 64);
         }
         assert_eq!(concurrency.limit(), 64);
     }
@@ -167,11 +180,11 @@ mod tests {
     fn it_stays_where_it_is_while_nobody_needs_more() {
         let mut concurrency = Concurrency::new(64);
         let ms = Duration::from_millis;
-        concurrency.on_answer(ms(1), ms(1000), 1, true);
+        concurrency.on_answer(ms(1), ms(1000), 1, true, 1);
         let limit = concurrency.limit();
         assert!(limit < 64);
         for turn in 1..1000 {
-            concurrency.on_answer(ms(1000 * turn), ms(1000 * turn + 25), 0, false);
+            concurrency.on_answer(ms(1000 * turn), ms(1000 * turn + 25), 0, false, 1);
         }
         assert_eq!(concurrency.limit(), limit);
     }

@@ -36,7 +36,7 @@ impl Default for PrefetchConfig {
             small_object_bytes: 1 << 20,
             read_timeout: Duration::from_secs(60),
             hedge_share: 0.05,
-            max_requests: 64,
+            max_requests: 512,
             verify_whole: false,
         }
     }

@@ -37,6 +37,9 @@ const LINK_SHARE: u64 = 16;
 /// Microseconds of the GETs of one class of lengths; `u64::MAX` before the first.
 #[derive(Debug)]
 struct Class {
+    /// The shortest ever.
+    least: AtomicU64,
+    /// The shortest of late.
     shortest: AtomicU64,
     mean: AtomicU64,
 }
@@ -58,7 +61,11 @@ impl Default for Latencies {
     fn default() -> Self {
         let unknown = || AtomicU64::new(u64::MAX);
         Self {
-            classes: std::array::from_fn(|_| Class { shortest: unknown(), mean: unknown() }),
+            classes: std::array::from_fn(|_| Class {
+                least: unknown(),
+                shortest: unknown(),
+                mean: unknown(),
+            }),
             in_flight_bytes: AtomicU64::new(0),
             landed_bytes: AtomicU64::new(0),
             link: AtomicU64::new(0),
@@ -94,6 +101,7 @@ impl Latencies {
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
+        class.least.fetch_min(micros, Ordering::Relaxed);
         class.shortest.fetch_min(micros, Ordering::Relaxed);
         // Where two add to it at once, one of them is lost: it is a mean all the same.
         let mean = match class.mean.load(Ordering::Relaxed) {
@@ -139,6 +147,12 @@ impl Latencies {
     /// proportion, which is the most it can; no time where there was none at all.
     pub(crate) fn of(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| &class.shortest)
+    }
+
+    /// How long the shortest GET of `bytes` took, of all that there were: a link that is never idle does not
+    /// show how fast it can be.
+    pub(crate) fn shortest(&self, bytes: u64) -> Duration {
+        self.nearest(bytes, |class| &class.least)
     }
 
     /// How long a GET of `bytes` mostly takes, in the same way.

@@ -28,6 +28,7 @@
 //! **Lock order:** the prefetcher's registry or relief's givers, then one reader's state, then its
 //! verifier's or relief's list, then the pool. Two readers are never locked at once.
 
+mod ahead;
 mod concurrency;
 mod config;
 mod error;
@@ -35,6 +36,7 @@ mod fetch;
 mod latency;
 mod learn;
 mod metrics;
+mod need;
 mod parts;
 mod prefetcher;
 mod reader;

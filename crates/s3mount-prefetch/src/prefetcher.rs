@@ -11,6 +11,7 @@ use s3mount_object::{ObjectClient, ObjectId, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::ahead::AheadGets;
 use crate::fetch::Hedges;
 use crate::latency::Latencies;
 use crate::learn::Learnt;
@@ -59,7 +60,7 @@ pub(crate) struct Shared {
     /// Streams that take a share of the memory, over all readers.
     pub(crate) active_streams: AtomicUsize,
     /// GETs ahead of their readers that are in flight.
-    pub(crate) ahead_requests: AtomicUsize,
+    pub(crate) ahead: AheadGets,
     /// GETs in flight, and whose turn is next.
     pub(crate) turns: Arc<Turns>,
     cached_bytes: AtomicU64,
@@ -92,16 +93,17 @@ impl Prefetcher {
         config.small_object_bytes = config.small_object_bytes.min(largest);
         // A quarter of the memory for random blocks; the rest is for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, pool.budget().limit_bytes() / 4);
-        let turns = Turns::new(config.max_requests);
+        let (turns, ahead) =
+            (Turns::new(config.max_requests), AheadGets::new(config.max_requests, config.part_bytes));
         let shared = Arc::new(Shared {
             client,
             pool,
             cache,
+            ahead,
             config,
             runtime: runtime.clone(),
             readers: Mutex::default(),
             active_streams: AtomicUsize::new(0),
-            ahead_requests: AtomicUsize::new(0),
             turns,
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),

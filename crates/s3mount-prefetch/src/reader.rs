@@ -20,6 +20,7 @@ use self::plan::{Planner, edge_bytes};
 use self::seam::Awaited;
 use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
+use crate::ahead::Ahead;
 use crate::fetch::{Failure, Wanted};
 use crate::prefetcher::Shared;
 use crate::relief::Number;
@@ -50,28 +51,6 @@ pub struct ObjectReader {
 /// Of the memory, the part that what streams have passed by may keep from what is read later. With an eighth
 /// four workers that share a queue of records in 128 MiB fetch a tenth twice.
 const PASSED_SHARE: u64 = 4;
-
-/// Counts a GET ahead of its reader while it lives.
-struct Ahead(Arc<Shared>);
-
-impl Ahead {
-    fn try_new(shared: &Arc<Shared>) -> Option<Self> {
-        let limit = shared.turns.ahead_limit();
-        let count = &shared.ahead_requests;
-        let free = |running: usize| (running < limit).then_some(running + 1);
-        if count.try_update(Ordering::Relaxed, Ordering::Relaxed, free).is_err() {
-            shared.turns.on_full();
-            return None;
-        }
-        Some(Self(shared.clone()))
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.0.ahead_requests.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl ObjectReader {
     pub(crate) fn new(shared: Arc<Shared>, object: ObjectId, size: u64) -> Arc<Self> {
@@ -200,7 +179,7 @@ impl ObjectReader {
             }
             let end = state.segments.next_start(at).unwrap_or(wanted.end()).min(wanted.end());
             let gap = ByteRange::new(at, end);
-            let ahead = Ahead::try_new(&self.shared)?;
+            let ahead = Ahead::try_new(&self.shared, gap.len())?;
             let buffer = self.buffer_ahead(&mut state, gap, gap.len())?;
             self.start(&mut state, gap, Purpose::Stream(0), Some(buffer), Some(ahead));
         }
@@ -329,7 +308,17 @@ impl ObjectReader {
         let queue = self.shared.latencies.queue();
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
-        show(&Terms { edge_bytes, share_bytes, streams, latency: &latency, mean: &mean, queue, config })
+        let requests = config.max_requests.min(crate::need::USUAL) as u64;
+        show(&Terms {
+            edge_bytes,
+            share_bytes,
+            streams,
+            requests,
+            latency: &latency,
+            mean: &mean,
+            queue,
+            config,
+        })
     }
 
     /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its
@@ -342,7 +331,7 @@ impl ObjectReader {
                 state.streams.note_complete(id, is_complete);
                 return false;
             };
-            let ahead = Ahead::try_new(&self.shared);
+            let ahead = Ahead::try_new(&self.shared, part.len());
             let Some((ahead, buffer)) =
                 ahead.and_then(|ahead| Some((ahead, self.buffer_ahead(state, part, terms.edge_bytes)?)))
             else {
@@ -391,6 +380,9 @@ impl ObjectReader {
             let deadline = Instant::now() + shared.config.read_timeout;
             let wanted = Wanted { deadline, is_awaited: &is_awaited };
             let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer, wanted).await;
+            if result.is_ok() {
+                ahead.as_ref().inspect(|ahead| ahead.on_answer());
+            }
             drop(ahead);
             if let Some(reader) = me.upgrade() {
                 reader.landed(range.start(), id, result);

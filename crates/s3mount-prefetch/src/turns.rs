@@ -97,7 +97,8 @@ impl Turns {
         if self.is_bound.swap(false, Ordering::Relaxed) {
             state.concurrency.on_wait();
         }
-        state.concurrency.on_answer(sent, now, new, was_refused);
+        let running = state.running;
+        state.concurrency.on_answer(sent, now, new, was_refused, running);
         self.limit.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 

@@ -94,6 +94,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) share_bytes: u64,
     /// How many streams there are.
     pub(crate) streams: u64,
+    /// How many of their GETs are worth having in flight.
+    pub(crate) requests: u64,
     /// The time that a GET of so many bytes takes at least.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
     /// The time that a GET of so many bytes mostly takes.
@@ -154,7 +156,7 @@ impl Terms<'_> {
 
     /// The largest parts of which as many as may be in flight fit into the memory.
     fn most_part_bytes(&self) -> u64 {
-        (self.available_bytes() / self.config.max_requests.max(1) as u64).max(self.edge_bytes)
+        (self.available_bytes() / self.requests.max(1)).max(self.edge_bytes)
     }
 
     /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
@@ -164,7 +166,7 @@ impl Terms<'_> {
 
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
-        let requests = self.config.max_requests.max(1) as u64;
+        let requests = self.requests.max(1);
         let queued = if self.is_queue() { (rate * QUEUE_SECONDS) as u64 } else { bytes };
         let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
         // Smaller ones than this would be more than may be in flight, over all streams.
@@ -472,6 +474,7 @@ mod tests {
             edge_bytes: MIB,
             share_bytes: memory,
             streams: 1,
+            requests: 64,
             latency: &latency,
             mean: &latency,
             queue: Duration::ZERO,

@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 const LIMIT: Duration = Duration::from_secs(100);
 
 struct Bed {
@@ -430,4 +431,26 @@ fn what_was_told_in_vain_is_given_back_though_the_object_stays_open() {
     reader.let_go(third);
     assert!(!reader.is_unread(third));
     bed.client.freeze(false);
+}
+
+#[test]
+fn small_files_and_large_parts_are_counted_apart() {
+    let started = |config: PrefetchConfig, sizes: &[u64]| {
+        let bed = bed(GIB, config);
+        bed.client.freeze(true);
+        let counts = sizes.iter().enumerate().map(|(kind, size)| {
+            let readers = (0..600).map(|number| bed.open(&format!("{kind}/{number}"), *size).0);
+            let readers: Vec<_> = readers.filter(|reader| reader.fetch_ahead(None).is_some()).collect();
+            readers.len()
+        });
+        let counts: Vec<_> = counts.collect();
+        bed.client.freeze(false);
+        counts
+    };
+    let few = |max_requests| PrefetchConfig { max_requests, ..quiet() };
+    assert_eq!(started(quiet(), &[4 * KIB, GIB, 4 * KIB]), [56, 56, 0], "an eighth is kept");
+    assert_eq!(started(few(80), &[4 * KIB, GIB]), [56, 14], "together they leave an eighth");
+    assert_eq!(started(few(8), &[4 * KIB, GIB]), [7, 0]);
+    let large = PrefetchConfig { part_bytes: MIB, initial_window_bytes: 2 * MIB, ..quiet() };
+    assert_eq!(started(large, &[GIB]), [56]);
 }

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     if largest.meta.size < SMALL_BYTES {
         terminal::result(
             "All are small: each is read by one GET or two, and the parts' size and the windows don't matter.\n\
-             What counts is how many are read at once: more workers, and --max-connections of as many.",
+             What counts is how many are read at once: more workers, or hints of what they will read.",
         );
         return Ok(());
     }

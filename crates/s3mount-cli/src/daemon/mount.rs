@@ -20,7 +20,7 @@ use super::control_socket::ControlSocket;
 use crate::config::Config;
 use crate::flags::mount::Verify;
 use crate::system::mounts::{MountedAt, mount_at};
-use crate::system::terminal;
+use crate::system::{open_files, terminal};
 
 /// How long readers may take to let go of a mount that is coming down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,6 +28,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Mounts, calls `ready` when the mount answers, and stays until it is unmounted, by SIGHUP, SIGINT or
 /// SIGTERM, or from outside.
 pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()> {
+    let max_connections = open_files::make_room(config.max_connections);
+    let config = &Config { max_connections, ..config.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.threads)
         .thread_name("s3mount")

@@ -179,9 +179,10 @@ pub(crate) struct MountArgs {
 
     /// Connections to the store, at most.
     ///
-    /// 1 to 1024. One connection to S3 carries about 90 MB/s: 64 are good for 40 Gbit/s. Raise it
-    /// for faster networks or distant stores.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
+    /// 1 to 1024. They are opened as requests need them. Files are fetched ahead by 64 requests at
+    /// once, and by more as long as the requests take no longer for it. Lower it where the store or
+    /// a proxy takes few connections.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub(crate) max_connections: u32,
 
     /// Threads that answer the kernel, and as many for the work behind [default: one per core, 2 to

@@ -15,6 +15,7 @@ use s3mount_object::ByteRange;
 use super::ObjectReader;
 use super::plan::next_part;
 use super::state::State;
+use crate::ahead::Ahead;
 use crate::learn::Beginning;
 use crate::segment::Purpose;
 use crate::stream::Direction;
@@ -188,7 +189,7 @@ impl ObjectReader {
             let limit = state.segments.next_start(at).unwrap_or(sure).min(sure);
             let edge = part_bytes.min(crate::EDGE_BYTES);
             let part = next_part(at, part_bytes, edge, limit);
-            let Some(ahead) = super::Ahead::try_new(&self.shared) else { break };
+            let Some(ahead) = Ahead::try_new(&self.shared, part.len()) else { break };
             let Some(buffer) = self.buffer_ahead(&mut state, part, edge) else { break };
             let part = ByteRange::new(at, at + buffer.as_ref().len() as u64);
             self.start(&mut state, part, Purpose::Stream(0), Some(buffer), Some(ahead));

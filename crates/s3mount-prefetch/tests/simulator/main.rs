@@ -17,38 +17,40 @@ use s3mount_object::{GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
+mod small;
 mod streams;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A store: milliseconds to the first byte (log-normal, sigma 0.5), bytes a second of a connection
-/// and of the link, and connections.
+/// A store: milliseconds to the first byte (log-normal, sigma 0.5), and bytes a second of a connection and
+/// of the link.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     name: &'static str,
     first_byte_ms: f64,
     connection: f64,
     link: f64,
-    connections: usize,
 }
 
 const MODELS: [Model; 4] = [
-    Model { name: "near, 25 Gbit/s", first_byte_ms: 1.0, connection: 1e9, link: 3.1e9, connections: 64 },
-    Model { name: "S3, 25 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 3.1e9, connections: 64 },
-    Model { name: "S3, 100 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 12.5e9, connections: 256 },
-    Model { name: "far, 10 Gbit/s", first_byte_ms: 200.0, connection: 9e7, link: 1.25e9, connections: 64 },
+    Model { name: "near, 25 Gbit/s", first_byte_ms: 1.0, connection: 1e9, link: 3.1e9 },
+    Model { name: "S3, 25 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 3.1e9 },
+    Model { name: "S3, 100 Gbit/s", first_byte_ms: 25.0, connection: 9e7, link: 12.5e9 },
+    Model { name: "far, 10 Gbit/s", first_byte_ms: 200.0, connection: 9e7, link: 1.25e9 },
 ];
 
 #[derive(Debug)]
 struct SimulatedStore {
     model: Model,
     inner: NullClient,
-    connections: Semaphore,
+    /// GETs in flight, and the most of them at once.
+    in_flight: AtomicU64,
+    busiest: AtomicU64,
     link_free_at: Mutex<Instant>,
     sequence: Sequence,
     fetched: AtomicU64,
@@ -57,14 +59,24 @@ struct SimulatedStore {
     cancelled: AtomicU64,
 }
 
-/// Counts a GET as cancelled, unless it is told that its answer came.
-struct Cancelled<'a>(Option<&'a AtomicU64>);
+/// A GET in flight. It counts as cancelled unless it is told that its answer came.
+struct Sent<'a> {
+    store: &'a SimulatedStore,
+    is_answered: bool,
+}
 
-impl Drop for Cancelled<'_> {
+impl<'a> Sent<'a> {
+    fn new(store: &'a SimulatedStore) -> Self {
+        let in_flight = store.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        store.busiest.fetch_max(in_flight, Ordering::Relaxed);
+        Self { store, is_answered: false }
+    }
+}
+
+impl Drop for Sent<'_> {
     fn drop(&mut self) {
-        if let Some(count) = self.0 {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.store.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.store.cancelled.fetch_add(u64::from(!self.is_answered), Ordering::Relaxed);
     }
 }
 
@@ -73,7 +85,8 @@ impl SimulatedStore {
         Self {
             model,
             inner: NullClient::new([]),
-            connections: Semaphore::new(model.connections),
+            in_flight: AtomicU64::new(0),
+            busiest: AtomicU64::new(0),
             link_free_at: Mutex::new(Instant::now()),
             sequence: Sequence::new(),
             fetched: AtomicU64::new(0),
@@ -99,8 +112,7 @@ impl ObjectClient for SimulatedStore {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.fetched.fetch_add(len, Ordering::Relaxed);
         async move {
-            let mut cancelled = Cancelled(Some(&self.cancelled));
-            let _connection = self.connections.acquire().await;
+            let mut sent = Sent::new(self);
             let took = self.first_byte() + Duration::from_secs_f64(len as f64 / self.model.connection);
             let landed = Instant::now() + took;
             let through = {
@@ -110,7 +122,7 @@ impl ObjectClient for SimulatedStore {
                 *free_at
             };
             sleep_until(landed.max(through)).await;
-            cancelled.0 = None;
+            sent.is_answered = true;
             self.inner.get_object(request, into).await
         }
         .boxed()
@@ -255,11 +267,8 @@ impl Bed {
     fn new(model: Model, memory: u64) -> Self {
         let store = Arc::new(SimulatedStore::new(model));
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
-        let config = PrefetchConfig {
-            max_requests: model.connections,
-            max_window_bytes: (memory / 4 * 3).min(2 * GIB),
-            ..PrefetchConfig::default()
-        };
+        let config =
+            PrefetchConfig { max_window_bytes: (memory / 4 * 3).min(2 * GIB), ..PrefetchConfig::default() };
         let prefetcher = Prefetcher::new(store.clone(), pool.clone(), config, &Handle::current());
         Self { store, pool, prefetcher }
     }
@@ -341,10 +350,9 @@ fn loaders_over_stores() {
     }
 }
 
-/// The share of what the link, the connections and the reader allow.
+/// The share of what the link and the reader allow.
 fn efficiency(trace: &Trace, model: Model, memory: u64) -> f64 {
-    let connections = model.connections as f64 * model.connection;
-    run(trace, model, memory).rate() / model.link.min(connections).min(PACE)
+    run(trace, model, memory).rate() / model.link.min(PACE)
 }
 
 #[test]
@@ -436,6 +444,14 @@ fn ramped(model: Model, memory: u64, readers: u64) -> f64 {
         sleep(Duration::from_secs(seconds)).await;
         (done.load(Ordering::Relaxed) - before) as f64 / seconds as f64
     })
+}
+
+#[test]
+fn a_fast_link_is_filled_by_default() {
+    let fast = MODELS[2];
+    let rate = ramped(fast, 8 * GIB, 16);
+    println!("{} by 16 readers: {:.2} GB/s", fast.name, rate / 1e9);
+    assert!(rate >= 0.95 * fast.link, "{rate}");
 }
 
 /// How much longer a stream takes for the first 2 GiB of a huge object than for as many once it has ramped,
@@ -542,8 +558,7 @@ fn two_short_readers_of_one_file_leave_little_unread() {
 /// A link of so many bytes a second to a store that is so many milliseconds away.
 fn link(bytes_per_second: f64, first_byte_ms: f64) -> Model {
     let connection = if first_byte_ms > 1.0 { 9e7 } else { 1e9 };
-    let connections = if bytes_per_second > 5e9 { 256 } else { 64 };
-    Model { name: "", first_byte_ms, connection, link: bytes_per_second, connections }
+    Model { name: "", first_byte_ms, connection, link: bytes_per_second }
 }
 
 /// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes

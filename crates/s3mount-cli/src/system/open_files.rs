@@ -1,0 +1,50 @@
+//! Room for connections: each is an open file of the process.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// What the daemon has open besides connections to the store: less than 100 files, and one for each
+/// client of the control socket.
+const OTHERS: u64 = 256;
+
+/// Raises the limit on open files to what `connections` take. Returns how many of them there is room
+/// for: fewer where the limit may not be raised so far.
+pub(crate) fn make_room(connections: u32) -> u32 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
+    let (wanted, allowed) = plan(soft, hard, connections);
+    if wanted != soft
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
+    {
+        tracing::warn!(%error, "cannot raise the limit on open files");
+        return plan(soft, soft, connections).1;
+    }
+    if allowed < connections {
+        tracing::warn!(
+            open_files = hard,
+            connections = allowed,
+            "the limit on open files leaves fewer connections"
+        );
+    }
+    allowed
+}
+
+/// The soft limit to have, and the connections that fit into it.
+fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
+    let limit = soft.max((u64::from(connections) + OTHERS).min(hard));
+    // Where there is hardly any room, half of it.
+    let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
+    (limit, connections.min(u32::try_from(room).unwrap_or(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plan;
+
+    #[test]
+    fn connections_and_the_rest_fit() {
+        assert_eq!(plan(1024, 4096, 512), (1024, 512));
+        assert_eq!(plan(1024, 4096, 1024), (1280, 1024));
+        assert_eq!(plan(256, 4096, 512), (768, 512));
+        assert_eq!(plan(256, 600, 512), (600, 344));
+        assert_eq!(plan(64, 64, 512), (64, 32));
+    }
+}
