@@ -51,8 +51,8 @@ impl Count {
 
     /// What may be in flight: an eighth is kept for readers that wait.
     fn most(&self) -> u64 {
-        let limit = self.need.limit() as u64 * self.unit;
-        limit - limit / 8
+        let limit = self.need.limit() as u64;
+        (limit - limit / 8) * self.unit
     }
 }
 

@@ -20,7 +20,8 @@ pub struct PrefetchConfig {
     /// Of all GETs, the part that may be sent a second time because they are slow; 0 for none.
     pub hedge_share: f64,
     /// At most this many GETs are in flight at once. An eighth of them is kept for GETs that readers wait
-    /// for. While the store asks to slow down, fewer are.
+    /// for. While the store asks to slow down, fewer are. Of those ahead of their readers, 64 are in flight,
+    /// and more as long as they take no longer for it.
     pub max_requests: usize,
     /// Compare objects that are fetched in parts with the checksums that the store keeps of them.
     pub verify_whole: bool,

@@ -26,7 +26,8 @@
 //! with a lock held.
 //!
 //! **Lock order:** the prefetcher's registry or relief's givers, then one reader's state, then its
-//! verifier's or relief's list, then the pool. Two readers are never locked at once.
+//! verifier's or relief's list, then the pool. Two readers are never locked at once. The locks of `ahead.rs`
+//! and `turns.rs` are held for nothing else.
 
 mod ahead;
 mod concurrency;

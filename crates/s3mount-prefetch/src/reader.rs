@@ -22,6 +22,7 @@ use self::state::{Failed, State};
 use self::waiter::{Pieces, Progress, Waiter};
 use crate::ahead::Ahead;
 use crate::fetch::{Failure, Wanted};
+use crate::need::USUAL;
 use crate::prefetcher::Shared;
 use crate::relief::Number;
 use crate::segment::{Purpose, State as SegmentState};
@@ -308,7 +309,7 @@ impl ObjectReader {
         let queue = self.shared.latencies.queue();
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
-        let requests = config.max_requests.min(crate::need::USUAL) as u64;
+        let requests = config.max_requests.min(USUAL) as u64;
         show(&Terms {
             edge_bytes,
             share_bytes,

@@ -94,7 +94,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) share_bytes: u64,
     /// How many streams there are.
     pub(crate) streams: u64,
-    /// How many of their GETs are worth having in flight.
+    /// So many GETs at once are reckoned with when the size of parts is chosen.
     pub(crate) requests: u64,
     /// The time that a GET of so many bytes takes at least.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
