@@ -83,6 +83,11 @@ impl AheadGets {
             large_bytes: Count::new(most, part_bytes),
         }))
     }
+
+    /// How many are in flight.
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.0).running
+    }
 }
 
 impl Ahead {

@@ -170,7 +170,7 @@ impl Shared {
     fn refresh(&self) {
         let Self { metrics, pool, cache, .. } = self;
         metrics.active_streams.set_len(self.active_streams.load(Ordering::Relaxed));
-        metrics.gets_ahead.set_len(self.ahead_requests.load(Ordering::Relaxed));
+        metrics.gets_ahead.set_len(self.ahead.running());
         metrics.memory_limit.set(pool.budget().limit_bytes());
         metrics.memory_used.set(pool.budget().used_bytes());
         metrics.memory_peak.set(pool.budget().peak_bytes());
