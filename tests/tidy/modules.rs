@@ -24,7 +24,7 @@ const CIRCLES: &[(&str, &[&str])] = &[
     (
         "s3mount-fs",
         &[
-            "control inode inode::outdated names snapshot",
+            "control inode names snapshot",
             "filesystem filesystem::direct filesystem::seam",
             "lister metadata walk",
         ],
