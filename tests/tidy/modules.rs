@@ -32,7 +32,7 @@ const CIRCLES: &[(&str, &[&str])] = &[
     (
         "s3mount-prefetch",
         &[
-            "fetch prefetcher reader reader::plan reader::seam reader::state reader::waiter relief stream stream::cursor stream::table verify",
+            "ahead fetch prefetcher reader reader::plan reader::seam reader::state reader::waiter relief stream stream::cursor stream::table verify",
         ],
     ),
 ];
