@@ -252,6 +252,7 @@ async fn keep_house(shared: Weak<Shared>) {
             reader.tick();
         }
         shared.latencies.age();
+        shared.ahead.tick();
         shared.cached_bytes.store(shared.cache.held_bytes(), Ordering::Relaxed);
         shared.pool.tick();
         while shared.pool.trim(UNUSED_TICKS) > 0 {
