@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use s3mount_testkit::{Builder, TestS3, mix};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use s3mount_testkit::{Builder, Shape, TestS3, mix};
 
 use crate::world::{BUCKET, KIB, World, check_file, run, run_command};
 
@@ -152,6 +153,39 @@ fn two_thousand_shuffled_files_by_32_readers() {
     let (lists, gets, others) = take(&world);
     assert_eq!((gets, others), (2000, 0));
     assert!(lists <= 150, "{lists} LISTs");
+}
+
+#[test]
+fn files_in_order_are_fetched_ahead_in_each_epoch() {
+    let world = World::new(many(300, 110 * KIB).shape(Shape::aws()), &[]);
+    for epoch in 0..2 {
+        let waited = world.gauge("waits");
+        for index in 0..300 {
+            let mut file = File::open(world.path(&key(index))).expect("a file");
+            assert_eq!(file.read_to_end(&mut Vec::new()).expect("its bytes"), 110 << 10);
+            // The next epoch finds nothing of it in the page cache.
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
+        }
+        let (_, gets, others) = take(&world);
+        assert!((300..=310).contains(&gets) && others == 0, "{gets} GETs, {others} others in epoch {epoch}");
+        let waits = world.gauge("waits") - waited;
+        assert!(waits <= 100, "{waits} of 300 reads waited in epoch {epoch}");
+    }
+}
+
+#[test]
+fn hinted_files_of_two_hundred_folders_that_nobody_has_listed() {
+    let name = |index: u64| format!("{:03}/{}", index / 4, index % 4);
+    let server =
+        (0..800).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &name(index), KIB));
+    let world = World::new(server, &[]);
+    let order: Vec<_> = shuffled(800).into_iter().map(name).collect();
+    std::fs::write(world.path(".s3mount/prefetch"), order.join("\n")).expect("hints");
+    by_threads(&order, |name| assert_eq!(check_file(&world.path(name), name), KIB));
+    let (lists, gets, others) = take(&world);
+    assert!((800..=880).contains(&gets) && others == 0, "{gets} GETs, {others} others");
+    // A miss asks for what follows its name, and the third for the whole folder.
+    assert!(lists <= 3 * 200 + 20, "{lists} LISTs for 200 folders");
 }
 
 #[test]
