@@ -84,18 +84,6 @@ impl Counter {
     }
 }
 
-impl Instrument for Counter {
-    const KIND: Kind = Kind::Counter;
-
-    fn new(_: &'static [u64]) -> Self {
-        Self::default()
-    }
-
-    fn values(&self) -> Vec<Value> {
-        vec![Value::Number(self.get())]
-    }
-}
-
 /// A sum that somebody else keeps, copied here before it is shown.
 #[derive(Debug, Default)]
 pub struct Total(AtomicU64);
@@ -109,18 +97,6 @@ impl Total {
     /// The sum as it was copied last.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Instrument for Total {
-    const KIND: Kind = Kind::Counter;
-
-    fn new(_: &'static [u64]) -> Self {
-        Self::default()
-    }
-
-    fn values(&self) -> Vec<Value> {
-        vec![Value::Number(self.get())]
     }
 }
 
@@ -155,17 +131,24 @@ impl Gauge {
     }
 }
 
-impl Instrument for Gauge {
-    const KIND: Kind = Kind::Gauge;
+/// Instruments that are one number.
+macro_rules! numbers {
+    ($($name:ident: $kind:ident),+) => {$(
+        impl Instrument for $name {
+            const KIND: Kind = Kind::$kind;
 
-    fn new(_: &'static [u64]) -> Self {
-        Self::default()
-    }
+            fn new(_: &'static [u64]) -> Self {
+                Self::default()
+            }
 
-    fn values(&self) -> Vec<Value> {
-        vec![Value::Number(self.get())]
-    }
+            fn values(&self) -> Vec<Value> {
+                vec![Value::Number(self.get())]
+            }
+        }
+    )+};
 }
+
+numbers!(Counter: Counter, Total: Counter, Gauge: Gauge);
 
 /// How many values lay below each of some bounds, and their sum. Seconds are kept as nanoseconds.
 #[derive(Debug)]
