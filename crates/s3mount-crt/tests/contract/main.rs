@@ -63,6 +63,20 @@ async fn on_the_test_server() {
     contract::check(&Store::new(&client, &missing)).await;
 }
 
+/// Checks a server of another make, which takes all keys but some.
+async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'static str]) {
+    fill(server.endpoint(), folder, refused_keys);
+    let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
+    let store = Store {
+        refused_keys,
+        // The GetObjectAttributes of neither has ObjectParts; versitygw forgets the parts when the upload is
+        // complete.
+        tells_part_checksums: false,
+        ..Store::new(&client, &missing)
+    };
+    contract::check(&store).await;
+}
+
 #[tokio::test]
 async fn on_moto() {
     let folder = TempDir::new().expect("a folder");
@@ -72,15 +86,7 @@ async fn on_moto() {
     let server = server.expect("moto in target/venv; `make test` installs it");
     // It finds no route for a path with a line break.
     let refused_keys = &["odd/new\nline"];
-    fill(server.endpoint(), folder.path(), refused_keys);
-    let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
-    let store = Store {
-        refused_keys,
-        // Its GetObjectAttributes has no ObjectParts.
-        tells_part_checksums: false,
-        ..Store::new(&client, &missing)
-    };
-    contract::check(&store).await;
+    check(&server, folder.path(), refused_keys).await;
 }
 
 #[tokio::test]
@@ -91,13 +97,5 @@ async fn on_versitygw() {
     let server = server.expect("versitygw in target/tools; `make test` installs it");
     // A name in a folder is a file or a folder, and not both; and `.`, `..` and `//` mean something.
     let refused_keys = &["order/a", "order/a/b", "odd/./here", "odd/../there", "odd//double"];
-    fill(server.endpoint(), folder.path(), refused_keys);
-    let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
-    let store = Store {
-        refused_keys,
-        // Its GetObjectAttributes has no ObjectParts: it forgets the parts when the upload is complete.
-        tells_part_checksums: false,
-        ..Store::new(&client, &missing)
-    };
-    contract::check(&store).await;
+    check(&server, folder.path(), refused_keys).await;
 }
