@@ -8,6 +8,7 @@ mod direct;
 mod faults;
 mod freshness;
 mod hints;
+mod in_process;
 mod inodes;
 mod lifecycle;
 mod loader;

@@ -9,15 +9,13 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
-use s3mount_fs::{Filesystem, FsConfig};
-use s3mount_fuse::FuseConfig;
-use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_fs::FsConfig;
 use s3mount_object::{GetObject, ListObjects, ListPage, ObjectClient, ObjectError, PartBuffer};
-use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_prefetch::PrefetchConfig;
 use s3mount_testkit::{MemoryClient, watchdog};
-use tempfile::TempDir;
 
-use crate::world::{MIB, Unmount, wait_for};
+use crate::in_process::InProcess;
+use crate::world::MIB;
 
 /// Panics where a key has a word in it, in the task that asked, once it has waited.
 #[derive(Debug)]
@@ -64,27 +62,11 @@ fn a_panic_below_fails_who_waits_and_nobody_else() {
     {
         client.put_synthetic(key, size);
     }
-    let client = Arc::new(Panicking(client));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    let pool = BufferPool::new(MemoryBudget::new(64 * MIB)).expect("memory");
     let read_timeout = Duration::from_secs(2);
-    let config = PrefetchConfig { read_timeout, ..PrefetchConfig::default() };
-    let prefetcher = Prefetcher::new(client.clone(), pool, config, runtime.handle());
+    let prefetch = PrefetchConfig { read_timeout, ..PrefetchConfig::default() };
     let config = FsConfig { timeout: read_timeout, ..FsConfig::default() };
-    let filesystem = Arc::new(Filesystem::new(client, prefetcher, config, runtime.handle()));
-    let config = FuseConfig {
-        fs_name: "panics".to_owned(),
-        read_only: true,
-        no_exec: false,
-        allow_other: false,
-        allow_root: false,
-        threads: 2,
-        read_ahead_bytes: MIB,
-    };
-    let folder = TempDir::new().expect("a folder");
-    let dir = folder.path();
-    let mount = s3mount_fuse::mount(filesystem, dir, &config, runtime.handle()).expect("a mount");
-    let guard = Unmount(dir);
+    let mounted = InProcess::new("panics", Arc::new(Panicking(client)), prefetch, config);
+    let dir = mounted.path();
     std::thread::scope(|scope| {
         for name in ["bad-get/large", "bad-get/small", "bad-list/f", "bad-list"] {
             scope.spawn(move || {
@@ -101,8 +83,5 @@ fn a_panic_below_fails_who_waits_and_nobody_else() {
     let read = io::copy(&mut good.by_ref().take(3 * MIB), &mut io::sink()).expect("a read");
     assert_eq!(read, 3 * MIB);
     drop(good);
-    wait_for("nobody has it open", || mount.unmount().expect("an end"));
-    mount.join().expect("an end of the session");
-    drop(guard);
-    runtime.shutdown_background();
+    mounted.end();
 }

@@ -1,0 +1,70 @@
+//! A mount whose daemon is the test itself, over a client of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use s3mount_fs::{Filesystem, FsConfig};
+use s3mount_fuse::{FuseConfig, Mount};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::ObjectClient;
+use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::world::{MIB, Unmount, wait_for};
+
+/// A filesystem that is mounted at a folder of its own.
+pub(crate) struct InProcess {
+    pub(crate) filesystem: Arc<Filesystem>,
+    folder: TempDir,
+    mount: Option<Mount>,
+    runtime: Option<Runtime>,
+}
+
+impl InProcess {
+    /// Mounts what `client` has.
+    pub(crate) fn new(
+        name: &str,
+        client: Arc<dyn ObjectClient>,
+        prefetch: PrefetchConfig,
+        config: FsConfig,
+    ) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let pool = BufferPool::new(MemoryBudget::new(64 * MIB)).expect("memory");
+        let prefetcher = Prefetcher::new(client.clone(), pool, prefetch, runtime.handle());
+        let filesystem = Arc::new(Filesystem::new(client, prefetcher, config, runtime.handle()));
+        let config = FuseConfig {
+            fs_name: name.to_owned(),
+            read_only: true,
+            no_exec: false,
+            allow_other: false,
+            allow_root: false,
+            threads: 2,
+            read_ahead_bytes: MIB,
+        };
+        let folder = TempDir::new().expect("a folder");
+        let mount = s3mount_fuse::mount(filesystem.clone(), folder.path(), &config, runtime.handle());
+        Self { filesystem, folder, mount: Some(mount.expect("a mount")), runtime: Some(runtime) }
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Unmounts it, and waits for the session's end.
+    pub(crate) fn end(mut self) {
+        let mount = self.mount.take().expect("it is mounted");
+        wait_for("nobody has it open", || mount.unmount().expect("an end"));
+        mount.join().expect("an end of the session");
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        drop(Unmount(self.folder.path()));
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
