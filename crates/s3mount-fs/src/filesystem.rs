@@ -21,16 +21,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 
 use self::direct::Auto;
+use crate::ahead::hints::{HintWriter, Hints};
+use crate::ahead::sequence::Order;
+use crate::ahead::successors::Successors;
 use crate::control::{self, Control};
-use crate::direct::Direct;
-use crate::hints::{HintWriter, Hints};
+use crate::directory::open_directory::{Listing, OpenDirectory};
 use crate::inode::{Attr, FileKind, InodeNo, InodeTable, Node, ROOT};
-use crate::listing::{Listing, OpenDirectory};
-use crate::map_table::{MapTable, Watched};
-use crate::metadata::Metadata;
-use crate::names::{Target, is_file_name};
-use crate::order::Order;
-use crate::successors::Successors;
+use crate::namespace::Metadata;
+use crate::namespace::names::{Target, is_file_name};
+use crate::page_cache::direct::Direct;
+use crate::page_cache::map_table::{MapTable, Watched};
 use crate::{FsConfig, FsError, FsMetrics};
 
 /// A bucket as a read-only tree of files.

@@ -5,10 +5,10 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-use crate::hints::{Hints, Next};
+use crate::ahead::hints::{Hints, Next};
 use crate::inode::Opens;
-use crate::names::{Assembler, Hidden, Target, is_file_name};
-use crate::snapshot::Page;
+use crate::namespace::names::{Assembler, Hidden, Target, is_file_name};
+use crate::namespace::snapshot::Page;
 
 /// A page of these keys below `prefix`; those that end in `/` are folders.
 pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {

@@ -17,8 +17,8 @@ use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
 use crate::control::FIRST_FREE;
-use crate::names::{File, Target};
-use crate::snapshot::{millis, time};
+use crate::namespace::names::{File, Target};
+use crate::namespace::snapshot::{millis, time};
 
 /// Number of an inode.
 pub type InodeNo = u64;
@@ -435,7 +435,7 @@ mod tests {
     use s3mount_object::{ETag, ObjectId};
 
     use super::{InodeTable, Node, ROOT};
-    use crate::names::{File, Target};
+    use crate::namespace::names::{File, Target};
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

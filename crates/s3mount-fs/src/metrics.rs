@@ -2,7 +2,7 @@
 
 use s3mount_metrics::{Family, Gauge, Total, metrics};
 
-use crate::direct::Reason;
+use crate::page_cache::direct::Reason;
 
 metrics! {
     /// Names, inodes, handles, hints, and how files are opened.

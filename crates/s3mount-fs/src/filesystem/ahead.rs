@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Filesystem;
 use crate::FsError;
-use crate::hints::{Guess, HintWriter, Next, Source, Todo};
+use crate::ahead::hints::{Guess, HintWriter, Next, Source, Todo};
 use crate::inode::{FileKind, InodeNo, Opens};
-use crate::names::{File, Target};
+use crate::namespace::names::{File, Target};
 
 /// How often it is looked whether there is memory and a request for a hint.
 const PAUSE: Duration = Duration::from_millis(2);

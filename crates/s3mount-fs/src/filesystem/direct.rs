@@ -6,10 +6,10 @@ use std::sync::{MutexGuard, PoisonError};
 use s3mount_object::folder_and_name;
 
 use super::{Filesystem, OpenObject};
-use crate::direct::{Change, Closed, Direct, LEAST_BYTES, Large, Pieces};
 use crate::inode::InodeNo;
-use crate::map_table::Kind;
-use crate::names::File;
+use crate::namespace::names::File;
+use crate::page_cache::direct::{Change, Closed, Direct, LEAST_BYTES, Large, Pieces};
+use crate::page_cache::map_table::Kind;
 
 /// A first READ of this many bytes, through the page cache, shows a reader who asked for a large piece, where
 /// the kernel's readahead was not set: all of its default.

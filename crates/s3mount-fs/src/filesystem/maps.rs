@@ -8,8 +8,8 @@ use s3mount_object::{ByteRange, extension};
 use super::{Filesystem, OpenObject};
 use crate::FsError;
 use crate::inode::InodeNo;
-use crate::map_reads::{Answer, may_be_read_around};
-use crate::map_table::{Kind, Watched};
+use crate::page_cache::map_reads::{Answer, may_be_read_around};
+use crate::page_cache::map_table::{Kind, Watched};
 
 impl Filesystem {
     /// Says how much the kernel reads ahead, and around a fault, of files on this mount, in bytes.

@@ -7,8 +7,8 @@ use s3mount_object::folder_and_name;
 use s3mount_prefetch::ObjectReader;
 
 use super::Filesystem;
+use crate::ahead::successors::Names;
 use crate::inode::{FileKind, InodeNo, Opens};
-use crate::successors::Names;
 
 /// The names of one folder.
 struct Folder<'a> {

@@ -7,7 +7,7 @@ use s3mount_metrics::Registry;
 use super::Filesystem;
 use crate::FsMetrics;
 use crate::control::Control;
-use crate::direct::Reason;
+use crate::page_cache::direct::Reason;
 
 impl Filesystem {
     /// The metrics of the mount: its own, those below it, and what others add to them.

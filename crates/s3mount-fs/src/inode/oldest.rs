@@ -76,7 +76,7 @@ mod tests {
 
     use super::super::{InodeTable, ROOT};
     use super::AT_ONCE;
-    use crate::names::{File, Target};
+    use crate::namespace::names::{File, Target};
 
     #[test]
     fn the_oldest_that_are_not_in_use_are_asked_for() {

@@ -106,7 +106,7 @@ mod tests {
     use s3mount_object::{ETag, ObjectId};
 
     use super::super::{InodeTable, ROOT};
-    use crate::names::{File, Target};
+    use crate::namespace::names::{File, Target};
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

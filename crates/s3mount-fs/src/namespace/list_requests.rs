@@ -9,7 +9,7 @@ use s3mount_object::{Attempts, ErrorKind, ListObjects, ListPage, ObjectClient, R
 use tokio::time::{Instant, timeout};
 
 use crate::FsError;
-use crate::pace::Pace;
+use crate::namespace::pace::Pace;
 
 /// When the answer to a LIST is slow: S3 takes 60 ms mostly, and seconds after many were deleted.
 const SLOW: Duration = Duration::from_secs(2);

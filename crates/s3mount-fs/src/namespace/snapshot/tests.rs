@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
 use super::{Known, Limits, Outcome, Page, Snapshots, millis, time};
-use crate::names::{Hidden, Target};
+use crate::namespace::names::{Hidden, Target};
 
 const LIMITS: Limits =
     Limits { ttl: Duration::from_secs(60), negative_ttl: Duration::from_secs(1), bytes: 1 << 20 };

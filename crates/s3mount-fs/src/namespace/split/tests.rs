@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
 use super::{Ask, Fault, Split};
-use crate::names::Hidden;
+use crate::namespace::names::Hidden;
 
 /// Lists a page of the keys below `d/` as a store does: rolled up at `/`, behind a key or a prefix.
 fn page(keys: &BTreeSet<String>, ask: &Ask, page_len: usize) -> ListPage {

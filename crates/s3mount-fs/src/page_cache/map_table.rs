@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use s3mount_object::ByteRange;
 
 use crate::inode::InodeNo;
-use crate::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
+use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
 
 /// Files that are watched, at most; the one that was opened or added longest ago leaves.
 const MAX_FILES: usize = 1024;
@@ -168,7 +168,7 @@ impl MapTable {
         is_streamed: impl FnOnce() -> bool,
     ) -> Decision {
         let decision = file.on_read(read, was_stream, is_streamed);
-        if decision.answer == crate::map_reads::Answer::Refuse {
+        if decision.answer == crate::page_cache::map_reads::Answer::Refuse {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         match decision.change {

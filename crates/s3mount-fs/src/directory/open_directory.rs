@@ -8,9 +8,9 @@ use tokio::sync::Mutex;
 
 use crate::FsError;
 use crate::inode::InodeNo;
-use crate::lister::Lister;
-use crate::metadata::Metadata;
-use crate::names::{Assembler, Named};
+use crate::namespace::Metadata;
+use crate::namespace::lister::Lister;
+use crate::namespace::names::{Assembler, Named};
 
 /// Names that an open directory keeps behind what was read last: more than the kernel takes at once,
 /// and a little to seek back.

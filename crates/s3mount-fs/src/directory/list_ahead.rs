@@ -2,7 +2,7 @@
 //!
 //! `find`, `ls -R`, `os.walk` and `rsync` wait for each directory's listing before they go on to the
 //! next. Once two siblings were listed in order, the following ones are listed ahead, many at a time
-//! ([`Order`](crate::order::Order) says which), and all that lies below them with the same request
+//! ([`Order`](crate::ahead::sequence::Order) says which), and all that lies below them with the same request
 //! if that is less than a page.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::FsError;
-use crate::metadata::Metadata;
+use crate::namespace::Metadata;
 
 /// LISTs ahead of walks at a time.
 const AT_ONCE: usize = 32;
@@ -206,7 +206,7 @@ mod tests {
     use super::{AT_ONCE, MOST_NAMES, directories, names};
     use crate::FsConfig;
     use crate::inode::InodeTable;
-    use crate::metadata::Metadata;
+    use crate::namespace::Metadata;
 
     #[tokio::test]
     async fn pages_that_nobody_takes_are_bounded() {

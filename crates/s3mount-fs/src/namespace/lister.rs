@@ -9,9 +9,9 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::FsError;
-use crate::metadata::Metadata;
-use crate::snapshot::Page;
-use crate::split::{Ask, Fault, Split};
+use crate::namespace::Metadata;
+use crate::namespace::snapshot::Page;
+use crate::namespace::split::{Ask, Fault, Split};
 
 /// Names in pages that wait for their turn, at most, of all listings together: some 12 MiB. More than this
 /// is listed by nobody but the reader that waits for it.

@@ -309,5 +309,4 @@ fn push<T>(queue: &mut VecDeque<T>, item: T) {
 }
 
 #[cfg(test)]
-#[path = "map_reads_tests.rs"]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! S3 lists one page after another: a million names take a minute. So a directory of more than a few
 //! pages is cut into pieces, each of which has the keys behind one text and up to another, and is listed
-//! by itself. Where to cut is guessed from the keys that have come ([`Scale`](crate::scale::Scale)). A wrong guess costs
+//! by itself. Where to cut is guessed from the keys that have come ([`Scale`](scale::Scale)). A wrong guess costs
 //! requests and no name: the pieces lie side by side without a gap, whatever is between their ends, and
 //! what a page has behind its piece's end is dropped. So each name is told once and in order, also while
 //! the bucket changes.
@@ -13,17 +13,18 @@
 //! - Pages that came in vain, and those that are to be expected, stay below a tenth of all and a few: else
 //!   nothing is cut.
 //!
-//! This is policy: pages in, requests out. [`Lister`](crate::lister::Lister) makes them.
+//! This is policy: pages in, requests out. [`Lister`](crate::namespace::lister::Lister) makes them.
 
 mod outlook;
+mod scale;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use s3mount_object::ListPage;
 
-use crate::names::Hidden;
-use crate::snapshot::Page;
+use crate::namespace::names::Hidden;
+use crate::namespace::snapshot::Page;
 use outlook::{Cuts, Outlook};
 
 /// Pages that are listed one after another before the first cut.
@@ -369,5 +370,4 @@ fn keep(page: &mut ListPage, prefix: &str, after: &str, end: Option<&str>) {
 }
 
 #[cfg(test)]
-#[path = "split_tests.rs"]
 mod tests;

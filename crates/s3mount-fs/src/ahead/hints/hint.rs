@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::window::Source;
 use crate::inode::{InodeNo, Opens};
-use crate::names::is_file_name;
+use crate::namespace::names::is_file_name;
 
 /// Longest line: S3's longest key, and two numbers.
 pub(crate) const MAX_LINE: usize = 1024 + 2 * 21;

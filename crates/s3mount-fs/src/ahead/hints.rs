@@ -296,5 +296,4 @@ impl Hints {
 }
 
 #[cfg(test)]
-#[path = "hints/tests.rs"]
 mod tests;

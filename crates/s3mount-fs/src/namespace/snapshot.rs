@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use s3mount_object::{ETag, ListPage, ObjectId};
 
 use crate::inode::FileKind;
-use crate::names::{File, Hidden, Named, Target, end_before, is_file_name};
+use crate::namespace::names::{File, Hidden, Named, Target, end_before, is_file_name};
 
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
@@ -599,5 +599,4 @@ impl Snapshots {
 }
 
 #[cfg(test)]
-#[path = "snapshot_tests.rs"]
 mod tests;

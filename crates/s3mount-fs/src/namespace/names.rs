@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
 
-use crate::snapshot::Page;
+use crate::namespace::snapshot::Page;
 
 /// Longest file name in bytes: Linux' `NAME_MAX`.
 const NAME_MAX: usize = 255;
@@ -130,7 +130,7 @@ mod tests {
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
     use super::{Assembler, Hidden, Named, Target, end_before, just_before};
-    use crate::snapshot::Page;
+    use crate::namespace::snapshot::Page;
 
     /// A page of the directory `prefix`, with more behind it if there is a `next`.
     fn page(prefix: &str, keys: &[&str], prefixes: &[&str], next: Option<&str>) -> Page {

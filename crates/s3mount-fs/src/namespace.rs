@@ -1,4 +1,20 @@
 //! What stands for a name: from memory, or by asking the store.
+//!
+//! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
+//! - [`snapshot`]: what listings have told of directories, packed, with its age;
+//! - [`lookup_limit`]: few look-ups of one directory ask the store at a time;
+//! - [`lister`]: the pages of one directory, listed side by side;
+//! - [`split`]: the pieces that it is cut into, and where;
+//! - [`list_requests`]: LIST with retries and a deadline;
+//! - [`pace`]: how many LISTs the store bears that nobody waits for yet.
+
+pub(crate) mod list_requests;
+pub(crate) mod lister;
+pub(crate) mod lookup_limit;
+pub(crate) mod names;
+pub(crate) mod pace;
+pub(crate) mod snapshot;
+pub(crate) mod split;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,14 +24,14 @@ use s3mount_object::{ListObjects, ListPage, ObjectClient, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::gate::{Gates, Pass};
+use crate::directory::list_ahead::Walks;
 use crate::inode::{FileKind, InodeTable};
-use crate::lister::Lister;
-use crate::names::{Hidden, Target, just_before};
-use crate::pace::Pace;
-use crate::snapshot::{Known, Limits, Outcome, Page, Snapshots};
-use crate::store::Store;
-use crate::walk::Walks;
+use crate::namespace::list_requests::Store;
+use crate::namespace::lister::Lister;
+use crate::namespace::lookup_limit::{Gates, Pass};
+use crate::namespace::names::{Hidden, Target, just_before};
+use crate::namespace::pace::Pace;
+use crate::namespace::snapshot::{Known, Limits, Outcome, Page, Snapshots};
 use crate::{FsConfig, FsError};
 
 /// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use s3mount_object::ListPage;
 
-use crate::scale::Scale;
+use super::scale::Scale;
 
 /// Pages that a piece has, about. Shorter ones cost more requests, since the last page of a piece is half
 /// its neighbour's; longer ones have more pages wait for the reader.
