@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
-use s3mount_object::{RequestMetrics, RetryMetrics};
 use s3mount_prefetch::PrefetchMetrics;
+use s3mount_requests::{RequestMetrics, RetryMetrics};
 
 const PAGE: &str = "docs/METRICS.md";
 

@@ -16,16 +16,24 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-memory",
             "s3mount-object",
             "s3mount-prefetch",
+            "s3mount-requests",
         ],
     ),
     ("s3mount-fuse", &["s3mount-fs", "s3mount-metrics"]),
-    ("s3mount-fs", &["s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-prefetch"]),
-    ("s3mount-prefetch", &["s3mount-cache", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
+    (
+        "s3mount-fs",
+        &["s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-prefetch", "s3mount-requests"],
+    ),
+    (
+        "s3mount-prefetch",
+        &["s3mount-cache", "s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-requests"],
+    ),
     ("s3mount-cache", &["s3mount-memory", "s3mount-object"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
-    ("s3mount-object", &["s3mount-metrics"]),
+    ("s3mount-object", &[]),
+    ("s3mount-requests", &["s3mount-metrics", "s3mount-object"]),
     ("s3mount-testkit", &["s3mount-object"]),
 ];
 

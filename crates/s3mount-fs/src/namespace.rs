@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use s3mount_object::{ListObjects, ListPage, ObjectClient, RetryBudget};
+use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 

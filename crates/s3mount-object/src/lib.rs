@@ -1,8 +1,7 @@
 //! Vocabulary and contract of the object store.
 //!
 //! Every layer above speaks of objects in these words, and reaches the store only through
-//! [`ObjectClient`]. Nothing here does I/O; [`Retries`], the one loop in which requests are tried again,
-//! waits.
+//! [`ObjectClient`]. Nothing here does I/O, and nothing waits.
 //!
 //! **Invariant:** bytes are addressed by [`ObjectId`], key and ETag together. A version never
 //! changes, so whatever is known of it stays true for ever.
@@ -11,12 +10,8 @@ mod checksum;
 mod client;
 mod error;
 mod id;
-mod measured;
-mod metrics;
 mod names;
 mod range;
-mod retries;
-mod retry;
 
 pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
 pub use client::{
@@ -24,9 +19,5 @@ pub use client::{
 };
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
-pub use measured::MeasuredClient;
-pub use metrics::{Operation, Outcome, RequestMetrics, RetryMetrics};
 pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
-pub use retries::Retries;
-pub use retry::{Attempts, RetryBudget};

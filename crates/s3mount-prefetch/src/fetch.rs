@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
-use s3mount_object::{Attempts, ByteRange, ErrorKind, GetObject, ObjectError, ObjectId, Retries};
+use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectError, ObjectId};
+use s3mount_requests::{Attempts, Retries};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ReadError;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use s3mount_cache::BlockCache;
 use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority};
 use s3mount_metrics::Registry;
-use s3mount_object::{ObjectClient, ObjectId, RetryBudget};
+use s3mount_object::{ObjectClient, ObjectId};
+use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 

@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_memory::Buffer;
-use s3mount_object::{
-    Attempts, ByteRange, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId, Retries,
-};
+use s3mount_object::{ByteRange, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId};
+use s3mount_requests::{Attempts, Retries};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 

@@ -11,8 +11,8 @@ use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::MeasuredClient;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_requests::MeasuredClient;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -199,7 +199,8 @@ mod tests {
     use std::time::SystemTime;
 
     use proptest::prelude::*;
-    use s3mount_object::{ListObjects, ListPage, ObjectClient as _, RetryBudget};
+    use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
+    use s3mount_requests::RetryBudget;
     use s3mount_testkit::MemoryClient;
     use tokio::runtime::Handle;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use s3mount_object::{Attempts, ErrorKind, ListObjects, ListPage, ObjectClient, Retries, RetryBudget};
+use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient};
+use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::time::{Instant, timeout};
 
 use crate::FsError;

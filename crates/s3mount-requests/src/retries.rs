@@ -14,9 +14,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use s3mount_object::{ErrorKind, ObjectError};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Attempts, ErrorKind, ObjectError, RetryBudget};
+use crate::{Attempts, RetryBudget};
 
 /// How often a request that may not be tried again yet asks the budget whether it may.
 const BUDGET_PAUSE: Duration = Duration::from_millis(500);
@@ -92,10 +93,11 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
+    use s3mount_object::{ErrorKind, ObjectError};
     use tokio::time::Instant;
 
     use super::Retries;
-    use crate::{Attempts, ErrorKind, ObjectError, RetryBudget};
+    use crate::{Attempts, RetryBudget};
 
     fn failure(kind: ErrorKind) -> ObjectError {
         ObjectError::new(kind, "GetObject", "k")

@@ -1,8 +1,7 @@
 //! What is counted of requests.
 
 use s3mount_metrics::{Counter, Family, Gauge, Histogram, Total, bounds, labels, metrics};
-
-use crate::ErrorKind;
+use s3mount_object::ErrorKind;
 
 labels! {
     /// What is asked of the store.

@@ -1,18 +1,9 @@
-//! When a failed request is tried again.
+//! How many failed requests all layers of a mount may make again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::RetryMetrics;
-
-/// First pause before a request is tried again; it doubles up to [`MAX_PAUSE`]. S3 asks for
-/// exponential back-off from a fraction of a second.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-
-/// The first attempt at a request is given up after this time, if its peers take no longer; each
-/// further one after twice the time of the one before. The CRT itself needs 31 s to see a stall.
-const STALLED: Duration = Duration::from_secs(5);
 
 /// Retries that may be made at once, by all requests of a mount together.
 const MOST_SAVED: f64 = 64.0;
@@ -22,36 +13,6 @@ const PER_SECOND: f64 = 10.0;
 
 /// What a success adds. So up to a third of all requests may fail before retries have to wait.
 const PER_SUCCESS: f64 = 0.5;
-
-/// How one request is tried again.
-#[derive(Debug)]
-pub struct Attempts {
-    pause: Duration,
-    stalled: Duration,
-    seed: u64,
-}
-
-impl Attempts {
-    /// The first attempt. `slow` is when an answer is slow for what is asked; `seed` differs between
-    /// requests that may fail together, so that they do not come back together.
-    pub fn new(slow: Duration, seed: u64) -> Self {
-        Self { pause: FIRST_PAUSE, stalled: STALLED.max(slow * 4), seed }
-    }
-
-    /// How long this attempt may take.
-    pub fn limit(&self) -> Duration {
-        self.stalled
-    }
-
-    /// The pause before the next attempt: between half of the back-off and all of it.
-    pub fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
-        (self.pause, self.stalled) = ((pause * 2).min(MAX_PAUSE), self.stalled * 2);
-        self.seed = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let spread = u32::try_from(self.seed >> 54).unwrap_or(0);
-        pause / 2 + pause * spread / 2048
-    }
-}
 
 /// What all retries of a mount share: requests that succeed earn them.
 #[derive(Debug)]
@@ -114,32 +75,7 @@ impl RetryBudget {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Attempts, RetryBudget};
-
-    #[test]
-    fn pauses_double_up_to_a_bound_and_are_spread() {
-        let mut attempts = Attempts::new(Duration::ZERO, 7);
-        let mut backoff = Duration::from_millis(50);
-        for _ in 0..12 {
-            let pause = attempts.next_pause();
-            assert!(pause >= backoff / 2 && pause <= backoff, "{pause:?} of {backoff:?}");
-            backoff = (backoff * 2).min(Duration::from_secs(5));
-        }
-        let first = |seed| Attempts::new(Duration::ZERO, seed).next_pause();
-        let mut pauses: Vec<_> = (0..100).map(first).collect();
-        pauses.sort_unstable();
-        pauses.dedup();
-        assert!(pauses.len() > 80, "{} of a hundred differ", pauses.len());
-    }
-
-    #[test]
-    fn attempts_get_more_time_each() {
-        let mut attempts = Attempts::new(Duration::from_secs(3), 0);
-        assert_eq!(attempts.limit(), Duration::from_secs(12));
-        attempts.next_pause();
-        assert_eq!(attempts.limit(), Duration::from_secs(24));
-        assert_eq!(Attempts::new(Duration::from_millis(50), 0).limit(), Duration::from_secs(5));
-    }
+    use super::RetryBudget;
 
     #[test]
     fn a_dead_store_is_asked_ten_times_a_second_and_one_that_recovers_as_often_as_it_likes() {

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_metrics::Registry;
-use tokio::time::Instant;
-
-use crate::metrics::{Operation, Outcome, RequestMetrics};
-use crate::{
+use s3mount_object::{
     BucketInfo, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError, ObjectId,
     ObjectMeta, PartBuffer, UploadParts,
 };
+use tokio::time::Instant;
+
+use crate::metrics::{Operation, Outcome, RequestMetrics};
 
 /// Passes all requests on to a client, and counts them by operation and status.
 #[derive(Debug)]
@@ -124,14 +124,14 @@ mod tests {
     use bytes::Bytes;
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
+    use s3mount_object::{
+        BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
+        PartBuffer,
+    };
     use tokio::time::{sleep, timeout};
 
     use super::MeasuredClient;
     use crate::metrics::{Operation, Outcome};
-    use crate::{
-        BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
-        PartBuffer,
-    };
 
     /// Lists in 40 ms, throttles HEADs, and never answers for the bucket.
     #[derive(Debug)]
