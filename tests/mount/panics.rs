@@ -5,12 +5,11 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
 use s3mount_fs::FsConfig;
-use s3mount_object::{GetObject, ListObjects, ListPage, ObjectClient, ObjectError, PartBuffer};
+use s3mount_object::{GetAnswer, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::PrefetchConfig;
 use s3mount_testkit::{MemoryClient, watchdog};
 
@@ -34,7 +33,7 @@ impl ObjectClient for Panicking {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         async move {
             self.wait(request.object.key(), "bad-get").await;
             self.0.get_object(request, into).await

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use mountpoint_s3_crt::common::allocator::Allocator;
@@ -17,8 +16,8 @@ use mountpoint_s3_crt::io::tls::{TlsConnectionOptions, TlsContext, TlsContextOpt
 use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
 use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
-    BucketInfo, ErrorKind, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError,
-    ObjectId, ObjectMeta, PartBuffer, S3Detail, UploadParts,
+    BucketInfo, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient,
+    ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer, S3Detail, UploadParts,
 };
 
 use crate::CrtConfig;
@@ -206,8 +205,9 @@ impl ObjectClient for CrtClient {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
-        self.get_object_timed(request, into).map_ok(|(bytes, _)| bytes).boxed()
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
+        let answer = self.get_object_timed(request, into);
+        answer.map_ok(|(bytes, _)| GetAnswer { bytes, origin: Origin::Store }).boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

@@ -17,12 +17,16 @@ use crate::{MemoryBudget, Reservation, UNIT_BYTES};
 /// No buffer is larger than this: the largest part that may be configured.
 const MAX_BUFFER_BYTES: usize = 64 << 20;
 
-/// Who asks for memory.
+/// Who asks for memory, the most urgent first.
+///
+/// Buffers of both kinds can be given back: a reader gets its answer soon, and what was read ahead can be
+/// fetched again. Buffers of a caller that can't give them back, such as an upload, need a place in this order,
+/// and a bound of their own that streams don't share. Otherwise readers and uploads could wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// A reader waits for it: may take the last byte.
+    /// A reader waits for the buffer. It may take the last byte.
     Demand,
-    /// Reading ahead: leaves a reserve for readers, and gets nothing while one queues.
+    /// The buffer is for reading ahead. It leaves a reserve for readers, and is refused while a reader queues.
     Prefetch,
 }
 

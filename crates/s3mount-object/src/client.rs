@@ -1,4 +1,5 @@
-//! The contract of an object store, as far as reading goes.
+//! What a client of an object store can do: reading. Writing will be a second trait
+//! (`docs/decisions/0022-reading-and-writing-are-two-traits.md`).
 
 use std::fmt;
 use std::time::SystemTime;
@@ -24,6 +25,25 @@ pub struct GetObject {
     pub object: ObjectId,
     /// Which bytes; not empty, and inside the object.
     pub range: ByteRange,
+}
+
+/// Where the bytes of an answer come from.
+///
+/// Code that learns from answers how fast the store is matches on this without a wildcard. A client that
+/// answers from somewhere nearer than the store adds a variant, and the compiler then shows each such place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The store sent them for this request.
+    Store,
+}
+
+/// What a GET brings.
+#[derive(Clone, Debug)]
+pub struct GetAnswer {
+    /// The bytes of the range, in the memory that was lent.
+    pub bytes: Bytes,
+    /// Where they come from.
+    pub origin: Origin,
 }
 
 /// What a HEAD tells of an object.
@@ -112,7 +132,7 @@ pub struct BucketInfo {
 /// denies `clippy::missing_trait_methods`, so that no default answers in the other's place.
 pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// Reads `request.range` into the front of `into`, which is at least that long, and returns
-    /// exactly the range's bytes, in that same memory.
+    /// exactly the range's bytes, in that same memory, and where they come from.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
@@ -127,7 +147,7 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>>;
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>>;
 
     /// Metadata of the object at `key`.
     ///

@@ -15,7 +15,8 @@ mod range;
 
 pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
 pub use client::{
-    BucketInfo, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, PartBuffer,
+    BucketInfo, GetAnswer, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, Origin,
+    PartBuffer,
 };
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};

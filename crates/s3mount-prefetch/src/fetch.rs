@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
-use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectError, ObjectId};
+use s3mount_object::{ByteRange, ErrorKind, GetAnswer, GetObject, ObjectError, ObjectId, Origin};
 use s3mount_requests::{Attempts, Retries};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -122,11 +122,11 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     let (len, began) = (request.range.len(), Instant::now());
     let send = |into: Buffer| async {
         let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
-        let result = shared.client.get_object(request.clone(), Box::new(into)).await;
-        if result.is_ok() {
-            shared.latencies.note(len, began.elapsed());
+        let GetAnswer { bytes, origin } = shared.client.get_object(request.clone(), Box::new(into)).await?;
+        match origin {
+            Origin::Store => shared.latencies.note(len, began.elapsed()),
         }
-        result
+        Ok(bytes)
     };
     shared.hedges.earn(shared.config.hedge_share);
     let mut first = std::pin::pin!(send(into));

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{GetObject, ObjectClient, ObjectError, PartBuffer};
+use s3mount_object::{GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_testkit::{NullClient, mix};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -31,7 +30,7 @@ impl ObjectClient for Far {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         async move {
             sleep(Duration::from_millis(25)).await;
             self.0.get_object(request, into).await

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, join_all};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{ErrorKind, GetObject, ObjectClient, ObjectError, PartBuffer};
+use s3mount_object::{ErrorKind, GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::NullClient;
 use shuttle::future::{block_on, yield_now};
@@ -44,7 +43,7 @@ impl ObjectClient for Store {
         &self,
         request: GetObject,
         mut into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         async move {
             yield_now().await;
             let turn = self.gets.fetch_add(1, Ordering::SeqCst) + 1;

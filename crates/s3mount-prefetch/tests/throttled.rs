@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{ErrorKind, GetObject, ObjectClient, ObjectError, PartBuffer};
+use s3mount_object::{ErrorKind, GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
@@ -77,7 +76,7 @@ impl ObjectClient for ThrottlingStore {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         async move {
             if !self.takes() {
                 sleep(Duration::from_millis(5)).await;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_metrics::Registry;
 use s3mount_object::{
-    BucketInfo, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError, ObjectId,
-    ObjectMeta, PartBuffer, UploadParts,
+    BucketInfo, GetAnswer, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError,
+    ObjectId, ObjectMeta, PartBuffer, UploadParts,
 };
 use tokio::time::Instant;
 
@@ -83,7 +82,7 @@ impl ObjectClient for MeasuredClient {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         self.measure(Operation::Get, self.client.get_object(request, into))
     }
 
@@ -121,12 +120,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use bytes::Bytes;
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
     use s3mount_object::{
-        BucketInfo, ErrorKind, GetObject, ListObjects, ListPage, ObjectClient, ObjectError, ObjectMeta,
-        PartBuffer,
+        BucketInfo, ErrorKind, GetAnswer, GetObject, ListObjects, ListPage, ObjectClient, ObjectError,
+        ObjectMeta, PartBuffer,
     };
     use tokio::time::{sleep, timeout};
 
@@ -142,7 +140,7 @@ mod tests {
             &self,
             _: GetObject,
             _: Box<dyn PartBuffer>,
-        ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+        ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
             unreachable!("nothing is read here")
         }
 

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use s3mount_object::{
-    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetObject, KeptChecksum, ListObjects, ListPage,
-    ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta, PartBuffer, UploadParts,
+    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects,
+    ListPage, ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer, UploadParts,
 };
 
 use crate::lent::Lent;
@@ -305,8 +305,8 @@ impl ObjectClient for MemoryClient {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
-        self.get(request, into).boxed()
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
+        self.get(request, into).map_ok(|bytes| GetAnswer { bytes, origin: Origin::Store }).boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    BucketInfo, ETag, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectError,
-    ObjectId, ObjectMeta, PartBuffer,
+    BucketInfo, ETag, ErrorKind, GetAnswer, GetObject, ListObjects, ListPage, ListedObject, ObjectClient,
+    ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer,
 };
 
 use crate::lent::Lent;
@@ -45,13 +45,14 @@ impl ObjectClient for NullClient {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         let len = usize::try_from(request.range.len()).unwrap_or(usize::MAX);
         async move {
             if len == 0 || len > (*into).as_ref().len() {
                 return Err(ObjectError::new(ErrorKind::Rejected, "GetObject", request.object.key()));
             }
-            Ok(Bytes::from_owner(Lent(into)).slice(..len))
+            let bytes = Bytes::from_owner(Lent(into)).slice(..len);
+            Ok(GetAnswer { bytes, origin: Origin::Store })
         }
         .boxed()
     }

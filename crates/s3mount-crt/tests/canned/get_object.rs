@@ -32,7 +32,7 @@ fn a_part_lands_in_the_lent_buffer() {
         // The buffer may be longer than the range.
         for spare in [0, 1, 5000] {
             let (buffer, lender) = Lent::new(range().len() + spare);
-            let bytes = client.get_object(get("a b/ü+%2F", range()), buffer).await.unwrap();
+            let bytes = client.get_object(get("a b/ü+%2F", range()), buffer).await.unwrap().bytes;
             assert_eq!(bytes.as_ptr(), lender.address, "no copy");
             assert_eq!(bytes, content(range()));
             let tail = bytes.slice(bytes.len() - 1..);
@@ -65,7 +65,7 @@ fn large_parts_are_one_request() {
         lender.wait();
         let whole = ByteRange::new(0, OBJECT_BYTES);
         let (buffer, lender) = Lent::new(whole.len());
-        let bytes = client.get_object(get("k", whole), buffer).await.unwrap();
+        let bytes = client.get_object(get("k", whole), buffer).await.unwrap().bytes;
         assert_eq!((bytes.as_ptr(), bytes.len()), (lender.address, 4 << 20));
         assert_eq!(store.seen().len(), 2);
     });
@@ -76,7 +76,7 @@ fn bytes_survive_the_client() {
     run(async {
         let client = Store::new(|request| Reply::Send(serve_range(request))).client();
         let (buffer, lender) = Lent::new(range().len());
-        let bytes = client.get_object(get("k", range()), buffer).await.unwrap();
+        let bytes = client.get_object(get("k", range()), buffer).await.unwrap().bytes;
         drop(client);
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(bytes, content(range()));
@@ -100,7 +100,7 @@ fn many_parts_at_once_keep_to_their_buffers() {
         });
         let parts = futures::future::join_all(parts.collect::<Vec<_>>()).await;
         for (part, (bytes, lender)) in (0..64).zip(parts.into_iter().zip(&lenders)) {
-            let bytes = bytes.unwrap();
+            let bytes = bytes.unwrap().bytes;
             let range = ByteRange::new(part * PART_BYTES, (part + 1) * PART_BYTES);
             assert_eq!(bytes.as_ptr(), lender.address);
             assert!(bytes == content(range), "part {part}");
@@ -128,7 +128,7 @@ fn a_retry_writes_into_the_same_buffer() {
             });
             let client = store.client();
             let (buffer, lender) = Lent::new(range().len());
-            let bytes = client.get_object(get("k", range()), buffer).await.unwrap();
+            let bytes = client.get_object(get("k", range()), buffer).await.unwrap().bytes;
             assert_eq!(bytes.as_ptr(), lender.address);
             assert!(bytes == content(range()));
             assert_eq!(store.seen().len(), 2);
@@ -192,7 +192,7 @@ fn etags_compare_without_their_quotes() {
         let object = ObjectId::new("k", ETag::new(ETAG.trim_matches('"')));
         let (buffer, _lender) = Lent::new(range().len());
         let bytes = client.get_object(GetObject { object, range: range() }, buffer).await;
-        assert_eq!(bytes.unwrap(), content(range()));
+        assert_eq!(bytes.unwrap().bytes, content(range()));
     });
 }
 

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::{GetObject, ObjectClient, ObjectError, PartBuffer};
+use s3mount_object::{GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
@@ -107,7 +106,7 @@ impl ObjectClient for SimulatedStore {
         &self,
         request: GetObject,
         into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'_, Result<Bytes, ObjectError>> {
+    ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         let len = request.range.len();
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.fetched.fetch_add(len, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use s3mount_object::{ByteRange, ETag, ErrorKind, GetObject, ListObjects, ObjectId};
+use s3mount_object::{ByteRange, ETag, ErrorKind, GetAnswer, GetObject, ListObjects, ObjectId, Origin};
 use tokio::time::timeout;
 
 use super::lend::lend;
@@ -30,7 +30,9 @@ pub async fn ranges_come_exactly_and_in_the_lent_memory(store: &Store<'_>) {
         for spare in [0, 1, 5000] {
             let (buffer, loan) = lend(end - start + spare);
             let request = GetObject { object: object.clone(), range: ByteRange::new(start, end) };
-            let got = store.client.get_object(request, buffer).await.expect("the range");
+            let GetAnswer { bytes: got, origin } =
+                store.client.get_object(request, buffer).await.expect("the range");
+            assert_eq!(origin, Origin::Store, "nothing stands between the client and its store");
             assert_eq!(got.len() as u64, end - start, "bytes of {start}..{end}");
             check_content(LARGE, start, &got).expect("the range's bytes");
             assert!(loan.is_front(&got), "{start}..{end} was copied");
@@ -54,7 +56,7 @@ pub async fn gets_at_once_keep_to_their_buffers(store: &Store<'_>) {
         async move { (range, loan, get.await) }
     });
     for (range, loan, got) in join_all(gets).await {
-        let got = got.expect("the part");
+        let got = got.expect("the part").bytes;
         check_content(LARGE, range.start(), &got).expect("the part's bytes");
         assert!(loan.is_front(&got), "{range} was copied");
     }

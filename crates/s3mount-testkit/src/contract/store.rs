@@ -142,7 +142,7 @@ impl<'a> Store<'a> {
     pub(super) async fn get(&self, object: &ObjectId, start: u64, end: u64) -> Result<Bytes, ObjectError> {
         let (buffer, _loan) = lend(end - start);
         let request = GetObject { object: object.clone(), range: ByteRange::new(start, end) };
-        self.client.get_object(request, buffer).await
+        Ok(self.client.get_object(request, buffer).await?.bytes)
     }
 }
 
