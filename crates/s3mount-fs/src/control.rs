@@ -2,7 +2,8 @@
 //!
 //! It is not listed, and only the owner of the mount can look into it.
 
-use crate::inode::{FileKind, InodeNo};
+use crate::attr::FileKind;
+use crate::numbers::InodeNo;
 
 /// Name of the folder.
 pub(crate) const NAME: &str = ".s3mount";
@@ -19,9 +20,6 @@ pub(crate) enum Control {
     /// Takes hints of what will be read.
     Prefetch,
 }
-
-/// The first inode number that a directory or an object may have.
-pub(crate) const FIRST_FREE: InodeNo = 16;
 
 /// The files of the folder.
 pub(crate) const FILES: [(&str, Control); 3] =

@@ -6,9 +6,10 @@ use std::time::{Instant, UNIX_EPOCH};
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
 use crate::ahead::hints::{Hints, Next};
-use crate::inode::Opens;
-use crate::namespace::names::{Assembler, Hidden, Target, is_file_name};
-use crate::namespace::snapshot::Page;
+use crate::directory::assembler::Assembler;
+use crate::namespace::names::{Hidden, Target, is_file_name};
+use crate::namespace::page::Page;
+use crate::open_clock::OpenClock;
 
 /// A page of these keys below `prefix`; those that end in `/` are folders.
 pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {
@@ -44,7 +45,7 @@ pub fn names(prefix: &str, listed: ListPage, name: &str) {
 pub fn hints(pieces: &[&[u8]]) {
     let (hints, writer) = (Hints::default(), Arc::default());
     for piece in pieces {
-        hints.push(&writer, piece, Opens::default());
+        hints.push(&writer, piece, OpenClock::default());
     }
     while let Some(Next::Hint(hint)) = hints.next(&writer) {
         hints.followed(&writer);

@@ -16,39 +16,15 @@ use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
-use crate::control::FIRST_FREE;
+use crate::FsError;
+use crate::attr::{Attr, FileKind};
 use crate::namespace::names::{File, Target};
-use crate::namespace::snapshot::{millis, time};
+use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
+use crate::open_clock::OpenClock;
+use crate::time::{millis, time};
 
-/// Number of an inode.
-pub type InodeNo = u64;
-
-/// The root's number, by FUSE's rule.
-pub const ROOT: InodeNo = 1;
-
-/// What an inode is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-}
-
-/// What `stat` tells, as far as it differs from inode to inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attr {
-    /// The inode.
-    pub ino: InodeNo,
-    /// What it is.
-    pub kind: FileKind,
-    /// Size in bytes; 0 for a directory.
-    pub size: u64,
-    /// When this version was written; for a directory, when it was mounted.
-    pub mtime: SystemTime,
-    /// Permission bits, where they are not those of all files or directories.
-    pub mode: Option<u16>,
-}
+/// What an inode takes, in bytes, about: 294 MiB for a million of them and their names' listings.
+pub const INODE_BYTES: usize = 200;
 
 /// An inode that the kernel was given, and its name in its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,35 +41,6 @@ pub(crate) enum Node {
     /// Keys below this prefix.
     Directory(Arc<str>),
     File(File),
-}
-
-/// A moment, by the number of files that were opened since the mount; it wraps around.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Opens(pub(crate) u32);
-
-impl Opens {
-    /// Before the first.
-    pub(crate) const NEVER: Self = Self(0);
-
-    /// Whether something was opened at all at this moment.
-    pub(crate) fn was_ever(self) -> bool {
-        self != Self::NEVER
-    }
-
-    /// How many files were opened from `earlier` on; a moment that is not later has none.
-    pub(crate) fn since(self, earlier: Self) -> u32 {
-        let opens = self.0.wrapping_sub(earlier.0);
-        if self.was_ever() && opens.cast_signed() > 0 { opens } else { 0 }
-    }
-
-    /// The moment so many opens before.
-    pub(crate) fn earlier(self, opens: usize) -> Self {
-        Self(self.0.wrapping_sub(u32::try_from(opens).unwrap_or(u32::MAX)))
-    }
-
-    fn next(self) -> Self {
-        Self(self.0.wrapping_add(1).max(1))
-    }
 }
 
 #[derive(Debug)]
@@ -123,7 +70,7 @@ struct Version {
     /// As of a directory.
     is_outdated: bool,
     /// When it was opened last, if it was: then the kernel may hold its pages.
-    opened: Opens,
+    opened: OpenClock,
 }
 
 impl Version {
@@ -148,7 +95,7 @@ struct Tables {
     by_name: HashTable<InodeNo>,
     hasher: RandomState,
     next: InodeNo,
-    opens: Opens,
+    opens: OpenClock,
     /// Outdated inodes of which the kernel has not been told, by their directories.
     outdated: HashMap<InodeNo, Vec<InodeNo>>,
     /// Files in the order in which they were given first, or were asked for, and some that are forgotten.
@@ -237,7 +184,7 @@ impl InodeTable {
             by_name: HashTable::new(),
             hasher: RandomState::new(),
             next: FIRST_FREE,
-            opens: Opens::default(),
+            opens: OpenClock::default(),
             outdated: HashMap::new(),
             by_age: VecDeque::new(),
             are_too_many: false,
@@ -267,6 +214,18 @@ impl InodeTable {
         Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
     }
 
+    /// The prefix of a directory that the kernel was given.
+    ///
+    /// # Errors
+    /// `NotDirectory`, or `BadHandle` for an inode that the kernel was not given.
+    pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
+        match self.node(ino) {
+            Some(Node::Directory(prefix)) => Ok(prefix),
+            Some(Node::File(_)) => Err(FsError::NotDirectory),
+            None => Err(FsError::BadHandle(ino)),
+        }
+    }
+
     /// The attributes of an inode that the kernel was given.
     pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
         let tables = self.lock();
@@ -288,15 +247,15 @@ impl InodeTable {
     }
 
     /// The moment of the newest open of all.
-    pub(crate) fn opens(&self) -> Opens {
+    pub(crate) fn opens(&self) -> OpenClock {
         self.lock().opens
     }
 
     /// When the newest version of `name` in `parent` was opened last.
-    pub(crate) fn opened(&self, parent: InodeNo, name: &str) -> Opens {
+    pub(crate) fn opened(&self, parent: InodeNo, name: &str) -> OpenClock {
         let tables = self.lock();
         let newest = tables.newest(parent, name);
-        newest.and_then(|ino| tables.versions.get(&ino)).map_or(Opens::NEVER, |known| known.opened)
+        newest.and_then(|ino| tables.versions.get(&ino)).map_or(OpenClock::NEVER, |known| known.opened)
     }
 
     /// The directory an inode was found in, and its name there.
@@ -355,7 +314,7 @@ impl InodeTable {
                     lookups: 1,
                     name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
                     is_outdated: false,
-                    opened: Opens::NEVER,
+                    opened: OpenClock::NEVER,
                 };
                 let attr = known.attr(ino);
                 tables.set_newest(ino, parent, name);

@@ -17,6 +17,7 @@
 //! other two locks of this crate are held at once, and none across a request.
 
 mod ahead;
+mod attr;
 mod config;
 mod control;
 mod directory;
@@ -25,14 +26,21 @@ mod filesystem;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handle_table;
 mod inode;
 mod metrics;
 mod namespace;
+mod numbers;
+mod open_clock;
 mod page_cache;
+mod time;
 
+pub use attr::{Attr, Entry, FileKind};
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
+pub use directory::DirPage;
 pub use error::FsError;
-pub use filesystem::{DirPage, Entry, Filesystem, INODE_BYTES, Opened};
-pub use inode::{Attr, FileKind, InodeNo, KnownName, ROOT};
+pub use filesystem::{Filesystem, Opened};
+pub use inode::{INODE_BYTES, KnownName};
 pub use metrics::FsMetrics;
+pub use numbers::{InodeNo, ROOT};
 pub use page_cache::direct::Reason;

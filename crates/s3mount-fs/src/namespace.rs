@@ -13,26 +13,26 @@ pub(crate) mod lister;
 pub(crate) mod lookup_limit;
 pub(crate) mod names;
 pub(crate) mod pace;
-pub(crate) mod snapshot;
+pub(crate) mod page;
+pub(crate) mod snapshots;
 pub(crate) mod split;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use s3mount_object::{ListObjects, ListPage, ObjectClient};
+use s3mount_object::{ListObjects, ObjectClient};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::directory::list_ahead::Walks;
-use crate::inode::{FileKind, InodeTable};
-use crate::namespace::list_requests::Store;
-use crate::namespace::lister::Lister;
-use crate::namespace::lookup_limit::{Gates, Pass};
-use crate::namespace::names::{Hidden, Target, just_before};
-use crate::namespace::pace::Pace;
-use crate::namespace::snapshot::{Known, Limits, Outcome, Page, Snapshots};
+use self::list_requests::ListRequests;
+use self::lister::Lister;
+use self::lookup_limit::{Gates, Pass};
+use self::names::{File, Target, just_before};
+use self::page::Page;
+use self::snapshots::{Known, Limits, Outcome, Snapshots};
+use crate::attr::FileKind;
+use crate::inode::InodeTable;
 use crate::{FsConfig, FsError};
 
 /// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,
@@ -46,26 +46,21 @@ const AT_ONCE_BESIDE_LISTING: usize = 1;
 
 /// The names of the bucket, as far as they are known, and how to find out.
 #[derive(Debug)]
-pub(crate) struct Metadata {
-    store: Store,
+pub(crate) struct Namespace {
+    requests: Arc<ListRequests>,
     snapshots: Snapshots,
-    pub(crate) hidden: Hidden,
     gates: Gates,
     gates_beside_listing: Gates,
     /// Told when a page of a directory that is listed whole has come.
     page_has_come: Notify,
-    pub(crate) walks: Walks,
-    /// Names in pages that wait for their listing's turn.
-    pub(crate) waiting: AtomicUsize,
     ttl: Duration,
     /// How long a caller waits, at most.
     limit: Duration,
     root: Arc<str>,
     inodes: Arc<InodeTable>,
-    pub(crate) runtime: Handle,
 }
 
-impl Metadata {
+impl Namespace {
     /// Nothing is known yet. What is asked ahead is asked on `runtime`, and retries are taken out of
     /// `budget`. Names that have changed outdate their `inodes`.
     pub(crate) fn new(
@@ -79,36 +74,31 @@ impl Metadata {
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
         Arc::new(Self {
-            store: Store::new(client, budget, config.timeout),
+            requests: Arc::new(ListRequests::new(client, budget, config.timeout, runtime.clone())),
             snapshots: Snapshots::new(limits),
-            hidden: Hidden::default(),
             gates: Gates::new(AT_ONCE),
             gates_beside_listing: Gates::new(AT_ONCE_BESIDE_LISTING),
             page_has_come: Notify::new(),
-            walks: Walks::new(ttl),
-            waiting: AtomicUsize::new(0),
             ttl,
             limit: config.timeout,
             root: Arc::from(&*config.prefix),
             inodes,
-            runtime: runtime.clone(),
         })
     }
 
     /// Lets go of names that are not believed any more.
     pub(crate) fn expire(&self) {
         self.snapshots.expire(Instant::now());
-        self.walks.expire();
     }
 
-    /// LISTs that succeeded.
-    pub(crate) fn lists(&self) -> u64 {
-        self.store.lists()
+    /// How long a fresh answer is believed.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
     }
 
-    /// Keys that can't be shown, counting repeats.
-    pub(crate) fn hidden_keys(&self) -> u64 {
-        self.hidden.get()
+    /// Its LIST requests.
+    pub(crate) fn requests(&self) -> &Arc<ListRequests> {
+        &self.requests
     }
 
     /// Memory that known names take, in bytes.
@@ -130,6 +120,22 @@ impl Metadata {
             Known::Absent => Err(FsError::NotFound),
             Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
         }
+    }
+
+    /// The file that `name` in the directory `prefix` stands for.
+    ///
+    /// # Errors
+    /// `IsDirectory` for a directory, and those of [`get`](Self::get).
+    pub(crate) async fn find_file(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
+        match self.get(prefix, name).await?.0 {
+            Target::File(file) => Ok(file),
+            Target::Directory => Err(FsError::IsDirectory),
+        }
+    }
+
+    /// The prefix of the keys that the mount shows: empty, or ending in `/`.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
     }
 
     /// Has what a caller of the kernel waits for end in time, whatever it is: requests one after another,
@@ -161,35 +167,6 @@ impl Metadata {
         self.snapshots.forget(prefix, name, Instant::now());
     }
 
-    /// The first page of the directory `prefix`.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
-        self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
-    }
-
-    /// Whatever is to be listed.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
-        self.store.list(request, false).await
-    }
-
-    /// Whatever is to be listed, and nobody waits for yet.
-    ///
-    /// # Errors
-    /// The store's: also that it was asked too much.
-    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
-        self.store.list(request, true).await
-    }
-
-    /// How many LISTs the store bears that nobody waits for yet.
-    pub(crate) fn pace(&self) -> &Arc<Pace> {
-        self.store.pace()
-    }
-
     /// Keeps a page, and outdates the inodes of the names that have changed with it.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
         let changed = self.snapshots.note(prefix, page);
@@ -209,7 +186,7 @@ impl Metadata {
             Waited::Found(target) => return Ok(target),
         };
         if self.snapshots.on_miss(prefix, Instant::now()) {
-            self.runtime.spawn(self.clone().list_whole(prefix.clone()));
+            self.requests.runtime().spawn(self.clone().list_whole(prefix.clone()));
         }
         let after = just_before(name);
         let request = ListObjects {
@@ -219,8 +196,8 @@ impl Metadata {
             ..ListObjects::default()
         };
         let at = Instant::now();
-        let listed = self.list(request).await?;
-        let page = Page::new(prefix, &after, &listed, at, &self.hidden);
+        let listed = self.requests.list(request).await?;
+        let page = Page::new(prefix, &after, &listed, at, &self.requests.hidden);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
         match answer {
@@ -265,8 +242,8 @@ impl Metadata {
     async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
-        let listed = self.list(request).await?;
-        match Page::new(prefix, "", &listed, Instant::now(), &self.hidden).answer(prefix, name) {
+        let listed = self.requests.list(request).await?;
+        match Page::new(prefix, "", &listed, Instant::now(), &self.requests.hidden).answer(prefix, name) {
             Some(target) => target.ok_or(FsError::NotFound),
             None => self.find_exactly(prefix, name).await,
         }
@@ -275,20 +252,20 @@ impl Metadata {
     /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
     async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
-        let below = self.list(first(format!("{prefix}{name}/"))).await?;
+        let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
         if !below.objects.is_empty() {
             return Ok(Target::Directory);
         }
-        let mut at = self.list(first(format!("{prefix}{name}"))).await?;
+        let mut at = self.requests.list(first(format!("{prefix}{name}"))).await?;
         at.next = None;
-        let page = Page::new(prefix, "", &at, Instant::now(), &self.hidden);
+        let page = Page::new(prefix, "", &at, Instant::now(), &self.requests.hidden);
         page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
     }
 
     /// Lists a directory in which names were missed, as far as there is memory for it.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
-        let mut listing = Whole { metadata: &self, prefix: &prefix, outcome: Outcome::Failed };
-        let (mut lister, mut bytes) = (Lister::new(&self, &prefix, false), 0);
+        let mut listing = Whole { namespace: &self, prefix: &prefix, outcome: Outcome::Failed };
+        let (mut lister, mut bytes) = (Lister::new(&self.requests, &prefix, None), 0);
         loop {
             match lister.next().await {
                 Ok(Some(page)) => {
@@ -314,15 +291,15 @@ enum Waited<'a> {
 
 /// A directory that is being listed whole, until this is dropped.
 struct Whole<'a> {
-    metadata: &'a Metadata,
+    namespace: &'a Namespace,
     prefix: &'a str,
     outcome: Outcome,
 }
 
 impl Drop for Whole<'_> {
     fn drop(&mut self) {
-        self.metadata.snapshots.listed(self.prefix, self.outcome, Instant::now());
+        self.namespace.snapshots.listed(self.prefix, self.outcome, Instant::now());
         // Those who waited for its pages may ask by themselves now.
-        self.metadata.page_has_come.notify_waiters();
+        self.namespace.page_has_come.notify_waiters();
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use self::hint::{Guess, Hint};
 use self::queue::HintQueue;
 use self::window::HintWindow;
 pub(crate) use self::window::Source;
-use crate::inode::Opens;
+use crate::open_clock::OpenClock;
 
 /// Memory of all hints that wait, in bytes. A writer may have as much as is left to others, so one alone
 /// has half: the 1,281,167 paths of ImageNet, of 25 bytes each. More are dropped, and counted.
@@ -105,7 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Hints {
     /// Takes what a writer has written at `told`. Whether a task has to follow it from now on.
-    pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], told: Opens) -> bool {
+    pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], told: OpenClock) -> bool {
         let mut state = lock(&writer.0);
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
             state.line.extend(&data[..end]);
@@ -146,7 +146,7 @@ impl Hints {
         true
     }
 
-    fn finish(&self, state: &mut State, told: Opens) {
+    fn finish(&self, state: &mut State, told: OpenClock) {
         let Some(text) = state.line.take() else { return self.refuse() };
         if text.is_empty() {
             return;
@@ -217,11 +217,11 @@ impl Hints {
     }
 
     /// Drops what was read of a writer's window, and what will not be.
-    pub(crate) fn look(&self, writer: &HintWriter, opens: Opens, now: Instant) {
+    pub(crate) fn look(&self, writer: &HintWriter, opens: OpenClock, now: Instant) {
         self.look_at(&mut lock(&writer.0), opens, now);
     }
 
-    fn look_at(&self, state: &mut State, opens: Opens, now: Instant) {
+    fn look_at(&self, state: &mut State, opens: OpenClock, now: Instant) {
         let is_unread = |reader: &Arc<ObjectReader>, range| reader.is_unread(range);
         if state.window.look(opens, now, is_unread, |reader, range| reader.let_go(range)) {
             tracing::info!(
@@ -234,7 +234,13 @@ impl Hints {
     }
 
     /// What is to be done for a writer, when all windows together may have `max_bytes`.
-    pub(crate) fn todo(&self, writer: &Arc<HintWriter>, max_bytes: u64, opens: Opens, now: Instant) -> Todo {
+    pub(crate) fn todo(
+        &self,
+        writer: &Arc<HintWriter>,
+        max_bytes: u64,
+        opens: OpenClock,
+        now: Instant,
+    ) -> Todo {
         let share = max_bytes / (lock(&self.running).len() as u64).max(1);
         let mut state = lock(&writer.0);
         self.look_at(&mut state, opens, now);
@@ -261,7 +267,7 @@ impl Hints {
         reader: Arc<ObjectReader>,
         range: ByteRange,
         source: Source,
-        opens: Opens,
+        opens: OpenClock,
     ) {
         lock(&writer.0).window.put(reader, range, source, opens, Instant::now());
     }

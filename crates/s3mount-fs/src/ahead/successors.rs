@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::inode::Opens;
+use crate::open_clock::OpenClock;
 
 /// Folders that are known; the one that was read least recently leaves first.
 const FOLDERS: usize = 64;
@@ -35,7 +35,7 @@ struct Expected<R> {
     /// The file before it.
     by: Box<str>,
     /// When its reader began in this folder.
-    since: Opens,
+    since: OpenClock,
     /// How many more files may be opened before it is wrong, once the file before it is closed.
     left: Option<usize>,
     /// Holds what is fetched of it.
@@ -47,7 +47,7 @@ struct Folder<R> {
     prefix: Arc<str>,
     trust: i32,
     /// What is open, and when its reader began in this folder.
-    open: Vec<(Box<str>, Opens)>,
+    open: Vec<(Box<str>, OpenClock)>,
     expected: VecDeque<Expected<R>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) trait Names {
     /// The names behind `after`, in order, so many at most.
     fn following(&self, after: &str, count: usize) -> Vec<Box<str>>;
     /// Whether `name` was opened after the moment `since`.
-    fn is_opened(&self, name: &str, since: Opens) -> bool;
+    fn is_opened(&self, name: &str, since: OpenClock) -> bool;
 }
 
 /// The files that are expected, in all folders. Holding an `R` keeps what it fetches.
@@ -83,13 +83,13 @@ impl<R> Folder<R> {
     }
 
     /// When the reader of `name` began here, which is open or expected.
-    fn since(&self, name: &str) -> Option<Opens> {
+    fn since(&self, name: &str) -> Option<OpenClock> {
         let open = self.open.iter().find(|(open, _)| **open == *name).map(|(_, since)| *since);
         open.or_else(|| Some(self.expected.iter().find(|known| *known.name == *name)?.since))
     }
 
     /// Expects what follows `name`, of a reader that began at `since`.
-    fn expect(&mut self, name: &str, since: Opens, names: &impl Names) {
+    fn expect(&mut self, name: &str, since: OpenClock, names: &impl Names) {
         let is_free = |next: &str| {
             !self.is_open(next)
                 && self.expected.iter().all(|known| *known.name != *next)
@@ -112,7 +112,13 @@ impl<R> Successors<R> {
 
     /// Notes that `name` in the folder `prefix` was opened; `before` is the moment before that. Returns
     /// what was held and is not to be held any more.
-    pub(crate) fn on_open(&self, prefix: &Arc<str>, name: &str, before: Opens, names: &impl Names) -> Vec<R> {
+    pub(crate) fn on_open(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        before: OpenClock,
+        names: &impl Names,
+    ) -> Vec<R> {
         let mut folders = self.lock();
         let mut folder = match folders.iter().position(|known| known.prefix == *prefix) {
             Some(index) => folders.remove(index),
@@ -201,10 +207,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Names, Successors};
-    use crate::inode::Opens;
+    use crate::open_clock::OpenClock;
 
     /// A folder of so many files, and when each was opened last.
-    struct Files(usize, RefCell<HashMap<Box<str>, Opens>>, RefCell<u32>);
+    struct Files(usize, RefCell<HashMap<Box<str>, OpenClock>>, RefCell<u32>);
 
     impl Names for Files {
         fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
@@ -212,7 +218,7 @@ mod tests {
             (after + 1..self.0).take(count).map(name).collect()
         }
 
-        fn is_opened(&self, name: &str, since: Opens) -> bool {
+        fn is_opened(&self, name: &str, since: OpenClock) -> bool {
             self.1.borrow().get(name).is_some_and(|at| at.since(since) > 0)
         }
     }
@@ -233,9 +239,9 @@ mod tests {
                     successors.on_close(&prefix, &name(reader[step - 1]));
                 }
                 let file = name(reader[step]);
-                let before = Opens(*folder.2.borrow());
+                let before = OpenClock(*folder.2.borrow());
                 *folder.2.borrow_mut() += 1;
-                folder.1.borrow_mut().insert(file.clone(), Opens(before.0 + 1));
+                folder.1.borrow_mut().insert(file.clone(), OpenClock(before.0 + 1));
                 right += usize::from(successors.on_open(&prefix, &file, before, &folder).contains(&file));
                 opened += 1;
             }
@@ -275,9 +281,9 @@ mod tests {
         let folder = Files(6, RefCell::default(), RefCell::new(1));
         let (successors, prefix) = (Successors::<Box<str>>::default(), Arc::from("d/"));
         let open = |file: usize| {
-            let before = Opens(*folder.2.borrow());
+            let before = OpenClock(*folder.2.borrow());
             *folder.2.borrow_mut() += 1;
-            folder.1.borrow_mut().insert(name(file), Opens(before.0 + 1));
+            folder.1.borrow_mut().insert(name(file), OpenClock(before.0 + 1));
             successors.on_open(&prefix, &name(file), before, &folder)
         };
         let follow = |file: usize| {

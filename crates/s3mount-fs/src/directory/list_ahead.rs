@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::FsError;
-use crate::namespace::Metadata;
+use crate::namespace::list_requests::ListRequests;
 
 /// LISTs ahead of walks at a time.
 const AT_ONCE: usize = 32;
@@ -44,14 +44,16 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Walks {
     state: Mutex<State>,
-    at_once: Arc<Semaphore>,
+    at_once: Semaphore,
     stale: Duration,
+    requests: Arc<ListRequests>,
 }
 
 impl Walks {
     /// No listing waits longer than `ttl`.
-    pub(crate) fn new(ttl: Duration) -> Self {
-        Self { state: Mutex::default(), at_once: Arc::new(Semaphore::new(AT_ONCE)), stale: STALE.min(ttl) }
+    pub(crate) fn new(requests: Arc<ListRequests>, ttl: Duration) -> Self {
+        let at_once = Semaphore::new(AT_ONCE);
+        Self { state: Mutex::default(), at_once, stale: STALE.min(ttl), requests }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,8 +81,7 @@ impl Walks {
 
     /// Lists `directory`, which is one of `parent`'s, unless it `is_open`: then its walk has come by.
     pub(crate) fn list_ahead(
-        &self,
-        metadata: &Arc<Metadata>,
+        self: &Arc<Self>,
         parent: &Arc<str>,
         directory: &str,
         is_open: impl Fn(&str) -> bool,
@@ -94,13 +95,11 @@ impl Walks {
             return;
         }
         let (directory, by_itself) = (Arc::<str>::from(directory), state.large.as_ref() == Some(parent));
-        let (metadata, parent, prefix) = (metadata.clone(), parent.clone(), directory.clone());
-        let runtime = metadata.runtime.clone();
-        let task = runtime.spawn(async move {
-            let walks = &metadata.walks;
+        let (walks, parent, prefix) = (self.clone(), parent.clone(), directory.clone());
+        let task = self.requests.runtime().spawn(async move {
             // It is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
-            let listed = walks.list(&metadata, &parent, &prefix, by_itself).await;
+            let listed = walks.list(&parent, &prefix, by_itself).await;
             let page =
                 listed.inspect_err(|error| tracing::debug!(%prefix, %error, "listing ahead failed")).ok()?;
             walks.lock().finish(&prefix, page)
@@ -108,22 +107,16 @@ impl Walks {
         state.listed.insert(directory, (Instant::now(), Listed::UnderWay(task)));
     }
 
-    async fn list(
-        &self,
-        metadata: &Metadata,
-        parent: &Arc<str>,
-        prefix: &Arc<str>,
-        by_itself: bool,
-    ) -> Result<ListPage, FsError> {
+    async fn list(&self, parent: &Arc<str>, prefix: &Arc<str>, by_itself: bool) -> Result<ListPage, FsError> {
         if by_itself {
-            return metadata.first_page(prefix).await;
+            return self.requests.first_page(prefix).await;
         }
         let (request, at) =
             (ListObjects { prefix: prefix.to_string(), ..ListObjects::default() }, Instant::now());
-        let page = metadata.list(request).await?;
+        let page = self.requests.list(request).await?;
         if page.next.is_some() {
             self.lock().large = Some(parent.clone());
-            return metadata.first_page(prefix).await;
+            return self.requests.first_page(prefix).await;
         }
         let mut directories = directories(prefix, page);
         let page = directories.remove(&**prefix).unwrap_or_default();
@@ -196,7 +189,7 @@ fn directories(prefix: &str, page: ListPage) -> BTreeMap<String, ListPage> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::SystemTime;
+    use std::time::Duration;
 
     use proptest::prelude::*;
     use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
@@ -204,10 +197,8 @@ mod tests {
     use s3mount_testkit::MemoryClient;
     use tokio::runtime::Handle;
 
-    use super::{AT_ONCE, MOST_NAMES, directories, names};
-    use crate::FsConfig;
-    use crate::inode::InodeTable;
-    use crate::namespace::Metadata;
+    use super::{AT_ONCE, MOST_NAMES, Walks, directories, names};
+    use crate::namespace::list_requests::ListRequests;
 
     #[tokio::test]
     async fn pages_that_nobody_takes_are_bounded() {
@@ -216,24 +207,25 @@ mod tests {
         for (folder, name) in (0..100).flat_map(|folder| (0..PER_FOLDER).map(move |name| (folder, name))) {
             client.put_synthetic(&format!("t/{folder:03}/{name:03}"), 1);
         }
-        let inodes = Arc::new(InodeTable::new("", SystemTime::now(), 1 << 20));
         let (budget, runtime) = (Arc::new(RetryBudget::default()), Handle::current());
-        let metadata = Metadata::new(Arc::new(client), budget, &FsConfig::default(), inodes, &runtime);
+        let minute = Duration::from_secs(60);
+        let requests = Arc::new(ListRequests::new(Arc::new(client), budget, minute, runtime));
+        let walks = Arc::new(Walks::new(requests.clone(), minute));
         let folders: Vec<_> = (0..100).map(|folder| format!("t/{folder:03}/")).collect();
         for folder in &folders {
-            metadata.walks.list_ahead(&metadata, &"t/".into(), folder, |_| false);
+            walks.list_ahead(&"t/".into(), folder, |_| false);
         }
-        while metadata.lists() < 100 || metadata.walks.at_once.available_permits() < AT_ONCE {
+        while requests.succeeded() < 100 || walks.at_once.available_permits() < AT_ONCE {
             tokio::task::yield_now().await;
         }
         let mut kept = 0;
         for folder in &folders {
-            if let Some((page, _)) = metadata.walks.take(folder).await {
+            if let Some((page, _)) = walks.take(folder).await {
                 kept += names(&page);
             }
         }
         assert!((MOST_NAMES..MOST_NAMES + PER_FOLDER).contains(&kept), "{kept} names");
-        assert_eq!(metadata.walks.lock().names, 0);
+        assert_eq!(walks.lock().names, 0);
     }
 
     proptest! {

@@ -2,11 +2,13 @@
 //! forget.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Filesystem, OpenFile};
-use crate::inode::{InodeNo, KnownName, Node};
+use super::Filesystem;
+use super::open_file::OpenFile;
+use crate::inode::{KnownName, Node};
+use crate::numbers::InodeNo;
 
 /// How long nothing is looked for that the kernel could forget, when all it knows is in use.
 const ALL_IN_USE: Duration = Duration::from_secs(1);
@@ -17,7 +19,7 @@ impl Filesystem {
     pub(super) fn forget_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
         let (parent, name) = self.inodes.outdate_version(ino)?;
         if let Some(Node::Directory(prefix)) = self.inodes.node(parent) {
-            self.metadata.forget(&prefix, &name);
+            self.namespace.forget(&prefix, &name);
         }
         Some((parent, name))
     }
@@ -54,11 +56,9 @@ impl Filesystem {
     }
 
     fn open_inodes(&self) -> HashSet<InodeNo> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        let inode = |file: &OpenFile| match file {
+        self.files.filter_map(|file| match file {
             OpenFile::Object(open) => Some(open.ino),
             OpenFile::Snapshot(_) | OpenFile::Hints(_) => None,
-        };
-        files.values().filter_map(inode).collect()
+        })
     }
 }

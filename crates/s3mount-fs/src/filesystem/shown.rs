@@ -1,7 +1,5 @@
 //! `.s3mount/stats` and `.s3mount/metrics`: what is counted and measured, and how it is shown.
 
-use std::sync::PoisonError;
-
 use s3mount_metrics::Registry;
 
 use super::Filesystem;
@@ -19,18 +17,18 @@ impl Filesystem {
     pub fn metrics(&self) -> &FsMetrics {
         let metrics = &*self.metrics;
         let (hints_queued, hints_ahead) = self.hints.counts();
-        let direct = self.direct().counts();
-        metrics.list_requests.set(self.metadata.lists());
-        metrics.hidden_keys.set(self.metadata.hidden_keys());
-        metrics.metadata.set_len(self.metadata.bytes());
+        let direct = self.direct_io.counts();
+        metrics.list_requests.set(self.namespace.requests().succeeded());
+        metrics.hidden_keys.set(self.namespace.requests().hidden.get());
+        metrics.metadata.set_len(self.namespace.bytes());
         metrics.hints_queued.set_len(hints_queued);
         metrics.hints_ahead.set_len(hints_ahead);
         metrics.hints_refused.set(self.hints.refused());
-        metrics.open_files.set_len(self.files.read().unwrap_or_else(PoisonError::into_inner).len());
-        metrics.open_folders.set_len(self.directories.read().unwrap_or_else(PoisonError::into_inner).len());
+        metrics.open_files.set_len(self.files.len());
+        metrics.open_folders.set_len(self.directories.len());
         metrics.inodes.set_len(self.inodes.len());
-        metrics.random_map_files.set_len(self.maps.random_files());
-        metrics.refused_readaheads.set(self.maps.refused());
+        metrics.random_map_files.set_len(self.fills.maps().random_files());
+        metrics.refused_readaheads.set(self.fills.maps().refused());
         metrics.direct_opens.set(direct.opens);
         metrics.direct_kinds.set_len(direct.kinds);
         for (reason, count) in Reason::ALL.into_iter().zip(direct.back) {

@@ -1,52 +1,101 @@
-//! Metadata requests, with retries and a deadline.
+//! LIST requests: retries, a deadline, and what all listings of a mount share.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient};
 use s3mount_requests::{Attempts, Retries, RetryBudget};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
+use super::names::Hidden;
+use super::pace::Pace;
 use crate::FsError;
-use crate::namespace::pace::Pace;
 
 /// When the answer to a LIST is slow: S3 takes 60 ms mostly, and seconds after many were deleted.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// The store as far as the filesystem asks it for metadata.
+/// Sends the LIST requests of a mount.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct ListRequests {
     client: Arc<dyn ObjectClient>,
+    /// A request that has no answer after this long fails, retries included.
     limit: Duration,
-    lists: AtomicU64,
+    succeeded: AtomicU64,
     budget: Arc<RetryBudget>,
     pace: Arc<Pace>,
+    /// What nobody waits for yet is listed on this runtime.
+    runtime: Handle,
+    /// Keys in pages that can't be shown.
+    pub(crate) hidden: Hidden,
+    /// Names in pages that wait for their turn, in all listings.
+    pub(crate) waiting_names: AtomicUsize,
 }
 
-impl Store {
-    /// A request that has no answer after `limit` fails. Retries are taken out of the mount's `budget`.
-    pub(crate) fn new(client: Arc<dyn ObjectClient>, budget: Arc<RetryBudget>, limit: Duration) -> Self {
-        Self { client, limit, lists: AtomicU64::new(0), budget, pace: Arc::default() }
+impl ListRequests {
+    /// Sends requests through `client`. One that has no answer after `limit` fails. Retries are taken out of the
+    /// mount's `budget`.
+    pub(crate) fn new(
+        client: Arc<dyn ObjectClient>,
+        budget: Arc<RetryBudget>,
+        limit: Duration,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            client,
+            limit,
+            succeeded: AtomicU64::new(0),
+            budget,
+            pace: Arc::default(),
+            runtime,
+            hidden: Hidden::default(),
+            waiting_names: AtomicUsize::new(0),
+        }
     }
 
-    /// LISTs that succeeded.
-    pub(crate) fn lists(&self) -> u64 {
-        self.lists.load(Ordering::Relaxed)
+    /// How many requests succeeded.
+    pub(crate) fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
     }
 
-    /// How many LISTs it bears that nobody waits for yet.
+    /// How many requests that nobody waits for yet the store bears.
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         &self.pace
     }
 
-    /// One page of names. Where nobody waits for it yet (`is_ahead`), it is not tried again once the store
-    /// has asked for fewer requests.
+    /// The runtime on which requests are sent that nobody waits for yet.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The first page of the directory `prefix`.
+    ///
+    /// # Errors
+    /// As of [`list`](Self::list).
+    pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
+        self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
+    }
+
+    /// One page of names, for which somebody waits.
     ///
     /// # Errors
     /// The store's, once retries don't help; a time-out.
-    pub(crate) async fn list(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {
+    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
+        self.in_time(request, false).await
+    }
+
+    /// One page of names, for which nobody waits yet. It is not tried again once the store has asked for fewer
+    /// requests.
+    ///
+    /// # Errors
+    /// As of [`list`](Self::list), and that the store was asked too much.
+    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
+        self.in_time(request, true).await
+    }
+
+    async fn in_time(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {
         let deadline = Instant::now() + self.limit;
         timeout(self.limit, self.attempts(request, is_ahead, deadline))
             .await
@@ -66,7 +115,7 @@ impl Store {
             let list = self.client.list_objects(request.clone());
             match retries.attempt("ListObjectsV2", &request.prefix, list).await {
                 Ok(page) => {
-                    self.lists.fetch_add(1, Ordering::Relaxed);
+                    self.succeeded.fetch_add(1, Ordering::Relaxed);
                     self.pace.on_success();
                     return Ok(page);
                 }

@@ -8,10 +8,10 @@ use std::time::Instant;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::task::{JoinError, JoinSet};
 
+use super::list_requests::ListRequests;
+use super::page::Page;
+use super::split::{Ask, Fault, Split};
 use crate::FsError;
-use crate::namespace::Metadata;
-use crate::namespace::snapshot::Page;
-use crate::namespace::split::{Ask, Fault, Split};
 
 /// Names in pages that wait for their turn, at most, of all listings together: some 12 MiB. More than this
 /// is listed by nobody but the reader that waits for it.
@@ -20,29 +20,33 @@ const MOST_WAITING: usize = 128 << 10;
 /// A listing under way; what it has asked for is given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lister {
-    metadata: Arc<Metadata>,
+    requests: Arc<ListRequests>,
     prefix: Arc<str>,
     split: Split,
     tasks: JoinSet<Landed>,
     /// What it has added to the names that wait.
     waiting: usize,
-    /// Whether its first page may have been listed ahead.
-    is_walk: bool,
+    /// Its first page, if that was listed ahead, and when it was asked for.
+    first: Option<(ListPage, Instant)>,
 }
 
 /// The number of a piece, its page, and when that was asked for.
 type Landed = (u32, Result<ListPage, FsError>, Instant);
 
 impl Lister {
-    /// Of the directory `prefix`. With `is_walk` its first page may have come ahead of a walk.
-    pub(crate) fn new(metadata: &Arc<Metadata>, prefix: &Arc<str>, is_walk: bool) -> Self {
+    /// Of the directory `prefix`. Its `first` page may have been listed ahead, at the time beside it.
+    pub(crate) fn new(
+        requests: &Arc<ListRequests>,
+        prefix: &Arc<str>,
+        first: Option<(ListPage, Instant)>,
+    ) -> Self {
         Self {
-            metadata: metadata.clone(),
+            requests: requests.clone(),
             prefix: prefix.clone(),
             split: Split::new(prefix),
             tasks: JoinSet::new(),
             waiting: 0,
-            is_walk,
+            first,
         }
     }
 
@@ -56,8 +60,7 @@ impl Lister {
     /// # Errors
     /// The store's; an integrity error when the listing goes back or has no end.
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
-        if std::mem::take(&mut self.is_walk)
-            && let Some((page, at)) = self.metadata.walks.take(&self.prefix).await
+        if let Some((page, at)) = self.first.take()
             && let Some(ask) = self.split.ask(0)
         {
             self.land((ask.piece, Ok(page), at))?;
@@ -81,8 +84,8 @@ impl Lister {
     /// Asks for what comes next, and for what the reader will wait for later as far as there is room.
     fn ask(&mut self) {
         loop {
-            let has_room = self.metadata.waiting.load(Ordering::Relaxed) < MOST_WAITING;
-            let pace = self.metadata.pace();
+            let has_room = self.requests.waiting_names.load(Ordering::Relaxed) < MOST_WAITING;
+            let pace = self.requests.pace();
             let permit = if has_room { pace.permit() } else { None };
             let spare = if permit.is_some() { 1 + pace.spare() } else { 0 };
             let Some(Ask { piece, is_first, start_after, continuation }) = self.split.ask(spare) else {
@@ -95,14 +98,14 @@ impl Lister {
                 continuation,
                 ..ListObjects::default()
             };
-            let (metadata, at) = (self.metadata.clone(), Instant::now());
+            let (requests, at) = (self.requests.clone(), Instant::now());
             let listing = async move {
                 let _permit = permit.filter(|_| !is_first);
                 let page =
-                    if is_first { metadata.list(request).await } else { metadata.list_ahead(request).await };
+                    if is_first { requests.list(request).await } else { requests.list_ahead(request).await };
                 (piece, page, at)
             };
-            self.tasks.spawn_on(listing, &self.metadata.runtime);
+            self.tasks.spawn_on(listing, self.requests.runtime());
         }
     }
 
@@ -121,7 +124,7 @@ impl Lister {
     fn land(&mut self, (piece, page, at): Landed) -> Result<(), FsError> {
         match page {
             Ok(page) => {
-                let landed = self.split.landed(piece, page, at, &self.metadata.hidden);
+                let landed = self.split.landed(piece, page, at, &self.requests.hidden);
                 self.count();
                 landed.map_err(|fault| self.fault(fault))
             }
@@ -145,12 +148,12 @@ impl Lister {
     /// Tells the mount how many names wait here.
     fn count(&mut self) {
         let before = std::mem::replace(&mut self.waiting, self.split.waiting());
-        self.metadata.waiting.fetch_add(self.waiting.wrapping_sub(before), Ordering::Relaxed);
+        self.requests.waiting_names.fetch_add(self.waiting.wrapping_sub(before), Ordering::Relaxed);
     }
 }
 
 impl Drop for Lister {
     fn drop(&mut self) {
-        self.metadata.waiting.fetch_sub(self.waiting, Ordering::Relaxed);
+        self.requests.waiting_names.fetch_sub(self.waiting, Ordering::Relaxed);
     }
 }

@@ -24,7 +24,7 @@ use std::time::Instant;
 use s3mount_object::ListPage;
 
 use crate::namespace::names::Hidden;
-use crate::namespace::snapshot::Page;
+use crate::namespace::page::Page;
 use outlook::{Cuts, Outlook};
 
 /// Pages that are listed one after another before the first cut.

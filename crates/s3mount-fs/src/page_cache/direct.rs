@@ -19,8 +19,8 @@ use std::collections::HashMap;
 
 use s3mount_metrics::labels;
 
-use crate::inode::InodeNo;
-use crate::page_cache::map_table::Kind;
+use crate::numbers::InodeNo;
+use crate::page_cache::kind::Kind;
 
 /// Files below this size are left alone, in bytes: looking at the machine's memory takes 0.1 ms at each
 /// open, 1 to 2 % of the time in which such a file is read.

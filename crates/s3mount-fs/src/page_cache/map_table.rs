@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use s3mount_object::ByteRange;
 
-use crate::inode::InodeNo;
+use super::kind::Kind;
+use crate::numbers::InodeNo;
 use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
 
 /// Files that are watched, at most; the one that was opened or added longest ago leaves.
@@ -26,9 +27,6 @@ const FILES_OF_A_KIND: usize = 2;
 
 /// Below this many readaheads a file is soon in the page cache as a whole.
 const LEAST_READAHEADS: u64 = 8;
-
-/// A folder and an extension.
-pub(crate) type Kind = (InodeNo, Box<str>);
 
 /// A file whose READs are watched.
 #[derive(Debug)]
@@ -207,7 +205,8 @@ impl Tables {
 mod tests {
     use s3mount_object::ByteRange;
 
-    use super::{Kind, MAX_FILES, MapTable, Watched};
+    use super::{MAX_FILES, MapTable, Watched};
+    use crate::page_cache::kind::Kind;
 
     const MIB: u64 = 1 << 20;
     const SIZE: u64 = 1 << 30;

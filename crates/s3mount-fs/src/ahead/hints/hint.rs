@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::window::Source;
-use crate::inode::{InodeNo, Opens};
 use crate::namespace::names::is_file_name;
+use crate::numbers::InodeNo;
+use crate::open_clock::OpenClock;
 
 /// Longest line: S3's longest key, and two numbers.
 pub(crate) const MAX_LINE: usize = 1024 + 2 * 21;
@@ -15,12 +16,12 @@ pub(crate) struct Hint {
     pub(crate) path: Box<str>,
     pub(crate) range: Option<(u64, u64)>,
     /// When it came.
-    pub(crate) told: Opens,
+    pub(crate) told: OpenClock,
 }
 
 impl Hint {
     /// Reads a line that came at `told`; `None` for one that names no file.
-    pub(crate) fn parse(line: &[u8], told: Opens) -> Option<Self> {
+    pub(crate) fn parse(line: &[u8], told: OpenClock) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let mut fields = line.split('\t');
         let path = fields.next()?;
@@ -53,7 +54,7 @@ pub(crate) struct Guess {
     pub(crate) prefix: Arc<str>,
     pub(crate) name: Box<str>,
     /// When it was guessed, and whether from files that had been opened before.
-    pub(crate) told: Opens,
+    pub(crate) told: OpenClock,
     pub(crate) is_again: bool,
 }
 
@@ -83,9 +84,9 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::{Hint, Line};
-    use crate::inode::Opens;
+    use crate::open_clock::OpenClock;
 
-    const TOLD: Opens = Opens(0);
+    const TOLD: OpenClock = OpenClock(0);
 
     fn hint(path: &str, range: Option<(u64, u64)>) -> Option<Hint> {
         Some(Hint { path: path.into(), range, told: TOLD })

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::hint::Hint;
-use crate::inode::Opens;
+use crate::open_clock::OpenClock;
 
 /// Text of one chunk, in bytes: the first line that does not fit begins another.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -24,7 +24,7 @@ pub(crate) struct HintQueue {
 /// Lines that came at one time, each with a newline at its end.
 #[derive(Debug)]
 struct Chunk {
-    told: Opens,
+    told: OpenClock,
     text: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl HintQueue {
     }
 
     /// Appends a line that [`Hint::parse`] takes.
-    pub(crate) fn push(&mut self, line: &[u8], told: Opens) {
+    pub(crate) fn push(&mut self, line: &[u8], told: OpenClock) {
         let fits = |chunk: &&mut Chunk| chunk.told == told && chunk.text.len() + line.len() < CHUNK_BYTES;
         let chunk = match self.chunks.back_mut().filter(fits) {
             Some(chunk) => {
@@ -83,19 +83,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{CHUNK_OVERHEAD, HintQueue};
-    use crate::inode::Opens;
+    use crate::open_clock::OpenClock;
 
     #[test]
     fn short_lines_take_little_more_than_their_text() {
         let mut queue = HintQueue::default();
         for _ in 0..1_000_000 {
-            queue.push(b"a", Opens(7));
+            queue.push(b"a", OpenClock(7));
         }
         assert!(queue.bytes() < 3_000_000, "{} bytes for 2,000,000", queue.bytes());
         // Each at a time of its own.
         let mut queue = HintQueue::default();
         for told in 0..1000 {
-            queue.push(b"a", Opens(told));
+            queue.push(b"a", OpenClock(told));
         }
         assert!(queue.bytes() >= 1000 * CHUNK_OVERHEAD, "what they really take is counted");
     }
@@ -109,7 +109,7 @@ mod tests {
             let mut queue = HintQueue::default();
             let (mut came, mut popped) = (Vec::new(), Vec::new());
             for (index, (path, told)) in hints.iter().enumerate() {
-                queue.push(path.as_bytes(), Opens(*told));
+                queue.push(path.as_bytes(), OpenClock(*told));
                 came.push((path.as_str(), *told));
                 if index < pops {
                     popped.push(queue.pop().expect("one"));

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{Guess, HintWriter, Hints, LOOK_UPS, MAX_QUEUED, Next, Todo};
-use crate::inode::Opens;
+use crate::open_clock::OpenClock;
 
-const TOLD: Opens = Opens(0);
+const TOLD: OpenClock = OpenClock(0);
 
 /// What a writer has told, all of it looked up and followed.
 fn take_all(hints: &Hints, writer: &HintWriter) -> Vec<String> {

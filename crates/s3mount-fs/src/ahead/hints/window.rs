@@ -10,7 +10,7 @@ use std::time::Duration;
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
-use crate::inode::Opens;
+use crate::open_clock::OpenClock;
 
 /// Hints in the window, and how far behind the newest that was read one may be before it is taken for
 /// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
@@ -59,7 +59,7 @@ struct Kept<R> {
     range: ByteRange,
     source: Source,
     since: Instant,
-    since_opens: Opens,
+    since_opens: OpenClock,
     /// Whether it is expected behind a file that is being read.
     is_expected: bool,
 }
@@ -81,7 +81,14 @@ impl<R> HintWindow<R> {
     }
 
     /// Puts `range` into it, which `reader` is fetching.
-    pub(crate) fn put(&mut self, reader: R, range: ByteRange, source: Source, opens: Opens, now: Instant) {
+    pub(crate) fn put(
+        &mut self,
+        reader: R,
+        range: ByteRange,
+        source: Source,
+        opens: OpenClock,
+        now: Instant,
+    ) {
         if self.kept.is_empty() {
             self.moved = Some(now);
         }
@@ -125,7 +132,7 @@ impl<R> HintWindow<R> {
     /// because nobody follows.
     pub(crate) fn look(
         &mut self,
-        opens: Opens,
+        opens: OpenClock,
         now: Instant,
         is_unread: impl Fn(&R, ByteRange) -> bool,
         let_go: impl Fn(&R, ByteRange),
@@ -181,7 +188,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{HintWindow, Source};
-    use crate::inode::Opens;
+    use crate::open_clock::OpenClock;
 
     fn range() -> ByteRange {
         ByteRange::new(0, 10)
@@ -189,13 +196,18 @@ mod tests {
 
     /// Looks after `seconds`, when all above `read` are unread. Whether all was given up.
     fn look(window: &mut HintWindow<u64>, start: Instant, seconds: u64, read: u64) -> bool {
-        window.look(Opens(63), start + Duration::from_secs(seconds), |number, _| *number > read, |_, _| ())
+        window.look(
+            OpenClock(63),
+            start + Duration::from_secs(seconds),
+            |number, _| *number > read,
+            |_, _| (),
+        )
     }
 
     fn window(count: u64, source: Source, start: Instant) -> HintWindow<u64> {
         let mut window = HintWindow::default();
         for number in 1..=count {
-            window.put(number, range(), source, Opens(0), start);
+            window.put(number, range(), source, OpenClock(0), start);
         }
         window
     }
@@ -210,9 +222,9 @@ mod tests {
         assert!(window.has_room(20_001) && !window.has_room(20_000), "10 bytes each");
         // The newest is read, and those that are 2,048 before it are not.
         for number in 2049..=2098 {
-            window.put(number, range(), Source::File, Opens(0), start);
+            window.put(number, range(), Source::File, OpenClock(0), start);
         }
-        window.look(Opens(0), start + Duration::from_secs(2), |number, _| *number != 2098, |_, _| ());
+        window.look(OpenClock(0), start + Duration::from_secs(2), |number, _| *number != 2098, |_, _| ());
         assert_eq!(window.len(), 2050 - 1 - 2);
     }
 
@@ -227,7 +239,7 @@ mod tests {
         assert!(!look(&mut window, start, 1199, 1));
         assert!(look(&mut window, start, 1200, 1));
         assert_eq!(window.len(), 0);
-        window.put(101, range(), Source::File, Opens(0), start + Duration::from_secs(2000));
+        window.put(101, range(), Source::File, OpenClock(0), start + Duration::from_secs(2000));
         assert!(!look(&mut window, start, 2001, 1), "somebody begins anew");
     }
 
@@ -235,13 +247,13 @@ mod tests {
     fn readers_that_are_elsewhere_have_skipped_and_guesses_are_wrong_soon() {
         let start = Instant::now();
         let mut window = window(100, Source::Range, start);
-        window.put(101, range(), Source::Guess, Opens(0), start);
+        window.put(101, range(), Source::Guess, OpenClock(0), start);
         look(&mut window, start, 30, 0);
         assert_eq!(window.len(), 100, "only the guess leaves");
-        window.put(102, range(), Source::Range, Opens(1), start);
+        window.put(102, range(), Source::Range, OpenClock(1), start);
         let let_go = std::cell::RefCell::new(Vec::new());
         let note = |number: &u64, _| let_go.borrow_mut().push(*number);
-        window.look(Opens(64), start + Duration::from_secs(31), |_, _| true, note);
+        window.look(OpenClock(64), start + Duration::from_secs(31), |_, _| true, note);
         assert_eq!(*let_go.borrow(), (1..=100).collect::<Vec<_>>());
         assert_eq!(window.len(), 1, "63 files were opened since the last came");
     }
@@ -250,8 +262,8 @@ mod tests {
     fn each_file_follows_one_that_is_read() {
         let start = Instant::now();
         let mut window = window(2, Source::File, start);
-        window.put(3, range(), Source::Range, Opens(0), start);
-        window.put(4, range(), Source::File, Opens(0), start);
+        window.put(3, range(), Source::Range, OpenClock(0), start);
+        window.put(4, range(), Source::File, OpenClock(0), start);
         let mut next = || window.take_next(|number, _| *number > 1).copied();
         assert_eq!([next(), next(), next()], [Some(2), Some(4), None], "a range is no file");
     }
@@ -260,7 +272,7 @@ mod tests {
     fn what_the_kernel_has_is_passed() {
         let start = Instant::now();
         let mut window = window(3, Source::File, start);
-        window.put(2, range(), Source::Range, Opens(0), start);
+        window.put(2, range(), Source::Range, OpenClock(0), start);
         window.pass(|number| *number == 2, start + Duration::from_secs(5));
         assert_eq!(window.len(), 3, "the range may be read later");
         assert_eq!(window.pause(start + Duration::from_millis(5500)), super::LOOK);

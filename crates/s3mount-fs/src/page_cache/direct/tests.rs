@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::{Change, Closed, Counts, Direct, Large, PAUSE, PROBE_BYTES, Pieces, Reason};
-use crate::inode::InodeNo;
-use crate::page_cache::map_table::Kind;
+use crate::numbers::InodeNo;
+use crate::page_cache::kind::Kind;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 
-use super::{Known, Limits, Outcome, Page, Snapshots, millis, time};
+use super::{Known, Limits, Outcome, Snapshots};
 use crate::namespace::names::{Hidden, Target};
+use crate::namespace::page::Page;
+use crate::time::{millis, time};
 
 const LIMITS: Limits =
     Limits { ttl: Duration::from_secs(60), negative_ttl: Duration::from_secs(1), bytes: 1 << 20 };
@@ -151,7 +153,7 @@ fn impossible_names_are_hidden_and_counted() {
     let long = "x".repeat(256);
     let keys = [".", "..", "n\0l", "ok", &long, "/", "../", "fine/", ""];
     let page = Page::new("d/", "", &listed("d/", &keys, true), Instant::now(), &hidden);
-    assert_eq!((hidden.get(), page.entries.len()), (6, 2));
+    assert_eq!((hidden.get(), page.len()), (6, 2));
 }
 
 #[test]

@@ -4,13 +4,18 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use s3mount_prefetch::Prefetcher;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::Filesystem;
-use crate::FsError;
-use crate::ahead::hints::{Guess, HintWriter, Next, Source, Todo};
-use crate::inode::{FileKind, InodeNo, Opens};
-use crate::namespace::names::{File, Target};
+use super::hints::{Guess, HintWriter, Hints, Next, Source, Todo};
+use super::sequence::Order;
+use crate::attr::FileKind;
+use crate::inode::InodeTable;
+use crate::namespace::Namespace;
+use crate::namespace::names::File;
+use crate::numbers::InodeNo;
+use crate::open_clock::OpenClock;
 
 /// How often it is looked whether there is memory and a request for a hint.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -19,25 +24,51 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// others may have been an epoch before.
 const JUST_NOW: u32 = 2048;
 
-impl Filesystem {
+/// Files that have to be opened in their order before the next ones are fetched ahead (four by chance
+/// are rare), and how many are: at 27 ms a file, that is 2,400 files a second.
+const OPENS: (u32, u32) = (4, 64);
+
+/// Fetches files ahead of their readers.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    namespace: Arc<Namespace>,
+    inodes: Arc<InodeTable>,
+    prefetcher: Prefetcher,
+    runtime: Handle,
+    hints: Arc<Hints>,
+    opens: Order,
+}
+
+impl Fetcher {
+    /// Follows `hints`, and the order in which files are opened.
+    pub(crate) fn new(
+        namespace: Arc<Namespace>,
+        inodes: Arc<InodeTable>,
+        prefetcher: Prefetcher,
+        hints: Arc<Hints>,
+    ) -> Self {
+        let runtime = namespace.requests().runtime().clone();
+        Self { namespace, inodes, prefetcher, runtime, hints, opens: Order::new(OPENS.0, OPENS.1) }
+    }
+
     /// Has what follows a file fetched ahead, if the files of its directory are opened in their order. One
     /// that was opened before (`is_again`) counts when it is read: the kernel may have its pages.
-    pub(super) fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str, is_again: bool) {
+    pub(crate) fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str, is_again: bool) {
         let Some((parent, name)) = self.inodes.place(ino) else { return };
         let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
-        let following = |after: &str, count| self.metadata.following(&prefix, after, count, FileKind::File);
+        let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
         let ahead = self.opens.on_open(&prefix, &name, following).into_iter();
         let told = self.inodes.opens();
         let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, told, is_again });
         if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
-            self.metadata.runtime.spawn(follow(Arc::downgrade(self), guesser));
+            self.runtime.spawn(follow(Arc::downgrade(self), guesser));
         }
     }
 
     /// Takes a piece of what one writer writes.
-    pub(super) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
+    pub(crate) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
         if self.hints.push(writer, data, self.inodes.opens()) {
-            self.metadata.runtime.spawn(follow(Arc::downgrade(self), writer.clone()));
+            self.runtime.spawn(follow(Arc::downgrade(self), writer.clone()));
         }
     }
 
@@ -46,13 +77,13 @@ impl Filesystem {
         let (prefix, name) = match &next {
             Next::Hint(hint) => {
                 let (folder, name) = hint.place();
-                let prefix = Arc::from(format!("{}{folder}", self.config.prefix));
+                let prefix = Arc::from(format!("{}{folder}", self.namespace.root()));
                 self.hints.note_told(&prefix, Instant::now());
                 (prefix, name)
             }
             Next::Guess(guess) => (guess.prefix.clone(), &*guess.name),
         };
-        match self.find(&prefix, name).await {
+        match self.namespace.find_file(&prefix, name).await {
             Ok(file) => Some(Found { file, prefix, next }),
             Err(error) => {
                 if matches!(next, Next::Hint(_)) {
@@ -69,8 +100,9 @@ impl Filesystem {
     fn is_wanted(&self, found: &Found) -> bool {
         match &found.next {
             Next::Hint(hint) if hint.range.is_none() => {
-                let parent = self.inodes.directory(&self.config.prefix, &found.prefix);
-                let opened = parent.map_or(Opens::NEVER, |parent| self.inodes.opened(parent, hint.place().1));
+                let parent = self.inodes.directory(self.namespace.root(), &found.prefix);
+                let opened =
+                    parent.map_or(OpenClock::NEVER, |parent| self.inodes.opened(parent, hint.place().1));
                 let was_just_opened =
                     opened.since(hint.told) > 0 && self.inodes.opens().since(opened) < JUST_NOW;
                 !(was_just_opened || opened.was_ever() && self.hints.are_cached())
@@ -81,13 +113,6 @@ impl Filesystem {
                 let is_cached = opened.was_ever() && (!guess.is_again || self.hints.are_cached());
                 opened.since(guess.told) == 0 && !is_cached
             }
-        }
-    }
-
-    pub(super) async fn find(&self, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
-        match self.metadata.get(prefix, name).await?.0 {
-            Target::File(file) => Ok(file),
-            Target::Directory => Err(FsError::IsDirectory),
         }
     }
 
@@ -123,26 +148,26 @@ struct Found {
 }
 
 /// Fetches what a writer's hints name, in their order, as far ahead as there is room.
-async fn follow(fs: Weak<Filesystem>, writer: Arc<HintWriter>) {
+async fn follow(fetcher: Weak<Fetcher>, writer: Arc<HintWriter>) {
     let mut look_ups = VecDeque::new();
     loop {
-        let Some(fs) = fs.upgrade() else { return };
-        while let Some(next) = fs.hints.next(&writer) {
-            look_ups.push_back(fs.metadata.runtime.spawn(fs.clone().look_up(next)));
+        let Some(fetcher) = fetcher.upgrade() else { return };
+        while let Some(next) = fetcher.hints.next(&writer) {
+            look_ups.push_back(fetcher.runtime.spawn(fetcher.clone().look_up(next)));
         }
         // A quarter of the memory: streams and readers that wait have the rest.
-        let room = fs.prefetcher.budget().limit_bytes() / 4;
-        match fs.hints.todo(&writer, room, fs.inodes.opens(), Instant::now()) {
+        let room = fetcher.prefetcher.budget().limit_bytes() / 4;
+        match fetcher.hints.todo(&writer, room, fetcher.inodes.opens(), Instant::now()) {
             Todo::Fetch => {
                 if let Some(look_up) = look_ups.pop_front()
                     && let Ok(Some(found)) = look_up.await
                 {
-                    fs.fetch(&writer, found).await;
+                    fetcher.fetch(&writer, found).await;
                 }
-                fs.hints.followed(&writer);
+                fetcher.hints.followed(&writer);
             }
             Todo::Wait(pause) => {
-                drop(fs);
+                drop(fetcher);
                 tokio::time::sleep(pause).await;
             }
             Todo::End => return,

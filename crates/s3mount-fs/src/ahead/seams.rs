@@ -1,0 +1,104 @@
+//! The seam between two large files that are read one after another: the beginning of the second is
+//! fetched while the first is read to its end.
+
+use std::sync::{Arc, Weak};
+
+use s3mount_object::folder_and_name;
+use s3mount_prefetch::{ObjectReader, Prefetcher};
+use tokio::runtime::Handle;
+
+use super::hints::Hints;
+use super::successors::{Names, Successors};
+use crate::attr::FileKind;
+use crate::inode::InodeTable;
+use crate::namespace::Namespace;
+use crate::numbers::InodeNo;
+use crate::open_clock::OpenClock;
+
+/// Joins large files that are read one after another.
+#[derive(Debug)]
+pub(crate) struct Seams {
+    namespace: Arc<Namespace>,
+    inodes: Arc<InodeTable>,
+    prefetcher: Prefetcher,
+    runtime: Handle,
+    hints: Arc<Hints>,
+    successors: Successors<Arc<ObjectReader>>,
+}
+
+/// The names of one folder.
+struct Folder<'a> {
+    seams: &'a Seams,
+    parent: InodeNo,
+    prefix: &'a str,
+}
+
+impl Names for Folder<'_> {
+    fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
+        self.seams.namespace.following(self.prefix, after, count, FileKind::File)
+    }
+
+    fn is_opened(&self, name: &str, since: OpenClock) -> bool {
+        self.seams.inodes.opened(self.parent, name).since(since) > 0
+    }
+}
+
+impl Seams {
+    /// Files that `hints` name come before those that follow in the order of names.
+    pub(crate) fn new(
+        namespace: Arc<Namespace>,
+        inodes: Arc<InodeTable>,
+        prefetcher: Prefetcher,
+        hints: Arc<Hints>,
+    ) -> Self {
+        let runtime = namespace.requests().runtime().clone();
+        Self { namespace, inodes, prefetcher, runtime, hints, successors: Successors::default() }
+    }
+
+    /// Notes that a file was opened, and which one is expected behind it. Small ones are fetched whole, and
+    /// ahead by themselves.
+    pub(crate) fn on_open(&self, ino: InodeNo, reader: &ObjectReader) {
+        let Some((parent, _)) = self.inodes.place(ino).filter(|_| !reader.is_small()) else { return };
+        let (prefix, name) = folder_and_name(reader.object().key());
+        let names = Folder { seams: self, parent, prefix };
+        let before = self.inodes.opens().earlier(1);
+        // What was held goes outside the lock.
+        drop(self.successors.on_open(&Arc::from(prefix), name, before, &names));
+    }
+
+    /// Notes that a file was closed.
+    pub(crate) fn on_close(&self, reader: &ObjectReader) {
+        let (prefix, name) = folder_and_name(reader.object().key());
+        if !reader.is_small() {
+            self.successors.on_close(prefix, name);
+        }
+    }
+
+    /// Notes that the file of `reader`, which is open as `ino`, is read nearly to its end, or follows such a
+    /// one: the file behind it is found, and the two are joined.
+    pub(crate) fn on_near_end(self: &Arc<Self>, ino: InodeNo, reader: Arc<ObjectReader>) {
+        self.runtime.spawn(join_successor(Arc::downgrade(self), ino, reader));
+    }
+}
+
+/// Finds the file that follows the one of `reader`, and joins the two. What hints name next comes before the
+/// order of names.
+async fn join_successor(seams: Weak<Seams>, ino: InodeNo, reader: Arc<ObjectReader>) {
+    let Some(seams) = seams.upgrade() else { return };
+    if let Some(hinted) = seams.hints.take_successor(&reader) {
+        return reader.go_on_with(&hinted);
+    }
+    let Some((parent, _)) = seams.inodes.place(ino) else { return };
+    let (prefix, name) = folder_and_name(reader.object().key());
+    let names = Folder { seams: &seams, parent, prefix };
+    let Some(next) = seams.successors.after(prefix, name, &names) else { return };
+    match seams.namespace.find_file(&Arc::from(prefix), &next).await {
+        Ok(file) => {
+            let joined = seams.prefetcher.open(&file.object, file.size);
+            if !joined.is_small() && seams.successors.hold(prefix, &next, joined.clone()) {
+                reader.go_on_with(&joined);
+            }
+        }
+        Err(error) => tracing::debug!(name = &*next, %error, "a successor leads nowhere"),
+    }
+}

@@ -1,0 +1,60 @@
+//! What is open, by handle.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Open files, or open directories. A handle is never used again.
+#[derive(Debug)]
+pub(crate) struct HandleTable<T> {
+    next: AtomicU64,
+    open: RwLock<HashMap<u64, T>>,
+}
+
+impl<T> Default for HandleTable<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(1), open: RwLock::default() }
+    }
+}
+
+impl<T: Clone> HandleTable<T> {
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, T>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, T>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives `opened` a handle.
+    pub(crate) fn insert(&self, opened: T) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.write().insert(handle, opened);
+        handle
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn get(&self, handle: u64) -> Option<T> {
+        self.read().get(&handle).cloned()
+    }
+
+    /// Ends a handle. The caller drops what it stood for, outside the table's lock.
+    pub(crate) fn remove(&self, handle: u64) -> Option<T> {
+        self.write().remove(&handle)
+    }
+
+    /// Whether `is_it` holds for anything that is open.
+    pub(crate) fn any(&self, is_it: impl Fn(&T) -> bool) -> bool {
+        self.read().values().any(is_it)
+    }
+
+    /// What `map` makes of everything that is open.
+    pub(crate) fn filter_map<U, C: FromIterator<U>>(&self, map: impl Fn(&T) -> Option<U>) -> C {
+        self.read().values().filter_map(map).collect()
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        self.read().len()
+    }
+}

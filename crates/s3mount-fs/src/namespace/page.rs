@@ -1,0 +1,237 @@
+//! One LIST page of a directory, packed.
+//!
+//! A page tells of *all* names between two keys. So it answers for the names that are there, and for those that
+//! are not. Names are kept in the order of their keys: a million of them take some 90 bytes each.
+
+use std::time::Instant;
+
+use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
+
+use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
+use crate::time::{millis, time};
+
+/// One entry: where its key ends in the page's text, and what the listing told.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    size: u64,
+    /// Milliseconds since 1970, or before.
+    modified: i64,
+    /// Where its text ends: the key below the directory, then the ETag.
+    end: u32,
+    etag_len: u16,
+}
+
+/// All names of a directory between two keys. Keys are those below the directory; a sub-directory's
+/// ends in `/`.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Names behind this key, which is not one of them.
+    pub(super) after: Box<str>,
+    /// Names up to this key; all the rest without.
+    pub(super) upto: Option<Box<str>>,
+    pub(super) at: Instant,
+    text: Box<str>,
+    entries: Box<[Packed]>,
+    /// When it was asked or noted last, by the snapshots' clock.
+    pub(super) used: u64,
+}
+
+impl Page {
+    /// Packs a LIST page of the directory `prefix` that was asked for names behind `after`.
+    pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, at: Instant, hidden: &Hidden) -> Self {
+        let last = listed.last_key().and_then(|key| key.strip_prefix(prefix)).unwrap_or(after);
+        let upto = listed.next.is_some().then_some(last);
+        let first = listed.first_key().and_then(|key| key.strip_prefix(prefix));
+        // A store that begins elsewhere than it was asked to tells nothing of what lies before: it may not
+        // know StartAfter, or list the folder that holds the key which it was to start after.
+        match first.filter(|first| *first <= after && !first.is_empty()) {
+            Some(first) => Self::between(prefix, &end_before(first), upto, listed, at, hidden),
+            None => Self::between(prefix, after, upto, listed, at, hidden),
+        }
+    }
+
+    /// Packs all names of the directory `prefix` that lie behind `after`, and not behind `upto`.
+    pub(crate) fn between(
+        prefix: &str,
+        after: &str,
+        upto: Option<&str>,
+        listed: &ListPage,
+        at: Instant,
+        hidden: &Hidden,
+    ) -> Self {
+        let mut names: Vec<(&str, Option<&ObjectMeta>)> = Vec::new();
+        for object in &listed.objects {
+            // The marker object of the directory itself has no name.
+            if let Some(name) = object.key.strip_prefix(prefix).filter(|name| !name.is_empty()) {
+                names.push((name, Some(&object.meta)));
+            }
+        }
+        names.extend(listed.common_prefixes.iter().filter_map(|key| Some((key.strip_prefix(prefix)?, None))));
+        names.sort_unstable_by_key(|(name, _)| *name);
+        names.dedup_by_key(|(name, _)| *name);
+        let shown = names.into_iter().filter(|(name, _)| {
+            let is_shown = is_file_name(name.strip_suffix('/').unwrap_or(name));
+            if !is_shown {
+                hidden.count(&format!("{prefix}{name}"));
+            }
+            is_shown
+        });
+        let (mut text, mut entries) = (String::new(), Vec::new());
+        for (name, meta) in shown {
+            text.push_str(name);
+            let etag = meta.map_or("", |meta| meta.etag.as_str());
+            text.push_str(etag);
+            entries.push(Packed {
+                size: meta.map_or(0, |meta| meta.size),
+                modified: meta.map_or(0, |meta| millis(meta.last_modified)),
+                end: u32::try_from(text.len()).expect("a page of 1,000 keys of 1 KiB"),
+                etag_len: u16::try_from(etag.len()).unwrap_or(0),
+            });
+        }
+        Self {
+            after: after.into(),
+            upto: upto.map(Into::into),
+            at,
+            text: text.into(),
+            entries: entries.into(),
+            used: 0,
+        }
+    }
+
+    fn texts(&self, index: usize) -> (&str, &str) {
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].end as usize);
+        let Packed { end, etag_len, .. } = self.entries[index];
+        let end = end as usize;
+        (&self.text[start..end - etag_len as usize], &self.text[end - etag_len as usize..end])
+    }
+
+    fn key(&self, index: usize) -> &str {
+        self.texts(index).0
+    }
+
+    /// Its keys in their order; those of folders end in `/`.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        (0..self.entries.len()).map(|index| self.key(index))
+    }
+
+    /// Its keys behind `key`, in their order.
+    pub(super) fn keys_behind(&self, key: &str) -> impl Iterator<Item = &str> {
+        let first = self.seek(key);
+        (first..self.entries.len()).map(|index| self.key(index)).filter(move |found| *found > key)
+    }
+
+    /// Its keys with the sizes of their objects in bytes; 0 for a folder.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.entries.iter().enumerate().map(|(index, entry)| (self.key(index), entry.size))
+    }
+
+    /// Its names in the order of their keys.
+    pub(crate) fn named(&self, prefix: &str) -> impl Iterator<Item = Named> {
+        (0..self.entries.len()).map(move |index| {
+            let key = self.key(index);
+            let name = key.strip_suffix('/').unwrap_or(key).to_owned();
+            Named { name, target: self.target(prefix, index) }
+        })
+    }
+
+    /// How many names it has.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// When it was asked for.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// The last key that it covers, if more come behind it.
+    pub(crate) fn upto(&self) -> Option<&str> {
+        self.upto.as_deref()
+    }
+
+    pub(super) fn covers(&self, key: &str) -> bool {
+        *self.after < *key && self.upto.as_deref().is_none_or(|upto| key <= upto)
+    }
+
+    /// The first entry whose key is not before `key`.
+    fn seek(&self, key: &str) -> usize {
+        let (mut low, mut high) = (0, self.entries.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.key(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    pub(super) fn find(&self, key: &str) -> Option<usize> {
+        let index = self.seek(key);
+        (index < self.entries.len() && self.key(index) == key).then_some(index)
+    }
+
+    pub(super) fn target(&self, prefix: &str, index: usize) -> Target {
+        let (key, etag) = self.texts(index);
+        if key.ends_with('/') {
+            return Target::Directory;
+        }
+        let Packed { size, modified, .. } = self.entries[index];
+        let object = ObjectId::new(&format!("{prefix}{key}"), ETag::new(etag));
+        Target::File(File { object, size, mtime: time(modified) })
+    }
+
+    /// What this page alone says of `name`. `None` where it does not reach.
+    pub(crate) fn answer(&self, prefix: &str, name: &str) -> Option<Option<Target>> {
+        let folder = format!("{name}/");
+        if let Some(index) = self.find(&folder) {
+            return Some(Some(self.target(prefix, index)));
+        }
+        // Where a key and a folder have one name, the folder is shown: its place must be known.
+        if !self.covers(name) || !self.covers(&folder) {
+            return None;
+        }
+        Some(self.find(name).map(|index| self.target(prefix, index)))
+    }
+
+    /// The part of it behind `after` and up to `upto`.
+    pub(super) fn part(&self, after: &str, upto: Option<&str>) -> Self {
+        let behind = |key: &str| {
+            let index = self.seek(key);
+            index + usize::from(index < self.entries.len() && self.key(index) == key)
+        };
+        let first = behind(after);
+        let last = upto.map_or(self.entries.len(), behind);
+        let start = first.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        let moved = |entry: &Packed| Packed { end: entry.end - start, ..*entry };
+        let entries: Box<[Packed]> = self.entries[first..last.max(first)].iter().map(moved).collect();
+        let len = entries.last().map_or(0, |entry| entry.end as usize);
+        let start = start as usize;
+        let text = self.text[start..start + len].into();
+        Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries, used: self.used }
+    }
+
+    /// The names of this page that `newer` covers, and knows nothing or something else of.
+    pub(super) fn changed(&self, newer: &Self) -> Vec<Box<str>> {
+        let mut changed = Vec::new();
+        let mut other = newer.seek(self.entries.first().map_or("", |_| self.key(0)));
+        for index in 0..self.entries.len() {
+            let texts = self.texts(index);
+            while other < newer.entries.len() && newer.key(other) < texts.0 {
+                other += 1;
+            }
+            let is_same = other < newer.entries.len() && newer.texts(other) == texts;
+            if !is_same && newer.covers(texts.0) {
+                changed.push(texts.0.strip_suffix('/').unwrap_or(texts.0).into());
+            }
+        }
+        changed
+    }
+
+    /// What the page takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let ends = self.after.len() + self.upto.as_deref().map_or(0, str::len);
+        size_of::<Self>() + ends + self.text.len() + size_of_val(&*self.entries)
+    }
+}

@@ -1,0 +1,15 @@
+//! Kinds of files: those of one folder and one extension are mostly read in the same way.
+
+use s3mount_object::extension;
+
+use crate::inode::InodeTable;
+use crate::numbers::InodeNo;
+
+/// A folder and an extension.
+pub(crate) type Kind = (InodeNo, Box<str>);
+
+/// The kind of a file, unless the kernel has forgotten its inode.
+pub(crate) fn kind_of(inodes: &InodeTable, ino: InodeNo) -> Option<Kind> {
+    let (parent, name) = inodes.place(ino)?;
+    Some((parent, extension(&name).into()))
+}
