@@ -5,6 +5,7 @@ mod documents;
 mod edges;
 mod modules;
 mod source;
+mod wrappers;
 
 use std::path::{Path, PathBuf};
 

@@ -133,9 +133,9 @@ mod tests {
 
     /// Lists in 40 ms, throttles HEADs, and never answers for the bucket.
     #[derive(Debug)]
-    struct Client;
+    struct Scripted;
 
-    impl ObjectClient for Client {
+    impl ObjectClient for Scripted {
         fn get_object(
             &self,
             _: GetObject,
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_count_by_what_became_of_them() {
-        let client = MeasuredClient::new(Arc::new(Client));
+        let client = MeasuredClient::new(Arc::new(Scripted));
         let metrics = client.metrics();
         client.list_objects(ListObjects::default()).await.expect("a page");
         client.head_object("k").await.expect_err("it throttles");
