@@ -10,9 +10,10 @@ use s3mount_memory::{MemoryBudget, Reservation};
 use tokio::time::Instant;
 
 use crate::EDGE_BYTES;
+use crate::latency::Latencies;
 use crate::need::{AtLimit, Need};
-use crate::prefetcher::Shared;
 use crate::sync::{Mutex, lock};
+use crate::turns::Turns;
 
 /// Where the shortest GET takes less than this, the usual number is enough for any link and processor: 64
 /// small ones of 3 ms are 20,000 a second.
@@ -33,9 +34,13 @@ const PAID_AT_ONCE: usize = 16;
 /// keeps idle connections for as long.
 const UNUSED_TICKS: u32 = 60;
 
-/// All GETs ahead.
+/// Says whether one more GET may be sent ahead of its reader.
 #[derive(Debug)]
-pub(crate) struct AheadGets(Mutex<State>);
+pub(crate) struct AheadLimiter {
+    turns: Arc<Turns>,
+    budget: MemoryBudget,
+    state: Mutex<State>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -61,10 +66,10 @@ struct Count {
     used: u64,
 }
 
-/// Counts a GET ahead of its reader while it lives.
+/// The permission to have one GET in flight ahead of its reader. The GET is counted while this lives.
 #[derive(Debug)]
-pub(crate) struct Ahead {
-    shared: Arc<Shared>,
+pub(crate) struct AheadPermit {
+    limiter: Arc<AheadLimiter>,
     bytes: u64,
     sent: Instant,
     at_limit: [Option<AtLimit>; 2],
@@ -119,11 +124,11 @@ impl State {
     }
 }
 
-impl AheadGets {
+impl AheadLimiter {
     /// At most `most` GETs are in flight, with those that readers wait for. Large ones are mostly of
-    /// `part_bytes`.
-    pub(crate) fn new(most: usize, part_bytes: u64) -> Self {
-        Self(Mutex::new(State {
+    /// `part_bytes`. The connections of many are paid for out of `budget`.
+    pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
+        let state = State {
             running: 0,
             peak: 0,
             ticks: 0,
@@ -131,30 +136,19 @@ impl AheadGets {
             small: Count::new(most, 1),
             large: Count::new(most, 1),
             large_bytes: Count::new(most, part_bytes),
-        }))
+        };
+        Arc::new(Self { turns, budget, state: Mutex::new(state) })
     }
 
-    /// The housekeeper's look: what was not needed for a minute is paid for no more.
-    pub(crate) fn tick(&self) {
-        lock(&self.0).tick();
-    }
-
-    /// How many are in flight.
-    pub(crate) fn running(&self) -> usize {
-        lock(&self.0).running
-    }
-}
-
-impl Ahead {
-    /// A GET of `bytes` that is sent now, if there is room for one more.
-    pub(crate) fn try_new(shared: &Arc<Shared>, bytes: u64) -> Option<Self> {
-        let all = shared.turns.ahead_limit();
-        let mut state = lock(&shared.ahead.0);
+    /// The permit for a GET of `bytes` that is sent now, if there is room for one more.
+    pub(crate) fn try_permit(self: &Arc<Self>, bytes: u64) -> Option<AheadPermit> {
+        let all = self.turns.ahead_limit();
+        let mut state = lock(&self.state);
         if state.running >= all {
-            shared.turns.on_full();
+            self.turns.on_full();
             return None;
         }
-        if !state.pay(shared.pool.budget()) {
+        if !state.pay(&self.budget) {
             return None;
         }
         let mut counts = state.counts(bytes);
@@ -169,19 +163,32 @@ impl Ahead {
         state.running += 1;
         state.peak = state.peak.max(state.running);
         drop(state);
-        Some(Self { shared: shared.clone(), bytes, sent: Instant::now(), at_limit })
+        Some(AheadPermit { limiter: self.clone(), bytes, sent: Instant::now(), at_limit })
     }
 
-    /// It has brought what it was sent for.
-    pub(crate) fn on_answer(&self) {
+    /// The housekeeper's look: what was not needed for a minute is paid for no more.
+    pub(crate) fn tick(&self) {
+        lock(&self.state).tick();
+    }
+
+    /// How many are in flight.
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.state).running
+    }
+}
+
+impl AheadPermit {
+    /// The GET has brought what it was sent for. The time that it took beyond the shortest one in `latencies`
+    /// says whether more at once would be of use.
+    pub(crate) fn on_answer(&self, latencies: &Latencies) {
         if self.at_limit == [None; 2] {
             return;
         }
-        let (took, shortest) = (self.sent.elapsed(), self.shared.latencies.shortest(self.bytes));
+        let (took, shortest) = (self.sent.elapsed(), latencies.shortest(self.bytes));
         if shortest < NEAR {
             return;
         }
-        let mut state = lock(&self.shared.ahead.0);
+        let mut state = lock(&self.limiter.state);
         for (count, at_limit) in state.counts(self.bytes).into_iter().zip(self.at_limit) {
             if let (Some((count, _)), Some(at_limit)) = (count, at_limit) {
                 count.need.on_answer(at_limit, took, shortest);
@@ -190,13 +197,13 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for AheadPermit {
     fn drop(&mut self) {
         // The model checker unwinds the tasks that are left at its end, and lets none of them lock.
         if cfg!(feature = "shuttle") && std::thread::panicking() {
             return;
         }
-        let mut state = lock(&self.shared.ahead.0);
+        let mut state = lock(&self.limiter.state);
         state.running -= 1;
         for (count, weight) in state.counts(self.bytes).into_iter().flatten() {
             count.used -= weight;
@@ -208,14 +215,15 @@ impl Drop for Ahead {
 mod tests {
     use s3mount_memory::MemoryBudget;
 
-    use super::{AheadGets, CONNECTION_BYTES, FREE_CONNECTIONS, PAID_AT_ONCE, UNUSED_TICKS};
+    use super::{AheadLimiter, CONNECTION_BYTES, FREE_CONNECTIONS, PAID_AT_ONCE, UNUSED_TICKS};
     use crate::sync::lock;
+    use crate::turns::Turns;
 
     #[test]
     fn many_connections_are_paid_for_out_of_the_memory_limit() {
-        let ahead = AheadGets::new(512, 8 << 20);
-        let mut state = lock(&ahead.0);
         let budget = MemoryBudget::new(64 << 20);
+        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), budget.clone());
+        let mut state = lock(&limiter.state);
         let running = |state: &mut super::State| {
             while state.pay(&budget) {
                 state.running += 1;

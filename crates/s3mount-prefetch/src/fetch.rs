@@ -9,8 +9,8 @@ use s3mount_requests::{Attempts, Retries};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ReadError;
-use crate::prefetcher::Shared;
-use crate::sync::{AtomicU64, Ordering};
+use crate::shared::Shared;
+use crate::sync::at_most;
 
 /// Why a GET brought nothing.
 #[derive(Debug)]
@@ -46,14 +46,20 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// How much a GET is wanted.
+/// What a GET is to know of the one who sends it.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     /// It fails then, retries included.
     pub(crate) deadline: Instant,
     /// Whether a reader waits for it now.
     pub(crate) is_awaited: &'a (dyn Fn() -> bool + Send + Sync),
+    /// Has readers give memory back for those who queue at the pool.
+    pub(crate) relieve: &'a (dyn Fn() + Send + Sync),
 }
+
+/// After this time, a GET that still waits for memory has readers give back more: what cancelled GETs held
+/// may not have come back.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries what may
 /// pass, until the deadline, as long as somebody waits for it or enough is to spare.
@@ -76,7 +82,7 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
-    let Wanted { deadline, is_awaited } = wanted;
+    let Wanted { deadline, is_awaited, relieve } = wanted;
     let len = usize::try_from(range.len()).expect("a part fits the address space");
     // Parts that fail together differ in their offsets, which is all the randomness that takes.
     let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
@@ -84,7 +90,7 @@ async fn attempts(
     loop {
         let into = match buffer.take() {
             Some(buffer) => buffer,
-            None => shared.demand_buffer(len).await,
+            None => demand_buffer(shared, len, relieve).await,
         };
         let request = GetObject { object: object.clone(), range };
         let turn = shared.turns.next().await;
@@ -134,7 +140,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
         return result;
     }
     let Some(_turn) = shared.turns.spare() else { return first.await };
-    let Some(buffer) = shared.hedge_buffer(len) else { return first.await };
+    let Some(buffer) = hedge_buffer(shared, len) else { return first.await };
     tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "GET is slow, sending another");
     let mut second = std::pin::pin!(send(buffer));
     tokio::select! {
@@ -149,27 +155,27 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     }
 }
 
-/// The budget of second GETs: each GET earns a part of one.
-#[derive(Debug, Default)]
-pub(crate) struct Hedges(AtomicU64);
-
-impl Hedges {
-    /// Parts of a second GET that a budget is counted in.
-    const ONE: u64 = 1 << 20;
-
-    /// What is saved up at most: a store that was good for an hour may not be asked for everything
-    /// twice when it gets slow.
-    const MOST: u64 = 8 * Self::ONE;
-
-    fn earn(&self, share: f64) {
-        let part = (share * Self::ONE as f64) as u64;
-        let earn = |saved: u64| Some((saved + part).min(Self::MOST));
-        // It never refuses.
-        let _ = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, earn);
+/// A buffer for a reader that waits. Others give memory back for it (`relieve`); it has no deadline of its
+/// own.
+async fn demand_buffer(shared: &Shared, len: usize, relieve: &(dyn Fn() + Send + Sync)) -> Buffer {
+    if let Some(buffer) = shared.pool.try_buffer(len, Priority::Demand) {
+        return buffer;
     }
-
-    /// Takes one out of the budget, if there is one.
-    pub(crate) fn spend(&self) -> bool {
-        self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(Self::ONE)).is_ok()
+    let mut buffer = std::pin::pin!(shared.pool.buffer(len));
+    loop {
+        relieve();
+        if let Some(buffer) = at_most(ASK_AGAIN, &mut buffer).await {
+            return buffer;
+        }
     }
+}
+
+/// A buffer for a second GET of `len` bytes, if the budget and the memory have room for one.
+fn hedge_buffer(shared: &Shared, len: u64) -> Option<Buffer> {
+    let len = usize::try_from(len).ok()?;
+    let buffer = shared.pool.try_buffer(len, Priority::Prefetch)?;
+    shared.hedges.spend().then(|| {
+        shared.metrics.hedges.inc();
+        buffer
+    })
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::relief::{Parts, Spare};
+use crate::relief::{Spare, SpareParts};
 use crate::sync::Ordering;
 use crate::{ObjectReader, PrefetchConfig, Prefetcher};
 
@@ -68,17 +68,17 @@ fn open_small_files_take_no_share() {
         for turn in 0..64 {
             read(&big, turn * MIB, MIB).await;
         }
-        let alone = prefetcher.0.stream_share_bytes();
+        let alone = prefetcher.shared.stream_share_bytes();
         let small: Vec<_> = (0..200)
             .map(|number| prefetcher.open(&client.0.object(&format!("small {number}")), 100 * KIB))
             .collect();
         join_all(small.iter().map(|reader| read(reader, 0, 4 * KIB))).await;
-        assert_eq!(prefetcher.0.stream_share_bytes(), alone, "of {} MiB", alone / MIB);
-        assert_eq!(prefetcher.0.active_streams.load(Ordering::Relaxed), 1);
+        assert_eq!(prefetcher.shared.stream_share_bytes(), alone, "of {} MiB", alone / MIB);
+        assert_eq!(prefetcher.shared.active_streams.load(Ordering::Relaxed), 1);
         // One that is not fetched whole does.
         let other = prefetcher.open(&client.0.object("other"), GIB);
         read(&other, 0, MIB).await;
-        assert!(prefetcher.0.stream_share_bytes() <= alone / 2);
+        assert!(prefetcher.shared.stream_share_bytes() <= alone / 2);
     });
 }
 
@@ -91,9 +91,9 @@ fn what_is_here_goes_before_what_is_on_its_way_and_small_parts_first() {
         }
         sleep(Duration::from_secs(1)).await;
         assert!(reader.fetch_ahead(Some((32 * MIB, MIB))).is_some());
-        let parts = |bytes, least_bytes| Parts { bytes, least_bytes };
+        let parts = |bytes, least_bytes| SpareParts { bytes, least_bytes };
         let spare = |ready, in_flight| Spare { ready, in_flight, has_holders: false };
-        let (none, in_flight) = (Parts::default(), parts(MIB, MIB));
+        let (none, in_flight) = (SpareParts::default(), parts(MIB, MIB));
         assert_eq!(reader.visit(), (0, spare(parts(9 * MIB, MIB), in_flight)));
         assert_eq!(reader.drop_far_end(true, 128 * KIB), (MIB, spare(parts(8 * MIB, 8 * MIB), in_flight)));
         assert_eq!(reader.drop_far_end(true, 128 * KIB), (8 * MIB, spare(none, in_flight)));
@@ -130,7 +130,7 @@ async fn many_wait(prefetcher: &Prefetcher, client: &Far) -> Duration {
 fn relief_of_many_waiters_looks_at_few_readers() {
     check(256 * MIB, async |prefetcher, client| {
         let elapsed = many_wait(&prefetcher, &client).await;
-        let (relief, metrics) = (&prefetcher.0.relief, prefetcher.metrics());
+        let (relief, metrics) = (&prefetcher.readers.relief, prefetcher.metrics());
         let (gets, reads) = (metrics.get_requests.get(), metrics.reads.get());
         let visits = relief.visits.load(Ordering::Relaxed);
         let dropped = relief.dropped_bytes.load(Ordering::Relaxed);
@@ -155,9 +155,9 @@ fn a_large_part_in_flight_stays_while_others_have_small_ones() {
         assert_eq!(parts, 20, "and 4 MiB are left to those who wait");
         join_all((0..40).map(|turn| read(&third, turn * 20 * MIB, 128 * KIB))).await;
         assert!(prefetcher.metrics().waits.get() >= 40, "all were on their way at once");
-        let dropped = prefetcher.0.relief.dropped_bytes.load(Ordering::Relaxed);
+        let dropped = prefetcher.readers.relief.dropped_bytes.load(Ordering::Relaxed);
         assert!((MIB..=4 * MIB).contains(&dropped), "{dropped}");
-        assert_eq!(large.visit().1.ready, Parts { bytes: 40 * MIB, least_bytes: 8 * MIB });
+        assert_eq!(large.visit().1.ready, SpareParts { bytes: 40 * MIB, least_bytes: 8 * MIB });
     });
 }
 

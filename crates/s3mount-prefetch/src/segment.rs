@@ -147,6 +147,13 @@ impl<W> SegmentMap<W> {
         offset
     }
 
+    /// The first bytes of `range` that no segment holds.
+    pub(crate) fn first_missing(&self, range: ByteRange) -> Option<ByteRange> {
+        let start = self.first_gap(range.start());
+        let end = || self.next_start(start).map_or(range.end(), |next| next.min(range.end()));
+        (start < range.end()).then(|| ByteRange::new(start, end()))
+    }
+
     /// The end of the last gap before `offset`: from there to `offset` all is in segments.
     pub(crate) fn gap_before(&self, mut offset: u64) -> u64 {
         for (start, segment) in self.segments.range(..offset).rev() {

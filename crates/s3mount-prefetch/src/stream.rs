@@ -31,7 +31,7 @@ mod strided;
 mod strides;
 mod table;
 
-pub(crate) use self::cursor::Stream;
+pub(crate) use self::cursor::{LEFT_TICKS, Stream};
 pub(crate) use self::direction::Direction;
 pub(crate) use self::reach::BEHIND_BYTES;
 pub(crate) use self::strides::Stride;

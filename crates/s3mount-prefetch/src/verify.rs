@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::ReadError;
 use crate::fetch::{Failure, Wanted, fetch};
 use crate::parts::{MOST_PARTS, Parts};
-use crate::prefetcher::Shared;
+use crate::shared::Shared;
 use crate::sums::{Noted, Pieces, Sums};
 use crate::sync::{Mutex, lock, spawn};
 

@@ -5,7 +5,7 @@ use s3mount_object::ByteRange;
 
 use super::waiter::Waiter;
 use crate::parts::Parts;
-use crate::segment::SegmentMap;
+use crate::segment::{Purpose, SegmentMap};
 use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
 use crate::window::Terms;
 use crate::{EDGE_BYTES, PrefetchConfig};
@@ -120,6 +120,43 @@ impl Planner<'_> {
             Direction::Down => self.segments.gap_before(self.size.saturating_sub(planned)) == 0,
             Direction::Strided(stride) => self.next_piece(stride, planned, u64::MAX).is_none(),
         }
+    }
+
+    /// Why the GET of `range` is sent, for a read with this `access` that waits for it.
+    pub(super) fn purpose(&self, range: ByteRange, access: Access) -> Purpose {
+        match access {
+            Access::Stream(id) => Purpose::Stream(id),
+            Access::Random | Access::Window if range.len() == self.size => Purpose::Stream(0),
+            Access::Random | Access::Window => Purpose::Random,
+        }
+    }
+
+    /// How far the window of `stream` reaches beyond the object's end, in bytes: so much of the objects that
+    /// follow is fetched. Nothing for a small object, whose reader has no window worth the name.
+    pub(super) fn bytes_beyond(&self, stream: &Stream, terms: &Terms<'_>) -> u64 {
+        let is_small = self.size <= self.config.small_object_bytes;
+        if is_small || !stream.is_from_start() {
+            return 0;
+        }
+        let window = stream.window.bytes().min(terms.share_bytes);
+        (stream.position + window).saturating_sub(self.size)
+    }
+
+    /// The length of the GETs that fetch the objects that follow, up to `bytes` beyond the end of this one;
+    /// `begun` bytes are here or on their way. `None` while this object comes first, and where next to
+    /// nothing is to be done: it is not looked for at each read.
+    pub(super) fn part_beyond(
+        &self,
+        stream: &Stream,
+        bytes: u64,
+        begun: u64,
+        terms: &Terms<'_>,
+    ) -> Option<u64> {
+        let is_worth_it = bytes > begun && bytes >= begun.saturating_add(terms.edge_bytes);
+        (is_worth_it && self.is_complete(stream)).then(|| {
+            let ahead = (self.size - stream.position).saturating_add(begun);
+            stream.window.part_bytes(ahead, terms)
+        })
     }
 
     /// What to fetch next for `stream`; nothing while its window is full.

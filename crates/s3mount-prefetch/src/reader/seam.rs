@@ -12,48 +12,13 @@ use std::sync::{Arc, Weak};
 
 use s3mount_object::ByteRange;
 
-use super::ObjectReader;
 use super::plan::next_part;
-use super::state::State;
-use crate::ahead::Ahead;
+use super::{Locked, Next, ObjectReader};
+use crate::EDGE_BYTES;
 use crate::learn::Beginning;
 use crate::segment::Purpose;
-use crate::stream::Direction;
 use crate::sync::Ordering;
 use crate::window::Terms;
-
-/// A beginning that nobody reads is given back after so many ticks of the housekeeper: half a minute, as
-/// any other guess.
-const UNREAD_TICKS: u32 = 30;
-
-/// What an object's reader knows of the object that follows.
-#[derive(Debug, Default)]
-pub(super) enum Next {
-    /// No stream came near the end yet.
-    #[default]
-    Unknown,
-    /// It was asked for, or nothing is to be fetched of it.
-    Asked,
-    /// Its reader, and how many bytes from its beginning on are here or on their way, of it and of those that
-    /// follow.
-    Known(Weak<ObjectReader>, u64),
-}
-
-/// A beginning that is fetched before somebody reads it.
-#[derive(Debug, Default)]
-pub(super) struct Awaited {
-    /// Ticks of the housekeeper since then.
-    ticks: u32,
-    /// Whether all of the object is here or on its way: then it takes no share of the memory.
-    is_complete: bool,
-}
-
-impl Awaited {
-    /// Whether it takes a share of the memory.
-    pub(super) fn is_active(&self) -> bool {
-        !self.is_complete
-    }
-}
 
 /// What is to be fetched of the objects that follow.
 pub(super) struct Seam {
@@ -92,41 +57,33 @@ impl ObjectReader {
         self.lock().next = Next::Known(Arc::downgrade(next), 0);
     }
 
-    /// Whether the object is so small that it is fetched whole.
-    pub fn is_small(&self) -> bool {
-        self.size <= self.shared.config.small_object_bytes
-    }
-
     /// What is to be fetched of the next object for stream `id`, whose own plan has just been made.
-    pub(super) fn seam(&self, state: &mut State, id: u64, terms: &Terms<'_>) -> Option<Seam> {
-        let stream = state.streams.get(id)?;
-        let window = stream.window.bytes().min(terms.share_bytes);
-        let bytes = (stream.position + window).saturating_sub(self.size);
-        if bytes == 0 || self.is_small() || stream.direction == Direction::Down || !stream.is_from_start() {
+    pub(super) fn seam(&self, locked: &mut Locked, id: u64, terms: &Terms<'_>) -> Option<Seam> {
+        let planner = self.planner(&locked.state);
+        let stream = locked.state.streams.get(id)?;
+        let bytes = planner.bytes_beyond(stream, terms);
+        if bytes == 0 {
             return None;
         }
-        match &state.next {
+        match &locked.next {
             Next::Unknown => {
-                state.next = Next::Asked;
+                locked.next = Next::Asked;
                 if self.sure_bytes() > 0 {
-                    self.ask(state, self.me.clone());
+                    self.ask(locked, self.me.clone());
                 }
                 None
             }
-            Next::Known(next, begun) if bytes > *begun && self.planner(state).is_complete(stream) => {
-                let ahead = (self.size - stream.position).saturating_add(*begun);
-                let part_bytes = stream.window.part_bytes(ahead, terms);
-                // Where nothing is to be done, it is not looked for at each read.
-                let is_worth_it = bytes >= begun.saturating_add(terms.edge_bytes);
-                is_worth_it.then(|| next.upgrade())?.map(|next| Seam { next, bytes, part_bytes })
+            Next::Known(next, begun) => {
+                let part_bytes = planner.part_beyond(stream, bytes, *begun, terms)?;
+                Some(Seam { next: next.upgrade()?, bytes, part_bytes })
             }
-            Next::Asked | Next::Known(..) => None,
+            Next::Asked => None,
         }
     }
 
     /// Has the one who calls [`Self::take_near_end`] told what follows `reader`.
-    fn ask(&self, state: &mut State, reader: Weak<ObjectReader>) {
-        state.asks = Some(reader);
+    fn ask(&self, locked: &mut Locked, reader: Weak<ObjectReader>) {
+        locked.asks = Some(reader);
         self.is_near_end.store(true, Ordering::Relaxed);
     }
 
@@ -157,13 +114,13 @@ impl ObjectReader {
 
     /// What follows `reader`, if that is known; else it is asked for, once.
     fn following(&self, reader: &ObjectReader) -> Option<Arc<ObjectReader>> {
-        let mut state = reader.lock();
-        match &state.next {
+        let mut locked = reader.lock();
+        match &locked.next {
             Next::Known(next, _) => return next.upgrade(),
             Next::Asked => return None,
-            Next::Unknown => state.next = Next::Asked,
+            Next::Unknown => locked.next = Next::Asked,
         }
-        drop(state);
+        drop(locked);
         self.ask(&mut self.lock(), reader.me.clone());
         None
     }
@@ -180,54 +137,31 @@ impl ObjectReader {
     /// are free, for the reader of an object before this one.
     fn begin_ahead(&self, bytes: u64, part_bytes: u64) -> Begun {
         let sure = self.sure_bytes();
-        let mut state = self.lock();
+        let state = &mut self.lock().state;
         if state.stale.is_some() || state.streams.furthest_from_start().is_some() {
             return Begun::Enough;
         }
-        let mut at = state.segments.first_gap(0);
-        while at < bytes.min(sure) {
-            let limit = state.segments.next_start(at).unwrap_or(sure).min(sure);
-            let edge = part_bytes.min(crate::EDGE_BYTES);
-            let part = next_part(at, part_bytes, edge, limit);
-            let Some(ahead) = Ahead::try_new(&self.shared, part.len()) else { break };
-            let Some(buffer) = self.buffer_ahead(&mut state, part, edge) else { break };
-            let part = ByteRange::new(at, at + buffer.as_ref().len() as u64);
-            self.start(&mut state, part, Purpose::Stream(0), Some(buffer), Some(ahead));
-            state.awaited.get_or_insert_default();
-            at = state.segments.first_gap(at);
+        let edge = part_bytes.min(EDGE_BYTES);
+        while let Some(missing) = state.segments.first_missing(ByteRange::new(0, sure))
+            && missing.start() < bytes
+        {
+            let part = next_part(missing.start(), part_bytes, edge, missing.end());
+            let Some(permit) = self.shared.ahead.try_permit(part.len()) else { break };
+            let Some(buffer) = self.buffer_ahead(state, part, edge) else { break };
+            let part = ByteRange::new(part.start(), part.start() + buffer.as_ref().len() as u64);
+            self.start(state, part, Purpose::Stream(0), Some(buffer), Some(permit));
+            state.early.get_or_insert_default();
         }
+        let at = state.segments.first_gap(0);
         let is_complete = at >= self.size;
-        if let Some(awaited) = &mut state.awaited {
-            awaited.is_complete = is_complete;
+        if let Some(early) = &mut state.early {
+            early.is_complete = is_complete;
         }
-        self.count_active(&mut state);
+        self.count_active(state);
         match at {
             _ if is_complete => Begun::Whole,
             _ if at >= sure => Begun::Enough,
             _ => Begun::Upto(at),
-        }
-    }
-}
-
-impl State {
-    /// The stream `id` has begun to read what was fetched for it before.
-    pub(super) fn arrive(&mut self, id: u64) {
-        if self.awaited.take().is_none() {
-            return;
-        }
-        for segment in self.segments.iter_mut().filter(|segment| segment.purpose == Purpose::Stream(0)) {
-            segment.purpose = Purpose::Stream(id);
-            self.streams.fetched(segment.range.len());
-        }
-    }
-
-    /// The housekeeper's look: a beginning that nobody reads is given back.
-    pub(super) fn tick_awaited(&mut self) {
-        let Some(Awaited { ticks, .. }) = &mut self.awaited else { return };
-        *ticks += 1;
-        if *ticks >= UNREAD_TICKS {
-            self.awaited = None;
-            self.drop_told(ByteRange::new(0, u64::MAX));
         }
     }
 }

@@ -1,21 +1,19 @@
-//! What one object version has here and on its way, and who reads it: the state behind a reader's
-//! lock, and what of it is given back.
+//! What one object version has here and on its way, and who reads it or waits: the state behind a reader's
+//! lock. It changes with reads and answers, and sends nothing itself.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use s3mount_object::ByteRange;
 
-use super::ObjectReader;
-use super::seam::{Awaited, Next};
-use super::waiter::Waiter;
-use crate::prefetcher::LEFT_TICKS;
+use super::waiter::{Progress, Waiter};
+use crate::fetch::Failure;
 use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
-use crate::{PrefetchMetrics, ReadError};
+use crate::{PrefetchMetrics, ReadError, Tier};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -24,17 +22,17 @@ pub(super) struct State {
     pub(super) segments: SegmentMap<Waiter>,
     pub(super) streams: StreamTable,
     /// Segments that were read to their end, oldest first, as (start, id, length).
-    consumed: VecDeque<(u64, u64, u64)>,
-    consumed_bytes: u64,
+    pub(super) consumed: VecDeque<(u64, u64, u64)>,
+    pub(super) consumed_bytes: u64,
     /// What was fetched because somebody told of it, and given back unread when memory was short.
     pub(super) taken: Vec<ByteRange>,
     /// Set once the version is gone, or wrong bytes of it came: nothing of it can be read any more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
-    next_segment: u64,
+    pub(super) next_segment: u64,
     /// The last segments that were sent before each of the last two ticks, the latest first.
-    sent_before_ticks: [u64; 2],
-    /// This reader's part of [`Shared::active_streams`](crate::prefetcher::Shared::active_streams).
+    pub(super) sent_before_ticks: [u64; 2],
+    /// This reader's part of [`Shared::active_streams`](crate::shared::Shared::active_streams).
     pub(super) active_streams: usize,
     /// Whether this reader is listed as changed since it was looked at for memory.
     pub(super) is_listed: bool,
@@ -42,12 +40,41 @@ pub(super) struct State {
     pub(super) was_visited: bool,
     /// Whether the mount has learnt how the object was read.
     pub(super) is_noted: bool,
-    /// What follows the object.
-    pub(super) next: Next,
-    /// Its beginning, if it was fetched for a reader of an object before it, until that one comes.
-    pub(super) awaited: Option<Awaited>,
-    /// The reader of which it is to be told what follows.
-    pub(super) asks: Option<Weak<ObjectReader>>,
+    /// The object's beginning, if it was fetched for a reader of an object before it, until that reader comes.
+    pub(super) early: Option<EarlyBeginning>,
+}
+
+/// The beginning of an object that is fetched before somebody reads it.
+#[derive(Debug, Default)]
+pub(super) struct EarlyBeginning {
+    /// Ticks of the housekeeper since then.
+    ticks: u32,
+    /// Whether all of the object is here or on its way: then it takes no share of the memory.
+    pub(super) is_complete: bool,
+}
+
+/// A beginning that nobody reads is given back after so many ticks of the housekeeper: half a minute, as
+/// any other guess.
+const UNREAD_TICKS: u32 = 30;
+
+/// What a read has to do after it has collected what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: all of its bytes are there.
+    Answer,
+    /// To wait for the segment in flight that starts here.
+    WaitFor(u64),
+    /// To have these bytes fetched, and to go on. No segment holds the first of them.
+    Fetch(ByteRange),
+}
+
+/// A GET that has come to its end.
+pub(super) struct Landed {
+    pub(super) range: ByteRange,
+    pub(super) purpose: Purpose,
+    /// The reads that waited for it.
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) result: Result<Bytes, Failure>,
 }
 
 /// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
@@ -79,9 +106,7 @@ impl State {
             is_listed: false,
             was_visited: false,
             is_noted: false,
-            next: Next::default(),
-            awaited: None,
-            asks: None,
+            early: None,
         }
     }
 
@@ -105,6 +130,77 @@ impl State {
         self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
 
+    /// Collects what is there of a read, from the segments and from what `cached` has at an offset. Returns
+    /// what the read has to do next. Of segments that were read to their end, `keep_bytes` stay.
+    pub(super) fn collect(
+        &mut self,
+        progress: &mut Progress,
+        cached: impl Fn(u64) -> Option<Bytes>,
+        keep_bytes: impl Fn() -> u64,
+    ) -> Step {
+        while progress.at < progress.range.end() {
+            let at = progress.at;
+            let Some(segment) = self.segments.covering(at) else {
+                let Some(mut bytes) = cached(at) else {
+                    progress.tier = Tier::Store;
+                    return Step::Fetch(ByteRange::new(at, progress.range.end()));
+                };
+                bytes.truncate(usize::try_from(progress.range.end() - at).unwrap_or(usize::MAX));
+                progress.at += bytes.len() as u64;
+                progress.pieces.push(bytes);
+                progress.tier = progress.tier.max(Tier::Cache);
+                continue;
+            };
+            let SegmentState::Ready(bytes) = &segment.state else {
+                progress.tier = progress.tier.max(Tier::InFlight);
+                return Step::WaitFor(segment.range.start());
+            };
+            let end = progress.range.end().min(segment.range.end());
+            let offset_in = |at: u64| usize::try_from(at - segment.range.start()).unwrap_or(usize::MAX);
+            progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
+            progress.at = end;
+            let first_served = segment.serve(ByteRange::new(at, end));
+            let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
+            let is_consumed = first_served > 0 && segment.is_consumed();
+            if matches!(segment.purpose, Purpose::Stream(1..)) {
+                self.streams.served(first_served);
+            }
+            if is_consumed {
+                self.consume(start, id, len, keep_bytes());
+            }
+        }
+        Step::Answer
+    }
+
+    /// The GET of the segment at `start` called `id` has come to its end at the time `now`. `None` if that
+    /// segment was given up meanwhile.
+    pub(super) fn land(
+        &mut self,
+        start: u64,
+        id: u64,
+        result: Result<Bytes, Failure>,
+        now: impl Fn() -> Duration,
+    ) -> Option<Landed> {
+        let segment = self.segments.get_mut(start).filter(|segment| segment.id == id)?;
+        let (range, purpose) = (segment.range, segment.purpose);
+        let arrived = SegmentState::Ready(result.as_ref().map_or_else(|_| Bytes::new(), Bytes::clone));
+        let SegmentState::InFlight { waiters, .. } = std::mem::replace(&mut segment.state, arrived) else {
+            return None;
+        };
+        if let Err(failure) = &result {
+            self.segments.remove(start, id);
+            self.streams.unplan(range);
+            match failure.error() {
+                Some(error) if error.is_stale() => self.stale = Some(error.clone()),
+                Some(error) if !waiters.is_empty() => {
+                    self.failed = Some(Failed { range, at: now(), error: error.clone() });
+                }
+                Some(_) | None => {}
+            }
+        }
+        Some(Landed { range, purpose, waiters, result })
+    }
+
     /// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
     /// was found, because the state was locked all along.
     pub(super) fn wait(&mut self, start: u64, waiter: Waiter) {
@@ -113,96 +209,6 @@ impl State {
             Some(SegmentState::Ready(_)) | None => {
                 unreachable!("the segment was in flight under the same lock")
             }
-        }
-    }
-
-    /// A segment was read to its end: it stays a little for those just behind, then goes. Of such
-    /// segments `keep` bytes stay.
-    pub(super) fn consume(&mut self, start: u64, id: u64, len: u64, keep: u64) {
-        self.consumed.push_back((start, id, len));
-        self.consumed_bytes += len;
-        while self.consumed_bytes > keep
-            && let Some((start, id, len)) = self.consumed.pop_front()
-        {
-            self.consumed_bytes -= len;
-            self.segments.remove(start, id);
-        }
-    }
-
-    /// Drops what was consumed and what streams have passed by; returns how many bytes that were.
-    pub(super) fn sweep(&mut self) -> u64 {
-        self.sweep_but(0)
-    }
-
-    /// The same, but for the last `keep` bytes that were passed by. Where several workers read as one stream,
-    /// one that waited for a slow GET comes to them yet: they are not worth a place for what is read later.
-    pub(super) fn sweep_but(&mut self, keep: u64) -> u64 {
-        let before = self.segments.held_bytes();
-        self.consumed_bytes = 0;
-        for (start, id, _) in std::mem::take(&mut self.consumed) {
-            self.segments.remove(start, id);
-        }
-        let mut passed = self.passed();
-        passed.sort_unstable_by_key(|(_, id, _)| Reverse(*id));
-        let mut kept = 0;
-        for (start, id, len) in passed {
-            kept += len;
-            if kept > keep {
-                self.drop_passed(start, id);
-            }
-        }
-        before - self.segments.held_bytes()
-    }
-
-    /// The housekeeper's look: what was passed by goes, but not what came a moment ago.
-    pub(super) fn tick_passed(&mut self) {
-        let [lately, before] = self.sent_before_ticks;
-        self.sent_before_ticks = [self.next_segment, lately];
-        for (start, id, _) in self.passed() {
-            if id <= before {
-                self.drop_passed(start, id);
-            }
-        }
-    }
-
-    /// Ready segments that no stream will reach, as (start, id, length): skipped, of a stream that has ended,
-    /// or of one that nobody reads for [`LEFT_TICKS`].
-    fn passed(&self) -> Vec<(u64, u64, u64)> {
-        let is_passed = |segment: &&Segment<Waiter>| {
-            // Whole small objects stay until they are closed or memory is short.
-            matches!(segment.state, SegmentState::Ready(_))
-                && segment.purpose != Purpose::Stream(0)
-                && !segment.is_consumed()
-                && !self.streams.may_read(segment.range, LEFT_TICKS)
-        };
-        let passed = self.segments.iter().filter(is_passed);
-        passed.map(|segment| (segment.range.start(), segment.id, segment.range.len())).collect()
-    }
-
-    fn drop_passed(&mut self, start: u64, id: u64) {
-        if let Some(dropped) = self.segments.remove(start, id) {
-            // Should somebody go on after all.
-            self.streams.unplan(dropped.range);
-        }
-    }
-
-    /// Drops what was fetched of `range` before anybody read it, and that nobody waits for.
-    pub(super) fn drop_told(&mut self, range: ByteRange) {
-        let is_unread = |segment: &&Segment<Waiter>| {
-            let is_waited_for =
-                matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
-            let is_in_range = segment.range.start() < range.end() && range.start() < segment.range.end();
-            segment.purpose == Purpose::Stream(0) && is_in_range && !is_waited_for
-        };
-        let unread = self.segments.iter().filter(is_unread);
-        let unread: Vec<_> = unread.map(|segment| (segment.range.start(), segment.id)).collect();
-        self.taken.retain(|taken| !taken.overlaps(range));
-        for (start, id) in unread {
-            let Some(dropped) = self.segments.remove(start, id) else { continue };
-            if let SegmentState::InFlight { task, .. } = &dropped.state {
-                task.abort();
-            }
-            self.streams.unplan(dropped.range);
         }
     }
 
@@ -240,6 +246,39 @@ impl State {
             if let SegmentState::InFlight { task, .. } = &segment.state {
                 task.abort();
             }
+        }
+    }
+
+    /// The stream `id` has begun to read what was fetched for it before.
+    pub(super) fn arrive(&mut self, id: u64) {
+        if self.early.take().is_none() {
+            return;
+        }
+        for segment in self.segments.iter_mut().filter(|segment| segment.purpose == Purpose::Stream(0)) {
+            segment.purpose = Purpose::Stream(id);
+            self.streams.fetched(segment.range.len());
+        }
+    }
+
+    /// How many streams take a share of the memory, with the one that is expected.
+    pub(super) fn count_streams(&self) -> usize {
+        self.streams.active() + usize::from(self.early.as_ref().is_some_and(|early| !early.is_complete))
+    }
+
+    /// The housekeeper's look, once a second.
+    pub(super) fn tick(&mut self) {
+        self.streams.tick();
+        self.tick_early();
+        self.tick_passed();
+    }
+
+    /// Gives a beginning back that nobody reads.
+    fn tick_early(&mut self) {
+        let Some(EarlyBeginning { ticks, .. }) = &mut self.early else { return };
+        *ticks += 1;
+        if *ticks >= UNREAD_TICKS {
+            self.early = None;
+            self.drop_told(ByteRange::new(0, u64::MAX));
         }
     }
 }

@@ -5,8 +5,14 @@ use s3mount_object::ByteRange;
 use super::direction::Direction;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES};
 use crate::EDGE_BYTES;
-use crate::prefetcher::IDLE_TICKS;
 use crate::window::Window;
+
+/// A stream that was not read for this many ticks of the housekeeper takes no share of the memory.
+pub(super) const IDLE_TICKS: u32 = 3;
+
+/// A stream that was not read for this many ticks gives back what it has fetched ahead. A reader that
+/// goes on after a minute can wait for one GET; an open file that is forgotten shall cost nothing.
+pub(crate) const LEFT_TICKS: u32 = 60;
 
 /// A cursor and its window. Its offsets count as its direction has it.
 #[derive(Clone, Debug)]

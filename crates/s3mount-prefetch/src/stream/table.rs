@@ -10,13 +10,12 @@ use std::time::Duration;
 use s3mount_object::ByteRange;
 
 use super::candidates::{Candidates, Sign};
-use super::cursor::Stream;
+use super::cursor::{IDLE_TICKS, LEFT_TICKS, Stream};
 use super::direction::{DOWN, Direction, UP};
 use super::order::Order;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES, REORDERED_BYTES, goes_on};
 use super::runs::Runs;
 use super::strides::Strides;
-use crate::prefetcher::{IDLE_TICKS, LEFT_TICKS};
 use crate::window::{Terms, Window};
 use crate::{EDGE_BYTES, PrefetchConfig};
 

@@ -20,10 +20,11 @@ impl ObjectReader {
         let (key, version) = (self.object.key(), self.object.etag());
         tracing::error!(key, %version, %error, "wrong bytes came: the object is dropped from all caches");
         // Before a reader hears of it, and opens the object again.
+        self.readers.replace(&self.object);
         self.shared.condemn(&self.object);
-        let mut state = self.lock();
+        let state = &mut self.lock().state;
         let waiters = state.condemn(error);
-        self.count_active(&mut state);
+        self.count_active(state);
         waiters
     }
 }

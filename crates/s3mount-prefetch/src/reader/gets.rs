@@ -1,0 +1,184 @@
+//! The GETs of one object version: those that reads wait for, and those ahead of their readers.
+
+use s3mount_memory::{Buffer, Priority};
+use s3mount_object::ByteRange;
+use tokio::time::Instant;
+
+use super::ObjectReader;
+use super::plan::{Planner, edge_bytes};
+use super::state::State;
+use crate::ahead::AheadPermit;
+use crate::fetch::Wanted;
+use crate::need::USUAL;
+use crate::segment::Purpose;
+use crate::stream::Access;
+use crate::sync::{Ordering, spawn};
+use crate::verify::fetch_by;
+use crate::window::Terms;
+
+/// Of the memory, the part that what streams have passed by may keep from what is read later. With an eighth
+/// four workers that share a queue of records in 128 MiB fetch a tenth twice.
+const PASSED_SHARE: u64 = 4;
+
+impl ObjectReader {
+    /// Starts GETs for what is missing of the bytes of `span`, its offset and length, because somebody
+    /// will read them; of more than a part, the first part. Without a span it is a small object, or as
+    /// much as reading ahead begins with. Returns what is here or on its way then (nothing behind the
+    /// object's end), or `None` where memory or requests are short just now.
+    pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
+        let config = &self.shared.config;
+        let beginning = if self.is_small() { self.size } else { self.first_bytes() };
+        let (offset, len) = span.unwrap_or((0, beginning));
+        let start = offset.min(self.size);
+        let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));
+        let state = &mut self.lock().state;
+        while state.stale.is_none()
+            && let Some(missing) = state.segments.first_missing(wanted)
+        {
+            let permit = self.shared.ahead.try_permit(missing.len())?;
+            let buffer = self.buffer_ahead(state, missing, missing.len())?;
+            self.start(state, missing, Purpose::Stream(0), Some(buffer), Some(permit));
+        }
+        Some(wanted)
+    }
+
+    pub(super) fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
+        let State { segments, streams, .. } = state;
+        let parts = self.verifier.as_ref().and_then(|verifier| verifier.parts());
+        Planner { segments, streams, size: self.size, parts, config: &self.shared.config }
+    }
+
+    /// Starts GETs for what is missing of `range`: readers wait for them.
+    pub(super) fn demand(&self, state: &mut State, range: ByteRange, access: Access) {
+        let mut at = state.segments.first_gap(range.start());
+        while at < range.end() {
+            let (get, buffer) = self.demanded(state, ByteRange::new(at, range.end()), access);
+            let purpose = self.planner(state).purpose(get, access);
+            self.start(state, get, purpose, buffer, None);
+            at = state.segments.first_gap(get.end());
+        }
+    }
+
+    /// The GET for a reader that waits for `missing`, and its buffer, if there is one at once. Where there
+    /// is none, the reader waits for no larger one than it needs.
+    fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
+        let planner = self.planner(state);
+        let is_cached = |at| self.shared.cache.contains(&self.object, at);
+        let get = |whole_parts| {
+            self.with_terms(|terms| planner.demanded(missing, access, terms, whole_parts, is_cached))
+        };
+        let buffer = |get: ByteRange| {
+            let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
+            self.shared.pool.try_buffer(len, Priority::Demand)
+        };
+        let largest = get(true);
+        match buffer(largest) {
+            Some(buffer) => (largest, Some(buffer)),
+            None => {
+                let least = get(false);
+                (least, (least != largest).then(|| buffer(least)).flatten())
+            }
+        }
+    }
+
+    /// Shows what a stream may use just now.
+    pub(super) fn with_terms<R>(&self, show: impl FnOnce(&Terms<'_>) -> R) -> R {
+        let config = &self.shared.config;
+        let share_bytes = self.shared.stream_share_bytes();
+        let latency = |bytes| self.shared.latencies.of(bytes);
+        let mean = |bytes| self.shared.latencies.mean(bytes);
+        let queue = self.shared.latencies.queue();
+        let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
+        let edge_bytes = edge_bytes(share_bytes, config);
+        let requests = config.max_requests.min(USUAL) as u64;
+        show(&Terms {
+            edge_bytes,
+            share_bytes,
+            streams,
+            requests,
+            latency: &latency,
+            mean: &mean,
+            queue,
+            config,
+        })
+    }
+
+    /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its
+    /// turn comes when a GET lands; returns whether that is so.
+    pub(super) fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) -> bool {
+        while let Some(stream) = state.streams.get(id) {
+            let direction = stream.direction;
+            let Some(part) = self.planner(state).next_ahead(stream, terms) else {
+                let is_complete = self.planner(state).is_complete(stream);
+                state.streams.note_complete(id, is_complete);
+                return false;
+            };
+            let permit = self.shared.ahead.try_permit(part.len());
+            let Some((permit, buffer)) =
+                permit.and_then(|permit| Some((permit, self.buffer_ahead(state, part, terms.edge_bytes)?)))
+            else {
+                state.streams.note_hungry(id);
+                return true;
+            };
+            let part = direction.first(part, buffer.as_ref().len() as u64);
+            self.start(state, part, Purpose::Stream(id), Some(buffer), Some(permit));
+            state.streams.planned(id, direction.seen(part, self.size).end());
+        }
+        false
+    }
+
+    /// Goes on filling the windows that were not filled, in turn, until something is short again.
+    pub(super) fn plan_hungry(&self, state: &mut State) {
+        while let Some(id) = state.streams.next_hungry() {
+            if self.with_terms(|terms| self.plan(state, id, terms)) {
+                return;
+            }
+        }
+    }
+
+    /// A buffer for `part`, or for a number of `edge_bytes` of it where memory is free only in pieces.
+    pub(super) fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
+        let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
+        let buffer = || self.shared.pool.try_part(len, edge, Priority::Prefetch);
+        let keep = self.shared.pool.budget().limit_bytes() / PASSED_SHARE;
+        buffer().or_else(|| (state.sweep_but(keep) > 0).then(buffer).flatten())
+    }
+
+    /// Sends one GET on its way and notes it in the map.
+    pub(super) fn start(
+        &self,
+        state: &mut State,
+        range: ByteRange,
+        purpose: Purpose,
+        buffer: Option<Buffer>,
+        permit: Option<AheadPermit>,
+    ) {
+        let id = state.next_segment();
+        self.list(state);
+        let (shared, readers) = (self.shared.clone(), self.readers.clone());
+        let (me, object, verifier) = (self.me.clone(), self.object.clone(), self.verifier.clone());
+        let task = spawn(&self.shared.runtime, async move {
+            let is_awaited = || me.upgrade().is_some_and(|reader| reader.is_awaited(range.start(), id));
+            let deadline = Instant::now() + shared.config.read_timeout;
+            let relieve = || readers.relieve(&shared);
+            let wanted = Wanted { deadline, is_awaited: &is_awaited, relieve: &relieve };
+            let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer, wanted).await;
+            if result.is_ok() {
+                permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));
+            }
+            drop(permit);
+            if let Some(reader) = me.upgrade() {
+                reader.landed(range.start(), id, result);
+            }
+        });
+        state.insert(id, range, purpose, task);
+        if matches!(purpose, Purpose::Stream(1..)) {
+            state.streams.fetched(range.len());
+        }
+    }
+
+    /// Whether a reader waits for the segment at `start` called `id`.
+    fn is_awaited(&self, start: u64, id: u64) -> bool {
+        self.lock().state.is_awaited(start, id)
+    }
+}

@@ -1,0 +1,171 @@
+//! The way of a read: it collects what is there, waits for what is on its way, and is answered.
+
+use bytes::Bytes;
+use s3mount_object::ByteRange;
+use tokio::time::Instant;
+
+use super::seam::Seam;
+use super::state::{Landed, State, Step};
+use super::waiter::{Pieces, Progress, Waiter};
+use super::{Locked, ObjectReader};
+use crate::fetch::Failure;
+use crate::segment::Purpose;
+use crate::stream::{Access, BEHIND_BYTES};
+use crate::{ReadError, Tier};
+
+impl ObjectReader {
+    pub(super) fn read_as<R>(&self, offset: u64, len: usize, access: Option<Access>, reply: R)
+    where
+        R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
+    {
+        let end = offset.saturating_add(len as u64).min(self.size);
+        let metrics = &self.shared.metrics;
+        metrics.reads.inc();
+        metrics.read_bytes.add(end.saturating_sub(offset));
+        if offset >= end {
+            return reply(Ok(&[]));
+        }
+        let range = ByteRange::new(offset, end);
+        let mut guard = self.lock();
+        let locked = &mut *guard;
+        let state = &mut locked.state;
+        if let Some(error) = state.stale.clone().or_else(|| state.just_failed(offset, || self.now())) {
+            drop(guard);
+            return reply(Err(error));
+        }
+        let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
+        let mut progress = Progress { range, at: offset, access, tier: Tier::Window, pieces: Pieces::None };
+        let waits_on = self.advance(state, &mut progress);
+        metrics.found.at(progress.tier).inc();
+        let seam = match access {
+            Access::Stream(id) => self.fill_window(locked, id, range, waits_on.is_some()),
+            Access::Random | Access::Window => None,
+        };
+        let state = &mut locked.state;
+        self.count_active(state);
+        self.list(state);
+        if let Some(start) = waits_on {
+            metrics.waits.inc();
+            state.wait(start, Waiter { progress, reply: Box::new(reply), since: Instant::now() });
+            drop(guard);
+        } else {
+            drop(guard);
+            progress.pieces.with(|bytes| reply(Ok(bytes)));
+        }
+        if let Some(seam) = seam {
+            self.cross(&seam);
+        }
+    }
+
+    /// Stream `id` has read `range`, or `waits` for it: its window is filled. Returns what is to be fetched
+    /// of the objects that follow.
+    fn fill_window(&self, locked: &mut Locked, id: u64, range: ByteRange, waits: bool) -> Option<Seam> {
+        let now = self.now();
+        let seam = self.with_terms(|terms| {
+            let state = &mut locked.state;
+            if range.start() == 0 {
+                self.begin(state, id, terms);
+            }
+            state.streams.on_answer(id, now, waits, terms);
+            self.plan(state, id, terms);
+            self.seam(locked, id, terms)
+        });
+        if range.end() == self.size {
+            self.note_reading(&mut locked.state, false);
+        }
+        seam
+    }
+
+    /// Collects what is there. Returns the start of the segment in flight that the read has to
+    /// wait for, or `None` when it is complete. GETs for whatever is missing are then on their way.
+    fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
+        let cached = |at| self.shared.cache.get(&self.object, at);
+        loop {
+            match state.collect(progress, cached, || self.keep_bytes()) {
+                Step::Answer => return None,
+                Step::WaitFor(start) => return Some(start),
+                Step::Fetch(missing) => self.demand(state, missing, progress.access),
+            }
+        }
+    }
+
+    /// A GET has come to its end: the reads that waited for it go on.
+    pub(super) fn landed(&self, start: u64, id: u64, result: Result<Bytes, Failure>) {
+        let mut guard = self.lock();
+        let state = &mut guard.state;
+        let Some(landed) = state.land(start, id, result, || self.now()) else { return };
+        let Landed { range, purpose, waiters, result } = landed;
+        let (answers, error) = match result {
+            Ok(bytes) => {
+                let answers = self.go_on(state, waiters);
+                if purpose == Purpose::Random {
+                    self.keep_random(state, range, id, &bytes);
+                }
+                self.plan_hungry(state);
+                (answers, None)
+            }
+            Err(Failure::GivenUp) => {
+                tracing::debug!(object = ?self.object, %range, "reading ahead was given up");
+                // Whoever came in this moment has it fetched anew.
+                (self.go_on(state, waiters), None)
+            }
+            Err(Failure::Read(error)) => {
+                if waiters.is_empty() && !error.is_stale() {
+                    tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
+                }
+                (waiters, Some(error))
+            }
+        };
+        self.count_active(state);
+        self.list(state);
+        drop(guard);
+        if let Some(error) = error.as_ref().filter(|error| error.is_corrupt()) {
+            self.condemn(error);
+        }
+        for waiter in answers {
+            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
+            match &error {
+                None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
+                Some(error) => (waiter.reply)(Err(error.clone())),
+            }
+        }
+        // There may be something to spare now.
+        if self.shared.pool.waiting() > 0 {
+            self.readers.relieve(&self.shared);
+        }
+    }
+
+    /// Takes the waiters of a segment that is there now one step further; returns those that are complete.
+    fn go_on(&self, state: &mut State, waiters: Vec<Waiter>) -> Vec<Waiter> {
+        let mut complete = Vec::with_capacity(waiters.len());
+        for mut waiter in waiters {
+            match self.advance(state, &mut waiter.progress) {
+                Some(start) => state.wait(start, waiter),
+                None => complete.push(waiter),
+            }
+        }
+        complete
+    }
+
+    /// How much of what was consumed stays for those just behind, in bytes: nothing while somebody waits
+    /// for memory.
+    fn keep_bytes(&self) -> u64 {
+        if self.shared.pool.waiting() > 0 {
+            return 0;
+        }
+        BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16)
+    }
+
+    /// A random read's run moves to the cache. One that the cache does not admit stays for a moment, for
+    /// the read of its next page.
+    fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
+        let start = range.start();
+        self.shared.cache.insert(&self.object, self.size, range, bytes);
+        if self.shared.cache.contains(&self.object, start) {
+            state.segments.remove(start, id);
+        } else if let Some(segment) = state.segments.get_mut(start) {
+            segment.served.note(range);
+            state.consume(start, id, range.len(), self.keep_bytes());
+        }
+    }
+}

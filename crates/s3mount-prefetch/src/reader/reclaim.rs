@@ -1,0 +1,117 @@
+//! What readers give back when others wait for memory.
+
+use super::ObjectReader;
+use super::state::State;
+use super::waiter::Waiter;
+use crate::fetch::Wanted;
+use crate::readers::Readers;
+use crate::relief::Spare;
+use crate::shared::Shared;
+use crate::sync::{Ordering, spawn};
+use crate::verify::fetch_by;
+
+impl Readers<ObjectReader> {
+    /// Has readers give back what all who queue for memory want together, as far as anything can be
+    /// spared.
+    pub(crate) fn relieve(&self, shared: &Shared) {
+        let relief = &self.relief;
+        let givers = &mut *relief.givers();
+        let wanted = shared.pool.wanted_bytes();
+        let mut missing = if wanted > 0 { wanted.saturating_sub(givers.cancelled_bytes()) } else { 0 };
+        while missing > 0
+            && let Some((id, listed)) = relief.next_listed()
+        {
+            let Some(reader) = listed.upgrade() else {
+                givers.forget(id);
+                continue;
+            };
+            relief.visits.fetch_add(1, Ordering::Relaxed);
+            let (swept, spare) = reader.visit();
+            givers.note(id, listed, spare);
+            missing = missing.saturating_sub(swept);
+        }
+        if missing > 0 {
+            missing = missing.saturating_sub(shared.cache.shed(missing));
+        }
+        for is_ready in [true, false] {
+            while missing > 0
+                && let Some((id, reader)) = givers.next(is_ready, missing)
+            {
+                relief.visits.fetch_add(1, Ordering::Relaxed);
+                let (dropped, spare) = reader.drop_far_end(is_ready, missing);
+                relief.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
+                givers.note(id, reader.me.clone(), spare);
+                if !is_ready {
+                    givers.on_cancel(dropped);
+                }
+                missing = missing.saturating_sub(dropped);
+            }
+        }
+        if missing > 0 {
+            let detached: usize = givers.take_holders().iter().map(|reader| reader.detach_holders()).sum();
+            if detached > 0 {
+                tracing::debug!(detached, "memory is short: reads go their own way");
+            }
+        }
+    }
+}
+
+impl ObjectReader {
+    /// Lists this reader as changed, unless it is listed.
+    pub(super) fn list(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.is_listed, true) {
+            self.readers.relief.list(self.id, self.me.clone());
+        }
+    }
+
+    /// Gives back what nobody is expected to read again; returns how many bytes that were, and what
+    /// else could be spared.
+    pub(crate) fn visit(&self) -> (u64, Spare) {
+        let state = &mut self.lock().state;
+        (state.is_listed, state.was_visited) = (false, true);
+        let swept = state.sweep();
+        (swept, state.spare())
+    }
+
+    /// Gives back a part that is ready, or one in flight, of those that will be read last; it is as
+    /// small as `wanted` bytes allow. Returns its length, or 0 when there is none, and what else could be
+    /// spared.
+    pub(crate) fn drop_far_end(&self, is_ready: bool, wanted: u64) -> (u64, Spare) {
+        let state = &mut self.lock().state;
+        let dropped = state.drop_far_end(is_ready, wanted, &self.shared.config);
+        (dropped, state.spare())
+    }
+
+    /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by
+    /// a GET of its own for all that it asked for: it needs one buffer, and holds none while it
+    /// waits for that. Returns how many reads that were.
+    pub(crate) fn detach_holders(&self) -> usize {
+        let detached: Vec<Waiter> = {
+            let state = &mut self.lock().state;
+            self.list(state);
+            state.take_holders()
+        };
+        let count = detached.len();
+        for Waiter { progress, reply, since } in detached {
+            let (shared, readers) = (self.shared.clone(), self.readers.clone());
+            let (me, object, verifier) = (self.me.clone(), self.object.clone(), self.verifier.clone());
+            drop(progress.pieces);
+            spawn(&self.shared.runtime, async move {
+                let limit = shared.config.read_timeout;
+                let relieve = || readers.relieve(&shared);
+                let wanted = Wanted { deadline: since + limit, is_awaited: &|| true, relieve: &relieve };
+                let result =
+                    fetch_by(verifier.as_ref(), &shared, &object, progress.range, None, wanted).await;
+                let result = result.map_err(|failure| failure.into_error(limit));
+                if let (Err(error), Some(reader)) = (&result, me.upgrade())
+                    && error.is_corrupt()
+                {
+                    reader.condemn(error);
+                }
+                shared.metrics.read_wait.note_time(since.elapsed());
+                reply(result.as_deref().map_err(Clone::clone));
+            });
+        }
+        count
+    }
+}

@@ -1,0 +1,53 @@
+//! The versions that are open: each has one reader, whoever has it open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use s3mount_object::ObjectId;
+
+use crate::relief::Relief;
+use crate::sync::{Mutex, lock};
+
+/// All readers of a mount, and which of them could give memory back. `R` is a reader.
+#[derive(Debug)]
+pub(crate) struct Readers<R> {
+    open: Mutex<HashMap<ObjectId, Weak<R>>>,
+    pub(crate) relief: Relief<R>,
+}
+
+impl<R> Default for Readers<R> {
+    fn default() -> Self {
+        Self { open: Mutex::default(), relief: Relief::default() }
+    }
+}
+
+impl<R> Readers<R> {
+    /// The reader of the version `object`, which is made if there is none.
+    pub(crate) fn get_or_insert(&self, object: &ObjectId, make: impl FnOnce() -> Arc<R>) -> Arc<R> {
+        let mut open = lock(&self.open);
+        if let Some(reader) = open.get(object).and_then(Weak::upgrade) {
+            return reader;
+        }
+        let reader = make();
+        open.insert(object.clone(), Arc::downgrade(&reader));
+        reader
+    }
+
+    /// Forgets the reader of `object`, which is being dropped.
+    pub(crate) fn forget(&self, object: &ObjectId) {
+        let mut open = lock(&self.open);
+        // Another reader of the same version may have come meanwhile.
+        if open.get(object).is_some_and(|reader| reader.strong_count() == 0) {
+            open.remove(object);
+        }
+    }
+
+    /// Whoever opens `object` from now on gets a new reader.
+    pub(crate) fn replace(&self, object: &ObjectId) {
+        lock(&self.open).remove(object);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<R>> {
+        lock(&self.open).values().filter_map(Weak::upgrade).collect()
+    }
+}

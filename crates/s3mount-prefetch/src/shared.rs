@@ -1,0 +1,133 @@
+//! What all GETs and readers of a mount share: the store, the memory, and what is learnt of both.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use s3mount_cache::BlockCache;
+use s3mount_memory::BufferPool;
+use s3mount_object::{ObjectClient, ObjectId};
+use s3mount_requests::RetryBudget;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::ahead::AheadLimiter;
+use crate::hedge::HedgeBudget;
+use crate::latency::Latencies;
+use crate::learn::Learnt;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::turns::Turns;
+use crate::{PrefetchConfig, PrefetchMetrics};
+
+/// Versions of which wrong bytes came, and that were not opened since, at most. A network with so many
+/// errors is not fit for use.
+const MOST_CONDEMNED: usize = 100_000;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Arc<dyn ObjectClient>,
+    pub(crate) pool: BufferPool,
+    pub(crate) cache: BlockCache,
+    pub(crate) config: PrefetchConfig,
+    pub(crate) runtime: Handle,
+    /// Streams that take a share of the memory, over all readers.
+    pub(crate) active_streams: AtomicUsize,
+    /// GETs in flight, and whose turn is next.
+    pub(crate) turns: Arc<Turns>,
+    /// GETs ahead of their readers that are in flight.
+    pub(crate) ahead: Arc<AheadLimiter>,
+    /// What the block cache held at the last tick of the housekeeper.
+    cached_bytes: AtomicU64,
+    /// What the policies' time counts from.
+    pub(crate) started: Instant,
+    pub(crate) latencies: Latencies,
+    learnt: Mutex<Learnt>,
+    pub(crate) hedges: HedgeBudget,
+    pub(crate) retry_budget: Arc<RetryBudget>,
+    pub(crate) metrics: Arc<PrefetchMetrics>,
+    /// Versions of which wrong bytes came, and whose pages the kernel may hold.
+    condemned: Mutex<HashSet<ObjectId>>,
+}
+
+impl Shared {
+    /// Parts and random reads that are larger than the pool's largest buffer are cut to it.
+    pub(crate) fn new(
+        client: Arc<dyn ObjectClient>,
+        pool: BufferPool,
+        mut config: PrefetchConfig,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let largest = pool.max_buffer_bytes() as u64;
+        config.part_bytes = config.part_bytes.min(largest);
+        config.random_read_bytes = config.random_read_bytes.min(largest);
+        config.small_object_bytes = config.small_object_bytes.min(largest);
+        let budget = pool.budget().clone();
+        // A quarter of the memory for random blocks; the rest is for what streams read next.
+        let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
+        let turns = Turns::new(config.max_requests);
+        let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
+        Arc::new(Self {
+            client,
+            pool,
+            cache,
+            config,
+            runtime,
+            active_streams: AtomicUsize::new(0),
+            turns,
+            ahead,
+            cached_bytes: AtomicU64::new(0),
+            started: Instant::now(),
+            latencies: Latencies::default(),
+            learnt: Mutex::default(),
+            hedges: HedgeBudget::default(),
+            retry_budget: Arc::default(),
+            metrics: Arc::default(),
+            condemned: Mutex::default(),
+        })
+    }
+
+    /// Brings the gauges up to date.
+    pub(crate) fn refresh(&self) {
+        let Self { metrics, pool, cache, .. } = self;
+        metrics.active_streams.set_len(self.active_streams.load(Ordering::Relaxed));
+        metrics.gets_ahead.set_len(self.ahead.running());
+        metrics.memory_limit.set(pool.budget().limit_bytes());
+        metrics.memory_used.set(pool.budget().used_bytes());
+        metrics.memory_peak.set(pool.budget().peak_bytes());
+        metrics.block_cache.set(cache.held_bytes());
+    }
+
+    /// What is learnt of the files that were read.
+    pub(crate) fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        lock(&self.learnt)
+    }
+
+    /// Notes that wrong bytes came of a version, and drops its blocks.
+    pub(crate) fn condemn(&self, object: &ObjectId) {
+        self.cache.forget(object);
+        let mut condemned = lock(&self.condemned);
+        if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
+            self.metrics.objects_corrupt.inc();
+        }
+    }
+
+    /// Whether wrong bytes of `object` came since this was last asked.
+    pub(crate) fn take_condemned(&self, object: &ObjectId) -> bool {
+        self.config.verify_whole && lock(&self.condemned).remove(object)
+    }
+
+    /// How many bytes one stream may have ahead of it: its share of the memory, a part of which
+    /// is left to readers that wait and to what was consumed a moment ago.
+    pub(crate) fn stream_share_bytes(&self) -> u64 {
+        let limit = self.pool.budget().limit_bytes();
+        let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
+        usable / self.active_streams.load(Ordering::Relaxed).max(1) as u64
+    }
+
+    /// The housekeeper's look, once a second.
+    pub(crate) fn tick(&self) {
+        self.latencies.age();
+        self.ahead.tick();
+        self.cached_bytes.store(self.cache.held_bytes(), Ordering::Relaxed);
+        self.pool.tick();
+    }
+}
