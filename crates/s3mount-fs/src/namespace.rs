@@ -3,6 +3,7 @@
 //! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
 //! - [`snapshot`]: what listings have told of directories, packed, with its age;
 //! - [`lookup_limit`]: few look-ups of one directory ask the store at a time;
+//! - [`lookup_allowance`]: fewer do while the directory is listed whole;
 //! - [`lister`]: the pages of one directory, listed side by side;
 //! - [`split`]: the pieces that it is cut into, and where;
 //! - [`list_requests`]: LIST with retries and a deadline;
@@ -10,6 +11,7 @@
 
 pub(crate) mod list_requests;
 pub(crate) mod lister;
+pub(crate) mod lookup_allowance;
 pub(crate) mod lookup_limit;
 pub(crate) mod names;
 pub(crate) mod pace;
@@ -17,6 +19,7 @@ pub(crate) mod page;
 pub(crate) mod snapshots;
 pub(crate) mod split;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,7 @@ use tokio::sync::Notify;
 
 use self::list_requests::ListRequests;
 use self::lister::Lister;
+use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{Gates, Pass};
 use self::names::{File, Target, just_before};
 use self::page::Page;
@@ -40,17 +44,12 @@ use crate::{FsConfig, FsError};
 /// one would be slower in large directories.
 const AT_ONCE: usize = 8;
 
-/// The same while the directory is listed whole: that answers most look-ups soon. Eight at a time had
-/// almost as many LISTs beside the listing as it has itself.
-const AT_ONCE_BESIDE_LISTING: usize = 1;
-
 /// The names of the bucket, as far as they are known, and how to find out.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     requests: Arc<ListRequests>,
     snapshots: Snapshots,
     gates: Gates,
-    gates_beside_listing: Gates,
     /// Told when a page of a directory that is listed whole has come.
     page_has_come: Notify,
     ttl: Duration,
@@ -77,7 +76,6 @@ impl Namespace {
             requests: Arc::new(ListRequests::new(client, budget, config.timeout, runtime.clone())),
             snapshots: Snapshots::new(limits),
             gates: Gates::new(AT_ONCE),
-            gates_beside_listing: Gates::new(AT_ONCE_BESIDE_LISTING),
             page_has_come: Notify::new(),
             ttl,
             limit: config.timeout,
@@ -207,34 +205,27 @@ impl Namespace {
         }
     }
 
-    /// Waits until `name` may be asked for by itself, or another's page has answered.
+    /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
     async fn wait_for_pass(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_>, FsError> {
         loop {
-            let page_has_come = self.page_has_come.notified();
-            let is_beside_listing = self.snapshots.is_being_listed(prefix);
-            let gates = if is_beside_listing { &self.gates_beside_listing } else { &self.gates };
+            let mut page_has_come = pin!(self.page_has_come.notified());
             let pass = tokio::select! {
                 biased;
-                (pass, at_once) = gates.pass(prefix) => {
-                    if at_once {
-                        return Ok(Waited::Pass(pass));
-                    }
-                    Some(pass)
-                }
-                () = page_has_come, if is_beside_listing => None,
+                pass = self.gates.pass(prefix) => Some(pass),
+                () = &mut page_has_come => None,
             };
-            // Who had to wait may have been answered meanwhile.
-            match (self.snapshots.get(prefix, name, Instant::now()), pass) {
-                (Known::Found(target, _), _) => return Ok(Waited::Found(target)),
-                (Known::Absent, _) => return Err(FsError::NotFound),
-                (Known::Unknown, Some(pass)) => {
-                    // It may be listed whole since.
-                    if is_beside_listing || !self.snapshots.is_being_listed(prefix) {
-                        return Ok(Waited::Pass(pass));
-                    }
-                }
-                (Known::Unknown, None) => {}
+            match self.snapshots.get(prefix, name, Instant::now()) {
+                Known::Found(target, _) => return Ok(Waited::Found(target)),
+                Known::Absent => return Err(FsError::NotFound),
+                Known::Unknown => {}
             }
+            let Some(pass) = pass else { continue };
+            if self.snapshots.may_ask(prefix, tokio::time::Instant::now()) {
+                return Ok(Waited::Pass(pass));
+            }
+            drop(pass);
+            // A page, or another chance to ask: either way the look-up goes round once more.
+            let _ = tokio::time::timeout(PATIENCE, page_has_come).await;
         }
     }
 
@@ -271,6 +262,7 @@ impl Namespace {
                 Ok(Some(page)) => {
                     bytes += page.bytes();
                     self.keep(&prefix, page);
+                    self.snapshots.on_listed_page(&prefix, tokio::time::Instant::now());
                     self.page_has_come.notify_waiters();
                 }
                 Ok(None) => return listing.outcome = Outcome::Known,

@@ -143,10 +143,60 @@ async fn a_large_folder_read_at_random_is_listed_once() {
     let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
     let (looked, _) = look_up_at_random(&fs, 300_000, 20, 1).await;
     let lists = client.take_requests().list;
-    // 303, eight or eleven before it was seen that many are looked up, and one in 60 ms meanwhile.
-    assert!(looked > 15_000 && lists <= 350, "{lists} LISTs for 300 pages and {looked} look-ups");
+    // 303 for the listing, up to eleven before it begins, and beside it eight and one for every 32 pages.
+    assert!(looked > 15_000 && lists <= 332, "{lists} LISTs for 300 pages and {looked} look-ups");
     let (looked, waited) = look_up_at_random(&fs, 300_000, 20, 2).await;
     assert_eq!((client.take_requests().list, waited), (0, 0), "{looked} look-ups");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_million_names_read_at_random_fit_the_default_memory_and_are_listed_once() {
+    let client = folder(1_000_000);
+    let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
+    let (looked, _) = look_up_at_random(&fs, 1_000_000, 10, 1).await;
+    let lists = client.take_requests().list;
+    assert!(looked > 5_000 && lists <= 1_060, "{lists} LISTs for 1,000 pages and {looked} look-ups");
+    let (looked, waited) = look_up_at_random(&fs, 1_000_000, 10, 2).await;
+    assert_eq!((client.take_requests().list, waited), (0, 0), "{looked} look-ups");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_waits_for_its_own_name_and_not_for_the_listing() {
+    let client = folder(300_000);
+    let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
+    let ino = walk(&fs, "d").await.expect("a folder");
+    let start = Instant::now();
+    for index in 1..=40 {
+        let asked = Instant::now();
+        // From the end, which the listing reaches last.
+        fs.lookup(ino, &format!("{:06}.jpeg", 300_000 - index * 1500)).await.expect("it is there");
+        let took = asked.elapsed();
+        // The listing begins with the fourth look-up. Eight look-ups from then on ask at once.
+        let most = if index <= 11 { LIST } else { LIST * 6 };
+        assert!(took <= most + Duration::from_millis(1), "look-up {index} took {took:?}");
+    }
+    let took = start.elapsed();
+    assert!(took < LIST * 60, "{took:?} for 40 look-ups, of which a listing answers the last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_stuck_holds_up_no_lookup() {
+    let client = folder(300_000);
+    let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
+    let ino = walk(&fs, "d").await.expect("a folder");
+    // The listing begins with the fourth.
+    for index in 0..4 {
+        fs.lookup(ino, &format!("{:06}.jpeg", index * 50_000)).await.expect("it is there");
+    }
+    // What the listing asks for next takes a minute.
+    client.stall_next([Duration::from_secs(60)]);
+    tokio::time::sleep(LIST * 4).await;
+    for index in 0..20 {
+        let asked = Instant::now();
+        fs.lookup(ino, &format!("{:06}.jpeg", 110_000 + index * 1500)).await.expect("it is there");
+        let took = asked.elapsed();
+        assert!(took <= Duration::from_millis(250) + LIST * 2, "look-up {index} took {took:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

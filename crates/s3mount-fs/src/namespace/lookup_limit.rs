@@ -30,18 +30,14 @@ impl Gates {
         self.by_directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a way to `directory`; and whether there was one at once.
-    pub(crate) async fn pass(&self, directory: &Arc<str>) -> (Pass<'_>, bool) {
+    /// Waits for a way to `directory`.
+    pub(crate) async fn pass(&self, directory: &Arc<str>) -> Pass<'_> {
         let new = || Arc::new(Semaphore::new(self.at_once));
         let gate = self.lock().entry(directory.clone()).or_insert_with(new).clone();
-        let permit = gate.clone().try_acquire_owned().ok();
-        let at_once = permit.is_some();
         // Who goes away while waiting leaves nothing behind.
-        let mut pass = Pass { gates: self, directory: directory.clone(), permit };
-        if !at_once {
-            pass.permit = Some(gate.acquire_owned().await.expect("it is never closed"));
-        }
-        (pass, at_once)
+        let mut pass = Pass { gates: self, directory: directory.clone(), permit: None };
+        pass.permit = Some(gate.acquire_owned().await.expect("it is never closed"));
+        pass
     }
 }
 
@@ -68,9 +64,7 @@ mod tests {
         let (gates, directory) = (Gates::new(3), Arc::from("d/"));
         let mut passes = Vec::new();
         for _ in 0..3 {
-            let (pass, at_once) = gates.pass(&directory).await;
-            assert!(at_once);
-            passes.push(pass);
+            passes.push(gates.pass(&directory).await);
         }
         let mut late = std::pin::pin!(gates.pass(&directory));
         let mut killed = Box::pin(gates.pass(&directory));
@@ -78,9 +72,7 @@ mod tests {
         assert!(late.as_mut().poll(&mut context).is_pending());
         assert!(killed.as_mut().poll(&mut context).is_pending());
         passes.clear();
-        let (pass, at_once) = late.await;
-        assert!(!at_once);
-        drop(pass);
+        drop(late.await);
         drop(killed);
         assert!(gates.lock().is_empty());
     }

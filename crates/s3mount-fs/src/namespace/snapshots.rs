@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
+use super::lookup_allowance::LookupAllowance;
 use super::names::Target;
 use super::page::Page;
 use crate::attr::FileKind;
@@ -243,7 +244,7 @@ impl Snapshots {
         let mut state = self.lock();
         let Some(directory) = state.directories.get_mut(prefix) else { return false };
         directory.misses += 1;
-        let is_due = !directory.is_being_listed
+        let is_due = directory.being_listed.is_none()
             && directory.listed.is_none_or(|(outcome, at)| {
                 let pause = match outcome {
                     Outcome::Known | Outcome::TooLarge => self.limits.ttl,
@@ -254,19 +255,32 @@ impl Snapshots {
         if directory.misses < MISSES_BEFORE_LISTING || !is_due {
             return false;
         }
-        (directory.misses, directory.is_being_listed) = (0, true);
+        (directory.misses, directory.being_listed) = (0, Some(LookupAllowance::default()));
         true
     }
 
-    /// Whether the directory `prefix` is being listed whole, as [`on_miss`](Self::on_miss) has asked for.
-    pub(crate) fn is_being_listed(&self, prefix: &str) -> bool {
-        self.lock().directories.get(prefix).is_some_and(|directory| directory.is_being_listed)
+    /// Whether a look-up that no page of the directory `prefix` answers may send a LIST of its own. While the
+    /// directory is being listed whole, few may.
+    pub(crate) fn may_ask(&self, prefix: &str, now: tokio::time::Instant) -> bool {
+        let mut state = self.lock();
+        let allowance =
+            state.directories.get_mut(prefix).and_then(|directory| directory.being_listed.as_mut());
+        allowance.is_none_or(|allowance| allowance.take(now))
+    }
+
+    /// A page of the directory `prefix`, which is being listed whole, has come.
+    pub(crate) fn on_listed_page(&self, prefix: &str, now: tokio::time::Instant) {
+        let mut state = self.lock();
+        let directory = state.directories.get_mut(prefix);
+        if let Some(allowance) = directory.and_then(|directory| directory.being_listed.as_mut()) {
+            allowance.on_page(now);
+        }
     }
 
     /// Notes what came of listing a directory whole.
     pub(crate) fn listed(&self, prefix: &str, outcome: Outcome, now: Instant) {
         if let Some(directory) = self.lock().directories.get_mut(prefix) {
-            (directory.is_being_listed, directory.listed) = (false, Some((outcome, now)));
+            (directory.being_listed, directory.listed) = (None, Some((outcome, now)));
         }
     }
 
@@ -292,9 +306,11 @@ impl Snapshots {
         self.limits.ttl.is_zero()
     }
 
-    /// Half of what may be taken, in bytes: a directory is listed whole up to there.
+    /// Memory for the names of one directory, in bytes: a directory that takes more is not listed whole. The
+    /// last quarter of the limit is for all other directories. With the default limit of 128 MiB, a directory
+    /// of a million names fits: they take 70 to 100 bytes each.
     pub(crate) fn most_of_one(&self) -> usize {
-        self.limits.bytes / 2
+        self.limits.bytes / 4 * 3
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::namespace::lookup_allowance::LookupAllowance;
 use crate::namespace::page::Page;
 
 /// What a directory takes beside its pages, in bytes: its place in the table, and its name twice.
@@ -13,8 +14,8 @@ pub(super) struct DirectorySnapshot {
     /// In the order of their keys, none over another.
     pub(super) pages: Vec<Page>,
     pub(super) misses: u32,
-    /// Whether it is being listed whole.
-    pub(super) is_being_listed: bool,
+    /// While it is being listed whole: which look-ups may ask by themselves.
+    pub(super) being_listed: Option<LookupAllowance>,
     /// What came of it the last time, and when.
     pub(super) listed: Option<(Outcome, Instant)>,
     /// When a read found a name wrong, if that was lately: pages that were asked for before may have it, too.
@@ -42,7 +43,7 @@ impl DirectorySnapshot {
     /// Whether anything is known, or it is known that it cannot be.
     pub(super) fn is_of_use(&self) -> bool {
         let is_too_large = matches!(self.listed, Some((Outcome::TooLarge, _)));
-        !self.pages.is_empty() || self.is_being_listed || is_too_large || self.was_wrong.is_some()
+        !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
     }
 
     /// Puts a page in the place of what it covers. Returns the names that are there no more, or stand
