@@ -39,12 +39,12 @@ impl Control {
     }
 
     pub(crate) fn ino(self) -> InodeNo {
-        match self {
+        InodeNo(match self {
             Control::Folder => 2,
             Control::Stats => 3,
             Control::Prefetch => 4,
             Control::Metrics => 5,
-        }
+        })
     }
 
     pub(crate) fn kind(self) -> FileKind {

@@ -20,21 +20,31 @@ use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
-use crate::namespace::names::Target;
-use crate::numbers::{InodeNo, ROOT};
+use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
 /// Directories that have to be listed in their order before the next ones are listed ahead, and how many are:
 /// a LIST too many costs little. At 60 ms a LIST, that is 500 directories a second.
 const LISTINGS: (u32, u32) = (2, 32);
 
-/// Offset of the first real name: `.` and `..` come before it.
-const FIRST_NAME: u64 = 2;
+/// Names that come before the first one of the bucket: `.` and `..`.
+const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
 
-/// Some names of a directory, in order.
-#[derive(Debug, Default)]
-pub struct DirPage {
-    /// (offset of the next name, name, kind, inode number or 0 when it has none yet).
-    pub names: Vec<(u64, String, FileKind, InodeNo)>,
+/// A name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name.
+    pub name: String,
+    /// What it stands for.
+    pub kind: FileKind,
+    /// The inode that it stands for. Unset until the kernel is given one for it.
+    pub ino: Option<InodeNo>,
+    /// The place behind it.
+    pub next: DirOffset,
+}
+
+/// The place behind the name of the number `index`, which counts from 0 and includes `.` and `..`.
+fn behind(index: usize) -> DirOffset {
+    DirOffset(index as u64 + 1)
 }
 
 /// The directories of a mount that are open.
@@ -68,8 +78,8 @@ impl Directories {
     /// Opens a directory.
     ///
     /// # Errors
-    /// `NotDirectory`, `BadHandle`.
-    pub(crate) fn open(&self, ino: InodeNo) -> Result<u64, FsError> {
+    /// `NotDirectory`, `UnknownInode`.
+    pub(crate) fn open(&self, ino: InodeNo) -> Result<FileHandle, FsError> {
         // The daemon's own folder has no keys.
         let is_own = Control::of(ino) == Some(Control::Folder);
         let prefix = if is_own { Arc::from("") } else { self.inodes.prefix(ino)? };
@@ -78,42 +88,47 @@ impl Directories {
         Ok(self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without))))
     }
 
-    fn get(&self, handle: u64) -> Result<Arc<OpenDirectory>, FsError> {
+    fn get(&self, handle: FileHandle) -> Result<Arc<OpenDirectory>, FsError> {
         self.open.get(handle).ok_or(FsError::BadHandle(handle))
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at most
-    /// `max_names`. An empty page is the end. Offset 0 lists anew.
+    /// `max_names`. An empty page is the end. The first offset lists anew.
     ///
     /// # Errors
     /// `BadHandle`, or the store's.
-    pub(crate) async fn read(&self, handle: u64, offset: u64, max_names: usize) -> Result<DirPage, FsError> {
+    pub(crate) async fn read(
+        &self,
+        handle: FileHandle,
+        offset: DirOffset,
+        max_names: usize,
+    ) -> Result<Vec<DirEntry>, FsError> {
         let open = self.get(handle)?;
         let mut listing = open.listing.lock().await;
-        let first = usize::try_from(offset.saturating_sub(FIRST_NAME)).unwrap_or(usize::MAX);
-        if offset == 0 {
+        let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
+        if offset == DirOffset::START {
             listing.restart();
             self.walk_ahead(&open);
         }
-        let mut page = DirPage::default();
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
-        for (at, (name, ino)) in (1..).zip(dots).skip(usize::try_from(offset.min(FIRST_NAME)).unwrap_or(2)) {
-            page.names.push((at, name.to_owned(), FileKind::Directory, ino));
-        }
+        let entry = |(index, (name, kind, ino)): (usize, (&str, FileKind, Option<InodeNo>))| DirEntry {
+            name: name.to_owned(),
+            kind,
+            ino,
+            next: behind(index),
+        };
+        let dots = dots.into_iter().map(|(name, ino)| (name, FileKind::Directory, Some(ino)));
+        let mut entries: Vec<_> = (0..).zip(dots).skip(first).map(entry).collect();
+        let first = first.saturating_sub(DOTS);
         if Control::of(open.ino).is_some() {
-            let files = (FIRST_NAME + 1..).zip(control::FILES).skip(first);
-            page.names.extend(files.map(|(at, (name, file))| (at, name.to_owned(), file.kind(), file.ino())));
-            return Ok(page);
+            let files = control::FILES.into_iter().map(|(name, file)| (name, file.kind(), Some(file.ino())));
+            entries.extend((DOTS..).zip(files).skip(first).map(entry));
+            return Ok(entries);
         }
         let names = listing.from(first, &self.namespace, &self.walks, &open).await?.take(max_names);
-        for (at, named) in (first as u64 + FIRST_NAME + 1..).zip(names) {
-            let kind = match named.target {
-                Target::Directory => FileKind::Directory,
-                Target::File(_) => FileKind::File,
-            };
-            page.names.push((at, named.name.clone(), kind, 0));
-        }
-        Ok(page)
+        let names = names.map(|named| (&*named.name, named.target.kind(), None)).enumerate();
+        entries.extend(names.map(|(count, name)| entry((DOTS + first + count, name))));
+        Ok(entries)
     }
 
     /// Has the siblings that follow a directory listed, if they are listed in their order.
@@ -133,23 +148,23 @@ impl Directories {
         self.open.any(|open| &*open.prefix == prefix)
     }
 
-    /// The entry of a name that [`read`](Self::read) has just shown at `offset`, counted as known to the
-    /// kernel.
+    /// The entry of the name that [`read`](Self::read) has just shown before the place `next`, counted as known
+    /// to the kernel.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` for an offset that no name ends at.
-    pub(crate) async fn entry_at(&self, handle: u64, offset: u64) -> Result<Entry, FsError> {
+    /// `BadHandle`, or `NotFound` for a place that no name ends at.
+    pub(crate) async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let open = self.get(handle)?;
         let listing = open.listing.lock().await;
-        let index = offset.checked_sub(FIRST_NAME + 1).and_then(|index| usize::try_from(index).ok());
+        let index = usize::try_from(next.0).ok().and_then(|next| next.checked_sub(DOTS + 1));
         let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
-        let ttl = self.namespace.ttl().saturating_sub(age);
-        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), ttl })
+        let name_ttl = self.namespace.ttl().saturating_sub(age);
+        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), name_ttl })
     }
 
     /// Closes a directory.
-    pub(crate) fn close(&self, handle: u64) {
+    pub(crate) fn close(&self, handle: FileHandle) {
         drop(self.open.remove(handle));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::ReadError;
 
-use crate::InodeNo;
+use crate::{FileHandle, InodeNo};
 
 /// A failed operation.
 #[derive(Debug, thiserror::Error)]
@@ -14,9 +14,12 @@ pub enum FsError {
     /// There is nothing of this name.
     #[error("no such file or directory")]
     NotFound,
-    /// The kernel names an inode or handle that it was not given, or has given back.
-    #[error("unknown inode or handle {0}")]
-    BadHandle(u64),
+    /// The kernel names an inode that it was not given, or has given back.
+    #[error("unknown inode {0}")]
+    UnknownInode(InodeNo),
+    /// The kernel names a handle that it was not given, or has given back.
+    #[error("unknown handle {0}")]
+    BadHandle(FileHandle),
     /// A file where a directory is needed.
     #[error("not a directory")]
     NotDirectory,
@@ -56,7 +59,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         match self {
             FsError::NotFound => libc::ENOENT,
-            FsError::BadHandle(_) => libc::EBADF,
+            FsError::UnknownInode(_) | FsError::BadHandle(_) => libc::EBADF,
             FsError::NotDirectory => libc::ENOTDIR,
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
@@ -86,7 +89,8 @@ impl FsError {
             | FsError::ReadOnly
             | FsError::Refused
             | FsError::Outdated => false,
-            FsError::BadHandle(_)
+            FsError::UnknownInode(_)
+            | FsError::BadHandle(_)
             | FsError::Object(_)
             | FsError::TimedOut(_)
             | FsError::Stale { .. }

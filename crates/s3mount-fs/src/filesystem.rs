@@ -14,19 +14,19 @@ use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
 use self::housekeeping::keep_house;
-pub use self::open_file::Opened;
 use self::open_file::{OpenFile, OpenObject};
+pub use self::open_file::{OpenMode, Opened};
 use crate::ahead::fetcher::Fetcher;
 use crate::ahead::hints::Hints;
 use crate::ahead::seams::Seams;
-use crate::attr::{Attr, Entry};
+use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
 use crate::control::{self, Control};
-use crate::directory::{DirPage, Directories};
+use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::{InodeTable, Node};
 use crate::namespace::Namespace;
 use crate::namespace::names::is_file_name;
-use crate::numbers::{InodeNo, ROOT};
+use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
 use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
@@ -111,29 +111,30 @@ impl Filesystem {
         if parent == ROOT && name == control::NAME {
             return Ok(self.control_entry(Control::Folder));
         }
-        let (target, ttl) = self.namespace.get(&prefix, name).await?;
-        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), ttl })
+        let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
+        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), name_ttl })
     }
 
     /// A file of the daemon's own. These never change their numbers.
     fn control_entry(&self, control: Control) -> Entry {
-        Entry { attr: self.control_attr(control), ttl: OWN_NAMES_TTL }
+        Entry { attr: self.control_attr(control), name_ttl: OWN_NAMES_TTL }
     }
 
     fn control_attr(&self, control: Control) -> Attr {
         let (ino, kind) = (control.ino(), control.kind());
-        Attr { ino, kind, size: 0, mtime: self.inodes.mounted_at(), mode: Some(control.mode()) }
+        let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
+        Attr { ino, kind, size: 0, mtime, mode, ttl: FIXED_ATTR_TTL }
     }
 
     /// Attributes of an inode. They need no request: a version does not change.
     ///
     /// # Errors
-    /// `BadHandle` for an inode that the kernel was not given.
+    /// `UnknownInode` for an inode that the kernel was not given.
     pub fn getattr(&self, ino: InodeNo) -> Result<Attr, FsError> {
         if let Some(control) = Control::of(ino) {
             return Ok(self.control_attr(control));
         }
-        self.inodes.attr(ino).ok_or(FsError::BadHandle(ino))
+        self.inodes.attr(ino).ok_or(FsError::UnknownInode(ino))
     }
 
     /// The kernel gives `count` of an inode's look-ups back.
@@ -152,25 +153,23 @@ impl Filesystem {
     /// Opens a file for reading, by the process `pid`; 0 where that is not known.
     ///
     /// # Errors
-    /// `IsDirectory`, `BadHandle`, or `Outdated`, after which the name is to be looked up again.
+    /// `IsDirectory`, `UnknownInode`, or `Outdated`, after which the name is to be looked up again.
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
             Some(shown @ (Control::Stats | Control::Metrics)) => {
-                let handle = self.files.insert(OpenFile::Snapshot(self.show(shown).into()));
-                // Its size is not known before, and its pages must not be kept.
-                return Ok(Opened { handle, direct_io: true, ..Opened::default() });
+                let text = self.show(shown).into();
+                return Ok(Opened::own(self.files.insert(OpenFile::Snapshot(text))));
             }
             Some(Control::Prefetch) => {
-                let handle = self.files.insert(OpenFile::Hints(Arc::default()));
-                return Ok(Opened { handle, direct_io: true, ..Opened::default() });
+                return Ok(Opened::own(self.files.insert(OpenFile::Hints(Arc::default()))));
             }
             None => {}
         }
         let file = match self.inodes.node(ino) {
             Some(Node::File(file)) => file,
             Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
-            None => return Err(FsError::BadHandle(ino)),
+            None => return Err(FsError::UnknownInode(ino)),
         };
         if self.inodes.is_outdated(ino) {
             return Err(FsError::Outdated);
@@ -187,17 +186,18 @@ impl Filesystem {
         let path = file.object.key().strip_prefix(&*self.config.prefix);
         let is_named = path.is_some_and(|path| self.config.direct_io.is_match(path));
         let large = if is_named { None } else { self.direct_io.on_open(ino, &file, pid) };
-        let direct_io = is_named || large.as_ref().is_some_and(|large| large.is_direct());
+        let is_direct = is_named || large.as_ref().is_some_and(|large| large.is_direct());
+        let mode = if is_direct { OpenMode::Direct } else { OpenMode::Cached };
         let fills = self.fills.on_open(ino, file.size);
         let is_random_map = fills.is_random();
         let open = OpenObject::new(ino, reader, is_again, large, fills);
         let handle = self.files.insert(OpenFile::Object(Arc::new(open)));
-        Ok(Opened { handle, direct_io, keep_cache, is_random_map })
+        Ok(Opened { handle, mode, keep_cache, is_random_map })
     }
 
     /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
     /// waits.
-    pub fn read<R>(self: &Arc<Self>, handle: u64, offset: u64, len: usize, reply: R)
+    pub fn read<R>(self: &Arc<Self>, handle: FileHandle, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
@@ -256,7 +256,7 @@ impl Filesystem {
     /// Reads as [`read`](Self::read) does, for a READ by which the kernel fills its page cache: one that
     /// reads ahead of its caller, or around a fault, may be answered with [`FsError::Refused`]. The kernel
     /// then asks for the pages that are wanted, and its caller never hears of it.
-    pub fn fill<R>(self: &Arc<Self>, handle: u64, offset: u64, len: usize, reply: R)
+    pub fn fill<R>(self: &Arc<Self>, handle: FileHandle, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
@@ -292,7 +292,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// `ReadOnly` for any other file.
-    pub fn write(self: &Arc<Self>, handle: u64, data: &[u8]) -> Result<(), FsError> {
+    pub fn write(self: &Arc<Self>, handle: FileHandle, data: &[u8]) -> Result<(), FsError> {
         let Some(OpenFile::Hints(writer)) = self.files.get(handle) else {
             return Err(FsError::ReadOnly);
         };
@@ -301,7 +301,7 @@ impl Filesystem {
     }
 
     /// Closes a file.
-    pub fn release(self: &Arc<Self>, handle: u64) {
+    pub fn release(self: &Arc<Self>, handle: FileHandle) {
         let closed = self.files.remove(handle);
         if let Some(OpenFile::Object(open)) = &closed {
             self.seams.on_close(&open.reader);
@@ -324,31 +324,36 @@ impl Filesystem {
     /// Opens a directory.
     ///
     /// # Errors
-    /// `NotDirectory`, `BadHandle`.
-    pub fn opendir(&self, ino: InodeNo) -> Result<Opened, FsError> {
-        Ok(Opened { handle: self.directories.open(ino)?, ..Opened::default() })
+    /// `NotDirectory`, `UnknownInode`.
+    pub fn opendir(&self, ino: InodeNo) -> Result<FileHandle, FsError> {
+        self.directories.open(ino)
     }
 
     /// The names of an open directory from `offset` on, as far as they come in one page, and at
-    /// most `max_names`. An empty page is the end. Offset 0 lists anew.
+    /// most `max_names`. An empty page is the end. [`DirOffset::START`] lists anew.
     ///
     /// # Errors
     /// `BadHandle`, or the store's.
-    pub async fn readdir(&self, handle: u64, offset: u64, max_names: usize) -> Result<DirPage, FsError> {
+    pub async fn readdir(
+        &self,
+        handle: FileHandle,
+        offset: DirOffset,
+        max_names: usize,
+    ) -> Result<Vec<DirEntry>, FsError> {
         self.directories.read(handle, offset, max_names).await
     }
 
-    /// The entry of a name that [`readdir`](Self::readdir) has just shown at `offset`, counted as
+    /// The entry of the name that [`readdir`](Self::readdir) has just shown before the place `next`, counted as
     /// known to the kernel.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` for an offset that no name ends at.
-    pub async fn entry_at(&self, handle: u64, offset: u64) -> Result<Entry, FsError> {
-        self.directories.entry_at(handle, offset).await
+    /// `BadHandle`, or `NotFound` for a place that no name ends at.
+    pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
+        self.directories.entry_before(handle, next).await
     }
 
     /// Closes a directory.
-    pub fn releasedir(&self, handle: u64) {
+    pub fn releasedir(&self, handle: FileHandle) {
         self.directories.close(handle);
     }
 }

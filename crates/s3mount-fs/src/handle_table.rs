@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::numbers::FileHandle;
+
 /// Open files, or open directories. A handle is never used again.
 #[derive(Debug)]
 pub(crate) struct HandleTable<T> {
     next: AtomicU64,
-    open: RwLock<HashMap<u64, T>>,
+    open: RwLock<HashMap<FileHandle, T>>,
 }
 
 impl<T> Default for HandleTable<T> {
@@ -18,28 +20,28 @@ impl<T> Default for HandleTable<T> {
 }
 
 impl<T: Clone> HandleTable<T> {
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, T>> {
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<FileHandle, T>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, T>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<FileHandle, T>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives `opened` a handle.
-    pub(crate) fn insert(&self, opened: T) -> u64 {
-        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn insert(&self, opened: T) -> FileHandle {
+        let handle = FileHandle(self.next.fetch_add(1, Ordering::Relaxed));
         self.write().insert(handle, opened);
         handle
     }
 
     /// What a handle stands for.
-    pub(crate) fn get(&self, handle: u64) -> Option<T> {
+    pub(crate) fn get(&self, handle: FileHandle) -> Option<T> {
         self.read().get(&handle).cloned()
     }
 
     /// Ends a handle. The caller drops what it stood for, outside the table's lock.
-    pub(crate) fn remove(&self, handle: u64) -> Option<T> {
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<T> {
         self.write().remove(&handle)
     }
 

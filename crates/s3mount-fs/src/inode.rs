@@ -17,7 +17,7 @@ use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
 use crate::FsError;
-use crate::attr::{Attr, FileKind};
+use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
@@ -83,7 +83,14 @@ impl Version {
     }
 
     fn attr(&self, ino: InodeNo) -> Attr {
-        Attr { ino, kind: FileKind::File, size: self.size, mtime: time(self.modified), mode: None }
+        Attr {
+            ino,
+            kind: FileKind::File,
+            size: self.size,
+            mtime: time(self.modified),
+            mode: None,
+            ttl: FIXED_ATTR_TTL,
+        }
     }
 }
 
@@ -154,7 +161,7 @@ impl Tables {
     }
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
-        Attr { ino, kind: FileKind::Directory, size: 0, mtime: mounted_at, mode: None }
+        Attr { ino, kind: FileKind::Directory, size: 0, mtime: mounted_at, mode: None, ttl: FIXED_ATTR_TTL }
     }
 }
 
@@ -217,12 +224,12 @@ impl InodeTable {
     /// The prefix of a directory that the kernel was given.
     ///
     /// # Errors
-    /// `NotDirectory`, or `BadHandle` for an inode that the kernel was not given.
+    /// `NotDirectory`, or `UnknownInode` for an inode that the kernel was not given.
     pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
         match self.node(ino) {
             Some(Node::Directory(prefix)) => Ok(prefix),
             Some(Node::File(_)) => Err(FsError::NotDirectory),
-            None => Err(FsError::BadHandle(ino)),
+            None => Err(FsError::UnknownInode(ino)),
         }
     }
 
@@ -369,8 +376,9 @@ impl InodeTable {
 
 impl Tables {
     fn take_number(&mut self) -> InodeNo {
-        self.next += 1;
-        self.next - 1
+        let number = self.next;
+        self.next.0 += 1;
+        number
     }
 
     /// Gives memory back when most of the files are forgotten.
@@ -393,7 +401,7 @@ mod tests {
     use proptest::prelude::*;
     use s3mount_object::{ETag, ObjectId};
 
-    use super::{InodeTable, Node, ROOT};
+    use super::{InodeNo, InodeTable, Node, ROOT};
     use crate::namespace::names::{File, Target};
 
     fn version(etag: &str) -> Target {
@@ -418,8 +426,8 @@ mod tests {
         fn is_as_a_plain_table(steps in steps()) {
             let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20);
             // By inode: name, version, look-ups. And the newest inode of a name.
-            let mut known: BTreeMap<u64, (u8, u8, u64)> = BTreeMap::new();
-            let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
+            let mut known: BTreeMap<InodeNo, (u8, u8, u64)> = BTreeMap::new();
+            let mut newest: BTreeMap<u8, InodeNo> = BTreeMap::new();
             for step in steps {
                 match step {
                     // Version 0 is a directory.

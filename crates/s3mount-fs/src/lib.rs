@@ -37,10 +37,10 @@ mod time;
 
 pub use attr::{Attr, Entry, FileKind};
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
-pub use directory::DirPage;
+pub use directory::DirEntry;
 pub use error::FsError;
-pub use filesystem::{Filesystem, Opened};
+pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use inode::{INODE_BYTES, KnownName};
 pub use metrics::FsMetrics;
-pub use numbers::{InodeNo, ROOT};
+pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 pub use page_cache::direct::Reason;

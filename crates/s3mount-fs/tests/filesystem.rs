@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_fs::{
+    DirEntry, DirOffset, FileHandle, FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode,
+    ROOT,
+};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ETag, ErrorKind, ListPage, ListedObject, ObjectMeta};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -58,7 +61,7 @@ async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError> {
     Ok(ino)
 }
 
-async fn read(fs: &Arc<Filesystem>, handle: u64) -> Result<String, FsError> {
+async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<String, FsError> {
     let (send, receive) = tokio::sync::oneshot::channel();
     fs.read(handle, 0, 64 << 10, move |result| {
         let _ = send.send(result.map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
@@ -67,14 +70,14 @@ async fn read(fs: &Arc<Filesystem>, handle: u64) -> Result<String, FsError> {
 }
 
 async fn names(fs: &Filesystem, ino: InodeNo) -> Vec<String> {
-    let handle = fs.opendir(ino).expect("a directory").handle;
-    let (mut names, mut offset) = (Vec::new(), 0);
+    let handle = fs.opendir(ino).expect("a directory");
+    let (mut names, mut offset) = (Vec::new(), DirOffset::START);
     loop {
         let page = fs.readdir(handle, offset, 7).await.expect("a page");
-        let Some((last, ..)) = page.names.last() else { break };
-        offset = *last;
+        let Some(last) = page.last() else { break };
+        offset = last.next;
         let shown = |kind| if kind == FileKind::Directory { "/" } else { "" };
-        names.extend(page.names.iter().map(|(_, name, kind, _)| format!("{name}{}", shown(*kind))));
+        names.extend(page.iter().map(|entry| format!("{}{}", entry.name, shown(entry.kind))));
     }
     fs.releasedir(handle);
     names
@@ -191,7 +194,7 @@ async fn minimal_asks_each_time_and_absence_is_kept_for_a_moment() {
     let fs = mount(&client, "", MetadataTtl::Minimal);
     for _ in 0..3 {
         let entry = fs.lookup(ROOT, "k").await.expect("it is there");
-        assert_eq!(entry.ttl, Duration::ZERO);
+        assert_eq!(entry.name_ttl, Duration::ZERO);
     }
     assert_eq!(client.take_requests(), lists(3));
     let fs = mount(&client, "", MetadataTtl::Indefinite);
@@ -211,7 +214,7 @@ async fn wrong_use_has_its_errno() {
     assert_eq!(fs.open(dir).expect_err("a directory").errno(), libc::EISDIR);
     assert_eq!(fs.opendir(file).expect_err("a file").errno(), libc::ENOTDIR);
     assert_eq!(fs.lookup(file, "x").await.expect_err("a file").errno(), libc::ENOTDIR);
-    assert_eq!(fs.getattr(999).expect_err("unknown").errno(), libc::EBADF);
+    assert_eq!(fs.getattr(InodeNo(999)).expect_err("unknown").errno(), libc::EBADF);
     fs.forget(file, 1);
     fs.forget(dir, 2);
     assert_eq!(fs.metrics().inodes.get(), 1);
@@ -227,7 +230,7 @@ async fn the_hidden_folder_tells_the_counters() {
     assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));
     let stats = walk(&fs, ".s3mount/stats").await.expect("the file");
     let opened = fs.open(stats).expect("a handle");
-    assert!(opened.direct_io, "its size is not known before");
+    assert!(opened.mode == OpenMode::Direct, "its size is not known before");
     let text = read(&fs, opened.handle).await.expect("JSON");
     assert!(
         text.contains("\"list_requests\": 1") && text.contains("\"memory_limit_bytes\": 67108864"),
@@ -248,16 +251,16 @@ async fn a_large_directory_can_be_sought_back_and_forth() {
     let client = bucket(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let fs = mount(&client, "", MINUTE);
     let dir = walk(&fs, "d").await.expect("it is there");
-    let handle = fs.opendir(dir).expect("a directory").handle;
+    let handle = fs.opendir(dir).expect("a directory");
     // Offset 2 + n is behind the name n, counted from 0 with the dots left out.
     for index in [0, 11_000, 3, 11_999, 9_000, 0, 5_000] {
-        let page = fs.readdir(handle, index + 2, 1).await.expect("a page");
-        let [(next, name, ..)] = &page.names[..] else { panic!("one name, not {:?}", page.names) };
-        assert_eq!((*next, name), (index + 3, &format!("f{index:05}")));
-        let entry = fs.entry_at(handle, *next).await.expect("its entry");
+        let page = fs.readdir(handle, DirOffset(index + 2), 1).await.expect("a page");
+        let [DirEntry { next, name, .. }] = &page[..] else { panic!("one name, not {page:?}") };
+        assert_eq!((*next, name), (DirOffset(index + 3), &format!("f{index:05}")));
+        let entry = fs.entry_before(handle, *next).await.expect("its entry");
         fs.forget(entry.attr.ino, 1);
     }
-    assert!(fs.readdir(handle, 12_002, 1).await.expect("the end").names.is_empty());
+    assert!(fs.readdir(handle, DirOffset(12_002), 1).await.expect("the end").is_empty());
     fs.releasedir(handle);
 }
 
@@ -302,10 +305,10 @@ async fn listings_that_go_back_or_never_end_fail() {
 }
 
 async fn list(fs: &Filesystem) -> Result<(), FsError> {
-    let handle = fs.opendir(ROOT).expect("a directory").handle;
-    let mut offset = 2;
-    while let Some((next, ..)) = fs.readdir(handle, offset, 100).await?.names.last() {
-        offset = *next;
+    let handle = fs.opendir(ROOT).expect("a directory");
+    let mut offset = DirOffset::AFTER_DOTS;
+    while let Some(last) = fs.readdir(handle, offset, 100).await?.last() {
+        offset = last.next;
     }
     Ok(())
 }
@@ -318,13 +321,13 @@ async fn readdir_while_the_bucket_changes_shows_each_name_once() {
     }
     let fs = mount(&client, "", MINUTE);
     let dir = walk(&fs, "d").await.expect("it is there");
-    let handle = fs.opendir(dir).expect("a directory").handle;
-    let (mut seen, mut offset) = (Vec::new(), 2);
+    let handle = fs.opendir(dir).expect("a directory");
+    let (mut seen, mut offset) = (Vec::new(), DirOffset::AFTER_DOTS);
     loop {
         let page = fs.readdir(handle, offset, 100).await.expect("a page");
-        let Some((last, ..)) = page.names.last() else { break };
-        offset = *last;
-        seen.extend(page.names.iter().map(|(_, name, ..)| name.clone()));
+        let Some(last) = page.last() else { break };
+        offset = last.next;
+        seen.extend(page.into_iter().map(|entry| entry.name));
         // Behind what was shown, and before it.
         client.delete(&format!("d/f{:05}", seen.len() + 1500));
         client.put(&format!("d/e{:05}", seen.len()), "x");
@@ -381,8 +384,8 @@ async fn the_next_shard_is_on_its_way_before_the_last_one_ends() {
         client.set_latency(Duration::from_millis(25));
         let fs = mount(&client, "", MINUTE);
         let ino = walk(&fs, "d").await.expect("a folder");
-        let handle = fs.opendir(ino).expect("a folder").handle;
-        fs.readdir(handle, 0, 100).await.expect("its names");
+        let handle = fs.opendir(ino).expect("a folder");
+        fs.readdir(handle, DirOffset::START, 100).await.expect("its names");
         let ahead = read_shards(&client, &fs, &shards, size).await;
         let fetched: u64 = client.ranges().iter().map(|(_, range)| range.end - range.start).sum();
         if is_ordered {
@@ -409,7 +412,7 @@ async fn large_files_are_opened_directly_where_the_page_cache_is_small_and_the_k
             fs.keep_page_cache();
         }
         let ino = walk(&fs, name).await.expect("it is there");
-        fs.open_by(ino, 7).expect("a file").direct_io
+        fs.open_by(ino, 7).expect("a file").mode == OpenMode::Direct
     };
     // Four files of 32 MiB, and what the process 7 may keep of them.
     let [some, all]: [fn(u32) -> u64; 2] = [|pid| u64::from(pid) << 23, |pid| u64::from(pid) << 24];

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_fs::{
+    DirOffset, FileHandle, FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT,
+};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::ErrorKind;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -76,7 +78,7 @@ async fn look_up(fs: &Filesystem, path: &str) -> Result<(InodeNo, FileKind), FsE
 }
 
 /// Closes a folder or a file, also when its caller goes away.
-struct Open(Arc<Filesystem>, u64, FileKind);
+struct Open(Arc<Filesystem>, FileHandle, FileKind);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -109,13 +111,15 @@ async fn act(fs: &Arc<Filesystem>, act: &Act) {
             let (folder, count) = FOLDERS[folder];
             let found = look_up(fs, folder).await;
             let Ok((ino, FileKind::Directory)) = found else { panic!("{folder}: {found:?}") };
-            let open = Open(fs.clone(), fs.opendir(ino).expect("a folder").handle, FileKind::Directory);
-            let (mut offset, mut files) = (2, Vec::new());
-            while let page = fs.readdir(open.1, offset, 100).await.expect("a page").names
-                && let Some((next, ..)) = page.last()
+            let open = Open(fs.clone(), fs.opendir(ino).expect("a folder"), FileKind::Directory);
+            let (mut offset, mut files) = (DirOffset::AFTER_DOTS, Vec::new());
+            while let page = fs.readdir(open.1, offset, 100).await.expect("a page")
+                && let Some(last) = page.last()
             {
-                offset = *next;
-                files.extend(page.into_iter().filter(|entry| entry.2 == FileKind::File).map(|entry| entry.1));
+                offset = last.next;
+                files.extend(
+                    page.into_iter().filter(|entry| entry.kind == FileKind::File).map(|entry| entry.name),
+                );
             }
             assert!(files.iter().eq(&(0..count).map(name).collect::<Vec<_>>()), "{folder}: {files:?}");
         }

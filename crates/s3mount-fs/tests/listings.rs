@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::Filesystem;
+use s3mount_fs::{DirOffset, Filesystem};
 use s3mount_testkit::{MemoryClient, mix};
 use tokio::time::Instant;
 
@@ -72,13 +72,13 @@ async fn names_stay_once_and_in_order_while_the_bucket_changes() {
     let client = folder(50_000);
     let fs = mount(&client, |_| {});
     let ino = walk(&fs, "d").await.expect("a folder");
-    let handle = fs.opendir(ino).expect("a folder").handle;
-    let (mut seen, mut offset) = (Vec::new(), 2);
+    let handle = fs.opendir(ino).expect("a folder");
+    let (mut seen, mut offset) = (Vec::new(), DirOffset::AFTER_DOTS);
     loop {
         let page = fs.readdir(handle, offset, 100).await.expect("a page");
-        let Some((last, ..)) = page.names.last() else { break };
-        offset = *last;
-        seen.extend(page.names.iter().map(|(_, name, ..)| name.clone()));
+        let Some(last) = page.last() else { break };
+        offset = last.next;
+        seen.extend(page.into_iter().map(|entry| entry.name));
         // One goes and one comes, somewhere before or behind.
         let index = seen.len() * 7919 % 50_000;
         client.delete(&format!("d/{:06}.jpeg", index | 1));
@@ -96,11 +96,11 @@ async fn a_reader_that_stops_leaves_few_pages_behind_and_no_request() {
     let fs = mount(&client, |_| {});
     let ino = walk(&fs, "d").await.expect("a folder");
     client.take_requests();
-    let handle = fs.opendir(ino).expect("a folder").handle;
-    let mut offset = 2;
+    let handle = fs.opendir(ino).expect("a folder");
+    let mut offset = DirOffset::AFTER_DOTS;
     for _ in 0..20 {
         let page = fs.readdir(handle, offset, 1000).await.expect("a page");
-        offset = page.names.last().expect("a name").0;
+        offset = page.last().expect("a name").next;
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
     let lists = client.take_requests().list;

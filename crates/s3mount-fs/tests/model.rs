@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use s3mount_fs::{FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_fs::{
+    DirOffset, FileHandle, FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT,
+};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::ErrorKind;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -121,7 +123,7 @@ impl Model {
 }
 
 struct Open {
-    handle: u64,
+    handle: FileHandle,
     version: Version,
     /// A read has found that the version is gone.
     is_stale: bool,
@@ -136,7 +138,7 @@ async fn look_up(fs: &Filesystem, path: &str) -> Result<(InodeNo, FileKind, u64)
     Ok(found)
 }
 
-async fn read(fs: &Arc<Filesystem>, handle: u64, at: u64, len: usize) -> Result<Vec<u8>, FsError> {
+async fn read(fs: &Arc<Filesystem>, handle: FileHandle, at: u64, len: usize) -> Result<Vec<u8>, FsError> {
     let (send, receive) = tokio::sync::oneshot::channel();
     fs.read(handle, at, len, move |result| {
         let _ = send.send(result.map(<[u8]>::to_vec));
@@ -145,16 +147,16 @@ async fn read(fs: &Arc<Filesystem>, handle: u64, at: u64, len: usize) -> Result<
 }
 
 async fn list(fs: &Filesystem, ino: InodeNo) -> Result<BTreeSet<String>, FsError> {
-    let handle = fs.opendir(ino)?.handle;
-    let (mut names, mut offset) = (BTreeSet::new(), 2);
+    let handle = fs.opendir(ino)?;
+    let (mut names, mut offset) = (BTreeSet::new(), DirOffset::AFTER_DOTS);
     let result = loop {
         match fs.readdir(handle, offset, 3).await {
             Err(error) => break Err(error),
-            Ok(page) => match page.names.last() {
+            Ok(page) => match page.last() {
                 None => break Ok(names),
-                Some((next, ..)) => {
-                    offset = *next;
-                    names.extend(page.names.into_iter().map(|(_, name, ..)| name));
+                Some(last) => {
+                    offset = last.next;
+                    names.extend(page.into_iter().map(|entry| entry.name));
                 }
             },
         }

@@ -15,7 +15,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use s3mount_fs::{Attr, DirPage, FileKind, Filesystem, FsConfig, FsError, KnownName};
+use s3mount_fs::{Attr, DirEntry, DirOffset, FileKind, Filesystem, FsConfig, FsError, KnownName, OpenMode};
 use tokio::runtime::Handle;
 
 use crate::kernel::Kernel;
@@ -30,9 +30,6 @@ const MAX_REQUEST_BYTES: u32 = 1 << 20;
 /// default of 12 gives 5.7 (kernel 6.18, 4 cores).
 const MAX_BACKGROUND: u16 = 128;
 
-/// Attributes belong to an inode, and an inode is one version: they hold as long as it is known.
-const ATTR_TTL: Duration = Duration::from_secs(86_400);
-
 /// How long a reader of a version that is gone waits at most until its name may be dropped: hardly ever, as
 /// this is only so long if callers of its folder wait for the store.
 const STALE_PATIENCE: Duration = Duration::from_millis(200);
@@ -41,7 +38,7 @@ const STALE_PATIENCE: Duration = Duration::from_millis(200);
 const GENERATION: Generation = Generation(0);
 
 /// Inode number of names that have none yet, as libfuse has it; 0 would hide them from `readdir`.
-const UNKNOWN_INO: u64 = 0xffff_ffff;
+const UNKNOWN_INO: INodeNo = INodeNo(0xffff_ffff);
 
 /// Names taken out of a listing for one request: more than the 32 KiB that glibc asks for hold.
 const NAMES_PER_REQUEST: usize = 1024;
@@ -125,6 +122,16 @@ impl Adapter {
     }
 }
 
+/// The filesystem's number of an inode.
+fn known(ino: INodeNo) -> s3mount_fs::InodeNo {
+    s3mount_fs::InodeNo(ino.0)
+}
+
+/// The filesystem's number of what is open.
+fn opened(fh: FileHandle) -> s3mount_fs::FileHandle {
+    s3mount_fs::FileHandle(fh.0)
+}
+
 fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Directory => FileType::Directory,
@@ -138,7 +145,7 @@ fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
         FileKind::File => (config.file_mode, 1),
     };
     FileAttr {
-        ino: INodeNo(attr.ino),
+        ino: INodeNo(attr.ino.0),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.mtime,
@@ -185,11 +192,11 @@ impl fuser::Filesystem for Adapter {
         let (fs, asked) = (self.fs.clone(), self.asked(Operation::Lookup));
         let slot = Slot::new(reply);
         self.answer(req, parent, &slot.clone(), async move {
-            let found = fs.lookup(parent.0, &name).await;
+            let found = fs.lookup(known(parent), &name).await;
             match (found, slot.take()) {
                 (Ok(entry), Some(reply)) => {
                     let attr = file_attr(entry.attr, fs.config());
-                    reply.entry_with_ttls(&ATTR_TTL, &entry.ttl, &attr, GENERATION);
+                    reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
                     asked.done();
                 }
                 (Err(error), Some(reply)) => reply.error(asked.errno(&name, &error)),
@@ -201,14 +208,14 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        self.fs.forget(ino.0, nlookup);
+        self.fs.forget(known(ino), nlookup);
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let asked = self.asked(Operation::Getattr);
-        match self.fs.getattr(ino.0) {
+        match self.fs.getattr(known(ino)) {
             Ok(attr) => {
-                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()));
+                reply.attr(&attr.ttl, &file_attr(attr, self.fs.config()));
                 asked.done();
             }
             Err(error) => reply.error(asked.errno(ino, &error)),
@@ -216,11 +223,11 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(ino.0) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(known(ino)) {
             return reply.error(Errno::EROFS);
         }
         let asked = self.asked(Operation::Open);
-        match self.fs.open_by(ino.0, req.pid()) {
+        match self.fs.open_by(known(ino), req.pid()) {
             Ok(opened) => {
                 // Files that are opened directly may be mapped.
                 if let Some(readahead) = self.readahead.get() {
@@ -229,8 +236,8 @@ impl fuser::Filesystem for Adapter {
                 let mut flags = FopenFlags::empty();
                 // The pages that the kernel holds for this inode are of this very version.
                 flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
-                reply.opened(FileHandle(opened.handle), flags);
+                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
+                reply.opened(FileHandle(opened.handle.0), flags);
                 asked.done();
             }
             Err(error) => reply.error(asked.errno(ino, &error)),
@@ -265,11 +272,11 @@ impl fuser::Filesystem for Adapter {
             let Shared { runtime, kernel, .. } = &*asked.shared;
             let kernel = kernel.clone();
             if let FsError::Stale { place: Some((folder, name)), .. } = error {
-                let known = vec![KnownName { ino: ino.0, name: (&*name).into() }];
+                let names = vec![KnownName { ino: known(ino), name: (&*name).into() }];
                 // Who opens it again at once finds what is there now.
                 runtime.spawn(async move {
                     // If that cannot be now, OPEN has the kernel look the name up again.
-                    drop(kernel.drop_names(INodeNo(folder), known, STALE_PATIENCE).await);
+                    drop(kernel.drop_names(INodeNo(folder.0), names, STALE_PATIENCE).await);
                     reply.error(errno);
                 });
                 return;
@@ -282,9 +289,9 @@ impl fuser::Filesystem for Adapter {
         // A READ with a lock's owner goes straight to its caller, who would see a refusal.
         let is_direct = lock_owner.is_some() || flags.0 & libc::O_DIRECT != 0;
         if is_direct {
-            self.fs.read(fh.0, offset, size as usize, answer);
+            self.fs.read(opened(fh), offset, size as usize, answer);
         } else {
-            self.fs.fill(fh.0, offset, size as usize, answer);
+            self.fs.fill(opened(fh), offset, size as usize, answer);
         }
         self.watch.add(req.pid(), &slot);
     }
@@ -307,10 +314,10 @@ impl fuser::Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        match self.fs.getattr(ino.0) {
+        match self.fs.getattr(known(ino)) {
             // The shell's `>` cuts what it opens.
-            Ok(attr) if self.fs.is_writable(ino.0) => {
-                reply.attr(&ATTR_TTL, &file_attr(attr, self.fs.config()));
+            Ok(attr) if self.fs.is_writable(known(ino)) => {
+                reply.attr(&attr.ttl, &file_attr(attr, self.fs.config()));
             }
             _ => reply.error(Errno::EROFS),
         }
@@ -329,7 +336,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let asked = self.asked(Operation::Write);
-        match self.fs.write(fh.0, data) {
+        match self.fs.write(opened(fh), data) {
             Ok(()) => {
                 reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
                 asked.done();
@@ -353,7 +360,7 @@ impl fuser::Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.fs.release(fh.0);
+        self.fs.release(opened(fh));
         reply.ok();
     }
 
@@ -363,9 +370,9 @@ impl fuser::Filesystem for Adapter {
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let asked = self.asked(Operation::Opendir);
-        match self.fs.opendir(ino.0) {
-            Ok(opened) => {
-                reply.opened(FileHandle(opened.handle), FopenFlags::empty());
+        match self.fs.opendir(known(ino)) {
+            Ok(handle) => {
+                reply.opened(FileHandle(handle.0), FopenFlags::empty());
                 asked.done();
             }
             Err(error) => reply.error(asked.errno(ino, &error)),
@@ -376,15 +383,15 @@ impl fuser::Filesystem for Adapter {
         let (fs, asked) = (self.fs.clone(), self.asked(Operation::Readdir));
         let slot = Slot::new(reply);
         self.answer(req, ino, &slot.clone(), async move {
-            let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
+            let page = fs.readdir(opened(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let page = match page {
                 Ok(page) => page,
                 Err(error) => return reply.error(asked.errno(ino, &error)),
             };
-            for (next, name, kind, ino) in page.names {
-                let ino = if ino == 0 { UNKNOWN_INO } else { ino };
-                if reply.add(INodeNo(ino), next, file_type(kind), &name) {
+            for DirEntry { name, kind, ino, next } in page {
+                let ino = ino.map_or(UNKNOWN_INO, |ino| INodeNo(ino.0));
+                if reply.add(ino, next.0, file_type(kind), &name) {
                     break;
                 }
             }
@@ -404,10 +411,10 @@ impl fuser::Filesystem for Adapter {
         let (fs, asked) = (self.fs.clone(), self.asked(Operation::Readdir));
         let slot = Slot::new(reply);
         self.answer(req, ino, &slot.clone(), async move {
-            let page = fs.readdir(fh.0, offset, NAMES_PER_REQUEST).await;
+            let page = fs.readdir(opened(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
             let Some(mut reply) = slot.take() else { return };
             let filled = match page {
-                Ok(page) => fill(&fs, fh.0, page, &mut reply).await,
+                Ok(page) => fill(&fs, opened(fh), page, &mut reply).await,
                 Err(error) => Err(error),
             };
             match filled {
@@ -428,7 +435,7 @@ impl fuser::Filesystem for Adapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.fs.releasedir(fh.0);
+        self.fs.releasedir(opened(fh));
         reply.ok();
     }
 
@@ -563,22 +570,23 @@ impl fuser::Filesystem for Adapter {
 /// Names with their attributes, as many as fit. Each one that fits counts as known to the kernel.
 async fn fill(
     fs: &Filesystem,
-    handle: u64,
-    page: DirPage,
+    handle: s3mount_fs::FileHandle,
+    page: Vec<DirEntry>,
     reply: &mut ReplyDirectoryPlus,
 ) -> Result<(), FsError> {
-    for (next, name, _, ino) in page.names {
+    for DirEntry { name, ino, next, .. } in page {
         // `.` and `..` have their inodes, and the kernel does not count these two as looked up.
-        let is_dot = ino != 0;
-        let (attr, ttl) = if is_dot {
-            (fs.getattr(ino)?, Duration::ZERO)
-        } else {
-            let entry = fs.entry_at(handle, next).await?;
-            (entry.attr, entry.ttl)
+        let (attr, ttl) = match ino {
+            Some(ino) => (fs.getattr(ino)?, Duration::ZERO),
+            None => {
+                let entry = fs.entry_before(handle, next).await?;
+                (entry.attr, entry.name_ttl)
+            }
         };
-        let full = reply.add(INodeNo(attr.ino), next, &name, &ttl, &file_attr(attr, fs.config()), GENERATION);
-        if full {
-            if !is_dot {
+        let shown = file_attr(attr, fs.config());
+        let is_full = reply.add(INodeNo(attr.ino.0), next.0, &name, &ttl, &shown, GENERATION);
+        if is_full {
+            if ino.is_none() {
                 fs.forget(attr.ino, 1);
             }
             break;

@@ -161,8 +161,8 @@ fn explain_fusermount(error: io::Error) -> io::Error {
 async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         let was_released = kernel.was_released();
-        while let Some((folder, names)) = fs.take_outdated(|folder| !kernel.is_held(INodeNo(folder))) {
-            let left = kernel.drop_names(INodeNo(folder), names, Duration::ZERO).await;
+        while let Some((folder, names)) = fs.take_outdated(|folder| !kernel.is_held(INodeNo(folder.0))) {
+            let left = kernel.drop_names(INodeNo(folder.0), names, Duration::ZERO).await;
             fs.put_back_outdated(folder, &left);
         }
         tokio::select! {
@@ -176,7 +176,7 @@ async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
 async fn forget_oldest(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         for (folder, names) in fs.oldest().await {
-            drop(kernel.drop_names(INodeNo(folder), names, OLDEST_PATIENCE).await);
+            drop(kernel.drop_names(INodeNo(folder.0), names, OLDEST_PATIENCE).await);
         }
         tokio::time::sleep(FORGET_PAUSE).await;
     }
@@ -208,7 +208,7 @@ async fn drop_pages(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
         let kernel = kernel.clone();
         let [offset, len] =
             [range.start(), range.len()].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        let dropped = tokio::task::spawn_blocking(move || kernel.drop_pages(INodeNo(ino), offset, len));
+        let dropped = tokio::task::spawn_blocking(move || kernel.drop_pages(INodeNo(ino.0), offset, len));
         if dropped.await.is_err() {
             return;
         }

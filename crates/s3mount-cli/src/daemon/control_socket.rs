@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;
-use s3mount_fs::{Filesystem, FsError, ROOT};
+use s3mount_fs::{FileHandle, Filesystem, FsError, ROOT};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -139,14 +139,18 @@ async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
 }
 
 /// Opens a file of `.s3mount/`; says whether it can be written, too.
-async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<(u64, bool), FsError> {
+async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<(FileHandle, bool), FsError> {
     let folder = fs.lookup(ROOT, ".s3mount").await?.attr.ino;
     let file = fs.lookup(folder, name).await?.attr.ino;
     Ok((fs.open(file)?.handle, fs.is_writable(file)))
 }
 
 /// Writes what the client sends into the file.
-async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), fs: &Arc<Filesystem>, file: u64) -> io::Result<()> {
+async fn copy_in(
+    from: &mut (impl AsyncReadExt + Unpin),
+    fs: &Arc<Filesystem>,
+    file: FileHandle,
+) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match timeout(MAX_SILENCE, from.read(&mut buffer)).await?? {
@@ -159,7 +163,7 @@ async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), fs: &Arc<Filesystem>, f
     }
 }
 
-async fn read(fs: &Arc<Filesystem>, file: u64) -> Vec<u8> {
+async fn read(fs: &Arc<Filesystem>, file: FileHandle) -> Vec<u8> {
     let (send, receive) = tokio::sync::oneshot::channel();
     fs.read(file, 0, 1 << 20, move |result| {
         // Nobody waits any more: then nobody has to be told.

@@ -7,21 +7,37 @@ use bytes::Bytes;
 use s3mount_prefetch::ObjectReader;
 
 use crate::ahead::hints::HintWriter;
-use crate::numbers::InodeNo;
+use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
 
-/// An open file or directory, as the kernel is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How the bytes of an open file come to its readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Through the kernel's page cache.
+    Cached,
+    /// Around it: each read of a program is one READ of the kernel, or several.
+    Direct,
+}
+
+/// An open file, as the kernel is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The handle, for the calls that follow.
-    pub handle: u64,
-    /// Whether reads go around the kernel's page cache.
-    pub direct_io: bool,
+    pub handle: FileHandle,
+    /// How its bytes come to its readers.
+    pub mode: OpenMode,
     /// Whether the file is read at random through maps, and a small readahead suits it.
     pub is_random_map: bool,
     /// Whether the pages that the kernel holds of it are good.
     pub keep_cache: bool,
+}
+
+impl Opened {
+    /// A file of the daemon's own: its size is not known before, and its pages must not be kept.
+    pub(super) fn own(handle: FileHandle) -> Self {
+        Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
+    }
 }
 
 /// What the handle of a file stands for.

@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
 
+use crate::attr::FileKind;
+
 /// Longest file name in bytes: Linux' `NAME_MAX`.
 const NAME_MAX: usize = 255;
 
@@ -17,6 +19,16 @@ const NAME_MAX: usize = 255;
 pub(crate) enum Target {
     Directory,
     File(File),
+}
+
+impl Target {
+    /// Which of the two it is.
+    pub(crate) fn kind(&self) -> FileKind {
+        match self {
+            Target::Directory => FileKind::Directory,
+            Target::File(_) => FileKind::File,
+        }
+    }
 }
 
 /// One version of a file.

@@ -206,6 +206,7 @@ mod tests {
     use s3mount_object::ByteRange;
 
     use super::{MAX_FILES, MapTable, Watched};
+    use crate::numbers::InodeNo;
     use crate::page_cache::kind::Kind;
 
     const MIB: u64 = 1 << 20;
@@ -218,7 +219,7 @@ mod tests {
     }
 
     fn kind(extension: &str) -> Kind {
-        (1, extension.into())
+        (InodeNo(1), extension.into())
     }
 
     fn read(table: &MapTable, file: &Watched, offset: u64, len: u64) {
@@ -243,10 +244,10 @@ mod tests {
     #[test]
     fn nothing_is_known_of_a_file_that_was_never_watched() {
         let table = table();
-        assert!(table.on_open(7, SIZE, || Some(kind("bin"))).is_none());
-        make_random(&table, &table.watch(7, SIZE, kind("bin")));
-        assert!(table.on_open(7, SIZE, || None).expect("known").is_random());
-        assert!(table.on_open(8, SIZE, || Some(kind("bin"))).is_none(), "one file makes no kind");
+        assert!(table.on_open(InodeNo(7), SIZE, || Some(kind("bin"))).is_none());
+        make_random(&table, &table.watch(InodeNo(7), SIZE, kind("bin")));
+        assert!(table.on_open(InodeNo(7), SIZE, || None).expect("known").is_random());
+        assert!(table.on_open(InodeNo(8), SIZE, || Some(kind("bin"))).is_none(), "one file makes no kind");
         assert_eq!((table.random_files(), table.refused()), (1, 1));
     }
 
@@ -254,28 +255,28 @@ mod tests {
     fn two_files_speak_for_their_kind_until_one_is_otherwise() {
         let table = table();
         for ino in [7, 8] {
-            make_random(&table, &table.watch(ino, SIZE, kind("bin")));
+            make_random(&table, &table.watch(InodeNo(ino), SIZE, kind("bin")));
         }
-        assert!(table.on_open(9, SIZE, || Some(kind("tar"))).is_none());
-        assert!(table.on_open(9, 4 * MIB, || Some(kind("bin"))).is_none(), "too small");
-        let third = table.on_open(9, SIZE, || Some(kind("bin"))).expect("of its kind");
+        assert!(table.on_open(InodeNo(9), SIZE, || Some(kind("tar"))).is_none());
+        assert!(table.on_open(InodeNo(9), 4 * MIB, || Some(kind("bin"))).is_none(), "too small");
+        let third = table.on_open(InodeNo(9), SIZE, || Some(kind("bin"))).expect("of its kind");
         assert!(third.is_random());
         // Wide windows, page by page.
         for window in 0..2 {
             (1..100).for_each(|page| read(&table, &third, (window * 8 + 1) * MIB + page * 4096, 4096));
         }
         assert!(!third.is_random());
-        assert!(table.on_open(10, SIZE, || Some(kind("bin"))).is_none(), "the kind is forgotten");
+        assert!(table.on_open(InodeNo(10), SIZE, || Some(kind("bin"))).is_none(), "the kind is forgotten");
     }
 
     #[test]
     fn holds_so_many_files() {
         let table = table();
-        let first = table.watch(1, SIZE, kind("bin"));
+        let first = table.watch(InodeNo(1), SIZE, kind("bin"));
         make_random(&table, &first);
-        (2..=MAX_FILES as u64 + 1).for_each(|ino| drop(table.watch(ino, SIZE, kind("bin"))));
-        assert!(table.on_open(1, SIZE, || None).is_none());
-        assert!(table.on_open(2, SIZE, || None).is_some());
+        (2..=MAX_FILES as u64 + 1).for_each(|ino| drop(table.watch(InodeNo(ino), SIZE, kind("bin"))));
+        assert!(table.on_open(InodeNo(1), SIZE, || None).is_none());
+        assert!(table.on_open(InodeNo(2), SIZE, || None).is_some());
     }
 
     #[test]

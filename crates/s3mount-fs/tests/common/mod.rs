@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
+use s3mount_fs::{DirOffset, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, ROOT};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
@@ -40,15 +40,13 @@ pub(crate) async fn walk(fs: &Filesystem, path: &str) -> Result<InodeNo, FsError
 
 /// All names of a folder without the dots, as `readdir` gives them.
 pub(crate) async fn names(fs: &Filesystem, ino: InodeNo) -> Result<Vec<String>, FsError> {
-    let handle = fs.opendir(ino)?.handle;
-    let (mut names, mut offset) = (Vec::new(), 0);
+    let handle = fs.opendir(ino)?;
+    let (mut names, mut offset) = (Vec::new(), DirOffset::START);
     loop {
         let page = fs.readdir(handle, offset, 1024).await?;
-        let Some((last, ..)) = page.names.last() else { break };
-        offset = *last;
-        names.extend(
-            page.names.into_iter().map(|(_, name, ..)| name).filter(|name| !matches!(&**name, "." | "..")),
-        );
+        let Some(last) = page.last() else { break };
+        offset = last.next;
+        names.extend(page.into_iter().map(|entry| entry.name).filter(|name| !matches!(&**name, "." | "..")));
     }
     fs.releasedir(handle);
     Ok(names)

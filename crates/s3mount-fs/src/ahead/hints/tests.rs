@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{Guess, HintWriter, Hints, LOOK_UPS, MAX_QUEUED, Next, Todo};
+use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 
 const TOLD: OpenClock = OpenClock(0);
@@ -71,7 +72,13 @@ fn a_writer_s_task_ends_with_what_it_has_told_and_begins_anew() {
 fn nothing_is_guessed_in_a_folder_that_somebody_tells_of() {
     let (hints, now) = (Hints::default(), Instant::now());
     let guess = |prefix: &str, seconds: u64| {
-        let guess = Guess { parent: 1, prefix: prefix.into(), name: "x".into(), told: TOLD, is_again: false };
+        let guess = Guess {
+            parent: InodeNo(1),
+            prefix: prefix.into(),
+            name: "x".into(),
+            told: TOLD,
+            is_again: false,
+        };
         hints.guess(prefix, std::iter::once(guess), now + Duration::from_secs(seconds)).is_some()
     };
     hints.note_told(&"told/".into(), now);

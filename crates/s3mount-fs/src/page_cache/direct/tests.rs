@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 const SIZE: u64 = 140 * MIB;
 
 fn kind() -> Kind {
-    (1, "npz".into())
+    (InodeNo(1), "npz".into())
 }
 
 /// A mount whose readers have this much page cache, and a folder of so many bytes.
@@ -33,28 +33,28 @@ impl Mount {
         Self::new(10 * GIB, 100 * GIB)
     }
 
-    fn open(&mut self, ino: InodeNo) -> (bool, Option<Change>) {
-        let file = Large { ino, size: self.size, cache_bytes: self.cache_bytes };
+    fn open(&mut self, ino: u64) -> (bool, Option<Change>) {
+        let file = Large { ino: InodeNo(ino), size: self.size, cache_bytes: self.cache_bytes };
         self.direct.on_open(&kind(), &file, self.data_set_bytes)
     }
 
-    fn close(&mut self, ino: InodeNo, read_bytes: u64, is_direct: bool) {
-        self.direct.on_close(&kind(), &Closed { ino, size: self.size, read_bytes, is_direct });
+    fn close(&mut self, ino: u64, read_bytes: u64, is_direct: bool) {
+        self.direct.on_close(&kind(), &Closed { ino: InodeNo(ino), size: self.size, read_bytes, is_direct });
     }
 
     /// Opens a file, reads it whole in pieces that are large or not, and closes it. Whether it was opened
     /// directly.
-    fn read(&mut self, ino: InodeNo, are_large: bool) -> bool {
+    fn read(&mut self, ino: u64, are_large: bool) -> bool {
         let is_direct = self.open(ino).0;
         if is_direct {
-            self.direct.on_pieces(&kind(), ino, are_large);
+            self.direct.on_pieces(&kind(), InodeNo(ino), are_large);
         }
         self.close(ino, self.size, is_direct);
         is_direct
     }
 
     /// How many of these files are opened directly.
-    fn count(&mut self, files: impl IntoIterator<Item = InodeNo>, are_large: bool) -> usize {
+    fn count(&mut self, files: impl IntoIterator<Item = u64>, are_large: bool) -> usize {
         files.into_iter().filter(|ino| self.read(*ino, are_large)).count()
     }
 
@@ -85,9 +85,9 @@ fn a_data_set_that_may_fit_is_left_alone() {
 fn one_file_at_a_time_is_the_probe() {
     let mut mount = Mount::large();
     assert_eq!([1, 2, 3].map(|ino| mount.open(ino).0), [true, false, false]);
-    let change = mount.direct.on_pieces(&kind(), 1, true);
+    let change = mount.direct.on_pieces(&kind(), InodeNo(1), true);
     assert_eq!(change, Some(Change::Direct));
-    assert_eq!(mount.direct.on_pieces(&kind(), 1, true), None, "no news");
+    assert_eq!(mount.direct.on_pieces(&kind(), InodeNo(1), true), None, "no news");
     assert_eq!([4, 5].map(|ino| mount.open(ino).0), [true; 2]);
 }
 
@@ -202,8 +202,8 @@ fn what_is_remembered_is_bounded() {
     }
     assert_eq!((mount.direct.recent.len(), mount.direct.open.len()), (super::MAX_RECENT, 0));
     for folder in 0..10_000 {
-        let file = Large { ino: folder, size: SIZE, cache_bytes: GIB };
-        mount.direct.on_open(&(folder, "bin".into()), &file, 0);
+        let file = Large { ino: InodeNo(folder), size: SIZE, cache_bytes: GIB };
+        mount.direct.on_open(&(InodeNo(folder), "bin".into()), &file, 0);
     }
     assert!(mount.direct.kinds.len() <= super::MAX_KINDS);
 }
@@ -228,7 +228,7 @@ fn pieces_are_judged_by_their_mean() {
 /// What a test does to a mount.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Open(InodeNo),
+    Open(u64),
     Close(usize, u64),
     Pieces(usize, bool),
     Map(usize),
@@ -250,8 +250,8 @@ proptest! {
     #[test]
     fn never_directly_where_the_page_cache_has_something(steps in steps(), files in 1..20_u64) {
         let mut mount = Mount::new(files * SIZE, 100 * GIB);
-        let mut open: Vec<(InodeNo, bool)> = Vec::new();
-        let mut log: Vec<(InodeNo, u64)> = Vec::new();
+        let mut open: Vec<(u64, bool)> = Vec::new();
+        let mut log: Vec<(u64, u64)> = Vec::new();
         for step in steps {
             match step {
                 Step::Open(ino) => {
@@ -276,7 +276,7 @@ proptest! {
                     }
                 }
                 Step::Pieces(index, are_large) if open.get(index).is_some_and(|(_, direct)| *direct) => {
-                    mount.direct.on_pieces(&kind(), open[index].0, are_large);
+                    mount.direct.on_pieces(&kind(), InodeNo(open[index].0), are_large);
                 }
                 Step::Map(index) if open.get(index).is_some_and(|(_, direct)| *direct) => {
                     mount.direct.on_map(&kind());
