@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use s3mount_cli::DaemonMetrics;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
@@ -32,6 +33,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),
         ("Retries", RetryMetrics::DEFINITIONS),
+        ("The daemon", DaemonMetrics::DEFINITIONS),
     ]
 }
 

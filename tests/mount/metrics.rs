@@ -110,6 +110,9 @@ fn a_scrape_parses_and_tells_what_the_store_has_seen() {
     assert!(grown("s3mount_fuse_seconds_count{operation=\"read\"}") >= reads);
     assert_eq!(after["s3mount_requests_in_flight{operation=\"get\"}"], 0.0);
     assert_eq!(grown("s3mount_wasted_bytes_total"), 0.0, "all was read");
+    assert!(before["s3mount_connections"] >= 1.0, "the mount has asked for its bucket");
+    let connections = grown("s3mount_connections");
+    assert!(connections >= 1.0 && connections <= seen.connections as f64, "{connections} more connections");
     // JSON tells the same.
     let stats = world.stats();
     assert_eq!(

@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-fs",
             "s3mount-fuse",
             "s3mount-memory",
+            "s3mount-metrics",
             "s3mount-object",
             "s3mount-prefetch",
             "s3mount-requests",

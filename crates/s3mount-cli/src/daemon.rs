@@ -4,6 +4,7 @@ mod checks;
 mod control_socket;
 mod fork;
 mod logging;
+mod metrics;
 mod mount;
 
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use self::fork::{Outcome, Role, daemonise};
+pub use self::metrics::DaemonMetrics;
 use crate::config::Config;
 use crate::flags::mount::MountArgs;
 use crate::system::terminal;

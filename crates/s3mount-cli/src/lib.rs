@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use commands::{bench, tune, umount, warm};
+pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Args, Command, options};
 use system::terminal;

@@ -11,14 +11,17 @@ use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_requests::MeasuredClient;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control_socket::ControlSocket;
+use super::metrics::DaemonMetrics;
 use crate::config::Config;
 use crate::flags::mount::Verify;
+use crate::system::connections::connections;
 use crate::system::mounts::{MountedAt, mount_at};
 use crate::system::{open_files, terminal};
 
@@ -44,6 +47,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let fs =
         Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));
     measured.register(fs.registry());
+    register_process(fs.registry());
     let control = config
         .control_socket
         .as_deref()
@@ -64,6 +68,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     // GETs that nobody waits for any more must not hold the process up.
     runtime.shutdown_background();
     result
+}
+
+/// Shows in `registry` what the process holds.
+fn register_process(registry: &Registry) {
+    let metrics = Arc::new(DaemonMetrics::default());
+    let shown = metrics.clone();
+    registry.add(metrics, move || shown.connections.set_len(connections()));
 }
 
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
