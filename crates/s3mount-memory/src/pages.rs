@@ -19,8 +19,8 @@ const BATCH_PAGES: usize = 8;
 /// When each huge page of a region was used last.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// In ticks; 0 for one that is not resident.
-    used_at: Vec<u32>,
+    /// The tick of each page's last use, if the page may be resident.
+    used_at: Vec<Option<u32>>,
     now: u32,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Batch(Vec<usize>);
 impl Pages {
     /// The pages of a region of `bytes`, of which none is resident.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { used_at: vec![0; bytes.div_ceil(HUGE_PAGE_BYTES)], now: 1 }
+        Self { used_at: vec![None; bytes.div_ceil(HUGE_PAGE_BYTES)], now: 0 }
     }
 
     pub(crate) fn tick(&mut self) {
@@ -40,7 +40,7 @@ impl Pages {
 
     /// A buffer of these units comes or goes.
     pub(crate) fn use_units(&mut self, first: usize, units: usize) {
-        self.used_at[first / PAGE_UNITS..(first + units).div_ceil(PAGE_UNITS)].fill(self.now);
+        self.used_at[first / PAGE_UNITS..(first + units).div_ceil(PAGE_UNITS)].fill(Some(self.now));
     }
 
     /// Takes pages out of `buddy` that are free, may be resident, and were not used for
@@ -51,7 +51,7 @@ impl Pages {
             .iter()
             .enumerate()
             .rev()
-            .filter(|(_, used_at)| **used_at > 0 && self.now - **used_at >= unused_ticks);
+            .filter(|(_, used_at)| used_at.is_some_and(|used_at| self.now - used_at >= unused_ticks));
         let taken = unused.filter(|(page, _)| buddy.take(page * PAGE_UNITS, PAGE_UNITS));
         Batch(taken.map(|(page, _)| page).take(BATCH_PAGES).collect())
     }
@@ -59,7 +59,7 @@ impl Pages {
     /// Takes note that the pages of `batch` are not resident any more, and makes them free again.
     pub(crate) fn give_back(&mut self, buddy: &mut Buddy, batch: Batch) {
         for page in batch.0 {
-            self.used_at[page] = 0;
+            self.used_at[page] = None;
             buddy.free(page * PAGE_UNITS, (page + 1) * PAGE_UNITS);
         }
     }

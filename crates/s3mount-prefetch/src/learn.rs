@@ -35,8 +35,8 @@ pub(crate) struct Reading {
     pub(crate) bytes: u64,
     /// Whether the file ends there.
     pub(crate) is_whole: bool,
-    /// Bytes a second; 0 where it was too short to tell.
-    pub(crate) rate: f64,
+    /// Bytes a second, where the reading was long enough to tell.
+    pub(crate) rate: Option<f64>,
 }
 
 /// Where a reader of a file begins.
@@ -56,8 +56,8 @@ struct Kind {
     /// How far the last ones came, and whether to the end, in a ring.
     recent: [(u64, bool); RECENT],
     readings: u64,
-    /// Bytes a second of a stream.
-    rate: f64,
+    /// Bytes a second of a stream, once one was long enough to tell.
+    rate: Option<f64>,
     /// When it was noted last.
     used: u64,
 }
@@ -67,9 +67,9 @@ impl Kind {
         let slot = usize::try_from(self.readings % RECENT as u64).unwrap_or(0);
         self.recent[slot] = (reading.bytes, reading.is_whole);
         self.readings += 1;
-        if reading.rate > 0.0 {
+        if let Some(rate) = reading.rate {
             // One that was slower may have been held up by the others.
-            self.rate = reading.rate.max(f64::midpoint(reading.rate, self.rate));
+            self.rate = Some(rate.max(f64::midpoint(rate, self.rate.unwrap_or(0.0))));
         }
     }
 
@@ -82,11 +82,11 @@ impl Kind {
         let stopped = recent.iter().filter(|(_, is_whole)| !is_whole).map(|(bytes, _)| *bytes);
         let certain = stopped.clone().min().unwrap_or(longest.saturating_mul(LARGER));
         if known == RECENT && stopped.count() == RECENT && longest <= header_bytes {
-            Beginning::Header { bytes: longest }
-        } else if certain > header_bytes && self.rate > 0.0 {
-            Beginning::Stream { bytes: certain, rate: self.rate }
-        } else {
-            Beginning::Usual
+            return Beginning::Header { bytes: longest };
+        }
+        match self.rate {
+            Some(rate) if certain > header_bytes => Beginning::Stream { bytes: certain, rate },
+            Some(_) | None => Beginning::Usual,
         }
     }
 }
@@ -140,11 +140,11 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn whole(bytes: u64) -> Reading {
-        Reading { bytes, is_whole: true, rate: 1e9 }
+        Reading { bytes, is_whole: true, rate: Some(1e9) }
     }
 
     fn part(bytes: u64) -> Reading {
-        Reading { bytes, is_whole: false, rate: 0.0 }
+        Reading { bytes, is_whole: false, rate: None }
     }
 
     /// What a mount that has seen these readings makes of the next.
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn who_stops_in_the_middle_begins_with_no_more_than_that() {
-        let stopped = |bytes| Reading { bytes, is_whole: false, rate: 1e9 };
+        let stopped = |bytes| Reading { bytes, is_whole: false, rate: Some(1e9) };
         let readings = [whole(500 * MIB), stopped(20 * MIB), stopped(30 * MIB)];
         assert_eq!(after(&readings), Beginning::Stream { bytes: 20 * MIB, rate: 1e9 });
     }
 
     #[test]
     fn a_slower_reader_is_believed_by_half() {
-        let slower = Reading { rate: 2e8, ..whole(64 * MIB) };
+        let slower = Reading { rate: Some(2e8), ..whole(64 * MIB) };
         assert_eq!(after(&[whole(64 * MIB), slower]), Beginning::Stream { bytes: 256 * MIB, rate: 6e8 });
     }
 

@@ -19,6 +19,27 @@ pub(crate) enum Purpose {
     Stream(u64),
     /// For one random read: its blocks move to the cache when they land.
     Random,
+    /// For a read of a small object, which is fetched whole.
+    Whole,
+    /// Ahead of a reader that is expected: a hint named the bytes, the file was opened, or the object before
+    /// this one is being read.
+    Hinted,
+}
+
+impl Purpose {
+    /// Whether no stream decides how long the segment stays. It stays until it is read, until whoever asked
+    /// for it lets go of it, or until memory is short.
+    pub(crate) fn stays_unread(self) -> bool {
+        matches!(self, Purpose::Whole | Purpose::Hinted)
+    }
+}
+
+/// Where a segment lies, which one it is, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentKey {
+    pub(crate) start: u64,
+    pub(crate) id: u64,
+    pub(crate) len: u64,
 }
 
 /// One GET and its bytes. `W` is what waits for it.
@@ -60,6 +81,10 @@ impl<W> Segment<W> {
             }
             State::Ready(_) | State::InFlight { .. } => 0,
         }
+    }
+
+    pub(crate) fn key(&self) -> SegmentKey {
+        SegmentKey { start: self.range.start(), id: self.id, len: self.range.len() }
     }
 
     /// Whether every byte has been handed out.

@@ -216,7 +216,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window of `bytes`; 0 for one that is closed.
+    /// A window of `bytes`.
     pub(crate) fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -378,16 +378,17 @@ impl Window {
         self.bytes < summit
     }
 
-    /// Bytes a second of a reader that has come to `position` at the time `now`; 0 where it has not read
-    /// enough to tell.
-    pub(crate) fn rate_at(&self, position: u64, now: Duration) -> f64 {
-        let measured = if self.is_measured { self.rate } else { 0.0 };
+    /// Bytes a second of a reader that has come to `position` at the time `now`, if it has read enough to
+    /// tell.
+    pub(crate) fn rate_at(&self, position: u64, now: Duration) -> Option<f64> {
+        let measured = self.is_measured.then_some(self.rate);
         let round =
             self.round.map(|round| (position.saturating_sub(round.start), now.saturating_sub(round.began)));
         // Of a short object, most of it.
         let enough = (self.bytes / 2).min((position / 2).max(ENOUGH_BYTES));
         let last = round.filter(|(read, took)| *read >= enough && *took >= MIN_ROUND);
-        last.map_or(measured, |(read, took)| measured.max(read as f64 / took.as_secs_f64()))
+        let last = last.map(|(read, took)| read as f64 / took.as_secs_f64());
+        measured.into_iter().chain(last).reduce(f64::max).filter(|rate| *rate > 0.0)
     }
 
     /// What it had fetched was thrown away unread: it was too large.
@@ -545,10 +546,10 @@ mod tests {
             let mut window = Window::at_beginning(stream, 64 * MIB, terms);
             let at = Duration::from_millis;
             window.on_read(MIB, at(0), true, terms);
-            assert_eq!(window.rate_at(MIB, at(0)), 0.0);
+            assert_eq!(window.rate_at(MIB, at(0)), None);
             window.on_read(2 * MIB, at(40), false, terms);
             // The wait for the first byte is left out.
-            let rate = window.rate_at(52 * MIB, at(140));
+            let rate = window.rate_at(52 * MIB, at(140)).expect("it has read enough");
             assert!((rate - 50.0 * MIB as f64 / 0.1).abs() < 1.0, "{rate}");
         });
     }

@@ -37,7 +37,7 @@ impl ObjectReader {
         {
             let permit = self.shared.ahead.try_permit(missing.len())?;
             let buffer = self.buffer_ahead(state, missing, missing.len())?;
-            self.start(state, missing, Purpose::Stream(0), Some(buffer), Some(permit));
+            self.start(state, missing, Purpose::Hinted, Some(buffer), Some(permit));
         }
         Some(wanted)
     }
@@ -172,7 +172,7 @@ impl ObjectReader {
             }
         });
         state.insert(id, range, purpose, task);
-        if matches!(purpose, Purpose::Stream(1..)) {
+        if matches!(purpose, Purpose::Stream(_)) {
             state.streams.fetched(range.len());
         }
     }

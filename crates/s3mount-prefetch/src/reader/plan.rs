@@ -126,7 +126,7 @@ impl Planner<'_> {
     pub(super) fn purpose(&self, range: ByteRange, access: Access) -> Purpose {
         match access {
             Access::Stream(id) => Purpose::Stream(id),
-            Access::Random | Access::Window if range.len() == self.size => Purpose::Stream(0),
+            Access::Random | Access::Window if range.len() == self.size => Purpose::Whole,
             Access::Random | Access::Window => Purpose::Random,
         }
     }

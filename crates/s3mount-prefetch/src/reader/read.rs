@@ -165,7 +165,8 @@ impl ObjectReader {
             state.segments.remove(start, id);
         } else if let Some(segment) = state.segments.get_mut(start) {
             segment.served.note(range);
-            state.consume(start, id, range.len(), self.keep_bytes());
+            let key = segment.key();
+            state.consume(key, self.keep_bytes());
         }
     }
 }

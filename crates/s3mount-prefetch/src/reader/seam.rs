@@ -149,7 +149,7 @@ impl ObjectReader {
             let Some(permit) = self.shared.ahead.try_permit(part.len()) else { break };
             let Some(buffer) = self.buffer_ahead(state, part, edge) else { break };
             let part = ByteRange::new(part.start(), part.start() + buffer.as_ref().len() as u64);
-            self.start(state, part, Purpose::Stream(0), Some(buffer), Some(permit));
+            self.start(state, part, Purpose::Hinted, Some(buffer), Some(permit));
             state.early.get_or_insert_default();
         }
         let at = state.segments.first_gap(0);

@@ -8,7 +8,7 @@ use super::state::State;
 use super::waiter::Waiter;
 use crate::PrefetchConfig;
 use crate::relief::{Spare, SpareParts};
-use crate::segment::{Purpose, Segment, State as SegmentState};
+use crate::segment::{Purpose, Segment, SegmentKey, State as SegmentState};
 use crate::stream::LEFT_TICKS;
 
 /// A part that could be spared.
@@ -22,14 +22,14 @@ struct Far {
 impl State {
     /// A segment was read to its end: it stays a little for those just behind, then goes. Of such
     /// segments `keep` bytes stay.
-    pub(super) fn consume(&mut self, start: u64, id: u64, len: u64, keep: u64) {
-        self.consumed.push_back((start, id, len));
-        self.consumed_bytes += len;
+    pub(super) fn consume(&mut self, key: SegmentKey, keep: u64) {
+        self.consumed.push_back(key);
+        self.consumed_bytes += key.len;
         while self.consumed_bytes > keep
-            && let Some((start, id, len)) = self.consumed.pop_front()
+            && let Some(oldest) = self.consumed.pop_front()
         {
-            self.consumed_bytes -= len;
-            self.segments.remove(start, id);
+            self.consumed_bytes -= oldest.len;
+            self.segments.remove(oldest.start, oldest.id);
         }
     }
 
@@ -43,16 +43,16 @@ impl State {
     pub(super) fn sweep_but(&mut self, keep: u64) -> u64 {
         let before = self.segments.held_bytes();
         self.consumed_bytes = 0;
-        for (start, id, _) in std::mem::take(&mut self.consumed) {
-            self.segments.remove(start, id);
+        for consumed in std::mem::take(&mut self.consumed) {
+            self.segments.remove(consumed.start, consumed.id);
         }
         let mut passed = self.passed();
-        passed.sort_unstable_by_key(|(_, id, _)| Reverse(*id));
+        passed.sort_unstable_by_key(|passed| Reverse(passed.id));
         let mut kept = 0;
-        for (start, id, len) in passed {
-            kept += len;
+        for passed in passed {
+            kept += passed.len;
             if kept > keep {
-                self.drop_passed(start, id);
+                self.drop_passed(passed);
             }
         }
         before - self.segments.held_bytes()
@@ -62,29 +62,28 @@ impl State {
     pub(super) fn tick_passed(&mut self) {
         let [lately, before] = self.sent_before_ticks;
         self.sent_before_ticks = [self.next_segment, lately];
-        for (start, id, _) in self.passed() {
-            if id <= before {
-                self.drop_passed(start, id);
+        for passed in self.passed() {
+            if passed.id <= before {
+                self.drop_passed(passed);
             }
         }
     }
 
-    /// Ready segments that no stream will reach, as (start, id, length): skipped, of a stream that has ended,
+    /// Ready segments that no stream will reach, which they have skipped, of a stream that has ended,
     /// or of one that nobody reads for [`LEFT_TICKS`].
-    fn passed(&self) -> Vec<(u64, u64, u64)> {
+    fn passed(&self) -> Vec<SegmentKey> {
         let is_passed = |segment: &&Segment<Waiter>| {
             // Whole small objects stay until they are closed or memory is short.
             matches!(segment.state, SegmentState::Ready(_))
-                && segment.purpose != Purpose::Stream(0)
+                && !segment.purpose.stays_unread()
                 && !segment.is_consumed()
                 && !self.streams.may_read(segment.range, LEFT_TICKS)
         };
-        let passed = self.segments.iter().filter(is_passed);
-        passed.map(|segment| (segment.range.start(), segment.id, segment.range.len())).collect()
+        self.segments.iter().filter(is_passed).map(Segment::key).collect()
     }
 
-    fn drop_passed(&mut self, start: u64, id: u64) {
-        if let Some(dropped) = self.segments.remove(start, id) {
+    fn drop_passed(&mut self, passed: SegmentKey) {
+        if let Some(dropped) = self.segments.remove(passed.start, passed.id) {
             // Should somebody go on after all.
             self.streams.unplan(dropped.range);
         }
@@ -96,13 +95,13 @@ impl State {
             let is_waited_for =
                 matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
             let is_in_range = segment.range.start() < range.end() && range.start() < segment.range.end();
-            segment.purpose == Purpose::Stream(0) && is_in_range && !is_waited_for
+            segment.purpose.stays_unread() && is_in_range && !is_waited_for
         };
         let unread = self.segments.iter().filter(is_unread);
-        let unread: Vec<_> = unread.map(|segment| (segment.range.start(), segment.id)).collect();
+        let unread: Vec<_> = unread.map(Segment::key).collect();
         self.taken.retain(|taken| !taken.overlaps(range));
-        for (start, id) in unread {
-            let Some(dropped) = self.segments.remove(start, id) else { continue };
+        for unread in unread {
+            let Some(dropped) = self.segments.remove(unread.start, unread.id) else { continue };
             if let SegmentState::InFlight { task, .. } = &dropped.state {
                 task.abort();
             }
@@ -137,7 +136,7 @@ impl State {
                 let seen = stream.direction.seen(segment.range, self.size);
                 seen.start().saturating_sub(stream.position)
             }),
-            Purpose::Random => u64::MAX,
+            Purpose::Random | Purpose::Whole | Purpose::Hinted => u64::MAX,
         };
         let far = |segment: &Segment<Waiter>| {
             let Segment { range, id, .. } = *segment;
@@ -164,9 +163,9 @@ impl State {
         }
         self.streams.unplan(dropped.range);
         match dropped.purpose {
-            Purpose::Stream(0) if !dropped.is_consumed() => self.taken.push(dropped.range),
             Purpose::Stream(stream) => self.streams.on_waste(stream, config),
-            Purpose::Random => {}
+            Purpose::Whole | Purpose::Hinted if !dropped.is_consumed() => self.taken.push(dropped.range),
+            Purpose::Whole | Purpose::Hinted | Purpose::Random => {}
         }
         dropped.range.len()
     }

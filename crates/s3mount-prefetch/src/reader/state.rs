@@ -10,7 +10,7 @@ use s3mount_object::ByteRange;
 
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
-use crate::segment::{Purpose, Segment, SegmentMap, Served, State as SegmentState};
+use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, Served, State as SegmentState};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
 use crate::{PrefetchMetrics, ReadError, Tier};
@@ -21,8 +21,8 @@ pub(super) struct State {
     pub(super) size: u64,
     pub(super) segments: SegmentMap<Waiter>,
     pub(super) streams: StreamTable,
-    /// Segments that were read to their end, oldest first, as (start, id, length).
-    pub(super) consumed: VecDeque<(u64, u64, u64)>,
+    /// Segments that were read to their end, oldest first.
+    pub(super) consumed: VecDeque<SegmentKey>,
     pub(super) consumed_bytes: u64,
     /// What was fetched because somebody told of it, and given back unread when memory was short.
     pub(super) taken: Vec<ByteRange>,
@@ -160,13 +160,13 @@ impl State {
             progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
             progress.at = end;
             let first_served = segment.serve(ByteRange::new(at, end));
-            let (start, id, len) = (segment.range.start(), segment.id, segment.range.len());
+            let key = segment.key();
             let is_consumed = first_served > 0 && segment.is_consumed();
-            if matches!(segment.purpose, Purpose::Stream(1..)) {
+            if matches!(segment.purpose, Purpose::Stream(_)) {
                 self.streams.served(first_served);
             }
             if is_consumed {
-                self.consume(start, id, len, keep_bytes());
+                self.consume(key, keep_bytes());
             }
         }
         Step::Answer
@@ -254,7 +254,7 @@ impl State {
         if self.early.take().is_none() {
             return;
         }
-        for segment in self.segments.iter_mut().filter(|segment| segment.purpose == Purpose::Stream(0)) {
+        for segment in self.segments.iter_mut().filter(|segment| segment.purpose.stays_unread()) {
             segment.purpose = Purpose::Stream(id);
             self.streams.fetched(segment.range.len());
         }

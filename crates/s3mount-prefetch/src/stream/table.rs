@@ -51,8 +51,7 @@ pub(crate) enum Access {
 /// The streams of one object.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    /// Streams by slot. An id is the number of streams begun before, times [`SLOTS`], plus the slot;
-    /// 0 is no stream's.
+    /// Streams by slot. An id is the number of streams begun before, times [`SLOTS`], plus the slot.
     pub(super) slots: Vec<Option<Stream>>,
     /// Cursors of the streams that run up, and of those that run down.
     cursors: [Order; 2],
