@@ -1,6 +1,6 @@
-//! The index from a block to the run that holds it.
+//! The index from a block to the extent that holds it.
 //!
-//! Runs are cut into shards by their object, and each shard has a lock of its own. The readers of one
+//! Extents are cut into shards by their object, and each shard has a lock of its own. The readers of one
 //! object meet at that object's lock before they come here, so more shards would not help them.
 //!
 //! **Lock order:** a shard's lock is taken last, and no payload is dropped while it is held.
@@ -18,17 +18,17 @@ use s3mount_object::ObjectId;
 /// Readers of different objects rarely meet in one of so many shards.
 const SHARDS: usize = 16;
 
-/// The name of a run: its object and the number of its first block. A run that is fetched again after
+/// The name of an extent: its object and the number of its first block. An extent that is fetched again after
 /// it has left has the same name, so moka remembers how often it was asked for.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct RunKey {
+pub(crate) struct ExtentKey {
     pub(crate) object: ObjectId,
     pub(crate) first_block: u64,
 }
 
 /// The bytes of one random read, which lie in one buffer.
-pub(crate) struct Run {
-    pub(crate) key: RunKey,
+pub(crate) struct Extent {
+    pub(crate) key: ExtentKey,
     /// Numbers of the blocks that it holds whole.
     pub(crate) blocks: Range<u64>,
     /// Where its bytes start in the object.
@@ -41,12 +41,12 @@ pub(crate) struct Run {
 }
 
 /// By the number of the block. **Invariant:** there is no empty one in a shard.
-type Blocks = HashMap<u64, Arc<Run>>;
+type Blocks = HashMap<u64, Arc<Extent>>;
 
 pub(crate) struct Index {
     shards: [Mutex<HashMap<ObjectId, Blocks>>; SHARDS],
     hasher: RandomState,
-    /// Sum of `reserved_bytes` of all runs in the index.
+    /// Sum of `reserved_bytes` of all extents in the index.
     held_bytes: AtomicU64,
 }
 
@@ -63,28 +63,28 @@ impl Index {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// The run that holds `block`.
-    pub(crate) fn get(&self, object: &ObjectId, block: u64) -> Option<Arc<Run>> {
+    /// The extent that holds `block`.
+    pub(crate) fn get(&self, object: &ObjectId, block: u64) -> Option<Arc<Extent>> {
         self.shard(object).get(object)?.get(&block).cloned()
     }
 
-    /// Whether any block is still found in `run`.
-    pub(crate) fn holds(&self, run: &Arc<Run>) -> bool {
-        self.shard(&run.key.object).get(&run.key.object).is_some_and(|blocks| is_found(blocks, run))
+    /// Whether any block is still found in `extent`.
+    pub(crate) fn holds(&self, extent: &Arc<Extent>) -> bool {
+        self.shard(&extent.key.object).get(&extent.key.object).is_some_and(|blocks| is_found(blocks, extent))
     }
 
-    /// Adds `run`, which takes the place of other runs for the blocks that it holds, and of one of the
-    /// same name altogether. Returns the runs that hold nothing any more because of that.
-    pub(crate) fn insert(&self, run: &Arc<Run>) -> Vec<Arc<Run>> {
-        self.held_bytes.fetch_add(run.reserved_bytes, Ordering::Relaxed);
-        let mut shard = self.shard(&run.key.object);
-        let blocks = shard.entry(run.key.object.clone()).or_default();
-        let mut replaced: Vec<Arc<Run>> = Vec::new();
-        for block in run.blocks.clone() {
-            let before = blocks.insert(block, run.clone());
+    /// Adds `extent`, which takes the place of other extents for the blocks that it holds, and of one of the
+    /// same name altogether. Returns the extents that hold nothing any more because of that.
+    pub(crate) fn insert(&self, extent: &Arc<Extent>) -> Vec<Arc<Extent>> {
+        self.held_bytes.fetch_add(extent.reserved_bytes, Ordering::Relaxed);
+        let mut shard = self.shard(&extent.key.object);
+        let blocks = shard.entry(extent.key.object.clone()).or_default();
+        let mut replaced: Vec<Arc<Extent>> = Vec::new();
+        for block in extent.blocks.clone() {
+            let before = blocks.insert(block, extent.clone());
             replaced.extend(before.filter(|before| !replaced.iter().any(|other| Arc::ptr_eq(other, before))));
         }
-        for same in replaced.iter().filter(|other| other.key == run.key) {
+        for same in replaced.iter().filter(|other| other.key == extent.key) {
             take_out(blocks, same);
         }
         replaced.retain(|other| !is_found(blocks, other));
@@ -94,16 +94,16 @@ impl Index {
         replaced
     }
 
-    /// Takes `run` out; false when it was not there.
-    pub(crate) fn remove(&self, run: &Arc<Run>) -> bool {
-        let mut shard = self.shard(&run.key.object);
-        let Entry::Occupied(mut object) = shard.entry(run.key.object.clone()) else { return false };
+    /// Takes `extent` out; false when it was not there.
+    pub(crate) fn remove(&self, extent: &Arc<Extent>) -> bool {
+        let mut shard = self.shard(&extent.key.object);
+        let Entry::Occupied(mut object) = shard.entry(extent.key.object.clone()) else { return false };
         let blocks = object.get_mut();
         let before = blocks.len();
-        take_out(blocks, run);
+        take_out(blocks, extent);
         let was_there = blocks.len() < before;
         if was_there {
-            self.held_bytes.fetch_sub(run.reserved_bytes, Ordering::Relaxed);
+            self.held_bytes.fetch_sub(extent.reserved_bytes, Ordering::Relaxed);
         }
         if blocks.is_empty() {
             object.remove();
@@ -111,22 +111,24 @@ impl Index {
         was_there
     }
 
-    /// The runs of a version, some of them more than once.
-    pub(crate) fn of(&self, object: &ObjectId) -> Vec<Arc<Run>> {
+    /// The extents of a version, some of them more than once.
+    pub(crate) fn of(&self, object: &ObjectId) -> Vec<Arc<Extent>> {
         self.shard(object).get(object).map(|blocks| blocks.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// All runs with the time of their last use, oldest first.
-    pub(crate) fn by_age(&self) -> Vec<(u64, Weak<Run>)> {
-        let mut runs = Vec::new();
+    /// All extents with the time of their last use, oldest first.
+    pub(crate) fn by_age(&self) -> Vec<(u64, Weak<Extent>)> {
+        let mut extents = Vec::new();
         for shard in &self.shards {
             for blocks in lock(shard).values() {
-                let firsts = blocks.iter().filter(|(block, run)| is_first_found(blocks, **block, run));
-                runs.extend(firsts.map(|(_, run)| (run.used.load(Ordering::Relaxed), Arc::downgrade(run))));
+                let firsts = blocks.iter().filter(|(block, extent)| is_first_found(blocks, **block, extent));
+                extents.extend(
+                    firsts.map(|(_, extent)| (extent.used.load(Ordering::Relaxed), Arc::downgrade(extent))),
+                );
             }
         }
-        runs.sort_unstable_by_key(|(used, _)| *used);
-        runs
+        extents.sort_unstable_by_key(|(used, _)| *used);
+        extents
     }
 
     fn shard(&self, object: &ObjectId) -> MutexGuard<'_, HashMap<ObjectId, Blocks>> {
@@ -135,24 +137,24 @@ impl Index {
     }
 }
 
-/// Removes the blocks that are found in `run`.
-fn take_out(blocks: &mut Blocks, run: &Arc<Run>) {
-    for block in run.blocks.clone() {
-        if blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, run)) {
+/// Removes the blocks that are found in `extent`.
+fn take_out(blocks: &mut Blocks, extent: &Arc<Extent>) {
+    for block in extent.blocks.clone() {
+        if blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)) {
             blocks.remove(&block);
         }
     }
 }
 
-/// Whether any of the blocks of `run` is found in it.
-fn is_found(blocks: &Blocks, run: &Arc<Run>) -> bool {
-    run.blocks.clone().any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, run)))
+/// Whether any of the blocks of `extent` is found in it.
+fn is_found(blocks: &Blocks, extent: &Arc<Extent>) -> bool {
+    extent.blocks.clone().any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))
 }
 
-/// Whether `block` is the first that is found in `run`: each run has one of these.
-fn is_first_found(blocks: &Blocks, block: u64, run: &Arc<Run>) -> bool {
-    let mut before = run.blocks.start..block;
-    !before.any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, run)))
+/// Whether `block` is the first that is found in `extent`: each extent has one of these.
+fn is_first_found(blocks: &Blocks, block: u64, extent: &Arc<Extent>) -> bool {
+    let mut before = extent.blocks.start..block;
+    !before.any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

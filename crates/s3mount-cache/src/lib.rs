@@ -1,19 +1,19 @@
-//! Runs of blocks of object versions, held in memory for random readers.
+//! Extents of blocks of object versions, held in memory for random readers.
 //!
-//! A read that belongs to no stream fetches a run of whole blocks. The run stays here, so that a
+//! A read that belongs to no stream fetches an extent of whole blocks. The extent stays here, so that a
 //! neighbour's read or a second one costs no request. Blocks are addressed by version and index, so
 //! nothing here ever has to be made coherent. The payload lies in buffers of the memory pool: the
-//! cache holds references, and lets go of them the moment a run leaves, because a reader may be
+//! cache holds references, and lets go of them the moment an extent leaves, because a reader may be
 //! waiting for that memory.
 //!
-//! The blocks of a run share a buffer, so the cached unit is the run: it is admitted as a whole, leaves
-//! as a whole, and weighs what its buffer takes of the pool. An [index](index) tells which run holds a
+//! The blocks of an extent share a buffer, so the cached unit is the extent: it is admitted as a whole, leaves
+//! as a whole, and weighs what its buffer takes of the pool. An [index](index) tells which extent holds a
 //! block.
 //!
 //! moka chooses what leaves when the cache is at its own share of memory (TinyLFU);
 //! [`BlockCache::shed`] chooses, oldest use first, when the pool needs memory back.
 //!
-//! **Lock order:** the list of the oldest runs, then moka's locks, then a shard of the index.
+//! **Lock order:** the list of the oldest extents, then moka's locks, then a shard of the index.
 
 mod index;
 
@@ -26,26 +26,26 @@ use moka::sync::Cache;
 use s3mount_memory::UNIT_BYTES;
 use s3mount_object::{ByteRange, ObjectId};
 
-use index::{Index, Run, RunKey, lock};
+use index::{Extent, ExtentKey, Index, lock};
 
-/// What moka knows of a run. It drops values some time after they have left, so it must not be what
+/// What moka knows of an extent. It drops values some time after they have left, so it must not be what
 /// keeps the payload.
 #[derive(Clone)]
 struct Entry {
     weight: u32,
-    run: Weak<Run>,
+    extent: Weak<Extent>,
 }
 
-/// Blocks of a fixed size, least useful run first out. All methods may be called from any thread.
+/// Blocks of a fixed size, least useful extent first out. All methods may be called from any thread.
 pub struct BlockCache {
     block_bytes: u64,
     capacity_bytes: u64,
     clock: AtomicU64,
     index: Arc<Index>,
-    runs: Cache<RunKey, Entry>,
-    /// Runs with the time of their last use when this was made, oldest first. One whose time has
+    extents: Cache<ExtentKey, Entry>,
+    /// Extents with the time of their last use when this was made, oldest first. One whose time has
     /// changed since, and one that came since, was used later than all others here.
-    oldest: Mutex<VecDeque<(u64, Weak<Run>)>>,
+    oldest: Mutex<VecDeque<(u64, Weak<Extent>)>>,
 }
 
 impl std::fmt::Debug for BlockCache {
@@ -59,17 +59,17 @@ impl BlockCache {
     pub fn new(block_bytes: u64, capacity_bytes: u64) -> Self {
         let index = Arc::new(Index::new());
         let indexed = index.clone();
-        let runs = Cache::builder()
+        let extents = Cache::builder()
             .max_capacity(capacity_bytes)
             .weigher(|_, entry: &Entry| entry.weight)
             .eviction_listener(move |_, entry: Entry, _| {
-                if let Some(run) = entry.run.upgrade() {
-                    indexed.remove(&run);
+                if let Some(extent) = entry.extent.upgrade() {
+                    indexed.remove(&extent);
                 }
             })
             .build();
         let (clock, oldest) = (AtomicU64::new(0), Mutex::default());
-        Self { block_bytes, capacity_bytes, clock, index, runs, oldest }
+        Self { block_bytes, capacity_bytes, clock, index, extents, oldest }
     }
 
     /// Size of a block in bytes; the last block of an object may be shorter.
@@ -77,7 +77,7 @@ impl BlockCache {
         self.block_bytes
     }
 
-    /// What the runs take of the pool, in bytes.
+    /// What the extents take of the pool, in bytes.
     pub fn held_bytes(&self) -> u64 {
         self.index.held_bytes()
     }
@@ -85,18 +85,18 @@ impl BlockCache {
     /// The bytes from `offset` to the end of its block, if the block is here.
     pub fn get(&self, object: &ObjectId, offset: u64) -> Option<Bytes> {
         let block = offset / self.block_bytes;
-        let Some(run) = self.index.get(object, block) else {
-            // The run that is fetched now starts with this block, and is the more worth the more
+        let Some(extent) = self.index.get(object, block) else {
+            // The extent that is fetched now starts with this block, and is the more worth the more
             // often it was missed.
-            self.runs.get(&RunKey { object: object.clone(), first_block: block });
+            self.extents.get(&ExtentKey { object: object.clone(), first_block: block });
             return None;
         };
-        self.runs.get(&run.key);
-        run.used.store(self.now(), Ordering::Relaxed);
+        self.extents.get(&extent.key);
+        extent.used.store(self.now(), Ordering::Relaxed);
         let end = (block + 1) * self.block_bytes;
-        let from = usize::try_from(offset - run.start).ok()?;
-        let to = usize::try_from(end - run.start).ok()?.min(run.bytes.len());
-        (from < to).then(|| run.bytes.slice(from..to))
+        let from = usize::try_from(offset - extent.start).ok()?;
+        let to = usize::try_from(end - extent.start).ok()?.min(extent.bytes.len());
+        (from < to).then(|| extent.bytes.slice(from..to))
     }
 
     /// Whether the block that holds `offset` is here.
@@ -104,9 +104,9 @@ impl BlockCache {
         self.index.get(object, offset / self.block_bytes).is_some()
     }
 
-    /// Keeps the whole blocks of `run`, which are the object's bytes at `range`. A block counts
-    /// as whole when the run covers it, or covers it up to `object_size`.
-    pub fn insert(&self, object: &ObjectId, object_size: u64, range: ByteRange, run: &Bytes) {
+    /// Keeps the whole blocks of `extent`, which are the object's bytes at `range`. A block counts
+    /// as whole when the extent covers it, or covers it up to `object_size`.
+    pub fn insert(&self, object: &ObjectId, object_size: u64, range: ByteRange, extent: &Bytes) {
         let first_block = range.start().div_ceil(self.block_bytes);
         let end_block = if range.end() < object_size {
             range.end() / self.block_bytes
@@ -117,41 +117,41 @@ impl BlockCache {
             return;
         }
         let reserved_bytes = range.len().next_multiple_of(UNIT_BYTES as u64);
-        let run = Arc::new(Run {
-            key: RunKey { object: object.clone(), first_block },
+        let extent = Arc::new(Extent {
+            key: ExtentKey { object: object.clone(), first_block },
             blocks: first_block..end_block,
             start: range.start(),
-            bytes: run.clone(),
+            bytes: extent.clone(),
             reserved_bytes,
             used: AtomicU64::new(self.now()),
         });
         // Also one of the same name: moka miscounts when an entry's weight changes in its place.
-        for replaced in self.index.insert(&run) {
-            self.runs.invalidate(&replaced.key);
+        for replaced in self.index.insert(&extent) {
+            self.extents.invalidate(&replaced.key);
         }
         let weight = u32::try_from(reserved_bytes).unwrap_or(u32::MAX);
-        self.runs.insert(run.key.clone(), Entry { weight, run: Arc::downgrade(&run) });
-        if !self.index.holds(&run) {
+        self.extents.insert(extent.key.clone(), Entry { weight, extent: Arc::downgrade(&extent) });
+        if !self.index.holds(&extent) {
             // It was shed meanwhile, before moka knew it.
-            self.runs.invalidate(&run.key);
+            self.extents.invalidate(&extent.key);
         }
         if self.held_bytes() > self.capacity_bytes {
             // moka decides some time later what leaves, unless it is told to do it now.
-            self.runs.run_pending_tasks();
+            self.extents.run_pending_tasks();
         }
     }
 
-    /// Lets go of runs, least recently used first, until `bytes` of the pool are given back or none are
+    /// Lets go of extents, least recently used first, until `bytes` of the pool are given back or none are
     /// here. Returns how many bytes that were.
     ///
-    /// The order is made for all runs at once and used up by later calls, so one that asks for little
+    /// The order is made for all extents at once and used up by later calls, so one that asks for little
     /// costs little.
     pub fn shed(&self, bytes: u64) -> u64 {
         let mut oldest = lock(&self.oldest);
         let mut is_new = false;
         let mut freed = 0;
         while freed < bytes {
-            let Some((used, run)) = oldest.pop_front() else {
+            let Some((used, extent)) = oldest.pop_front() else {
                 if is_new {
                     break;
                 }
@@ -159,10 +159,10 @@ impl BlockCache {
                 is_new = true;
                 continue;
             };
-            let Some(run) = run.upgrade() else { continue };
-            if run.used.load(Ordering::Relaxed) == used && self.index.remove(&run) {
-                self.runs.invalidate(&run.key);
-                freed += run.reserved_bytes;
+            let Some(extent) = extent.upgrade() else { continue };
+            if extent.used.load(Ordering::Relaxed) == used && self.index.remove(&extent) {
+                self.extents.invalidate(&extent.key);
+                freed += extent.reserved_bytes;
             }
         }
         freed
@@ -170,9 +170,9 @@ impl BlockCache {
 
     /// Lets go of all blocks of a version.
     pub fn forget(&self, object: &ObjectId) {
-        for run in self.index.of(object) {
-            self.index.remove(&run);
-            self.runs.invalidate(&run.key);
+        for extent in self.index.of(object) {
+            self.index.remove(&extent);
+            self.extents.invalidate(&extent.key);
         }
     }
 
@@ -189,20 +189,20 @@ mod tests {
 
     use super::BlockCache;
 
-    /// A unit of the pool, so that a run of whole blocks reserves what it holds.
+    /// A unit of the pool, so that an extent of whole blocks reserves what it holds.
     const BLOCK: u64 = 64 << 10;
 
     fn object() -> ObjectId {
         ObjectId::new("k", ETag::new("\"1\""))
     }
 
-    fn run(len: u64) -> Bytes {
+    fn extent(len: u64) -> Bytes {
         (0..len).map(|at| u8::try_from(at / 100 % 256).expect("below 256")).collect()
     }
 
     /// Inserts the blocks `first..first + count` and returns what the cache was given.
     fn insert(cache: &BlockCache, first: u64, count: u64) -> Bytes {
-        let bytes = run(count * BLOCK);
+        let bytes = extent(count * BLOCK);
         cache.insert(&object(), u64::MAX, ByteRange::new(first * BLOCK, (first + count) * BLOCK), &bytes);
         bytes
     }
@@ -211,7 +211,7 @@ mod tests {
     fn keeps_whole_blocks_and_the_last_short_one() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
         let size = 3 * BLOCK + 300;
-        let bytes = run(size - 512);
+        let bytes = extent(size - 512);
         cache.insert(&object(), size, ByteRange::new(512, size), &bytes);
         assert!(!cache.contains(&object(), 600), "the first block is not whole");
         let (from, to) = (BLOCK as usize + 100 - 512, 2 * BLOCK as usize - 512);
@@ -225,7 +225,7 @@ mod tests {
     fn forgets_one_version() {
         let cache = BlockCache::new(BLOCK, 1 << 20);
         let (bytes, other) = (insert(&cache, 0, 2), ObjectId::new("k", ETag::new("\"2\"")));
-        cache.insert(&other, u64::MAX, ByteRange::new(0, 2 * BLOCK), &run(2 * BLOCK));
+        cache.insert(&other, u64::MAX, ByteRange::new(0, 2 * BLOCK), &extent(2 * BLOCK));
         cache.forget(&object());
         assert!(bytes.is_unique() && !cache.contains(&object(), 0) && !cache.contains(&object(), BLOCK));
         assert!(cache.contains(&other, 0) && cache.contains(&other, BLOCK));
@@ -235,26 +235,30 @@ mod tests {
     #[test]
     fn stays_within_its_capacity_and_frees_at_once() {
         let cache = BlockCache::new(BLOCK, 8 * BLOCK);
-        let runs: Vec<_> = (0..100).map(|index| insert(&cache, index, 1)).collect();
+        let extents: Vec<_> = (0..100).map(|index| insert(&cache, index, 1)).collect();
         assert!(cache.held_bytes() <= 8 * BLOCK);
-        assert!(runs.iter().any(|run| !run.is_unique()), "some are here");
+        assert!(extents.iter().any(|extent| !extent.is_unique()), "some are here");
         cache.shed(u64::MAX);
         assert_eq!(cache.held_bytes(), 0);
-        assert!(runs.iter().all(Bytes::is_unique), "nothing refers to the runs any more");
+        assert!(extents.iter().all(Bytes::is_unique), "nothing refers to the extents any more");
     }
 
     #[test]
     fn counts_what_it_holds_and_holds_what_it_counts() {
         let cache = BlockCache::new(BLOCK, 64 * BLOCK);
-        // Runs of many lengths, some of which are asked for again and again.
-        let runs: Vec<_> = (0..400)
+        // Extents of many lengths, some of which are asked for again and again.
+        let extents: Vec<_> = (0..400)
             .map(|turn| {
                 let first = turn * 7 % 100 * 16;
                 cache.get(&object(), first * BLOCK);
                 insert(&cache, first, turn % 8 + 1)
             })
             .collect();
-        let alive = runs.iter().filter(|run| !run.is_unique()).map(|run| run.len() as u64).sum::<u64>();
+        let alive = extents
+            .iter()
+            .filter(|extent| !extent.is_unique())
+            .map(|extent| extent.len() as u64)
+            .sum::<u64>();
         assert_eq!(cache.held_bytes(), alive);
         assert!((32 * BLOCK..=64 * BLOCK).contains(&alive), "{} blocks are here", alive / BLOCK);
     }
@@ -267,7 +271,7 @@ mod tests {
         assert_eq!(cache.shed(2 * BLOCK), 2 * BLOCK);
         assert!(cache.contains(&object(), 0) && cache.contains(&object(), 3 * BLOCK));
         assert!(!cache.contains(&object(), BLOCK) && !cache.contains(&object(), 2 * BLOCK));
-        // The order that is left is still right when runs come and are used.
+        // The order that is left is still right when extents come and are used.
         insert(&cache, 9, 1);
         assert!(cache.get(&object(), 3 * BLOCK).is_some());
         assert_eq!(cache.shed(1), BLOCK);
@@ -287,12 +291,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever runs come, overlap and leave: what is counted is what is held, each block is found
+        /// Whatever extents come, overlap and leave: what is counted is what is held, each block is found
         /// with its own bytes, and nothing stays behind.
         #[test]
         fn keeps_its_books(steps in proptest::collection::vec((0u64..24, 1u64..5, 0u64..4), 1..80)) {
             let cache = BlockCache::new(BLOCK, 12 * BLOCK);
-            let mut runs = Vec::new();
+            let mut extents = Vec::new();
             for (first, count, action) in steps {
                 match action {
                     0 => {
@@ -305,14 +309,14 @@ mod tests {
                             .collect();
                         let range = ByteRange::new(first * BLOCK, (first + count) * BLOCK);
                         cache.insert(&object(), u64::MAX, range, &bytes);
-                        runs.push(bytes);
+                        extents.push(bytes);
                     }
                 }
-                let alive = runs.iter().filter(|run| !run.is_unique()).map(|run| run.len() as u64).sum::<u64>();
+                let alive = extents.iter().filter(|extent| !extent.is_unique()).map(|extent| extent.len() as u64).sum::<u64>();
                 prop_assert_eq!(cache.held_bytes(), alive);
                 prop_assert!(alive <= 12 * BLOCK);
                 for block in 0..28 {
-                    // In this order: moka may tidy up, by the clock, when a run is asked for.
+                    // In this order: moka may tidy up, by the clock, when an extent is asked for.
                     let is_here = cache.contains(&object(), block * BLOCK);
                     let found = cache.get(&object(), block * BLOCK);
                     prop_assert_eq!(found.is_some(), is_here);
@@ -323,7 +327,7 @@ mod tests {
                 }
             }
             cache.shed(u64::MAX);
-            prop_assert!(cache.held_bytes() == 0 && runs.iter().all(Bytes::is_unique));
+            prop_assert!(cache.held_bytes() == 0 && extents.iter().all(Bytes::is_unique));
         }
     }
 }

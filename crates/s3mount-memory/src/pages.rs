@@ -71,10 +71,10 @@ impl Batch {
     }
 
     /// Adjacent pages together, as byte offset and length in the region.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let runs = self.0.chunk_by(|above, below| below + 1 == *above);
-        runs.filter_map(|run| {
-            let pages: Range<usize> = *run.last()?..run.first()? + 1;
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let adjacent = self.0.chunk_by(|above, below| below + 1 == *above);
+        adjacent.filter_map(|pages| {
+            let pages: Range<usize> = *pages.last()?..pages.first()? + 1;
             Some((pages.start * HUGE_PAGE_BYTES, pages.len() * HUGE_PAGE_BYTES))
         })
     }
@@ -100,11 +100,14 @@ mod tests {
         }
         assert_eq!(pages.take_unused(&mut buddy, 11).bytes(), 0);
         let batch = pages.take_unused(&mut buddy, 10);
-        assert_eq!(batch.runs().collect::<Vec<_>>(), [(8 * HUGE_PAGE_BYTES, BATCH_PAGES * HUGE_PAGE_BYTES)]);
+        assert_eq!(
+            batch.ranges().collect::<Vec<_>>(),
+            [(8 * HUGE_PAGE_BYTES, BATCH_PAGES * HUGE_PAGE_BYTES)]
+        );
         assert!(buddy.alloc(9 * PAGE_UNITS).is_none(), "nobody gets them meanwhile");
         pages.give_back(&mut buddy, batch);
         let rest = pages.take_unused(&mut buddy, 10);
-        assert_eq!(rest.runs().collect::<Vec<_>>(), [(2 * HUGE_PAGE_BYTES, 6 * HUGE_PAGE_BYTES)]);
+        assert_eq!(rest.ranges().collect::<Vec<_>>(), [(2 * HUGE_PAGE_BYTES, 6 * HUGE_PAGE_BYTES)]);
         pages.give_back(&mut buddy, rest);
         assert_eq!(pages.take_unused(&mut buddy, 10).bytes(), 0);
         assert_eq!(buddy.alloc(16 * PAGE_UNITS), Some(0), "it has grown together again");

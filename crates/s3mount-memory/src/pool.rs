@@ -107,7 +107,7 @@ impl BufferPool {
     /// # Panics
     /// When `len` is 0 or above [`max_buffer_bytes`](Self::max_buffer_bytes): the caller chooses it.
     pub fn try_buffer(&self, len: usize, priority: Priority) -> Option<Buffer> {
-        self.try_part(len, len, priority)
+        self.try_up_to(len, len, priority)
     }
 
     /// A buffer of `len` bytes if there is room for it now. Where that much is free, but only in
@@ -115,7 +115,7 @@ impl BufferPool {
     ///
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer), and when `unit` is 0.
-    pub fn try_part(&self, len: usize, unit: usize, priority: Priority) -> Option<Buffer> {
+    pub fn try_up_to(&self, len: usize, unit: usize, priority: Priority) -> Option<Buffer> {
         let mut state = lock(&self.0.state);
         let keep_free = match priority {
             Priority::Demand if state.queue.is_empty() => 0,
@@ -144,13 +144,13 @@ impl BufferPool {
             if state.queue.is_empty()
                 && let Some(buffer) = self.cut(&mut state, len, 0)
             {
-                return BufferFuture(Place::Served(Some(buffer)));
+                return BufferFuture(Request::Served(Some(buffer)));
             }
             state.queue.push(len)
         };
         // It may fit into what the first in the queue can't use.
         self.serve();
-        BufferFuture(Place::Queued(self, receiver))
+        BufferFuture(Request::Queued(self, receiver))
     }
 
     /// Notes that another span of time is over, of which [`trim`](Self::trim) counts. To be called by
@@ -169,7 +169,7 @@ impl BufferPool {
             }
             pages.take_unused(buddy, unused_ticks)
         };
-        for (start, len) in batch.runs() {
+        for (start, len) in batch.ranges() {
             // SAFETY: the batch has taken these bytes out of what is free, so no buffer has them.
             unsafe { self.0.region.release(start, len) };
         }
@@ -230,11 +230,11 @@ impl BufferPool {
 
 /// A buffer that will be there as soon as there is room for it: see [`BufferPool::buffer`].
 #[derive(Debug)]
-pub struct BufferFuture<'a>(Place<'a>);
+pub struct BufferFuture<'a>(Request<'a>);
 
 /// A place in the queue. Who gives it up lets those behind move up: they may fit where it did not.
 #[derive(Debug)]
-enum Place<'a> {
+enum Request<'a> {
     Served(Option<Buffer>),
     Queued(&'a BufferPool, oneshot::Receiver<Buffer>),
 }
@@ -244,22 +244,22 @@ impl Future for BufferFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buffer> {
         let buffer = match &mut self.0 {
-            Place::Served(buffer) => buffer.take().expect("a future is not polled after its end"),
-            Place::Queued(_, receiver) => match Pin::new(receiver).poll(context) {
+            Request::Served(buffer) => buffer.take().expect("a future is not polled after its end"),
+            Request::Queued(_, receiver) => match Pin::new(receiver).poll(context) {
                 Poll::Ready(buffer) => {
                     buffer.expect("the queue lives as long as the pool, and serves who listens")
                 }
                 Poll::Pending => return Poll::Pending,
             },
         };
-        self.0 = Place::Served(None);
+        self.0 = Request::Served(None);
         Poll::Ready(buffer)
     }
 }
 
 impl Drop for BufferFuture<'_> {
     fn drop(&mut self) {
-        if let Place::Queued(pool, receiver) = std::mem::replace(&mut self.0, Place::Served(None)) {
+        if let Request::Queued(pool, receiver) = std::mem::replace(&mut self.0, Request::Served(None)) {
             drop(receiver);
             pool.serve();
         }

@@ -99,7 +99,7 @@ fn what_is_free_in_pieces_makes_a_smaller_part() {
         at > 24 || (at - 1) % 4 < 2
     });
     assert!(pool.try_buffer(8 * MIB, Priority::Prefetch).is_none(), "no 8 MiB lie together");
-    let sizes: Vec<_> = std::iter::from_fn(|| pool.try_part(8 * MIB, MIB, Priority::Prefetch))
+    let sizes: Vec<_> = std::iter::from_fn(|| pool.try_up_to(8 * MIB, MIB, Priority::Prefetch))
         .map(|part| {
             let len = part.as_ref().len();
             buffers.push(part);
@@ -108,7 +108,7 @@ fn what_is_free_in_pieces_makes_a_smaller_part() {
         .collect();
     // With 8 MiB free beyond the reserve it still tries; with less, memory is short.
     assert_eq!(sizes, [2, 2]);
-    assert!(pool.try_part(4 * MIB, 4 * MIB, Priority::Prefetch).is_none(), "no piece is as large");
+    assert!(pool.try_up_to(4 * MIB, 4 * MIB, Priority::Prefetch).is_none(), "no piece is as large");
 }
 
 #[test]

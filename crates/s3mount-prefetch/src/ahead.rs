@@ -184,7 +184,7 @@ impl AheadPermit {
         if self.at_limit == [None; 2] {
             return;
         }
-        let (took, shortest) = (self.sent.elapsed(), latencies.shortest(self.bytes));
+        let (took, shortest) = (self.sent.elapsed(), latencies.least_ever(self.bytes));
         if shortest < NEAR {
             return;
         }

@@ -54,7 +54,7 @@ pub(crate) struct Wanted<'a> {
     /// Whether a reader waits for it now.
     pub(crate) is_awaited: &'a (dyn Fn() -> bool + Send + Sync),
     /// Has readers give memory back for those who queue at the pool.
-    pub(crate) relieve: &'a (dyn Fn() + Send + Sync),
+    pub(crate) reclaim: &'a (dyn Fn() + Send + Sync),
 }
 
 /// After this time, a GET that still waits for memory has readers give back more: what cancelled GETs held
@@ -82,7 +82,7 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
-    let Wanted { deadline, is_awaited, relieve } = wanted;
+    let Wanted { deadline, is_awaited, reclaim } = wanted;
     let len = usize::try_from(range.len()).expect("a part fits the address space");
     // Parts that fail together differ in their offsets, which is all the randomness that takes.
     let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
@@ -90,7 +90,7 @@ async fn attempts(
     loop {
         let into = match buffer.take() {
             Some(buffer) => buffer,
-            None => demand_buffer(shared, len, relieve).await,
+            None => demand_buffer(shared, len, reclaim).await,
         };
         let request = GetObject { object: object.clone(), range };
         let turn = shared.turns.next().await;
@@ -155,15 +155,15 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     }
 }
 
-/// A buffer for a reader that waits. Others give memory back for it (`relieve`); it has no deadline of its
+/// A buffer for a reader that waits. Others give memory back for it (`reclaim`); it has no deadline of its
 /// own.
-async fn demand_buffer(shared: &Shared, len: usize, relieve: &(dyn Fn() + Send + Sync)) -> Buffer {
+async fn demand_buffer(shared: &Shared, len: usize, reclaim: &(dyn Fn() + Send + Sync)) -> Buffer {
     if let Some(buffer) = shared.pool.try_buffer(len, Priority::Demand) {
         return buffer;
     }
     let mut buffer = std::pin::pin!(shared.pool.buffer(len));
     loop {
-        relieve();
+        reclaim();
         if let Some(buffer) = at_most(ASK_AGAIN, &mut buffer).await {
             return buffer;
         }

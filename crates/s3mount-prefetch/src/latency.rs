@@ -38,9 +38,9 @@ const LINK_SHARE: u64 = 16;
 #[derive(Debug)]
 struct Class {
     /// The shortest ever.
-    least: AtomicU64,
+    least_ever: AtomicU64,
     /// The shortest of late.
-    shortest: AtomicU64,
+    least_lately: AtomicU64,
     mean: AtomicU64,
 }
 
@@ -62,8 +62,8 @@ impl Default for Latencies {
         let unknown = || AtomicU64::new(u64::MAX);
         Self {
             classes: std::array::from_fn(|_| Class {
-                least: unknown(),
-                shortest: unknown(),
+                least_ever: unknown(),
+                least_lately: unknown(),
                 mean: unknown(),
             }),
             in_flight_bytes: AtomicU64::new(0),
@@ -101,8 +101,8 @@ impl Latencies {
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
-        class.least.fetch_min(micros, Ordering::Relaxed);
-        class.shortest.fetch_min(micros, Ordering::Relaxed);
+        class.least_ever.fetch_min(micros, Ordering::Relaxed);
+        class.least_lately.fetch_min(micros, Ordering::Relaxed);
         // Where two add to it at once, one of them is lost: it is a mean all the same.
         let mean = match class.mean.load(Ordering::Relaxed) {
             u64::MAX => micros,
@@ -145,14 +145,14 @@ impl Latencies {
     /// window needs: the mean has the waiting in it that too many at once bring upon themselves, and
     /// would call for more. Where none was that long yet, as if a longer one took longer in
     /// proportion, which is the most it can; no time where there was none at all.
-    pub(crate) fn of(&self, bytes: u64) -> Duration {
-        self.nearest(bytes, |class| &class.shortest)
+    pub(crate) fn least_lately(&self, bytes: u64) -> Duration {
+        self.nearest(bytes, |class| &class.least_lately)
     }
 
     /// How long the shortest GET of `bytes` took, of all that there were: a link that is never idle does not
     /// show how fast it can be.
-    pub(crate) fn shortest(&self, bytes: u64) -> Duration {
-        self.nearest(bytes, |class| &class.least)
+    pub(crate) fn least_ever(&self, bytes: u64) -> Duration {
+        self.nearest(bytes, |class| &class.least_ever)
     }
 
     /// How long a GET of `bytes` mostly takes, in the same way.
@@ -174,10 +174,10 @@ impl Latencies {
         let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
         let fallen = if is_busy && link > landed { link - (link - landed) / LINK_SHARE } else { link };
         self.link.store(fallen.max(landed), Ordering::Relaxed);
-        for Class { shortest, .. } in &self.classes {
+        for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread ages, and a lower minimum that comes between is as good.
-            let _ = shortest.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
+            let _ = least_lately.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
         }
     }
 }
@@ -231,18 +231,22 @@ mod tests {
     fn the_shortest_of_each_length_counts_and_ages() {
         let latencies = Latencies::default();
         let ms = Duration::from_millis;
-        assert_eq!(latencies.of(8 << 20), Duration::ZERO);
+        assert_eq!(latencies.least_lately(8 << 20), Duration::ZERO);
         for millis in [30, 25, 60] {
             latencies.note(1 << 20, ms(millis));
         }
-        assert_eq!(latencies.of(1 << 20), ms(25));
-        assert_eq!(latencies.of(8 << 20), ms(200), "in proportion to a shorter one");
-        assert_eq!(latencies.of(64 << 10), Duration::ZERO);
+        assert_eq!(latencies.least_lately(1 << 20), ms(25));
+        assert_eq!(latencies.least_lately(8 << 20), ms(200), "in proportion to a shorter one");
+        assert_eq!(latencies.least_lately(64 << 10), Duration::ZERO);
         latencies.note(8 << 20, ms(100));
-        assert_eq!((latencies.of(8 << 20), latencies.of(5 << 20)), (ms(100), ms(100)));
+        assert_eq!((latencies.least_lately(8 << 20), latencies.least_lately(5 << 20)), (ms(100), ms(100)));
         for _ in 0..60 {
             latencies.age();
         }
-        assert!((ms(45)..ms(65)).contains(&latencies.of(1 << 20)), "{:?}", latencies.of(1 << 20));
+        assert!(
+            (ms(45)..ms(65)).contains(&latencies.least_lately(1 << 20)),
+            "{:?}",
+            latencies.least_lately(1 << 20)
+        );
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! **Memory.** A GET is only started with a buffer of the pool in hand. Reading ahead takes what
 //! is free, or waits for its next chance; a reader that waits queues at the pool, and
-//! [`relief`] then takes back, in this order: segments that were consumed, cached blocks,
+//! [`reclaim`] then takes back, in this order: segments that were consumed, cached blocks,
 //! the far end of the largest windows.
 //!
 //! **Verifying.** With [`PrefetchConfig::verify_whole`], each GET's bytes pass a `Verifier` on their
@@ -25,8 +25,8 @@
 //! are there, else from the task of the GET that brings them. A caller's reply is never called
 //! with a lock held.
 //!
-//! **Lock order:** the prefetcher's registry or relief's givers, then one reader's state, then its
-//! verifier's or relief's list, then the pool. Two readers are never locked at once. The locks of `ahead.rs`
+//! **Lock order:** the prefetcher's registry or reclaim's givers, then one reader's state, then its
+//! verifier's or reclaim's list, then the pool. Two readers are never locked at once. The locks of `ahead.rs`
 //! and `turns.rs` are held for nothing else.
 
 mod ahead;
@@ -39,17 +39,17 @@ mod latency;
 mod learn;
 mod metrics;
 mod need;
-mod parts;
 mod prefetcher;
 mod reader;
 mod readers;
-mod relief;
+mod reclaim;
 mod segment;
 mod shared;
 mod stream;
 mod sums;
 mod sync;
 mod turns;
+mod upload_parts;
 mod verify;
 mod window;
 

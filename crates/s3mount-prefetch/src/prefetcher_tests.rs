@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::relief::{Spare, SpareParts};
+use crate::reclaim::{Spare, SpareParts};
 use crate::sync::Ordering;
 use crate::{ObjectReader, PrefetchConfig, Prefetcher};
 
@@ -127,13 +127,13 @@ async fn many_wait(prefetcher: &Prefetcher, client: &Far) -> Duration {
 }
 
 #[test]
-fn relief_of_many_waiters_looks_at_few_readers() {
+fn reclaim_of_many_waiters_looks_at_few_readers() {
     check(256 * MIB, async |prefetcher, client| {
         let elapsed = many_wait(&prefetcher, &client).await;
-        let (relief, metrics) = (&prefetcher.readers.relief, prefetcher.metrics());
+        let (books, metrics) = (&prefetcher.readers.books, prefetcher.metrics());
         let (gets, reads) = (metrics.get_requests.get(), metrics.reads.get());
-        let visits = relief.visits.load(Ordering::Relaxed);
-        let dropped = relief.dropped_bytes.load(Ordering::Relaxed);
+        let visits = books.visits.load(Ordering::Relaxed);
+        let dropped = books.dropped_bytes.load(Ordering::Relaxed);
         println!("{visits} visits for {gets} GETs, {} MiB dropped, {elapsed:?}", dropped / MIB);
         assert!(visits >= 1000, "memory was short");
         // What changes a reader is a read or a GET.
@@ -155,7 +155,7 @@ fn a_large_part_in_flight_stays_while_others_have_small_ones() {
         assert_eq!(parts, 20, "and 4 MiB are left to those who wait");
         join_all((0..40).map(|turn| read(&third, turn * 20 * MIB, 128 * KIB))).await;
         assert!(prefetcher.metrics().waits.get() >= 40, "all were on their way at once");
-        let dropped = prefetcher.readers.relief.dropped_bytes.load(Ordering::Relaxed);
+        let dropped = prefetcher.readers.books.dropped_bytes.load(Ordering::Relaxed);
         assert!((MIB..=4 * MIB).contains(&dropped), "{dropped}");
         assert_eq!(large.visit().1.ready, SpareParts { bytes: 40 * MIB, least_bytes: 8 * MIB });
     });

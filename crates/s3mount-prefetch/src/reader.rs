@@ -24,7 +24,7 @@ use s3mount_object::{ByteRange, ObjectId};
 use self::state::State;
 use crate::ReadError;
 use crate::readers::Readers;
-use crate::relief::ReaderId;
+use crate::reclaim::ReaderId;
 use crate::shared::Shared;
 use crate::stream::Access;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock};
@@ -37,7 +37,7 @@ pub struct ObjectReader {
     readers: Arc<Readers<ObjectReader>>,
     object: ObjectId,
     size: u64,
-    /// What relief knows it by.
+    /// What reclaim knows it by.
     id: ReaderId,
     verifier: Option<Arc<Verifier>>,
     /// Set once wrong bytes of the version came.
@@ -83,7 +83,7 @@ impl ObjectReader {
         let verifier = verify.then(|| Arc::new(Verifier::new(object.clone(), size, block)));
         let state = State::new(size, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
-            id: readers.relief.new_id(),
+            id: readers.books.new_id(),
             shared,
             readers,
             object,
@@ -128,7 +128,7 @@ impl ObjectReader {
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
     {
-        self.read_as(offset, len, Some(Access::Window), reply);
+        self.read_as(offset, len, Some(Access::Paged), reply);
     }
 
     /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
@@ -144,12 +144,12 @@ impl ObjectReader {
     pub fn is_unread(&self, range: ByteRange) -> bool {
         let state = &mut self.lock().state;
         state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
-            || state.taken.iter().any(|taken| taken.contains(range.start()))
+            || state.reclaimed.iter().any(|before| before.contains(range.start()))
     }
 
     /// Gives up what was fetched ahead of `range`: nobody is expected to read it any more.
     pub fn let_go(&self, range: ByteRange) {
-        self.lock().state.drop_told(range);
+        self.lock().state.drop_hinted(range);
     }
 
     /// Whether a stream that is being read goes on with `range`.
@@ -194,11 +194,11 @@ impl Drop for ObjectReader {
         let Locked { state, .. } = self.locked.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         state.abort_all();
-        let relief = &self.readers.relief;
+        let books = &self.readers.books;
         if state.was_visited {
-            relief.list(self.id, Weak::new());
+            books.list(self.id, Weak::new());
         } else if state.is_listed {
-            relief.unlist(self.id);
+            books.unlist(self.id);
         }
     }
 }

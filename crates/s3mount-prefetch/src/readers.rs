@@ -5,19 +5,19 @@ use std::sync::{Arc, Weak};
 
 use s3mount_object::ObjectId;
 
-use crate::relief::Relief;
+use crate::reclaim::ReclaimBooks;
 use crate::sync::{Mutex, lock};
 
 /// All readers of a mount, and which of them could give memory back. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct Readers<R> {
     open: Mutex<HashMap<ObjectId, Weak<R>>>,
-    pub(crate) relief: Relief<R>,
+    pub(crate) books: ReclaimBooks<R>,
 }
 
 impl<R> Default for Readers<R> {
     fn default() -> Self {
-        Self { open: Mutex::default(), relief: Relief::default() }
+        Self { open: Mutex::default(), books: ReclaimBooks::default() }
     }
 }
 

@@ -49,13 +49,13 @@ pub(crate) struct Segment<W> {
     pub(crate) id: u64,
     pub(crate) range: ByteRange,
     pub(crate) purpose: Purpose,
-    pub(crate) state: State<W>,
+    pub(crate) state: SegmentState<W>,
     /// What of it was handed to readers.
     pub(crate) served: Served,
 }
 
 #[derive(Debug)]
-pub(crate) enum State<W> {
+pub(crate) enum SegmentState<W> {
     /// On its way. The task is the GET's; a window's far end may abort it while nobody waits.
     InFlight {
         task: AbortHandle,
@@ -76,10 +76,10 @@ impl<W> Segment<W> {
     /// lie around what it asked for.
     fn unread_bytes(&self) -> u64 {
         match &self.state {
-            State::Ready(bytes) if self.purpose != Purpose::Random => {
+            SegmentState::Ready(bytes) if self.purpose != Purpose::Random => {
                 (bytes.len() as u64).saturating_sub(self.served.bytes)
             }
-            State::Ready(_) | State::InFlight { .. } => 0,
+            SegmentState::Ready(_) | SegmentState::InFlight { .. } => 0,
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
     use bytes::Bytes;
     use s3mount_object::ByteRange;
 
-    use super::{Purpose, Segment, SegmentMap, Served, State};
+    use super::{Purpose, Segment, SegmentMap, SegmentState, Served};
     use crate::PrefetchMetrics;
 
     fn ready(start: u64, end: u64) -> Segment<()> {
@@ -251,7 +251,7 @@ mod tests {
             id: start,
             range: ByteRange::new(start, end),
             purpose: Purpose::Random,
-            state: State::Ready(Bytes::new()),
+            state: SegmentState::Ready(Bytes::new()),
             served: Served::default(),
         }
     }
@@ -279,10 +279,10 @@ mod tests {
         let metrics = Arc::<PrefetchMetrics>::default();
         let mut map = SegmentMap::new(metrics.clone());
         for start in [0, 10, 20, 30] {
-            let state = State::Ready(Bytes::from_static(&[0; 10]));
+            let state = SegmentState::Ready(Bytes::from_static(&[0; 10]));
             map.insert(Segment { purpose: Purpose::Stream(1), state, ..ready(start, start + 10) });
         }
-        map.insert(Segment { state: State::Ready(Bytes::from_static(&[0; 10])), ..ready(40, 50) });
+        map.insert(Segment { state: SegmentState::Ready(Bytes::from_static(&[0; 10])), ..ready(40, 50) });
         map.covering(0).expect("a segment").serve(ByteRange::new(0, 10));
         map.covering(10).expect("a segment").serve(ByteRange::new(10, 13));
         for (start, wasted) in [(0, 0), (10, 7), (20, 17)] {

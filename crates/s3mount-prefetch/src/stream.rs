@@ -6,7 +6,7 @@
 //! handles, processes and mapped pages that read one file have in common. The cursor has a
 //! tolerance: the kernel sends its readahead from several threads, so requests arrive out of
 //! order, and loaders skip short stretches. For a young stream, and where too much of what is fetched is
-//! not read ([`runs`]), the tolerance is a credit: a stream earns the bytes that it reads, and pays those
+//! not read ([`history`]), the tolerance is a credit: a stream earns the bytes that it reads, and pays those
 //! that it skips. So a reader that skips more than it reads has a stream for each piece.
 //!
 //! A read at offset 0 starts a stream. A read elsewhere is a *candidate* ([`candidates`]), and fetches
@@ -14,7 +14,7 @@
 //! stream, and a stream takes the place of another only if nobody reads that one any more.
 //!
 //! A reader that turns elsewhere leaves a stream behind. How far such streams went is remembered
-//! ([`runs`]): the next ones begin with a window of the shortest. Where too much is not read, they are
+//! ([`history`]): the next ones begin with a window of the shortest. Where too much is not read, they are
 //! fetched as far as the longest went, and further only once they are read further.
 //!
 //! A stream may also run backwards, from the end of the object or from anywhere in it. It is the
@@ -24,9 +24,9 @@
 mod candidates;
 mod cursor;
 mod direction;
-mod order;
+mod history;
+mod offset_order;
 mod reach;
-mod runs;
 mod strided;
 mod strides;
 mod table;

@@ -1,6 +1,6 @@
 //! Checksums of an object's bytes, as they come: range by range, in any order.
 //!
-//! [`Pieces`] is pure. It knows the CRC of each range that was fetched, and computes the CRC of the
+//! [`CrcMap`] is pure. It knows the CRC of each range that was fetched, and computes the CRC of the
 //! whole object from these when there is no gap left.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crc_fast::CrcAlgorithm;
 use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum};
 
-use crate::parts::Parts;
+use crate::upload_parts::UploadParts;
 
-/// Pieces of one object at most, and one more for each part in which it was uploaded; they take 56 bytes
+/// CrcMap of one object at most, and one more for each part in which it was uploaded; they take 56 bytes
 /// each. Objects of up to 256 MiB keep pieces of 128 KiB, one of 16 GiB has pieces of 8 MiB.
 const MOST_PIECES: usize = 2048;
 
@@ -151,10 +151,10 @@ pub(crate) enum Noted {
 /// **Invariant:** pieces are not empty, do not overlap, and do not reach across a multiple of `cell`, nor
 /// across the end of a part in which the object was uploaded.
 #[derive(Debug)]
-pub(crate) struct Pieces {
+pub(crate) struct CrcMap {
     size: u64,
     /// In which it was uploaded, once they are known and have CRCs of their own.
-    parts: Option<Arc<Parts>>,
+    parts: Option<Arc<UploadParts>>,
     /// In bytes. It doubles when there are too many pieces.
     cell: u64,
     most: usize,
@@ -162,8 +162,8 @@ pub(crate) struct Pieces {
     covered_bytes: u64,
 }
 
-impl Pieces {
-    /// No piece yet of an object of `size` bytes. Pieces have at most `cell` bytes, until they are too
+impl CrcMap {
+    /// No piece yet of an object of `size` bytes. CrcMap have at most `cell` bytes, until they are too
     /// many.
     pub(crate) fn new(size: u64, cell: u64) -> Self {
         Self { size, parts: None, cell, most: MOST_PIECES, pieces: BTreeMap::new(), covered_bytes: 0 }
@@ -171,7 +171,7 @@ impl Pieces {
 
     /// Cuts pieces at the edges of `parts` from now on. Forgets those that reach across one; returns
     /// whether there was any.
-    pub(crate) fn set_parts(&mut self, parts: Arc<Parts>) -> bool {
+    pub(crate) fn set_parts(&mut self, parts: Arc<UploadParts>) -> bool {
         let before = self.covered_bytes;
         self.pieces.retain(|start, piece| {
             let is_inside = parts.end_of(*start) >= piece.end;
@@ -324,8 +324,8 @@ mod tests {
     use proptest::prelude::*;
     use s3mount_object::{ByteRange, ChecksumAlgorithm, UploadPart};
 
-    use super::{Joiner, Noted, Pieces, Sums, named};
-    use crate::parts::Parts;
+    use super::{CrcMap, Joiner, Noted, Sums, named};
+    use crate::upload_parts::UploadParts;
 
     const SIZE: usize = 200;
 
@@ -333,7 +333,7 @@ mod tests {
         (0..SIZE).map(|at| u8::try_from(at * 7 % 251).expect("below 256")).collect()
     }
 
-    fn parts_of(bytes: &[u8], len: u64) -> Parts {
+    fn parts_of(bytes: &[u8], len: u64) -> UploadParts {
         let algorithm = ChecksumAlgorithm::Crc32c;
         let uploaded: Vec<_> = bytes
             .chunks(usize::try_from(len).expect("small"))
@@ -342,11 +342,11 @@ mod tests {
                 checksum: Sums::of(bytes, None).get(algorithm),
             })
             .collect();
-        Parts::new(bytes.len() as u64, &uploaded).expect("they make it up")
+        UploadParts::new(bytes.len() as u64, &uploaded).expect("they make it up")
     }
 
     /// As a verifier does it.
-    fn fetch(pieces: &mut Pieces, range: ByteRange, bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Noted {
+    fn fetch(pieces: &mut CrcMap, range: ByteRange, bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Noted {
         let place = |at: u64| usize::try_from(at).expect("a small object");
         for cut in pieces.cut(range) {
             let sums = Sums::of(&bytes[place(cut.start())..place(cut.end())], only);
@@ -382,7 +382,7 @@ mod tests {
         ) {
             let only = (!all).then_some(ChecksumAlgorithm::Crc32c);
             let right = bytes();
-            let mut pieces = Pieces { most, ..Pieces::new(SIZE as u64, cell) };
+            let mut pieces = CrcMap { most, ..CrcMap::new(SIZE as u64, cell) };
             let mut counted: Vec<Option<u8>> = vec![None; SIZE];
             let parts = Arc::new(parts_of(&right, part));
             for (index, step) in steps.into_iter().enumerate() {
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn a_piece_that_comes_again_is_compared() {
         let right = bytes();
-        let mut pieces = Pieces::new(SIZE as u64, 64);
+        let mut pieces = CrcMap::new(SIZE as u64, 64);
         assert_eq!(fetch(&mut pieces, ByteRange::new(64, 128), &right, None), Noted::Fine);
         let mut wrong = right.clone();
         wrong[80] ^= 1;
@@ -502,12 +502,12 @@ mod tests {
     #[test]
     fn a_stream_of_any_length_stays_small() {
         let right = bytes();
-        let mut pieces = Pieces { most: 8, ..Pieces::new(SIZE as u64, 2) };
+        let mut pieces = CrcMap { most: 8, ..CrcMap::new(SIZE as u64, 2) };
         for start in (0..SIZE as u64).step_by(2) {
             assert_eq!(fetch(&mut pieces, ByteRange::new(start, start + 2), &right, None), Noted::Fine);
         }
         assert_eq!(pieces.whole(), Some(Sums::of(&right, None)));
-        let mut random = Pieces { most: 8, ..Pieces::new(SIZE as u64, 2) };
+        let mut random = CrcMap { most: 8, ..CrcMap::new(SIZE as u64, 2) };
         let noted = (0..SIZE as u64)
             .step_by(4)
             .map(|start| fetch(&mut random, ByteRange::new(start, start + 2), &right, None));

@@ -22,17 +22,17 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::ReadError;
 use crate::fetch::{Failure, Wanted, fetch};
-use crate::parts::{MOST_PARTS, Parts};
 use crate::shared::Shared;
-use crate::sums::{Noted, Pieces, Sums};
+use crate::sums::{CrcMap, Noted, Sums};
 use crate::sync::{Mutex, lock, spawn};
+use crate::upload_parts::{MOST_PARTS, UploadParts};
 
 /// The store is asked for a checksum when so much of an object has been asked for, in bytes, or all
 /// of it: who looks at headers only does not pay for it, and who goes on has the answer long before
 /// the last range.
 const ASK_AFTER: u64 = 8 << 20;
 
-/// What is fetched at most besides a range that was fetched before in other pieces, in bytes. Pieces of
+/// What is fetched at most besides a range that was fetched before in other pieces, in bytes. CrcMap of
 /// objects of up to 2 GiB are not longer.
 const MOST_BESIDE: u64 = 2 << 20;
 
@@ -54,14 +54,14 @@ pub(crate) struct Verifier {
 enum Kept {
     Nothing,
     Whole(ObjectChecksum),
-    Parts(Arc<Parts>),
+    Parts(Arc<UploadParts>),
 }
 
 #[derive(Debug)]
 struct State {
     asked_bytes: u64,
     /// `None` once it is known that the object can't be verified.
-    pieces: Option<Pieces>,
+    pieces: Option<CrcMap>,
     /// Whether what was compared was right: the whole object, or each of its parts. Empty before
     /// anything was compared.
     was_right: Vec<bool>,
@@ -72,7 +72,7 @@ struct State {
 impl Verifier {
     /// Nothing is known yet of `object`, which is counted in pieces of up to `block_bytes`.
     pub(crate) fn new(object: ObjectId, size: u64, block_bytes: u64) -> Self {
-        let pieces = Some(Pieces::new(size, block_bytes));
+        let pieces = Some(CrcMap::new(size, block_bytes));
         let state = State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false };
         Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
     }
@@ -120,7 +120,7 @@ impl Verifier {
     }
 
     /// The parts in which the object was uploaded, once they are known, if each has a CRC.
-    pub(crate) fn parts(&self) -> Option<&Parts> {
+    pub(crate) fn parts(&self) -> Option<&UploadParts> {
         match self.kept.get() {
             Some(Kept::Parts(parts)) => Some(parts),
             Some(Kept::Nothing | Kept::Whole(_)) | None => None,
@@ -188,7 +188,7 @@ impl Verifier {
     /// waits for the store to tell what it keeps.
     async fn compare(&self, shared: &Shared, range: ByteRange, deadline: Instant) -> Option<Wrong> {
         if self.kept.get().is_none() {
-            let is_whole = |pieces: &Pieces| pieces.is_whole();
+            let is_whole = |pieces: &CrcMap| pieces.is_whole();
             if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
                 return None;
             }
@@ -207,7 +207,7 @@ impl Verifier {
             return None;
         }
         // It was computed: all CRCs are until the store has named one.
-        let came = state.pieces.as_ref().and_then(Pieces::whole)?.get(kept.algorithm);
+        let came = state.pieces.as_ref().and_then(CrcMap::whole)?.get(kept.algorithm);
         if came != kept {
             let error = ReadError::Corrupt { kept, came };
             return Some(Wrong { ranges: vec![ByteRange::new(0, self.size)], error });
@@ -218,7 +218,7 @@ impl Verifier {
     }
 
     /// Compares the parts of which `range` has brought the last bytes; the first time, all that are there.
-    fn compare_parts(&self, shared: &Shared, parts: &Parts, range: ByteRange) -> Option<Wrong> {
+    fn compare_parts(&self, shared: &Shared, parts: &UploadParts, range: ByteRange) -> Option<Wrong> {
         let state = &mut *lock(&self.state);
         let is_first = state.was_right.is_empty();
         state.was_right.resize(parts.count(), false);
@@ -330,7 +330,7 @@ async fn ask_parts(
             None => break,
         }
     }
-    Ok(Parts::new(size, &parts).map_or(Kept::Nothing, |parts| Kept::Parts(Arc::new(parts))))
+    Ok(UploadParts::new(size, &parts).map_or(Kept::Nothing, |parts| Kept::Parts(Arc::new(parts))))
 }
 
 /// Makes a request about `object` until it succeeds, or `deadline` has come.

@@ -87,7 +87,7 @@ const ENOUGH_BYTES: u64 = 4 << 20;
 const MIN_PARTS: u64 = 4;
 
 /// What a stream may use, and what is known of the store.
-pub(crate) struct Terms<'a> {
+pub(crate) struct WindowLimits<'a> {
     /// The least length of a part.
     pub(crate) edge_bytes: u64,
     /// Memory that the stream may fill, in bytes.
@@ -105,7 +105,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) config: &'a PrefetchConfig,
 }
 
-impl Terms<'_> {
+impl WindowLimits<'_> {
     /// What a stream of `rate` bytes a second needs ahead of it in parts of `part` bytes.
     fn needed_bytes(&self, rate: f64, part: u64) -> u64 {
         let latency = (self.latency)(part).as_secs_f64();
@@ -235,8 +235,8 @@ impl Window {
 
     /// The window of a stream at the beginning of a file of `size` bytes, of a kind that was read so far
     /// as `beginning` tells.
-    pub(crate) fn at_beginning(beginning: Beginning, size: u64, terms: &Terms<'_>) -> Self {
-        let config = terms.config;
+    pub(crate) fn at_beginning(beginning: Beginning, size: u64, limits: &WindowLimits<'_>) -> Self {
+        let config = limits.config;
         let usual = Self::new(config.initial_window_bytes);
         match beginning {
             Beginning::Usual => Self { trips: Some([(0, Duration::ZERO); 2]), ..usual },
@@ -245,13 +245,13 @@ impl Window {
             }
             // Near a store a stream ramps within milliseconds, and its reader waits for the first part
             // longer than that when all the others are on their way with it (on loopback: 2 ms, and 17).
-            Beginning::Stream { bytes, .. } if terms.is_near() => Self { trusted: bytes.min(size), ..usual },
+            Beginning::Stream { bytes, .. } if limits.is_near() => Self { trusted: bytes.min(size), ..usual },
             Beginning::Stream { bytes, rate } => {
                 // Of one that is read to its end it reaches into those that follow.
                 let is_whole = bytes >= size;
-                let most = terms.available_bytes().min(if is_whole { u64::MAX } else { bytes });
-                let part = terms.part_bytes(rate, most);
-                let needed = terms.needed_bytes(rate, part).max(terms.floor_bytes(rate));
+                let most = limits.available_bytes().min(if is_whole { u64::MAX } else { bytes });
+                let part = limits.part_bytes(rate, most);
+                let needed = limits.needed_bytes(rate, part).max(limits.floor_bytes(rate));
                 Self { bytes: needed.min(most).max(usual.bytes), rate, trusted: bytes.min(size), ..usual }
             }
         }
@@ -273,21 +273,21 @@ impl Window {
 
     /// Length of the GET that starts `ahead` bytes ahead of the reader: the edge's, or that doubled
     /// some times, up to the largest part.
-    pub(crate) fn part_bytes(&self, ahead: u64, terms: &Terms<'_>) -> u64 {
+    pub(crate) fn part_bytes(&self, ahead: u64, limits: &WindowLimits<'_>) -> u64 {
         // While it ramps, its rate is about to double.
         let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
-        let mut part = terms.part_bytes(rate, self.bytes.min(terms.share_bytes));
-        if self.may_climb(terms) {
+        let mut part = limits.part_bytes(rate, self.bytes.min(limits.share_bytes));
+        if self.may_climb(limits) {
             // Its rate lags far behind.
-            while part / 2 >= terms.edge_bytes && part > terms.most_part_bytes() {
+            while part / 2 >= limits.edge_bytes && part > limits.most_part_bytes() {
                 part /= 2;
             }
         }
         if !self.is_measured && self.rate > 0.0 {
             // The reader of a kind that is known waits for the first part, and comes to the others at
             // its rate: each shall be there by then.
-            let due = (terms.latency)(terms.edge_bytes).as_secs_f64() + ahead as f64 / self.rate;
-            while part / 2 >= terms.edge_bytes && (terms.latency)(part).as_secs_f64() > due {
+            let due = (limits.latency)(limits.edge_bytes).as_secs_f64() + ahead as f64 / self.rate;
+            while part / 2 >= limits.edge_bytes && (limits.latency)(part).as_secs_f64() > due {
                 part /= 2;
             }
         }
@@ -295,19 +295,19 @@ impl Window {
     }
 
     /// The reader has come to `position` at the time `now`, and had to wait or not.
-    pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
+    pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
         // A learnt rate is compared with that of the reader, without the wait for the first byte.
         let is_first = std::mem::replace(&mut self.is_new, false);
         if is_first && self.rate > 0.0 {
             return;
         }
         self.waited |= waits;
-        let is_climbing = self.climb(position, now, terms);
+        let is_climbing = self.climb(position, now, limits);
         let Some(Round { start, began, bytes }) = self.round else {
             return self.begin_round(position, now);
         };
         let (read, took) = (position.saturating_sub(start), now.saturating_sub(began));
-        if (read < bytes.min(terms.share_bytes) && took < MAX_ROUND) || took < MIN_ROUND {
+        if (read < bytes.min(limits.share_bytes) && took < MAX_ROUND) || took < MIN_ROUND {
             return;
         }
         let rate = read as f64 / took.as_secs_f64();
@@ -318,26 +318,26 @@ impl Window {
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         self.is_measured = true;
         self.trusted = self.trusted.saturating_add(read);
-        let available = terms.available_bytes();
-        let part = terms.part_bytes(self.rate, available);
+        let available = limits.available_bytes();
+        let part = limits.part_bytes(self.rate, available);
         let is_over = self.is_ramping && !is_faster;
         self.is_ramping &= is_faster;
-        let needed = terms.granted_bytes(self.rate, part);
+        let needed = limits.granted_bytes(self.rate, part);
         if is_over {
             // A lone stream keeps what it may have: nobody else needs it.
-            self.bytes = self.bytes.min(if terms.streams == 1 { needed * 2 } else { needed });
+            self.bytes = self.bytes.min(if limits.streams == 1 { needed * 2 } else { needed });
         }
-        let goal = if self.is_ramping && self.is_in_proportion && terms.streams == 1 {
+        let goal = if self.is_ramping && self.is_in_proportion && limits.streams == 1 {
             u64::MAX
         } else if self.is_ramping {
             needed * 2
         } else {
             needed
         };
-        let goal = goal.min(terms.most_bytes(self.trusted));
+        let goal = goal.min(limits.most_bytes(self.trusted));
         // A window that is large enough for small parts only costs requests.
-        let is_too_small = self.waited || self.part_bytes(self.bytes, terms) < part;
-        if is_climbing && self.may_climb(terms) {
+        let is_too_small = self.waited || self.part_bytes(self.bytes, limits) < part;
+        if is_climbing && self.may_climb(limits) {
             // It has grown already.
         } else if is_too_small && self.bytes < goal {
             let most = (self.bytes * RAMP).min(goal);
@@ -354,17 +354,17 @@ impl Window {
     }
 
     /// Whether it may grow with each read.
-    fn may_climb(&self, terms: &Terms<'_>) -> bool {
-        self.trips.is_some() && self.is_ramping && self.is_in_proportion && terms.may_climb()
+    fn may_climb(&self, limits: &WindowLimits<'_>) -> bool {
+        self.trips.is_some() && self.is_ramping && self.is_in_proportion && limits.may_climb()
     }
 
     /// Grows with this read, if it may. Whether it will with the next.
-    fn climb(&mut self, position: u64, now: Duration, terms: &Terms<'_>) -> bool {
-        if !self.may_climb(terms) {
+    fn climb(&mut self, position: u64, now: Duration, limits: &WindowLimits<'_>) -> bool {
+        if !self.may_climb(limits) {
             return false;
         }
         let Some(trips) = &mut self.trips else { return false };
-        if now.saturating_sub(trips[1].1) >= (terms.latency)(terms.edge_bytes) {
+        if now.saturating_sub(trips[1].1) >= (limits.latency)(limits.edge_bytes) {
             *trips = [trips[1], (position, now)];
         }
         let read = position.saturating_sub(trips[0].0);
@@ -372,8 +372,8 @@ impl Window {
             return false;
         }
         // No reader needs more; and a quarter is for another stream that begins.
-        let most = terms.needed_bytes(FASTEST_READER, terms.edge_bytes).max(position);
-        let summit = most.min(terms.available_bytes() / 4 * 3);
+        let most = limits.needed_bytes(FASTEST_READER, limits.edge_bytes).max(position);
+        let summit = most.min(limits.available_bytes() / 4 * 3);
         self.bytes = self.bytes.max((read * CLIMB).min(summit));
         self.bytes < summit
     }
@@ -401,7 +401,7 @@ impl Window {
 mod tests {
     use std::time::Duration;
 
-    use super::{LONE_FLOOR_BYTES, Terms, Window};
+    use super::{LONE_FLOOR_BYTES, Window, WindowLimits};
     use crate::PrefetchConfig;
     use crate::learn::Beginning;
 
@@ -424,16 +424,16 @@ mod tests {
     fn run(window: &mut Window, store: Store, memory: u64, seconds: f64, most: f64) -> (u64, u64) {
         let (mut position, mut now) = (0, 0.0);
         window.round = None;
-        with_terms(store, memory, |terms| {
+        with_limits(store, memory, |limits| {
             while now < seconds {
-                let part = window.part_bytes(window.bytes(), terms);
+                let part = window.part_bytes(window.bytes(), limits);
                 let in_flight = window.bytes().min(memory).min(64 * part);
                 let by_window = in_flight as f64 / store.latency(part).as_secs_f64();
                 position += MIB;
                 now += MIB as f64 / by_window.min(most);
-                window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, terms);
+                window.on_read(position, Duration::from_secs_f64(now), by_window < 1.2 * most, limits);
             }
-            (window.bytes() / MIB, window.part_bytes(window.bytes(), terms) / MIB)
+            (window.bytes() / MIB, window.part_bytes(window.bytes(), limits) / MIB)
         })
     }
 
@@ -467,11 +467,11 @@ mod tests {
         assert!(slow <= 128 && fast > 200 && again > 200, "{fast} {slow} {again}");
     }
 
-    /// Terms of a lone stream.
-    fn with_terms<R>(store: Store, memory: u64, show: impl FnOnce(&Terms<'_>) -> R) -> R {
+    /// WindowLimits of a lone stream.
+    fn with_limits<R>(store: Store, memory: u64, show: impl FnOnce(&WindowLimits<'_>) -> R) -> R {
         let config = PrefetchConfig::default();
         let latency = |bytes| store.latency(bytes);
-        show(&Terms {
+        show(&WindowLimits {
             edge_bytes: MIB,
             share_bytes: memory,
             streams: 1,
@@ -486,9 +486,9 @@ mod tests {
     #[test]
     fn begins_where_others_got_to() {
         let begin = |beginning, size, memory| {
-            with_terms(S3, memory, |terms| {
-                let window = Window::at_beginning(beginning, size, terms);
-                let parts = [0, 8, 32, 128].map(|ahead| window.part_bytes(ahead * MIB, terms) / MIB);
+            with_limits(S3, memory, |limits| {
+                let window = Window::at_beginning(beginning, size, limits);
+                let parts = [0, 8, 32, 128].map(|ahead| window.part_bytes(ahead * MIB, limits) / MIB);
                 (window.bytes() / MIB, parts)
             })
         };
@@ -500,18 +500,18 @@ mod tests {
         assert_eq!(begin(stream(1 << 40), 30 * MIB, 1 << 30).0, 225, "it reaches into what follows");
         assert_eq!(begin(Beginning::Usual, 1 << 40, 1 << 30).0, 1);
         let near =
-            with_terms(LOOPBACK, 1 << 30, |terms| Window::at_beginning(stream(1 << 40), 1 << 40, terms));
+            with_limits(LOOPBACK, 1 << 30, |limits| Window::at_beginning(stream(1 << 40), 1 << 40, limits));
         assert_eq!(near.bytes(), MIB, "a near store is not worth it");
     }
 
     #[test]
     fn climbs_with_each_read_where_the_store_is_far() {
         let climb = |store, memory, size: u64| {
-            with_terms(store, memory, |terms| {
-                let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, terms);
+            with_limits(store, memory, |limits| {
+                let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, limits);
                 // All that is read arrives within the first two round trips.
                 for position in 1..=size {
-                    window.on_read(position * MIB, Duration::from_millis(3 * position), true, terms);
+                    window.on_read(position * MIB, Duration::from_millis(3 * position), true, limits);
                 }
                 window.bytes() / MIB
             })
@@ -522,10 +522,10 @@ mod tests {
         assert_eq!(climb(far, 64 * MIB, 8), 48, "three quarters of the memory");
         assert_eq!(climb(far, 1 << 30, 16), 112);
         assert!(climb(LOOPBACK, 1 << 30, 8) < 56);
-        with_terms(far, 1 << 30, |terms| {
-            let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, terms);
+        with_limits(far, 1 << 30, |limits| {
+            let mut window = Window::at_beginning(Beginning::Usual, 1 << 40, limits);
             for second in 1..=20 {
-                window.on_read((4 + second) * MIB, Duration::from_secs(1000 + second), true, terms);
+                window.on_read((4 + second) * MIB, Duration::from_secs(1000 + second), true, limits);
             }
             assert!(window.bytes() <= 2 * LONE_FLOOR_BYTES, "a slow reader: {}", window.bytes());
         });
@@ -534,20 +534,20 @@ mod tests {
     #[test]
     fn withholds_what_lies_behind_a_header_until_it_was_read() {
         let header = Beginning::Header { bytes: 100 << 10 };
-        let window = with_terms(S3, 1 << 30, |terms| Window::at_beginning(header, 1 << 30, terms));
+        let window = with_limits(S3, 1 << 30, |limits| Window::at_beginning(header, 1 << 30, limits));
         assert_eq!([0, 128 << 10].map(|position| window.limit(position)), [Some(128 << 10); 2]);
         assert_eq!(window.limit((128 << 10) + 1), None);
     }
 
     #[test]
     fn tells_the_rate_of_its_reader_and_not_what_was_learnt() {
-        with_terms(S3, 1 << 30, |terms| {
+        with_limits(S3, 1 << 30, |limits| {
             let stream = Beginning::Stream { bytes: 1 << 30, rate: 1e9 };
-            let mut window = Window::at_beginning(stream, 64 * MIB, terms);
+            let mut window = Window::at_beginning(stream, 64 * MIB, limits);
             let at = Duration::from_millis;
-            window.on_read(MIB, at(0), true, terms);
+            window.on_read(MIB, at(0), true, limits);
             assert_eq!(window.rate_at(MIB, at(0)), None);
-            window.on_read(2 * MIB, at(40), false, terms);
+            window.on_read(2 * MIB, at(40), false, limits);
             // The wait for the first byte is left out.
             let rate = window.rate_at(52 * MIB, at(140)).expect("it has read enough");
             assert!((rate - 50.0 * MIB as f64 / 0.1).abs() < 1.0, "{rate}");

@@ -14,7 +14,7 @@ use crate::segment::Purpose;
 use crate::stream::Access;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
-use crate::window::Terms;
+use crate::window::WindowLimits;
 
 /// Of the memory, the part that what streams have passed by may keep from what is read later. With an eighth
 /// four workers that share a queue of records in 128 MiB fetch a tenth twice.
@@ -65,7 +65,7 @@ impl ObjectReader {
         let planner = self.planner(state);
         let is_cached = |at| self.shared.cache.contains(&self.object, at);
         let get = |whole_parts| {
-            self.with_terms(|terms| planner.demanded(missing, access, terms, whole_parts, is_cached))
+            self.with_limits(|limits| planner.demanded(missing, access, limits, whole_parts, is_cached))
         };
         let buffer = |get: ByteRange| {
             let len = usize::try_from(get.len()).unwrap_or(usize::MAX);
@@ -82,16 +82,16 @@ impl ObjectReader {
     }
 
     /// Shows what a stream may use just now.
-    pub(super) fn with_terms<R>(&self, show: impl FnOnce(&Terms<'_>) -> R) -> R {
+    pub(super) fn with_limits<R>(&self, show: impl FnOnce(&WindowLimits<'_>) -> R) -> R {
         let config = &self.shared.config;
         let share_bytes = self.shared.stream_share_bytes();
-        let latency = |bytes| self.shared.latencies.of(bytes);
+        let latency = |bytes| self.shared.latencies.least_lately(bytes);
         let mean = |bytes| self.shared.latencies.mean(bytes);
         let queue = self.shared.latencies.queue();
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
         let requests = config.max_requests.min(USUAL) as u64;
-        show(&Terms {
+        show(&WindowLimits {
             edge_bytes,
             share_bytes,
             streams,
@@ -105,17 +105,17 @@ impl ObjectReader {
 
     /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its
     /// turn comes when a GET lands; returns whether that is so.
-    pub(super) fn plan(&self, state: &mut State, id: u64, terms: &Terms<'_>) -> bool {
+    pub(super) fn plan(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
             let direction = stream.direction;
-            let Some(part) = self.planner(state).next_ahead(stream, terms) else {
+            let Some(part) = self.planner(state).next_ahead(stream, limits) else {
                 let is_complete = self.planner(state).is_complete(stream);
                 state.streams.note_complete(id, is_complete);
                 return false;
             };
             let permit = self.shared.ahead.try_permit(part.len());
             let Some((permit, buffer)) =
-                permit.and_then(|permit| Some((permit, self.buffer_ahead(state, part, terms.edge_bytes)?)))
+                permit.and_then(|permit| Some((permit, self.buffer_ahead(state, part, limits.edge_bytes)?)))
             else {
                 state.streams.note_hungry(id);
                 return true;
@@ -130,7 +130,7 @@ impl ObjectReader {
     /// Goes on filling the windows that were not filled, in turn, until something is short again.
     pub(super) fn plan_hungry(&self, state: &mut State) {
         while let Some(id) = state.streams.next_hungry() {
-            if self.with_terms(|terms| self.plan(state, id, terms)) {
+            if self.with_limits(|limits| self.plan(state, id, limits)) {
                 return;
             }
         }
@@ -139,7 +139,7 @@ impl ObjectReader {
     /// A buffer for `part`, or for a number of `edge_bytes` of it where memory is free only in pieces.
     pub(super) fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
         let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
-        let buffer = || self.shared.pool.try_part(len, edge, Priority::Prefetch);
+        let buffer = || self.shared.pool.try_up_to(len, edge, Priority::Prefetch);
         let keep = self.shared.pool.budget().limit_bytes() / PASSED_SHARE;
         buffer().or_else(|| (state.sweep_but(keep) > 0).then(buffer).flatten())
     }
@@ -160,8 +160,8 @@ impl ObjectReader {
         let task = spawn(&self.shared.runtime, async move {
             let is_awaited = || me.upgrade().is_some_and(|reader| reader.is_awaited(range.start(), id));
             let deadline = Instant::now() + shared.config.read_timeout;
-            let relieve = || readers.relieve(&shared);
-            let wanted = Wanted { deadline, is_awaited: &is_awaited, relieve: &relieve };
+            let reclaim = || readers.reclaim(&shared);
+            let wanted = Wanted { deadline, is_awaited: &is_awaited, reclaim: &reclaim };
             let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer, wanted).await;
             if result.is_ok() {
                 permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));

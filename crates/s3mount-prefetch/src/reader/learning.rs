@@ -5,16 +5,16 @@ use super::ObjectReader;
 use super::state::State;
 use crate::learn::{Beginning, Reading};
 use crate::stream::Stream;
-use crate::window::{Terms, Window};
+use crate::window::{Window, WindowLimits};
 
 impl ObjectReader {
     /// Opens the window of stream `id` as wide as readers of such files came to need, if it has just
     /// begun at the object's beginning.
-    pub(super) fn begin(&self, state: &mut State, id: u64, terms: &Terms<'_>) {
+    pub(super) fn begin(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) {
         let is_new = |stream: &Stream| stream.is_from_start() && stream.window.is_new();
         let is_new = state.streams.get(id).is_some_and(is_new);
         if is_new && !self.is_small() {
-            state.streams.begin(id, Window::at_beginning(self.beginning(), self.size, terms));
+            state.streams.begin(id, Window::at_beginning(self.beginning(), self.size, limits));
             state.arrive(id);
         }
     }

@@ -4,10 +4,10 @@
 use s3mount_object::ByteRange;
 
 use super::waiter::Waiter;
-use crate::parts::Parts;
 use crate::segment::{Purpose, SegmentMap};
 use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
-use crate::window::Terms;
+use crate::upload_parts::UploadParts;
+use crate::window::WindowLimits;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 /// What a plan looks at.
@@ -17,7 +17,7 @@ pub(super) struct Planner<'a> {
     /// The object's size in bytes.
     pub(super) size: u64,
     /// The parts in which it was uploaded, if they are compared one by one.
-    pub(super) parts: Option<&'a Parts>,
+    pub(super) parts: Option<&'a UploadParts>,
     pub(super) config: &'a PrefetchConfig,
 }
 
@@ -31,7 +31,7 @@ impl Planner<'_> {
         &self,
         missing: ByteRange,
         access: Access,
-        terms: &Terms<'_>,
+        limits: &WindowLimits<'_>,
         whole_parts: bool,
         is_cached: impl Fn(u64) -> bool,
     ) -> ByteRange {
@@ -49,13 +49,13 @@ impl Planner<'_> {
         let start = (missing.start() / block * block).max(before);
         let wanted = match self.ramped(access) {
             Some(stream) => {
-                let end = missing.end().next_multiple_of(terms.edge_bytes.max(block));
+                let end = missing.end().next_multiple_of(limits.edge_bytes.max(block));
                 let takes_part = whole_parts && stream.is_hungry && stream.direction == Direction::Up;
-                if takes_part { end.max(self.part_ahead(stream, start, after, terms).end()) } else { end }
+                if takes_part { end.max(self.part_ahead(stream, start, after, limits).end()) } else { end }
             }
             // Else the window's rest would be another GET, and be waited for after this one.
-            None if access == Access::Window && missing.len() <= WINDOW_BYTES => {
-                (missing.end() + WINDOW_BYTES).next_multiple_of(block)
+            None if access == Access::Paged && missing.len() <= RECORD_BYTES => {
+                (missing.end() + RECORD_BYTES).next_multiple_of(block)
             }
             None => missing.end().next_multiple_of(block),
         };
@@ -101,14 +101,14 @@ impl Planner<'_> {
     }
 
     /// The part at `start` of `stream`, which runs up; what is at `after` is not fetched again.
-    fn part_ahead(&self, stream: &Stream, start: u64, after: u64, terms: &Terms<'_>) -> ByteRange {
+    fn part_ahead(&self, stream: &Stream, start: u64, after: u64, limits: &WindowLimits<'_>) -> ByteRange {
         let limit = self.streams.limit(stream, self.config.random_read_bytes);
-        let limits = limit.into_iter().chain(stream.window.limit(stream.position));
-        let part = stream.window.part_bytes(start.saturating_sub(stream.position), terms);
-        let limit = limits.fold(after, u64::min).max(start);
-        let planned = next_part(start, part, terms.edge_bytes, limit);
+        let ends = limit.into_iter().chain(stream.window.limit(stream.position));
+        let part = stream.window.part_bytes(start.saturating_sub(stream.position), limits);
+        let limit = ends.fold(after, u64::min).max(start);
+        let planned = next_part(start, part, limits.edge_bytes, limit);
         // A GET of more than half of what the stream may hold would leave no other beside it.
-        let most = self.config.part_bytes.min(terms.share_bytes / 2);
+        let most = self.config.part_bytes.min(limits.share_bytes / 2);
         self.parts.map_or(planned, |parts| parts.fit(planned, most, limit))
     }
 
@@ -126,19 +126,19 @@ impl Planner<'_> {
     pub(super) fn purpose(&self, range: ByteRange, access: Access) -> Purpose {
         match access {
             Access::Stream(id) => Purpose::Stream(id),
-            Access::Random | Access::Window if range.len() == self.size => Purpose::Whole,
-            Access::Random | Access::Window => Purpose::Random,
+            Access::Random | Access::Paged if range.len() == self.size => Purpose::Whole,
+            Access::Random | Access::Paged => Purpose::Random,
         }
     }
 
     /// How far the window of `stream` reaches beyond the object's end, in bytes: so much of the objects that
     /// follow is fetched. Nothing for a small object, whose reader has no window worth the name.
-    pub(super) fn bytes_beyond(&self, stream: &Stream, terms: &Terms<'_>) -> u64 {
+    pub(super) fn bytes_beyond(&self, stream: &Stream, limits: &WindowLimits<'_>) -> u64 {
         let is_small = self.size <= self.config.small_object_bytes;
         if is_small || !stream.is_from_start() {
             return 0;
         }
-        let window = stream.window.bytes().min(terms.share_bytes);
+        let window = stream.window.bytes().min(limits.share_bytes);
         (stream.position + window).saturating_sub(self.size)
     }
 
@@ -150,25 +150,25 @@ impl Planner<'_> {
         stream: &Stream,
         bytes: u64,
         begun: u64,
-        terms: &Terms<'_>,
+        limits: &WindowLimits<'_>,
     ) -> Option<u64> {
-        let is_worth_it = bytes > begun && bytes >= begun.saturating_add(terms.edge_bytes);
+        let is_worth_it = bytes > begun && bytes >= begun.saturating_add(limits.edge_bytes);
         (is_worth_it && self.is_complete(stream)).then(|| {
             let ahead = (self.size - stream.position).saturating_add(begun);
-            stream.window.part_bytes(ahead, terms)
+            stream.window.part_bytes(ahead, limits)
         })
     }
 
     /// What to fetch next for `stream`; nothing while its window is full.
-    pub(super) fn next_ahead(&self, stream: &Stream, terms: &Terms<'_>) -> Option<ByteRange> {
+    pub(super) fn next_ahead(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
         let Self { segments, size, .. } = *self;
-        let window = stream.window.bytes().min(terms.share_bytes);
+        let window = stream.window.bytes().min(limits.share_bytes);
         let planned = stream.planned_end.max(stream.position);
         match stream.direction {
             Direction::Up => {
                 let start = segments.first_gap(planned);
                 let after = segments.next_start(start).unwrap_or(size);
-                let part = self.part_ahead(stream, start, after, terms);
+                let part = self.part_ahead(stream, start, after, limits);
                 let is_full = start >= stream.position + window || part.len() == 0;
                 (!is_full).then_some(part)
             }
@@ -176,8 +176,8 @@ impl Planner<'_> {
                 let end = segments.gap_before(size.saturating_sub(planned));
                 let limit = segments.previous_end(end).unwrap_or(0);
                 let is_full = size - end >= stream.position + window || end <= limit;
-                let part = stream.window.part_bytes(planned - stream.position, terms);
-                (!is_full).then(|| part_before(end, part, terms.edge_bytes, limit))
+                let part = stream.window.part_bytes(planned - stream.position, limits);
+                (!is_full).then(|| part_before(end, part, limits.edge_bytes, limit))
             }
             Direction::Strided(stride) => self.next_piece(stride, planned, stream.position + window),
         }
@@ -186,7 +186,7 @@ impl Planner<'_> {
 
 /// A window that is read by the page is fetched with so many bytes behind its first piece: one of 8 KiB, as
 /// of tokens, lies in three pages. Of such windows, a sixteenth reach across the edge of a block of 128 KiB.
-const WINDOW_BYTES: u64 = 8 << 10;
+const RECORD_BYTES: u64 = 8 << 10;
 
 /// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
 const EDGES_AT_ONCE: u64 = 4;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::seam::Seam;
 use super::state::{Landed, State, Step};
-use super::waiter::{Pieces, Progress, Waiter};
+use super::waiter::{Found, Progress, Waiter};
 use super::{Locked, ObjectReader};
 use crate::fetch::Failure;
 use crate::segment::Purpose;
@@ -34,12 +34,12 @@ impl ObjectReader {
             return reply(Err(error));
         }
         let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
-        let mut progress = Progress { range, at: offset, access, tier: Tier::Window, pieces: Pieces::None };
+        let mut progress = Progress { range, at: offset, access, tier: Tier::Window, found: Found::None };
         let waits_on = self.advance(state, &mut progress);
         metrics.found.at(progress.tier).inc();
         let seam = match access {
             Access::Stream(id) => self.fill_window(locked, id, range, waits_on.is_some()),
-            Access::Random | Access::Window => None,
+            Access::Random | Access::Paged => None,
         };
         let state = &mut locked.state;
         self.count_active(state);
@@ -50,7 +50,7 @@ impl ObjectReader {
             drop(guard);
         } else {
             drop(guard);
-            progress.pieces.with(|bytes| reply(Ok(bytes)));
+            progress.found.with(|bytes| reply(Ok(bytes)));
         }
         if let Some(seam) = seam {
             self.cross(&seam);
@@ -61,14 +61,14 @@ impl ObjectReader {
     /// of the objects that follow.
     fn fill_window(&self, locked: &mut Locked, id: u64, range: ByteRange, waits: bool) -> Option<Seam> {
         let now = self.now();
-        let seam = self.with_terms(|terms| {
+        let seam = self.with_limits(|limits| {
             let state = &mut locked.state;
             if range.start() == 0 {
-                self.begin(state, id, terms);
+                self.begin(state, id, limits);
             }
-            state.streams.on_answer(id, now, waits, terms);
-            self.plan(state, id, terms);
-            self.seam(locked, id, terms)
+            state.streams.on_answer(id, now, waits, limits);
+            self.plan(state, id, limits);
+            self.seam(locked, id, limits)
         });
         if range.end() == self.size {
             self.note_reading(&mut locked.state, false);
@@ -125,13 +125,13 @@ impl ObjectReader {
         for waiter in answers {
             self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
             match &error {
-                None => waiter.progress.pieces.with(|bytes| (waiter.reply)(Ok(bytes))),
+                None => waiter.progress.found.with(|bytes| (waiter.reply)(Ok(bytes))),
                 Some(error) => (waiter.reply)(Err(error.clone())),
             }
         }
         // There may be something to spare now.
         if self.shared.pool.waiting() > 0 {
-            self.readers.relieve(&self.shared);
+            self.readers.reclaim(&self.shared);
         }
     }
 

@@ -5,7 +5,7 @@ use super::state::State;
 use super::waiter::Waiter;
 use crate::fetch::Wanted;
 use crate::readers::Readers;
-use crate::relief::Spare;
+use crate::reclaim::Spare;
 use crate::shared::Shared;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
@@ -13,19 +13,19 @@ use crate::verify::fetch_by;
 impl Readers<ObjectReader> {
     /// Has readers give back what all who queue for memory want together, as far as anything can be
     /// spared.
-    pub(crate) fn relieve(&self, shared: &Shared) {
-        let relief = &self.relief;
-        let givers = &mut *relief.givers();
+    pub(crate) fn reclaim(&self, shared: &Shared) {
+        let books = &self.books;
+        let givers = &mut *books.givers();
         let wanted = shared.pool.wanted_bytes();
         let mut missing = if wanted > 0 { wanted.saturating_sub(givers.cancelled_bytes()) } else { 0 };
         while missing > 0
-            && let Some((id, listed)) = relief.next_listed()
+            && let Some((id, listed)) = books.next_listed()
         {
             let Some(reader) = listed.upgrade() else {
                 givers.forget(id);
                 continue;
             };
-            relief.visits.fetch_add(1, Ordering::Relaxed);
+            books.visits.fetch_add(1, Ordering::Relaxed);
             let (swept, spare) = reader.visit();
             givers.note(id, listed, spare);
             missing = missing.saturating_sub(swept);
@@ -37,9 +37,9 @@ impl Readers<ObjectReader> {
             while missing > 0
                 && let Some((id, reader)) = givers.next(is_ready, missing)
             {
-                relief.visits.fetch_add(1, Ordering::Relaxed);
+                books.visits.fetch_add(1, Ordering::Relaxed);
                 let (dropped, spare) = reader.drop_far_end(is_ready, missing);
-                relief.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
+                books.dropped_bytes.fetch_add(dropped, Ordering::Relaxed);
                 givers.note(id, reader.me.clone(), spare);
                 if !is_ready {
                     givers.on_cancel(dropped);
@@ -60,7 +60,7 @@ impl ObjectReader {
     /// Lists this reader as changed, unless it is listed.
     pub(super) fn list(&self, state: &mut State) {
         if !std::mem::replace(&mut state.is_listed, true) {
-            self.readers.relief.list(self.id, self.me.clone());
+            self.readers.books.list(self.id, self.me.clone());
         }
     }
 
@@ -95,11 +95,11 @@ impl ObjectReader {
         for Waiter { progress, reply, since } in detached {
             let (shared, readers) = (self.shared.clone(), self.readers.clone());
             let (me, object, verifier) = (self.me.clone(), self.object.clone(), self.verifier.clone());
-            drop(progress.pieces);
+            drop(progress.found);
             spawn(&self.shared.runtime, async move {
                 let limit = shared.config.read_timeout;
-                let relieve = || readers.relieve(&shared);
-                let wanted = Wanted { deadline: since + limit, is_awaited: &|| true, relieve: &relieve };
+                let reclaim = || readers.reclaim(&shared);
+                let wanted = Wanted { deadline: since + limit, is_awaited: &|| true, reclaim: &reclaim };
                 let result =
                     fetch_by(verifier.as_ref(), &shared, &object, progress.range, None, wanted).await;
                 let result = result.map_err(|failure| failure.into_error(limit));

@@ -18,7 +18,7 @@ use crate::EDGE_BYTES;
 use crate::learn::Beginning;
 use crate::segment::Purpose;
 use crate::sync::Ordering;
-use crate::window::Terms;
+use crate::window::WindowLimits;
 
 /// What is to be fetched of the objects that follow.
 pub(super) struct Seam {
@@ -58,10 +58,10 @@ impl ObjectReader {
     }
 
     /// What is to be fetched of the next object for stream `id`, whose own plan has just been made.
-    pub(super) fn seam(&self, locked: &mut Locked, id: u64, terms: &Terms<'_>) -> Option<Seam> {
+    pub(super) fn seam(&self, locked: &mut Locked, id: u64, limits: &WindowLimits<'_>) -> Option<Seam> {
         let planner = self.planner(&locked.state);
         let stream = locked.state.streams.get(id)?;
-        let bytes = planner.bytes_beyond(stream, terms);
+        let bytes = planner.bytes_beyond(stream, limits);
         if bytes == 0 {
             return None;
         }
@@ -74,7 +74,7 @@ impl ObjectReader {
                 None
             }
             Next::Known(next, begun) => {
-                let part_bytes = planner.part_beyond(stream, bytes, *begun, terms)?;
+                let part_bytes = planner.part_beyond(stream, bytes, *begun, limits)?;
                 Some(Seam { next: next.upgrade()?, bytes, part_bytes })
             }
             Next::Asked => None,

@@ -7,8 +7,8 @@ use s3mount_object::ByteRange;
 use super::state::State;
 use super::waiter::Waiter;
 use crate::PrefetchConfig;
-use crate::relief::{Spare, SpareParts};
-use crate::segment::{Purpose, Segment, SegmentKey, State as SegmentState};
+use crate::reclaim::{Spare, SpareParts};
+use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::stream::LEFT_TICKS;
 
 /// A part that could be spared.
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Drops what was fetched of `range` before anybody read it, and that nobody waits for.
-    pub(super) fn drop_told(&mut self, range: ByteRange) {
+    pub(super) fn drop_hinted(&mut self, range: ByteRange) {
         let is_unread = |segment: &&Segment<Waiter>| {
             let is_waited_for =
                 matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
@@ -99,7 +99,7 @@ impl State {
         };
         let unread = self.segments.iter().filter(is_unread);
         let unread: Vec<_> = unread.map(Segment::key).collect();
-        self.taken.retain(|taken| !taken.overlaps(range));
+        self.reclaimed.retain(|before| !before.overlaps(range));
         for unread in unread {
             let Some(dropped) = self.segments.remove(unread.start, unread.id) else { continue };
             if let SegmentState::InFlight { task, .. } = &dropped.state {
@@ -164,7 +164,7 @@ impl State {
         self.streams.unplan(dropped.range);
         match dropped.purpose {
             Purpose::Stream(stream) => self.streams.on_waste(stream, config),
-            Purpose::Whole | Purpose::Hinted if !dropped.is_consumed() => self.taken.push(dropped.range),
+            Purpose::Whole | Purpose::Hinted if !dropped.is_consumed() => self.reclaimed.push(dropped.range),
             Purpose::Whole | Purpose::Hinted | Purpose::Random => {}
         }
         dropped.range.len()

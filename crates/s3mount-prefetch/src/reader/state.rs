@@ -10,7 +10,7 @@ use s3mount_object::ByteRange;
 
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
-use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, Served, State as SegmentState};
+use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
 use crate::{PrefetchMetrics, ReadError, Tier};
@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) consumed: VecDeque<SegmentKey>,
     pub(super) consumed_bytes: u64,
     /// What was fetched because somebody told of it, and given back unread when memory was short.
-    pub(super) taken: Vec<ByteRange>,
+    pub(super) reclaimed: Vec<ByteRange>,
     /// Set once the version is gone, or wrong bytes of it came: nothing of it can be read any more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
@@ -99,7 +99,7 @@ impl State {
             consumed_bytes: 0,
             stale: None,
             failed: None,
-            taken: Vec::new(),
+            reclaimed: Vec::new(),
             next_segment: 0,
             sent_before_ticks: [0; 2],
             active_streams: 0,
@@ -125,7 +125,7 @@ impl State {
 
     /// Notes a GET that is on its way.
     pub(super) fn insert(&mut self, id: u64, range: ByteRange, purpose: Purpose, task: AbortHandle) {
-        self.taken.retain(|taken| !taken.overlaps(range));
+        self.reclaimed.retain(|before| !before.overlaps(range));
         let state = SegmentState::InFlight { task, waiters: Vec::new() };
         self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
@@ -147,7 +147,7 @@ impl State {
                 };
                 bytes.truncate(usize::try_from(progress.range.end() - at).unwrap_or(usize::MAX));
                 progress.at += bytes.len() as u64;
-                progress.pieces.push(bytes);
+                progress.found.push(bytes);
                 progress.tier = progress.tier.max(Tier::Cache);
                 continue;
             };
@@ -157,7 +157,7 @@ impl State {
             };
             let end = progress.range.end().min(segment.range.end());
             let offset_in = |at: u64| usize::try_from(at - segment.range.start()).unwrap_or(usize::MAX);
-            progress.pieces.push(bytes.slice(offset_in(at)..offset_in(end)));
+            progress.found.push(bytes.slice(offset_in(at)..offset_in(end)));
             progress.at = end;
             let first_served = segment.serve(ByteRange::new(at, end));
             let key = segment.key();
@@ -278,7 +278,7 @@ impl State {
         *ticks += 1;
         if *ticks >= UNREAD_TICKS {
             self.early = None;
-            self.drop_told(ByteRange::new(0, u64::MAX));
+            self.drop_hinted(ByteRange::new(0, u64::MAX));
         }
     }
 }

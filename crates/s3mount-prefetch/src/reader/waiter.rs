@@ -18,44 +18,44 @@ pub(super) struct Progress {
     pub(super) access: Access,
     /// Where bytes of it were found so far, or are to come from.
     pub(super) tier: Tier,
-    pub(super) pieces: Pieces,
+    pub(super) found: Found,
 }
 
 impl Progress {
     /// Whether it keeps buffers that others may wait for.
     pub(super) fn holds_buffers(&self) -> bool {
-        !matches!(self.pieces, Pieces::None)
+        !matches!(self.found, Found::None)
     }
 }
 
 /// Found bytes. One piece is the rule, and costs no allocation.
-pub(super) enum Pieces {
+pub(super) enum Found {
     None,
     One(Bytes),
     Many(Vec<Bytes>),
 }
 
-impl Pieces {
+impl Found {
     pub(super) fn push(&mut self, piece: Bytes) {
-        *self = match std::mem::replace(self, Pieces::None) {
-            Pieces::None => Pieces::One(piece),
-            Pieces::One(first) => Pieces::Many(vec![first, piece]),
-            Pieces::Many(mut pieces) => {
+        *self = match std::mem::replace(self, Found::None) {
+            Found::None => Found::One(piece),
+            Found::One(first) => Found::Many(vec![first, piece]),
+            Found::Many(mut pieces) => {
                 pieces.push(piece);
-                Pieces::Many(pieces)
+                Found::Many(pieces)
             }
         }
     }
 
-    /// Shows the pieces as one slice. Pieces that are not one already are copied together.
+    /// Shows the pieces as one slice. Found that are not one already are copied together.
     pub(super) fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
         thread_local! {
             static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         match self {
-            Pieces::None => show(&[]),
-            Pieces::One(piece) => show(piece),
-            Pieces::Many(pieces) => {
+            Found::None => show(&[]),
+            Found::One(piece) => show(piece),
+            Found::Many(pieces) => {
                 let mut stitched = STITCHED.take();
                 stitched.clear();
                 pieces.iter().for_each(|piece| stitched.extend_from_slice(piece));

@@ -62,7 +62,7 @@ impl StreamTable {
         let stream = slot.and_then(|slot| self.slots[usize::from(slot)].as_ref());
         let is_served = stream.is_some_and(|stream| match stream.stride() {
             Some(own) => own.serves(stride),
-            None => stride.gap_bytes() < EDGE_BYTES && !self.runs.is_wasteful(),
+            None => stride.gap_bytes() < EDGE_BYTES && !self.history.is_wasteful(),
         });
         (!is_served).then_some(stride)
     }

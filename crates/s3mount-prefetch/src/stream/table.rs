@@ -12,11 +12,11 @@ use s3mount_object::ByteRange;
 use super::candidates::{Candidates, Sign};
 use super::cursor::{IDLE_TICKS, LEFT_TICKS, Stream};
 use super::direction::{DOWN, Direction, UP};
-use super::order::Order;
+use super::history::History;
+use super::offset_order::OffsetOrder;
 use super::reach::{ADJACENT_BYTES, AHEAD_BYTES, BEHIND_BYTES, REORDERED_BYTES, goes_on};
-use super::runs::Runs;
 use super::strides::Strides;
-use crate::window::{Terms, Window};
+use crate::window::{Window, WindowLimits};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
 /// Streams of one object, without those that have a stride. With more readers than this the others read
@@ -44,8 +44,8 @@ pub(crate) enum Access {
     Stream(u64),
     /// It belongs to no stream.
     Random,
-    /// The same, and it was asked for by the page: a window begins here, or goes on.
-    Window,
+    /// It belongs to no stream, and was asked for by the page: a record begins here, or goes on.
+    Paged,
 }
 
 /// The streams of one object.
@@ -54,13 +54,13 @@ pub(crate) struct StreamTable {
     /// Streams by slot. An id is the number of streams begun before, times [`SLOTS`], plus the slot.
     pub(super) slots: Vec<Option<Stream>>,
     /// Cursors of the streams that run up, and of those that run down.
-    cursors: [Order; 2],
+    cursors: [OffsetOrder; 2],
     /// Streams that have a stride.
     pub(super) strided: Vec<u16>,
     /// Where the streams that run up began.
-    beginnings: Order,
+    beginnings: OffsetOrder,
     candidates: Candidates,
-    pub(super) runs: Runs,
+    pub(super) history: History,
     pub(super) strides: Strides,
     /// Streams whose windows are not full because memory or requests were short, in the order in which
     /// they came to be so.
@@ -82,11 +82,11 @@ impl StreamTable {
     pub(crate) fn new(size: u64) -> Self {
         Self {
             slots: Vec::new(),
-            cursors: [Order::default(), Order::default()],
+            cursors: [OffsetOrder::default(), OffsetOrder::default()],
             strided: Vec::new(),
-            beginnings: Order::default(),
+            beginnings: OffsetOrder::default(),
             candidates: Candidates::new(size),
-            runs: Runs::default(),
+            history: History::default(),
             strides: Strides::default(),
             hungry: VecDeque::new(),
             active: 0,
@@ -142,7 +142,7 @@ impl StreamTable {
     fn nearest(&self, order: usize, start: u64) -> Option<u16> {
         let cursors = &self.cursors[order];
         let stream = |slot: u16| self.slots[usize::from(slot)].as_ref();
-        let is_wasteful = self.runs.is_wasteful();
+        let is_wasteful = self.history.is_wasteful();
         let beyond = cursors
             .from(start + 1)
             .take_while(|(at, _)| at - start <= BEHIND_BYTES)
@@ -161,7 +161,7 @@ impl StreamTable {
         let clock = self.clock;
         let Some(stream) = &mut self.slots[usize::from(slot)] else { return Access::Random };
         if std::mem::take(&mut stream.is_left) {
-            self.runs.retract(stream.id);
+            self.history.retract(stream.id);
         }
         let (id, from, direction) = (stream.id, stream.position, stream.direction);
         self.change(slot, |stream| stream.go_on(range, clock));
@@ -275,7 +275,7 @@ impl StreamTable {
         for stream in self.slots.iter_mut().flatten() {
             if stream.used < since && !stream.is_left && stream.direction == Direction::Up {
                 stream.is_left = true;
-                self.runs.push(stream.id, stream.position - stream.began);
+                self.history.push(stream.id, stream.position - stream.began);
             }
         }
     }
@@ -284,23 +284,23 @@ impl StreamTable {
     fn judge(&mut self) {
         let read = self.slots.iter().flatten().filter(|stream| !stream.is_left);
         let ahead = read.map(|stream| stream.planned_end.saturating_sub(stream.position));
-        self.runs.judge(ahead.sum());
+        self.history.judge(ahead.sum());
     }
 
     /// A new stream's window: what the last streams have all read, if they have.
     fn initial_window(&self, config: &PrefetchConfig) -> u64 {
         let most = MAX_FIRST_WINDOW_BYTES.min(config.max_window_bytes);
-        self.runs.shortest().unwrap_or(0).min(most).max(config.initial_window_bytes)
+        self.history.shortest().unwrap_or(0).min(most).max(config.initial_window_bytes)
     }
 
     /// So many bytes were asked of the store for a stream.
     pub(crate) fn fetched(&mut self, bytes: u64) {
-        self.runs.fetched(bytes);
+        self.history.fetched(bytes);
     }
 
     /// So many of these were read, for the first time.
     pub(crate) fn served(&mut self, bytes: u64) {
-        self.runs.served(bytes);
+        self.history.served(bytes);
     }
 
     /// A slot for one stream more that has no stride. In a full table the least recently used of those that
@@ -428,8 +428,8 @@ impl StreamTable {
     }
 
     /// The reader of stream `id` got its bytes at once or `waits` for them, at the time `now`.
-    pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, terms: &Terms<'_>) {
-        self.change_id(id, |stream| stream.window.on_read(stream.position, now, waits, terms));
+    pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
+        self.change_id(id, |stream| stream.window.on_read(stream.position, now, waits, limits));
     }
 
     /// Bytes from `start` on are not there any more, although they were planned.
@@ -457,9 +457,9 @@ impl StreamTable {
     /// It counts until the reader has gone further. Multiples of `unit` bytes are fetched.
     pub(crate) fn limit(&self, stream: &Stream, unit: u64) -> Option<u64> {
         let next = self.beginnings.from(stream.position).map(|(began, _)| began).next();
-        let run = self.runs.longest().map(|longest| (stream.began + longest).next_multiple_of(unit));
-        let run = run.filter(|end| stream.position <= *end);
-        next.into_iter().chain(run).min()
+        let usual = self.history.longest().map(|longest| (stream.began + longest).next_multiple_of(unit));
+        let usual = usual.filter(|end| stream.position <= *end);
+        next.into_iter().chain(usual).min()
     }
 
     /// Notes that everything before `end` is planned for stream `id`.

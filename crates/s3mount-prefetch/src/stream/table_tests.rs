@@ -20,7 +20,7 @@ fn read(table: &mut StreamTable, offset: u64, len: u64) -> Access {
 fn stream(table: &mut StreamTable, offset: u64, len: u64) -> Option<u64> {
     match read(table, offset, len) {
         Access::Stream(id) => Some(id),
-        Access::Random | Access::Window => None,
+        Access::Random | Access::Paged => None,
     }
 }
 
@@ -267,7 +267,7 @@ proptest! {
                     let seen = stream.direction.seen(ByteRange::new(offset, offset + len), size);
                     prop_assert!(stream.position >= seen.end());
                 }
-                Access::Random | Access::Window => prop_assert!(offset > 0),
+                Access::Random | Access::Paged => prop_assert!(offset > 0),
             }
             next = offset + len;
             if offset % 17 == 0 {

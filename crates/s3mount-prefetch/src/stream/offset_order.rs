@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 
 /// Pairs of an offset and a slot, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Order(Vec<(u64, u16)>);
+pub(super) struct OffsetOrder(Vec<(u64, u16)>);
 
-impl Order {
+impl OffsetOrder {
     pub(super) fn insert(&mut self, offset: u64, slot: u16) {
         let at = self.0.partition_point(|entry| *entry < (offset, slot));
         self.0.insert(at, (offset, slot));
@@ -55,13 +55,13 @@ impl Order {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Order;
+    use super::OffsetOrder;
 
     proptest! {
         /// Whatever is inserted, moved and removed, the order is that of the offsets.
         #[test]
         fn is_sorted(steps in proptest::collection::vec((0u16..20, 0u64..50, any::<bool>()), 1..200)) {
-            let mut order = Order::default();
+            let mut order = OffsetOrder::default();
             let mut offsets = [None; 20];
             for (slot, offset, leaves) in steps {
                 let old = offsets[usize::from(slot)];

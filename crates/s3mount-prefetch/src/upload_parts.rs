@@ -1,6 +1,6 @@
 //! The parts in which an object was uploaded, of which the store keeps CRCs.
 //!
-//! Pure. [`Parts`] tells where they lie, what their CRCs are, and how a GET is cut so that it holds whole
+//! Pure. [`UploadParts`] tells where they lie, what their CRCs are, and how a GET is cut so that it holds whole
 //! ones: those are compared before a reader gets a byte of them.
 
 use std::ops::Range;
@@ -18,12 +18,12 @@ struct Part {
 
 /// **Invariant:** no part is empty, and the last ends where the object ends.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct UploadParts {
     algorithm: ChecksumAlgorithm,
     parts: Vec<Part>,
 }
 
-impl Parts {
+impl UploadParts {
     /// The parts of an object of `size` bytes; `None` if they do not make it up, or have different CRCs.
     pub(crate) fn new(size: u64, uploaded: &[UploadPart]) -> Option<Self> {
         let algorithm = uploaded.first()?.checksum.algorithm;
@@ -101,27 +101,27 @@ mod tests {
     use proptest::prelude::*;
     use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum, UploadPart};
 
-    use super::Parts;
+    use super::UploadParts;
 
     fn part(len: u64, algorithm: ChecksumAlgorithm) -> UploadPart {
         UploadPart { len, checksum: ObjectChecksum { algorithm, value: len } }
     }
 
-    fn parts(lens: &[u64]) -> Parts {
+    fn parts(lens: &[u64]) -> UploadParts {
         let uploaded: Vec<_> = lens.iter().map(|len| part(*len, ChecksumAlgorithm::Crc32)).collect();
-        Parts::new(lens.iter().sum(), &uploaded).expect("they make it up")
+        UploadParts::new(lens.iter().sum(), &uploaded).expect("they make it up")
     }
 
     #[test]
     fn parts_that_do_not_make_up_the_object_are_none() {
         let crc = |len| part(len, ChecksumAlgorithm::Crc32);
-        assert!(Parts::new(10, &[crc(5), crc(5)]).is_some());
-        assert!(Parts::new(11, &[crc(5), crc(5)]).is_none());
-        assert!(Parts::new(0, &[]).is_none());
-        assert!(Parts::new(10, &[crc(10), crc(0)]).is_none());
-        assert!(Parts::new(10, &[crc(5), part(5, ChecksumAlgorithm::Crc32c)]).is_none());
-        assert!(Parts::new(5, &[crc(u64::MAX), crc(6)]).is_none());
-        assert!(Parts::new(20_000, &vec![crc(1); 20_000]).is_none());
+        assert!(UploadParts::new(10, &[crc(5), crc(5)]).is_some());
+        assert!(UploadParts::new(11, &[crc(5), crc(5)]).is_none());
+        assert!(UploadParts::new(0, &[]).is_none());
+        assert!(UploadParts::new(10, &[crc(10), crc(0)]).is_none());
+        assert!(UploadParts::new(10, &[crc(5), part(5, ChecksumAlgorithm::Crc32c)]).is_none());
+        assert!(UploadParts::new(5, &[crc(u64::MAX), crc(6)]).is_none());
+        assert!(UploadParts::new(20_000, &vec![crc(1); 20_000]).is_none());
     }
 
     #[test]

@@ -19,7 +19,7 @@ const HALF_LIFE_BYTES: u64 = 1 << 30;
 
 /// The streams that were left behind last, and what was fetched and served for all.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct History {
     /// Ids, and the bytes read.
     left: [Option<(u64, u64)>; REMEMBERED],
     next: usize,
@@ -28,7 +28,7 @@ pub(super) struct Runs {
     is_wasteful: bool,
 }
 
-impl Runs {
+impl History {
     /// The stream `id` was left behind after `len` bytes.
     pub(super) fn push(&mut self, id: u64, len: u64) {
         self.left[self.next] = Some((id, len));
