@@ -1,9 +1,9 @@
 //! The index from a block to the extent that holds it.
 //!
-//! Extents are cut into shards by their object, and each shard has a lock of its own. The readers of one
+//! Extents are spread over shards by their object, and each shard has a lock of its own. The readers of one
 //! object meet at that object's lock before they come here, so more shards would not help them.
 //!
-//! **Lock order:** a shard's lock is taken last, and no payload is dropped while it is held.
+//! **Lock order:** a shard's lock is taken last. No payload is dropped while it is held.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,38 +15,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use s3mount_object::ObjectId;
 
-/// Readers of different objects rarely meet in one of so many shards.
+/// With so many shards, readers of different objects rarely meet in one.
 const SHARDS: usize = 16;
 
-/// The name of an extent: its object and the number of its first block. An extent that is fetched again after
-/// it has left has the same name, so moka remembers how often it was asked for.
+/// The key of an extent: its object and the number of its first block. An extent that is fetched again after
+/// it has left has the same key, so moka remembers how often it was read.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ExtentKey {
     pub(crate) object: ObjectId,
     pub(crate) first_block: u64,
 }
 
-/// The bytes of one random read, which lie in one buffer.
+/// Neighbouring blocks that one random read has fetched into one buffer.
 pub(crate) struct Extent {
     pub(crate) key: ExtentKey,
-    /// Numbers of the blocks that it holds whole.
+    /// The numbers of the blocks that it holds completely.
     pub(crate) blocks: Range<u64>,
     /// Where its bytes start in the object.
     pub(crate) start: u64,
     pub(crate) bytes: Bytes,
-    /// What its buffer takes of the pool.
+    /// How many bytes of the pool its buffer takes.
     pub(crate) reserved_bytes: u64,
-    /// When it was used last, by the cache's clock.
+    /// The cache's clock when it was used last.
     pub(crate) used: AtomicU64,
 }
 
-/// By the number of the block. **Invariant:** there is no empty one in a shard.
+/// The extents of an object by block number. **Invariant:** no map in a shard is empty.
 type Blocks = HashMap<u64, Arc<Extent>>;
 
 pub(crate) struct Index {
     shards: [Mutex<HashMap<ObjectId, Blocks>>; SHARDS],
     hasher: RandomState,
-    /// Sum of `reserved_bytes` of all extents in the index.
+    /// The sum of `reserved_bytes` of all extents in the index.
     held_bytes: AtomicU64,
 }
 
@@ -68,13 +68,13 @@ impl Index {
         self.shard(object).get(object)?.get(&block).cloned()
     }
 
-    /// Whether any block is still found in `extent`.
+    /// Whether the index still leads any block to `extent`.
     pub(crate) fn holds(&self, extent: &Arc<Extent>) -> bool {
         self.shard(&extent.key.object).get(&extent.key.object).is_some_and(|blocks| is_found(blocks, extent))
     }
 
-    /// Adds `extent`, which takes the place of other extents for the blocks that it holds, and of one of the
-    /// same name altogether. Returns the extents that hold nothing any more because of that.
+    /// Adds `extent`. It replaces other extents for the blocks that it holds, and it replaces an extent with
+    /// the same key altogether. Returns the extents that hold no block any more.
     pub(crate) fn insert(&self, extent: &Arc<Extent>) -> Vec<Arc<Extent>> {
         self.held_bytes.fetch_add(extent.reserved_bytes, Ordering::Relaxed);
         let mut shard = self.shard(&extent.key.object);
@@ -94,7 +94,7 @@ impl Index {
         replaced
     }
 
-    /// Takes `extent` out; false when it was not there.
+    /// Removes `extent`. Returns `false` if it was not there.
     pub(crate) fn remove(&self, extent: &Arc<Extent>) -> bool {
         let mut shard = self.shard(&extent.key.object);
         let Entry::Occupied(mut object) = shard.entry(extent.key.object.clone()) else { return false };
@@ -111,12 +111,12 @@ impl Index {
         was_there
     }
 
-    /// The extents of a version, some of them more than once.
+    /// The extents of a version. Some of them are returned more than once.
     pub(crate) fn of(&self, object: &ObjectId) -> Vec<Arc<Extent>> {
         self.shard(object).get(object).map(|blocks| blocks.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// All extents with the time of their last use, oldest first.
+    /// All extents with the time of their last use, the oldest first.
     pub(crate) fn by_age(&self) -> Vec<(u64, Weak<Extent>)> {
         let mut extents = Vec::new();
         for shard in &self.shards {
@@ -137,7 +137,7 @@ impl Index {
     }
 }
 
-/// Removes the blocks that are found in `extent`.
+/// Removes the blocks that lead to `extent`.
 fn take_out(blocks: &mut Blocks, extent: &Arc<Extent>) {
     for block in extent.blocks.clone() {
         if blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)) {
@@ -146,12 +146,12 @@ fn take_out(blocks: &mut Blocks, extent: &Arc<Extent>) {
     }
 }
 
-/// Whether any of the blocks of `extent` is found in it.
+/// Whether any block leads to `extent`.
 fn is_found(blocks: &Blocks, extent: &Arc<Extent>) -> bool {
     extent.blocks.clone().any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))
 }
 
-/// Whether `block` is the first that is found in `extent`: each extent has one of these.
+/// Whether `block` is the first block that leads to `extent`. Each extent has one such block.
 fn is_first_found(blocks: &Blocks, block: u64, extent: &Arc<Extent>) -> bool {
     let mut before = extent.blocks.start..block;
     !before.any(|block| blocks.get(&block).is_some_and(|other| Arc::ptr_eq(other, extent)))

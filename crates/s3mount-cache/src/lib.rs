@@ -1,17 +1,17 @@
-//! Extents of blocks of object versions, held in memory for random readers.
+//! The block cache: blocks of object versions, held in memory for random readers.
 //!
-//! A read that belongs to no stream fetches an extent of whole blocks. The extent stays here, so that a
-//! neighbour's read or a second one costs no request. Blocks are addressed by version and index, so
-//! nothing here ever has to be made coherent. The payload lies in buffers of the memory pool: the
-//! cache holds references, and lets go of them the moment an extent leaves, because a reader may be
-//! waiting for that memory.
+//! A read that belongs to no stream fetches an *extent*, which is neighbouring whole blocks. The extent stays
+//! here, so a second read of it, or of its neighbourhood, costs no request. Blocks are addressed by version
+//! and number, so nothing here ever has to be made coherent. The payload lies in buffers of the memory pool.
+//! The cache holds references, and drops them the moment an extent leaves, because a reader may be waiting
+//! for that memory.
 //!
-//! The blocks of an extent share a buffer, so the cached unit is the extent: it is admitted as a whole, leaves
-//! as a whole, and weighs what its buffer takes of the pool. An [index](index) tells which extent holds a
-//! block.
+//! The blocks of an extent share a buffer, so the cached unit is the extent. It is admitted as a whole and
+//! leaves as a whole, and its weight is what its buffer takes of the pool. An [index](index) finds the extent
+//! that holds a block.
 //!
-//! moka chooses what leaves when the cache is at its own share of memory (TinyLFU);
-//! [`BlockCache::shed`] chooses, oldest use first, when the pool needs memory back.
+//! When the cache has used up its own share of memory, moka chooses what leaves (TinyLFU). When the pool
+//! needs memory back, [`BlockCache::shed`] chooses the least recently used extents.
 //!
 //! **Lock order:** the list of the oldest extents, then moka's locks, then a shard of the index.
 
@@ -28,23 +28,23 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use index::{Extent, ExtentKey, Index, lock};
 
-/// What moka knows of an extent. It drops values some time after they have left, so it must not be what
-/// keeps the payload.
+/// What moka knows about an extent. moka drops values some time after they have left, so a value must not
+/// keep the payload alive.
 #[derive(Clone)]
 struct Entry {
     weight: u32,
     extent: Weak<Extent>,
 }
 
-/// Blocks of a fixed size, least useful extent first out. All methods may be called from any thread.
+/// A cache of blocks of a fixed size. All methods may be called in any thread.
 pub struct BlockCache {
     block_bytes: u64,
     capacity_bytes: u64,
     clock: AtomicU64,
     index: Arc<Index>,
     extents: Cache<ExtentKey, Entry>,
-    /// Extents with the time of their last use when this was made, oldest first. One whose time has
-    /// changed since, and one that came since, was used later than all others here.
+    /// Extents with the time of their last use when this list was made, the oldest first. An extent whose
+    /// time has changed since, or that came since, was used later than all others in the list.
     oldest: Mutex<VecDeque<(u64, Weak<Extent>)>>,
 }
 
@@ -72,12 +72,12 @@ impl BlockCache {
         Self { block_bytes, capacity_bytes, clock, index, extents, oldest }
     }
 
-    /// Size of a block in bytes; the last block of an object may be shorter.
+    /// The size of a block in bytes. The last block of an object may be shorter.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
 
-    /// What the extents take of the pool, in bytes.
+    /// How many bytes of the pool the extents take.
     pub fn held_bytes(&self) -> u64 {
         self.index.held_bytes()
     }
@@ -86,8 +86,8 @@ impl BlockCache {
     pub fn get(&self, object: &ObjectId, offset: u64) -> Option<Bytes> {
         let block = offset / self.block_bytes;
         let Some(extent) = self.index.get(object, block) else {
-            // The extent that is fetched now starts with this block, and is the more worth the more
-            // often it was missed.
+            // The extent that will be fetched now starts with this block. moka counts the miss, so that it is
+            // more likely to admit the extent.
             self.extents.get(&ExtentKey { object: object.clone(), first_block: block });
             return None;
         };
@@ -104,8 +104,8 @@ impl BlockCache {
         self.index.get(object, offset / self.block_bytes).is_some()
     }
 
-    /// Keeps the whole blocks of `extent`, which are the object's bytes at `range`. A block counts
-    /// as whole when the extent covers it, or covers it up to `object_size`.
+    /// Inserts the whole blocks of `extent`, the object's bytes at `range`. A block is whole when the extent
+    /// covers it, or covers it up to `object_size`.
     pub fn insert(&self, object: &ObjectId, object_size: u64, range: ByteRange, extent: &Bytes) {
         let first_block = range.start().div_ceil(self.block_bytes);
         let end_block = if range.end() < object_size {
@@ -125,27 +125,28 @@ impl BlockCache {
             reserved_bytes,
             used: AtomicU64::new(self.now()),
         });
-        // Also one of the same name: moka miscounts when an entry's weight changes in its place.
+        // This also removes an extent with the same key: moka miscounts when the weight of an entry changes
+        // in its place.
         for replaced in self.index.insert(&extent) {
             self.extents.invalidate(&replaced.key);
         }
         let weight = u32::try_from(reserved_bytes).unwrap_or(u32::MAX);
         self.extents.insert(extent.key.clone(), Entry { weight, extent: Arc::downgrade(&extent) });
         if !self.index.holds(&extent) {
-            // It was shed meanwhile, before moka knew it.
+            // `shed` removed it before moka knew it.
             self.extents.invalidate(&extent.key);
         }
         if self.held_bytes() > self.capacity_bytes {
-            // moka decides some time later what leaves, unless it is told to do it now.
+            // Otherwise moka decides some time later what leaves.
             self.extents.run_pending_tasks();
         }
     }
 
-    /// Lets go of extents, least recently used first, until `bytes` of the pool are given back or none are
-    /// here. Returns how many bytes that were.
+    /// Drops extents, the least recently used first, until `bytes` of the pool are given back or the cache is
+    /// empty. Returns how many bytes were given back.
     ///
-    /// The order is made for all extents at once and used up by later calls, so one that asks for little
-    /// costs little.
+    /// The order is made for all extents at once, and later calls use it up. So a call for a few bytes costs
+    /// little.
     pub fn shed(&self, bytes: u64) -> u64 {
         let mut oldest = lock(&self.oldest);
         let mut is_new = false;
@@ -168,7 +169,7 @@ impl BlockCache {
         freed
     }
 
-    /// Lets go of all blocks of a version.
+    /// Drops all blocks of a version.
     pub fn forget(&self, object: &ObjectId) {
         for extent in self.index.of(object) {
             self.index.remove(&extent);
@@ -189,7 +190,7 @@ mod tests {
 
     use super::BlockCache;
 
-    /// A unit of the pool, so that an extent of whole blocks reserves what it holds.
+    /// A unit of the pool. An extent of whole blocks then reserves exactly its length.
     const BLOCK: u64 = 64 << 10;
 
     fn object() -> ObjectId {
@@ -200,7 +201,7 @@ mod tests {
         (0..len).map(|at| u8::try_from(at / 100 % 256).expect("below 256")).collect()
     }
 
-    /// Inserts the blocks `first..first + count` and returns what the cache was given.
+    /// Inserts the blocks `first..first + count`, and returns their bytes.
     fn insert(cache: &BlockCache, first: u64, count: u64) -> Bytes {
         let bytes = extent(count * BLOCK);
         cache.insert(&object(), u64::MAX, ByteRange::new(first * BLOCK, (first + count) * BLOCK), &bytes);
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn counts_what_it_holds_and_holds_what_it_counts() {
         let cache = BlockCache::new(BLOCK, 64 * BLOCK);
-        // Extents of many lengths, some of which are asked for again and again.
+        // Extents of many lengths, some of which are read again and again.
         let extents: Vec<_> = (0..400)
             .map(|turn| {
                 let first = turn * 7 % 100 * 16;
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(cache.shed(2 * BLOCK), 2 * BLOCK);
         assert!(cache.contains(&object(), 0) && cache.contains(&object(), 3 * BLOCK));
         assert!(!cache.contains(&object(), BLOCK) && !cache.contains(&object(), 2 * BLOCK));
-        // The order that is left is still right when extents come and are used.
+        // The rest of the order is still right when extents come and are used.
         insert(&cache, 9, 1);
         assert!(cache.get(&object(), 3 * BLOCK).is_some());
         assert_eq!(cache.shed(1), BLOCK);
@@ -291,8 +292,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever extents come, overlap and leave: what is counted is what is held, each block is found
-        /// with its own bytes, and nothing stays behind.
+        /// Whatever extents come, overlap and leave: the count is what is held, each block is found with its
+        /// own bytes, and nothing stays behind.
         #[test]
         fn keeps_its_books(steps in proptest::collection::vec((0u64..24, 1u64..5, 0u64..4), 1..80)) {
             let cache = BlockCache::new(BLOCK, 12 * BLOCK);
@@ -316,7 +317,8 @@ mod tests {
                 prop_assert_eq!(cache.held_bytes(), alive);
                 prop_assert!(alive <= 12 * BLOCK);
                 for block in 0..28 {
-                    // In this order: moka may tidy up, by the clock, when an extent is asked for.
+                    // The order of these two matters: moka may evict by the clock when an extent is looked
+                    // up.
                     let is_here = cache.contains(&object(), block * BLOCK);
                     let found = cache.get(&object(), block * BLOCK);
                     prop_assert_eq!(found.is_some(), is_here);

@@ -1,26 +1,26 @@
-//! How much memory there is: the machine's, and that of control groups.
+//! How much memory there is: on the machine, and in control groups.
 
 use std::path::Path;
 
-/// All memory of the machine, in bytes, where that can be known.
+/// All memory of the machine, in bytes, if that is known.
 #[must_use]
 pub fn machine_bytes() -> Option<u64> {
     meminfo("MemTotal:")
 }
 
-/// The least memory limit of this process's control group and those above it, in bytes.
+/// The smallest memory limit of this process's control group and of those above it, in bytes.
 #[must_use]
 pub fn group_bytes() -> Option<u64> {
     group_bytes_of("self")
 }
 
-/// How much the page cache may hold for the process `pid`, in bytes: what the machine has available (which
-/// counts the pages that are cached now), and not more than its control groups allow. Where nothing is known,
-/// it is without bound.
+/// How many bytes the page cache may hold for the process `pid`: the memory that the machine has available
+/// (which includes the pages that are cached now), but no more than its control groups allow. `u64::MAX`
+/// where nothing is known.
 #[must_use]
 pub fn page_cache_bytes(pid: u32) -> u64 {
     let available = meminfo("MemAvailable:").unwrap_or(u64::MAX);
-    // Processes that cannot be seen from here have the number 0.
+    // A process that can't be seen from here has the number 0.
     let group = if pid == 0 { None } else { group_bytes_of(&pid.to_string()) };
     group.map_or(available, |bytes| bytes.min(available))
 }
@@ -36,8 +36,8 @@ fn group_bytes_of(process: &str) -> Option<u64> {
     groups.lines().flat_map(limits_of).min()
 }
 
-/// The limits of one line of `/proc/PID/cgroup`: `hierarchy:controllers:path`. Version 2 has one line,
-/// without controllers.
+/// The limits that one line of `/proc/PID/cgroup` leads to. A line is `hierarchy:controllers:path`. Version 2
+/// has one line, without controllers.
 fn limits_of(line: &str) -> Vec<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
@@ -66,7 +66,7 @@ mod tests {
             let bytes = page_cache_bytes(pid);
             assert!((1..machine).contains(&bytes), "{bytes} of {machine}");
         }
-        // One that is gone, or was never there.
+        // A process that is gone, or was never there.
         assert!((1..machine).contains(&page_cache_bytes(u32::MAX)));
     }
 }

@@ -1,12 +1,12 @@
 //! Which units of the region are free: a binary buddy allocator over unit numbers.
 //!
-//! Blocks are powers of two of units, aligned to their size. A request that is no power of two
-//! takes the next larger block and gives its tail back at once, so nothing is lost to rounding
-//! beyond one unit. The lowest free address is taken first: what is in use stays together, and
-//! large blocks survive (measured nowhere yet; the policy is that of most page allocators).
-//! Free blocks are kept in one bitmap per order, so nothing is allocated after construction.
+//! Blocks are powers of two of units, aligned to their size. A request that is no power of two takes the next
+//! larger block and gives its tail back at once, so rounding wastes at most one unit. The lowest free address
+//! is taken first. So buffers in use stay together, and large blocks survive; most page allocators do the
+//! same, and no measurement was made here. Each order has a bitmap of its free blocks, so nothing is
+//! allocated after construction.
 
-/// Free units of a region. Purely arithmetic: it never touches the memory.
+/// The free units of a region. It only computes, and never touches the memory.
 #[derive(Debug)]
 pub(crate) struct Buddy {
     units: usize,
@@ -21,7 +21,7 @@ struct Order {
 }
 
 impl Buddy {
-    /// All of `units` units free; no block is larger than `1 << max_order` units.
+    /// An allocator whose `units` units are all free. No block is larger than `1 << max_order` units.
     pub(crate) fn new(units: usize, max_order: u32) -> Self {
         let orders = (0..=max_order)
             .map(|order| Order { free: vec![0; (units >> order).div_ceil(64).max(1)], count: 0 })
@@ -31,13 +31,13 @@ impl Buddy {
         buddy
     }
 
-    /// Largest run of units that may be asked for.
+    /// The largest number of adjacent units that may be asked for.
     #[cfg(test)]
     pub(crate) fn max_units(&self) -> usize {
         1 << (self.orders.len() - 1)
     }
 
-    /// Takes `units` adjacent units and returns the first, if there are such.
+    /// Takes `units` adjacent units and returns the first of them, if there are such units.
     pub(crate) fn alloc(&mut self, units: usize) -> Option<usize> {
         debug_assert!(units > 0);
         let order = units.next_power_of_two().trailing_zeros() as usize;
@@ -58,8 +58,8 @@ impl Buddy {
         }
     }
 
-    /// Takes the block of `units` units, a power of two, that starts at `start`, a multiple of it; false
-    /// when not all of it is free.
+    /// Takes the block of `units` units, a power of two, that starts at `start`, a multiple of `units`.
+    /// Returns `false` when not all of the block is free.
     pub(crate) fn take(&mut self, start: usize, units: usize) -> bool {
         debug_assert!(units.is_power_of_two() && start.is_multiple_of(units));
         let order = units.trailing_zeros() as usize;
@@ -74,7 +74,7 @@ impl Buddy {
         false
     }
 
-    /// Free blocks of at least `units` units, as `(first unit, units)`, lowest first by order.
+    /// The free blocks of at least `units` units, as `(first unit, units)`, the smallest order first.
     #[cfg(test)]
     pub(crate) fn free_blocks(&self, units: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let smallest = units.next_power_of_two().trailing_zeros() as usize;
@@ -87,8 +87,8 @@ impl Buddy {
         })
     }
 
-    /// Takes the free block at the lowest address among those that are large enough, preferring
-    /// the smallest order, so that large blocks are split last.
+    /// Takes a free block that is large enough: of those of the smallest order the one at the lowest address,
+    /// so that large blocks are split last.
     fn take_lowest(&mut self, order: usize) -> Option<(usize, usize)> {
         let found = (order..self.orders.len()).find(|order| self.orders[*order].count > 0)?;
         let blocks = &mut self.orders[found];
@@ -115,7 +115,7 @@ impl Buddy {
         blocks.count += 1;
     }
 
-    /// Takes the block at `start` out of the free ones; false when it was not free.
+    /// Marks the block at `start` as not free. Returns `false` when it was not free before.
     fn clear(&mut self, start: usize, order: usize) -> bool {
         let index = start >> order;
         let blocks = &mut self.orders[order];
@@ -151,8 +151,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back: no unit has two owners, none is lost, and all of it
-        /// grows together again.
+        /// Whatever is taken and given back: no unit has two owners, none is lost, and all blocks grow
+        /// together again.
         #[test]
         fn never_hands_out_a_unit_twice(
             units in 1usize..300,
@@ -164,7 +164,7 @@ mod tests {
             let mut held: Vec<(usize, usize)> = Vec::new();
             for (action, size, pick) in steps {
                 if action == 0 {
-                    // A block at a place of one's choice.
+                    // A block at a chosen start.
                     let size = 1 << size.ilog2();
                     let start = pick.index(units) / size * size;
                     let is_free = start + size <= units && !owned[start..start + size].contains(&true);

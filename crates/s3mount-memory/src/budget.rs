@@ -1,8 +1,8 @@
-//! Counting: how much of the bound is taken.
+//! The budget: how much of the bound is taken.
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 
-/// The hard bound on payload memory: a limit, what is taken of it, and the peak. Cheap to clone.
+/// The hard bound on payload memory: a limit, how much of it is taken, and the peak. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Counters>);
 
@@ -24,17 +24,17 @@ impl MemoryBudget {
         self.0.limit_bytes
     }
 
-    /// What is reserved now, in bytes.
+    /// How many bytes are reserved now.
     pub fn used_bytes(&self) -> u64 {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that was ever reserved at once, in bytes.
+    /// The most bytes that were ever reserved at once.
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` of the budget if at least `keep_free_bytes` stay free afterwards.
+    /// Reserves `bytes` if at least `keep_free_bytes` stay free afterwards.
     pub fn try_reserve(&self, bytes: u64, keep_free_bytes: u64) -> Option<Reservation> {
         let limit = self.0.limit_bytes.checked_sub(keep_free_bytes)?;
         let used = self.0.used_bytes.try_update(Ordering::Relaxed, Ordering::Relaxed, |used| {

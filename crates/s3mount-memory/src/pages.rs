@@ -1,8 +1,8 @@
 //! Which huge pages of the region may be resident, and which of them nobody needs any more.
 //!
-//! The allocator splits large free blocks last, so what was only needed at a peak stays unused from
-//! then on. A page goes back to the kernel when it has been unused for a while: what is used again and again
-//! keeps its pages, since the kernel would have to fill them with zeros each time.
+//! The allocator splits large free blocks last, so pages that were only needed at a peak stay unused from
+//! then on. A page goes back to the kernel when it has been unused for a while. Pages that are used again and
+//! again stay, because the kernel would have to fill them with zeros each time.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::region::HUGE_PAGE_BYTES;
 
 const PAGE_UNITS: usize = HUGE_PAGE_BYTES / UNIT_BYTES;
 
-/// So many pages are given back at once, 16 MiB: buffers can't be cut from them meanwhile. The kernel
-/// takes 0.1 ms for a page at most.
+/// How many pages are given back at once: 16 MiB. Meanwhile no buffer can be cut from them. The kernel takes
+/// at most 0.1 ms for a page.
 const BATCH_PAGES: usize = 8;
 
 /// When each huge page of a region was used last.
@@ -24,12 +24,12 @@ pub(crate) struct Pages {
     now: u32,
 }
 
-/// Pages that were taken out of what is free, highest first.
+/// Pages that were taken out of the allocator, the highest first.
 #[derive(Debug)]
 pub(crate) struct Batch(Vec<usize>);
 
 impl Pages {
-    /// The pages of a region of `bytes`, of which none is resident.
+    /// The pages of a region of `bytes`. None of them is resident.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { used_at: vec![None; bytes.div_ceil(HUGE_PAGE_BYTES)], now: 0 }
     }
@@ -38,13 +38,12 @@ impl Pages {
         self.now = self.now.saturating_add(1);
     }
 
-    /// A buffer of these units comes or goes.
+    /// Notes that a buffer of these units comes or goes.
     pub(crate) fn use_units(&mut self, first: usize, units: usize) {
         self.used_at[first / PAGE_UNITS..(first + units).div_ceil(PAGE_UNITS)].fill(Some(self.now));
     }
 
-    /// Takes pages out of `buddy` that are free, may be resident, and were not used for
-    /// `unused_ticks`.
+    /// Takes pages out of `buddy` that are free, may be resident, and were not used for `unused_ticks`.
     pub(crate) fn take_unused(&self, buddy: &mut Buddy, unused_ticks: u32) -> Batch {
         let unused = self
             .used_at
@@ -56,7 +55,7 @@ impl Pages {
         Batch(taken.map(|(page, _)| page).take(BATCH_PAGES).collect())
     }
 
-    /// Takes note that the pages of `batch` are not resident any more, and makes them free again.
+    /// Notes that the pages of `batch` are not resident any more, and makes them free again.
     pub(crate) fn give_back(&mut self, buddy: &mut Buddy, batch: Batch) {
         for page in batch.0 {
             self.used_at[page] = None;
@@ -70,7 +69,7 @@ impl Batch {
         (self.0.len() * HUGE_PAGE_BYTES) as u64
     }
 
-    /// Adjacent pages together, as byte offset and length in the region.
+    /// The ranges of adjacent pages, as byte offset and length in the region.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let adjacent = self.0.chunk_by(|above, below| below + 1 == *above);
         adjacent.filter_map(|pages| {

@@ -1,4 +1,4 @@
-//! Handing out: buffers cut from one region, for readers first.
+//! The pool: buffers cut from one region, for readers first.
 #![expect(unsafe_code, reason = "buffers are disjoint slices of one region")]
 
 use std::io;
@@ -14,7 +14,7 @@ use crate::region::Region;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::{MemoryBudget, Reservation, UNIT_BYTES};
 
-/// No buffer is larger than this: the largest part that may be configured.
+/// The largest buffer, which is the largest part that may be configured.
 const MAX_BUFFER_BYTES: usize = 64 << 20;
 
 /// Who asks for memory, the most urgent first.
@@ -38,8 +38,8 @@ pub struct BufferPool(Arc<Inner>);
 struct Inner {
     region: Region,
     budget: MemoryBudget,
-    /// What [`Priority::Prefetch`] leaves free: one sixteenth, so that readers get a buffer at
-    /// once while windows are full.
+    /// How many bytes [`Priority::Prefetch`] leaves free: one sixteenth of the limit, so that readers get a
+    /// buffer at once while windows are full.
     reserve_bytes: u64,
     max_buffer_bytes: usize,
     state: Mutex<State>,
@@ -55,10 +55,10 @@ struct State {
 }
 
 impl BufferPool {
-    /// A pool of the budget's limit, rounded down to whole units. Nothing is resident yet.
+    /// A pool as large as the budget's limit, rounded down to whole units. Nothing is resident yet.
     ///
     /// # Errors
-    /// The kernel's, when that much address space can't be had; `InvalidInput` when the limit is
+    /// The kernel's error, when that much address space is not available; `InvalidInput` when the limit is
     /// below one unit.
     pub fn new(budget: MemoryBudget) -> io::Result<Self> {
         let units = usize::try_from(budget.limit_bytes()).unwrap_or(usize::MAX) / UNIT_BYTES;
@@ -94,11 +94,11 @@ impl BufferPool {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have to be given back so that all who wait can be served; 0 when nobody waits.
+    /// How many bytes have to be given back so that all readers that wait can be served; 0 when none waits.
     pub fn wanted_bytes(&self) -> u64 {
         let state = lock(&self.0.state);
         let free = self.0.budget.limit_bytes() - self.0.budget.used_bytes();
-        // What is free may lie in pieces that are too small for the first one.
+        // The free memory may lie in pieces that are too small for the first reader.
         state.queue.bytes().saturating_sub(free).max(state.queue.first_bytes())
     }
 
@@ -120,7 +120,7 @@ impl BufferPool {
         let keep_free = match priority {
             Priority::Demand if state.queue.is_empty() => 0,
             Priority::Prefetch if state.queue.is_empty() => self.0.reserve_bytes,
-            // Whoever came first is served first.
+            // A reader that came earlier is served first.
             Priority::Demand | Priority::Prefetch => return None,
         };
         if let Some(buffer) = self.cut(&mut state, len, keep_free) {
@@ -133,8 +133,8 @@ impl BufferPool {
             .flatten()
     }
 
-    /// A buffer of `len` bytes for a reader, as soon as there is room for it. Its place in the queue is
-    /// taken now; dropping the future gives the place up. It has no deadline of its own.
+    /// A buffer of `len` bytes for a reader, as soon as there is room for it. The call itself takes the place
+    /// in the queue, and dropping the future gives the place up. The wait has no deadline of its own.
     ///
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
@@ -148,19 +148,18 @@ impl BufferPool {
             }
             state.queue.push(len)
         };
-        // It may fit into what the first in the queue can't use.
+        // It may fit into free memory that the first in the queue can't use.
         self.serve();
         BufferFuture(Request::Queued(self, receiver))
     }
 
-    /// Notes that another span of time is over, of which [`trim`](Self::trim) counts. To be called by
-    /// the housekeeper.
+    /// Counts one more tick for [`trim`](Self::trim). The housekeeper calls it.
     pub fn tick(&self) {
         lock(&self.0.state).pages.tick();
     }
 
-    /// Gives the kernel back the memory of huge pages that no buffer has used for `unused_ticks`: as
-    /// much as one batch. Returns how many bytes that were, to be called again until these are 0.
+    /// Gives back to the kernel the memory of one batch of huge pages that no buffer has used for
+    /// `unused_ticks`. Returns how many bytes that were. To be called again until it returns 0.
     pub fn trim(&self, unused_ticks: u32) -> u64 {
         let batch = {
             let State { buddy, pages, queue } = &mut *lock(&self.0.state);
@@ -170,7 +169,7 @@ impl BufferPool {
             pages.take_unused(buddy, unused_ticks)
         };
         for (start, len) in batch.ranges() {
-            // SAFETY: the batch has taken these bytes out of what is free, so no buffer has them.
+            // SAFETY: the batch has taken these bytes out of the allocator, so no buffer has them.
             unsafe { self.0.region.release(start, len) };
         }
         let bytes = batch.bytes();
@@ -178,7 +177,7 @@ impl BufferPool {
             let State { buddy, pages, .. } = &mut *lock(&self.0.state);
             pages.give_back(buddy, batch);
         }
-        // Who came meanwhile may have missed these bytes.
+        // A reader that came meanwhile may have missed these bytes.
         self.serve();
         bytes
     }
@@ -193,7 +192,7 @@ impl BufferPool {
         Some(Buffer { pool: self.clone(), start, len, reservation: Some(reservation) })
     }
 
-    /// Takes back the units of a buffer and serves who waits.
+    /// Takes back the units of a buffer, and serves the readers that wait.
     fn give_back(&self, start: usize, reservation: Reservation) {
         let units = usize::try_from(reservation.bytes()).expect("buffers fit the address space") / UNIT_BYTES;
         {
@@ -206,7 +205,7 @@ impl BufferPool {
         self.serve();
     }
 
-    /// Hands out what is free to those who wait.
+    /// Hands out free memory to the readers that wait.
     fn serve(&self) {
         let served = {
             let mut state = lock(&self.0.state);
@@ -222,17 +221,18 @@ impl BufferPool {
             served
         };
         for (sender, buffer) in served {
-            // One that left meanwhile drops its buffer here, which serves the next in line.
+            // If the reader has left meanwhile, its buffer is dropped here, which serves the next reader.
             drop(sender.send(buffer));
         }
     }
 }
 
-/// A buffer that will be there as soon as there is room for it: see [`BufferPool::buffer`].
+/// A buffer as soon as there is room for it: see [`BufferPool::buffer`].
 #[derive(Debug)]
 pub struct BufferFuture<'a>(Request<'a>);
 
-/// A place in the queue. Who gives it up lets those behind move up: they may fit where it did not.
+/// A request for a buffer. When a request leaves the queue, those behind it move up: they may fit where it
+/// did not.
 #[derive(Debug)]
 enum Request<'a> {
     Served(Option<Buffer>),
@@ -278,7 +278,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What it takes of the budget, in bytes: its length rounded up to whole units.
+    /// How many bytes of the budget it takes: its length, rounded up to whole units.
     pub fn reserved_bytes(&self) -> u64 {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
     }

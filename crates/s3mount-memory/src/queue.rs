@@ -1,24 +1,24 @@
-//! Who is served next: readers that wait for a buffer, in order of arrival.
+//! The queue: readers that wait for a buffer, in order of arrival.
 //!
-//! When the first one's buffer is too large for what is free just now, those behind it that fit may
-//! pass: they give back soon, and memory that nobody can use helps nobody. Only [`MAX_PASSES`] of them
-//! may, so that the free memory then grows until the first one fits.
+//! When the first reader's buffer is too large for the free memory, readers behind it that fit may pass: they
+//! give their memory back soon, and memory that nobody can use helps nobody. Only [`MAX_PASSES`] of them may
+//! pass. After that the free memory grows until the first reader fits.
 
 use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-/// So many others are served before the first in the queue at most. Small reads of a store that
-/// answers quickly would otherwise keep a large buffer from growing together for ever.
+/// How many others may be served before the first reader in the queue. Small reads of a store that answers
+/// quickly would otherwise keep a large buffer from growing together for ever.
 pub(crate) const MAX_PASSES: u32 = 16;
 
-/// The queue. `B` is what is handed out.
+/// The queue. `B` is a buffer.
 #[derive(Debug)]
 pub(crate) struct Queue<B> {
     waiting: VecDeque<Waiting<B>>,
-    /// Sum of the lengths that are waited for.
+    /// The sum of the lengths of all buffers that are waited for.
     bytes: u64,
-    /// How many were served before the one that is first now.
+    /// How many others were served since the one that is first now came to the front.
     passes: u32,
 }
 
@@ -41,12 +41,12 @@ impl<B> Queue<B> {
         self.waiting.len()
     }
 
-    /// Sum of the lengths that are waited for, in bytes.
+    /// The sum of the lengths of all buffers that are waited for, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The length that the first one waits for, in bytes.
+    /// The length of the buffer that the first reader waits for, in bytes.
     pub(crate) fn first_bytes(&self) -> u64 {
         self.waiting.front().map_or(0, |first| first.len as u64)
     }
@@ -58,7 +58,7 @@ impl<B> Queue<B> {
         receiver
     }
 
-    /// Forgets those who have left.
+    /// Forgets the readers that have left.
     pub(crate) fn forget_closed(&mut self) {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get(at) {
@@ -70,8 +70,8 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Hands out what `cut` has for a length, as far as that goes. Returns who got what, to be sent
-    /// when no lock is held.
+    /// Hands out buffers as long as `cut` has one for a length. Returns them with the readers' senders, to be
+    /// sent when no lock is held.
     pub(crate) fn serve(&mut self, mut cut: impl FnMut(usize) -> Option<B>) -> Vec<(oneshot::Sender<B>, B)> {
         let mut served = Vec::new();
         let mut too_large = usize::MAX;
@@ -110,7 +110,7 @@ impl<B> Queue<B> {
 mod tests {
     use super::{MAX_PASSES, Queue};
 
-    /// Serves from `free` bytes; returns what was handed out.
+    /// Serves from `free` bytes. Returns the lengths that were handed out.
     fn serve(queue: &mut Queue<usize>, mut free: usize) -> Vec<usize> {
         let served = queue.serve(|len| {
             free = free.checked_sub(len)?;

@@ -1,14 +1,14 @@
-//! One piece of anonymous memory that all buffers are cut from.
+//! The region: one piece of anonymous memory that all buffers are cut from.
 #![expect(unsafe_code, reason = "mmap and the slices cut from it")]
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Regions start at a multiple of this, the size of a huge page on x86-64 and arm64, so that the
-/// kernel can back them with huge pages (daemon CPU 0.20 -> 0.13 s/GiB in the FUSE reply).
+/// A region starts at a multiple of this, the size of a huge page on x86-64 and arm64, so that the kernel can
+/// back it with huge pages (daemon CPU 0.20 -> 0.13 s/GiB in the FUSE reply).
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// An anonymous mapping, aligned to huge pages, whose pages come when they are first written.
+/// An anonymous mapping, aligned to huge pages. A page becomes resident when it is first written.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
@@ -17,17 +17,17 @@ pub(crate) struct Region {
     mapping_len: usize,
 }
 
-// SAFETY: the region is plain memory that is not tied to a thread; who may touch which bytes is
-// decided by the pool, which hands every byte to at most one buffer.
+// SAFETY: the region is plain memory that is not tied to a thread. The pool decides who may touch which
+// bytes: it gives every byte to at most one buffer.
 unsafe impl Send for Region {}
 // SAFETY: as above; `Region` itself reads and writes nothing.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `len` bytes; nothing of it is resident yet.
+    /// Maps `len` bytes. Nothing of it is resident yet.
     ///
     /// # Errors
-    /// The kernel's, when the address space or its limit does not allow it.
+    /// The kernel's error, when the address space or its limit does not allow it.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let mapping_len = len + HUGE_PAGE_BYTES;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing else.
@@ -79,7 +79,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), len) }
     }
 
-    /// Gives the pages of `start..start + len` back to the kernel; they read as zeros afterwards.
+    /// Gives the pages of `start..start + len` back to the kernel. They read as zeros afterwards.
     ///
     /// # Safety
     /// No slice of these bytes exists.

@@ -1,4 +1,4 @@
-//! Locks and atomics of this crate, from one place so that a model checker can replace them.
+//! Locks and atomics of this crate. They come from one place so that a model checker can replace them.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{
@@ -12,7 +12,7 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Locks, also when a panic poisoned the lock: the state behind it is valid after every statement.
+/// Locks, even if a panic has poisoned the lock: the data behind it is valid after every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

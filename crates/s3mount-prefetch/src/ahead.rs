@@ -1,7 +1,8 @@
 //! GETs ahead of their readers: how many are in flight, and how many may be.
 //!
-//! Small ones are counted apart from large ones, and these also by their bytes: each count has a limit that
-//! follows its need ([`Need`]). Together they stay below what is kept for readers that wait.
+//! Small GETs are counted apart from large ones. Large GETs are also counted by their bytes. Each count has a
+//! limit that follows its need ([`Need`]). All GETs ahead together stay below what is kept for readers that
+//! wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +16,27 @@ use crate::need::{AtLimit, Need};
 use crate::sync::{Mutex, lock};
 use crate::turns::Turns;
 
-/// Where the shortest GET takes less than this, the usual number is enough for any link and processor: 64
-/// small ones of 3 ms are 20,000 a second.
+/// Where the shortest GET takes less than this, the usual number of GETs is enough for any link and
+/// processor: 64 small GETs of 3 ms each are 20,000 a second.
 const NEAR: Duration = Duration::from_millis(3);
 
-/// The daemon's peak stays 64 MiB above the memory limit with so many GETs ahead and those that readers wait
-/// for, each on a connection of its own. The connections of more are paid for out of the limit.
+/// GETs ahead whose connections are free. With so many, and with the GETs that readers wait for, each on a
+/// connection of its own, the daemon's peak stays within 64 MiB above the memory limit. The connections of
+/// more GETs are paid for out of the limit.
 const FREE_CONNECTIONS: usize = 192;
 
-/// What a connection takes of the daemon's memory: 0.11 MiB under TLS, 0.04 without (resident size less
+/// How much of the daemon's memory a connection takes: 0.11 MiB under TLS, 0.04 without (resident size less
 /// payload, with 60 and with 220 connections under TLS, and with 60 and 420 without).
 const CONNECTION_BYTES: u64 = 128 << 10;
 
-/// So many connections are paid for at once.
+/// How many connections one reservation pays for.
 const PAID_AT_ONCE: usize = 16;
 
-/// Ticks of the housekeeper after which connections that were not needed are paid for no more. The CRT
+/// Connections that were not needed for so many ticks of the housekeeper are no longer paid for. The CRT
 /// keeps idle connections for as long.
 const UNUSED_TICKS: u32 = 60;
 
-/// Says whether one more GET may be sent ahead of its reader.
+/// Decides whether one more GET may be sent ahead of its reader.
 #[derive(Debug)]
 pub(crate) struct AheadLimiter {
     turns: Arc<Turns>,
@@ -45,20 +47,20 @@ pub(crate) struct AheadLimiter {
 #[derive(Debug)]
 struct State {
     running: usize,
-    /// The most that were running at once, lately.
+    /// The most GETs that were running at once, lately.
     peak: usize,
     ticks: u32,
-    /// Each pays for [`PAID_AT_ONCE`] connections.
+    /// Each reservation pays for [`PAID_AT_ONCE`] connections.
     paid: Vec<Reservation>,
-    /// Those below a stream's least part.
+    /// GETs that are smaller than a stream's smallest part.
     small: Count,
-    /// The others.
+    /// All other GETs.
     large: Count,
-    /// The others' bytes.
+    /// The bytes of all other GETs.
     large_bytes: Count,
 }
 
-/// What of one kind is in flight, of at most so many of a unit.
+/// How much of one kind is in flight. Its limit is a number of units.
 #[derive(Debug)]
 struct Count {
     need: Need,
@@ -80,7 +82,7 @@ impl Count {
         Self { need: Need::new(most), unit, used: 0 }
     }
 
-    /// What may be in flight: an eighth is kept for readers that wait.
+    /// How much may be in flight: an eighth of the limit is kept for readers that wait.
     fn most(&self) -> u64 {
         let limit = self.need.limit() as u64;
         (limit - limit / 8) * self.unit
@@ -88,7 +90,7 @@ impl Count {
 }
 
 impl State {
-    /// What a GET of so many bytes counts for, and how much there.
+    /// The counts that a GET of `bytes` belongs to, and what it adds to each.
     fn counts(&mut self, bytes: u64) -> [Option<(&mut Count, u64)>; 2] {
         if bytes < EDGE_BYTES {
             [Some((&mut self.small, 1)), None]
@@ -104,8 +106,8 @@ impl State {
         FREE_CONNECTIONS + self.paid.len() * PAID_AT_ONCE
     }
 
-    /// Whether one GET more has a connection, which is paid for if it has to be. Half of the memory stays for
-    /// what is read.
+    /// Whether one more GET has a connection. A connection that is not free is paid for here. Half of the
+    /// memory stays for what is read.
     fn pay(&mut self, budget: &MemoryBudget) -> bool {
         if self.running >= self.covered() {
             let bytes = PAID_AT_ONCE as u64 * CONNECTION_BYTES;
@@ -125,8 +127,8 @@ impl State {
 }
 
 impl AheadLimiter {
-    /// At most `most` GETs are in flight, with those that readers wait for. Large ones are mostly of
-    /// `part_bytes`. The connections of many are paid for out of `budget`.
+    /// At most `most` GETs are in flight, including those that readers wait for. Most large GETs have
+    /// `part_bytes`. Many connections are paid for out of `budget`.
     pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
         let state = State {
             running: 0,
@@ -140,7 +142,7 @@ impl AheadLimiter {
         Arc::new(Self { turns, budget, state: Mutex::new(state) })
     }
 
-    /// The permit for a GET of `bytes` that is sent now, if there is room for one more.
+    /// A permit for a GET of `bytes` that is sent now, if there is room for one more.
     pub(crate) fn try_permit(self: &Arc<Self>, bytes: u64) -> Option<AheadPermit> {
         let all = self.turns.ahead_limit();
         let mut state = lock(&self.state);
@@ -166,20 +168,21 @@ impl AheadLimiter {
         Some(AheadPermit { limiter: self.clone(), bytes, sent: Instant::now(), at_limit })
     }
 
-    /// The housekeeper's look: what was not needed for a minute is paid for no more.
+    /// Called by the housekeeper once a second. Connections that were not needed for a minute are no longer
+    /// paid for.
     pub(crate) fn tick(&self) {
         lock(&self.state).tick();
     }
 
-    /// How many are in flight.
+    /// How many GETs ahead are in flight.
     pub(crate) fn running(&self) -> usize {
         lock(&self.state).running
     }
 }
 
 impl AheadPermit {
-    /// The GET has brought what it was sent for. The time that it took beyond the shortest one in `latencies`
-    /// says whether more at once would be of use.
+    /// The GET has brought its bytes. The time that it took beyond the shortest one in `latencies` says
+    /// whether more GETs at once would be of use.
     pub(crate) fn on_answer(&self, latencies: &Latencies) {
         if self.at_limit == [None; 2] {
             return;
@@ -199,7 +202,7 @@ impl AheadPermit {
 
 impl Drop for AheadPermit {
     fn drop(&mut self) {
-        // The model checker unwinds the tasks that are left at its end, and lets none of them lock.
+        // At its end the model checker unwinds the tasks that are left, and none of them may take a lock.
         if cfg!(feature = "shuttle") && std::thread::panicking() {
             return;
         }
@@ -234,7 +237,7 @@ mod tests {
         let in_half = usize::try_from((32 << 20) / CONNECTION_BYTES).expect("few");
         assert_eq!(running(&mut state), FREE_CONNECTIONS + in_half);
         assert_eq!(budget.used_bytes(), 32 << 20);
-        // What somebody reads goes before.
+        // Half of the memory is kept for what is read.
         state.running = FREE_CONNECTIONS + 1;
         for _ in 0..UNUSED_TICKS {
             state.tick();

@@ -1,39 +1,39 @@
 //! How many GETs may be in flight at once, by what the store answers.
 //!
-//! A store that is asked too much answers 503 or 429. The limit then falls, by the share of the GETs in
-//! flight that were only refused, and grows again by a fixed number each second: additive increase and
-//! multiplicative decrease, as in TCP. A store that refuses nothing for a while gets twice as many each
+//! A store that gets too many requests answers 503 or 429. The limit then falls by the share of the GETs in
+//! flight that were only refused. Afterwards it grows by a fixed number each second: additive increase and
+//! multiplicative decrease, as in TCP. When the store has refused nothing for a while, the limit doubles each
 //! second.
 //!
-//! The share is one of time, not of answers. A refusal mostly takes a fifth of the time of a good answer,
-//! and its place is taken by the next GET at once: one GET too many of sixteen, refused every 5 ms, is a
-//! quarter of all answers where the others take 25 ms.
+//! The share is one of time, not of answers. A refusal mostly takes a fifth of the time of a good answer, and
+//! the next GET takes its place at once. Suppose that one GET of sixteen is too many, and is refused every 5
+//! ms while the others take 25 ms. Then a quarter of all answers are refusals.
 //!
-//! Pure: times are told to it, since any fixed moment.
+//! Pure: the caller passes all times, since any fixed moment.
 
 use std::time::Duration;
 
 use crate::need::USUAL;
 
-/// Answers are counted for this long before the limit changes, and until they are [`ANSWERS`], but not
-/// for longer than [`LONGEST_ROUND`].
+/// Answers are counted for this long before the limit changes, and until there are [`ANSWERS`] of them, but
+/// not for longer than [`LONGEST_ROUND`].
 const ROUND: Duration = Duration::from_millis(100);
 const ANSWERS: u64 = 50;
 const LONGEST_ROUND: Duration = Duration::from_secs(1);
 
-/// So many of the answers may be refusals without a change: a store that has enough to give refuses one
-/// of some hundreds, too.
+/// This share of the answers may be refusals without a change: even a store with capacity to spare refuses
+/// one request in some hundreds.
 const TOLERATED: f64 = 0.02;
 
-/// What is left of the limit when a few requests were refused in a round, and when nearly all were.
+/// The factor on the limit when a few requests were refused in a round, and when nearly all were.
 const LEAST_CUT: f64 = 0.95;
 const MOST_CUT: f64 = 0.5;
 
-/// What the limit grows by in a second, as a part of the limit at which requests were refused last. It
-/// is there again a second after the least cut, so that few of the requests between are refused.
+/// How much the limit grows in a second, as a share of the limit at which requests were refused last. One
+/// second after the smallest cut it is back at that limit, so few of the requests in between are refused.
 const GROWTH: f64 = 0.05;
 
-/// A store that has refused nothing for so long may have more to give than before: the limit doubles
+/// A store that has refused nothing for this long may have more capacity than before, so the limit doubles
 /// each second. Growing by [`GROWTH`] alone would take minutes from a few GETs to hundreds.
 const CALM: Duration = Duration::from_secs(10);
 
@@ -43,29 +43,29 @@ pub(crate) struct Concurrency {
     most: f64,
     /// **Invariant:** at least 1, and at most `most`.
     limit: f64,
-    /// The limit when requests were refused last, or what was in flight then.
+    /// The limit when requests were refused last, or the number of GETs in flight then.
     ceiling: f64,
     round: Round,
     refused_at: Option<Duration>,
 }
 
-/// What was answered since the limit changed.
+/// The answers since the limit changed.
 #[derive(Debug, Default)]
 struct Round {
     began: Duration,
     answered: u64,
     refused: u64,
-    /// The time that the GETs took, and of this, the time of those that came back refused.
+    /// The time that all GETs took, and the time that the refused ones of them took.
     took: Duration,
     took_refused: Duration,
     /// Whether a GET had to wait because of the limit.
     is_bound: bool,
-    /// The most that were in flight.
+    /// The most GETs that were in flight.
     busiest: usize,
 }
 
 impl Concurrency {
-    /// `most` GETs may be in flight until the store refuses some.
+    /// A limit of `most` GETs, which falls when the store refuses some.
     pub(crate) fn new(most: usize) -> Self {
         let most = most.max(1) as f64;
         Self { most, limit: most, ceiling: most, round: Round::default(), refused_at: None }
@@ -81,9 +81,9 @@ impl Concurrency {
         self.round.is_bound = true;
     }
 
-    /// A GET that was sent at `sent` has come back at `now`, refused or not; `refused` requests were
-    /// answered "slow down" meanwhile, of all GETs and of attempts that the client made again. With it,
-    /// `running` were in flight.
+    /// A GET that was sent at `sent` has come back at `now`, refused or not. Meanwhile the store has answered
+    /// `refused` requests with "slow down", counting all GETs and the attempts that the client repeated. With
+    /// this GET, `running` were in flight.
     pub(crate) fn on_answer(
         &mut self,
         sent: Duration,
@@ -95,7 +95,7 @@ impl Concurrency {
         self.round.busiest = running.max(self.round.busiest);
         self.round.answered += 1;
         self.round.took += now.saturating_sub(sent);
-        // What was sent before the last change says nothing about it.
+        // A GET that was sent before the last change says nothing about the new limit.
         if sent >= self.round.began {
             self.round.refused += refused;
             self.round.took_refused += if was_refused { now.saturating_sub(sent) } else { Duration::ZERO };
@@ -111,7 +111,7 @@ impl Concurrency {
             self.refused_at = Some(now);
         } else if self.round.is_bound {
             let is_calm = self.refused_at.is_none_or(|at| now.saturating_sub(at) >= CALM);
-            // A round that lasted longer had few GETs to learn from.
+            // A longer round had few GETs to learn from.
             let seconds = took.min(LONGEST_ROUND).as_secs_f64();
             let growth = if is_calm { self.limit } else { self.ceiling * GROWTH };
             self.limit = (self.limit + growth * seconds).min(self.most);

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// How much is fetched at once, and how far ahead.
 #[derive(Clone, Debug)]
 pub struct PrefetchConfig {
-    /// Largest GET, in bytes; a multiple of 1 MiB. Windows below four of these use smaller ones.
+    /// The largest GET, in bytes; a multiple of 1 MiB. A window that is smaller than four of these uses
+    /// smaller GETs.
     pub part_bytes: u64,
     /// A new stream's window, in bytes.
     pub initial_window_bytes: u64,
@@ -13,17 +14,17 @@ pub struct PrefetchConfig {
     pub max_window_bytes: u64,
     /// Random reads fetch whole multiples of this many bytes; a multiple of 64 KiB.
     pub random_read_bytes: u64,
-    /// Objects up to this many bytes are fetched whole by their first read.
+    /// The first read of an object of up to this many bytes fetches it whole.
     pub small_object_bytes: u64,
-    /// A read that has no answer after this long fails, retries included.
+    /// A read that has no answer after this long, retries included, fails.
     pub read_timeout: Duration,
-    /// Of all GETs, the part that may be sent a second time because they are slow; 0 for none.
+    /// The share of all GETs that may be sent a second time because they are slow; with 0 none is.
     pub hedge_share: f64,
-    /// At most this many GETs are in flight at once. An eighth of them is kept for GETs that readers wait
-    /// for. While the store asks to slow down, fewer are. Of those ahead of their readers, 64 are in flight,
-    /// and more as long as they take no longer for it.
+    /// At most this many GETs are in flight at once, and fewer while the store asks to slow down. An eighth
+    /// of them is kept for GETs that readers wait for. Of GETs ahead of their readers 64 are in flight, and
+    /// more as long as that makes them take no longer.
     pub max_requests: usize,
-    /// Compare objects that are fetched in parts with the checksums that the store keeps of them.
+    /// Whether objects that are fetched in parts are compared with the store's checksums.
     pub verify_whole: bool,
 }
 

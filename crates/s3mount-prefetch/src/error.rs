@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use s3mount_object::{ByteRange, ErrorKind, ObjectChecksum, ObjectError};
 
-/// A failed read. Cheap to clone: every reader that waited for the same GET gets the same one.
+/// A failed read. Cheap to clone: every reader that waited for the same GET gets the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The store failed it, after retries where those could help.
+    /// The store returned an error, after retries where retries could help.
     #[error(transparent)]
     Object(#[from] Arc<ObjectError>),
-    /// No answer in time, retries included.
+    /// There was no answer in time, retries included.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// All bytes of the object have been fetched, and they are not what the store keeps.
+    /// All bytes of the object have been fetched, and their checksum is not the store's.
     #[error("the object has the checksum {came}, and the store keeps {kept}")]
     Corrupt {
         /// What the store keeps.
@@ -22,8 +22,7 @@ pub enum ReadError {
         /// What the bytes have that came.
         came: ObjectChecksum,
     },
-    /// All bytes of a part in which the object was uploaded have been fetched, and they are not what the
-    /// store keeps.
+    /// All bytes of one part of the upload have been fetched, and their checksum is not the store's.
     #[error("part {part}, {range}, has the checksum {came}, and the store keeps {kept}")]
     CorruptPart {
         /// The part's number; the first one has 1.
@@ -35,12 +34,12 @@ pub enum ReadError {
         /// What the bytes have that came.
         came: ObjectChecksum,
     },
-    /// A range of the object was fetched twice, and the bytes were not the same.
+    /// A range of the object was fetched twice, and the bytes differed.
     #[error("a range had the checksum {then}, and has {now}")]
     Changed {
-        /// Of the bytes that came first.
+        /// The checksum of the bytes that came first.
         then: ObjectChecksum,
-        /// Of those that came now.
+        /// The checksum of the bytes that came now.
         now: ObjectChecksum,
     },
 }

@@ -15,15 +15,15 @@ use crate::sync::at_most;
 /// Why a GET brought nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was sent ahead of its readers, has failed, and nobody waits for it: its range is fetched when
-    /// somebody asks for it, or when there is room to read ahead again.
+    /// The GET was sent ahead of its readers, it failed, and nobody waits for it. Its range is fetched when
+    /// somebody reads it, or when there is room to read ahead again.
     GivenUp,
-    /// Its readers fail.
+    /// The GET failed, and the reads that wait for it fail.
     Read(ReadError),
 }
 
 impl Failure {
-    /// Why its readers fail.
+    /// The error of the reads that wait, if they fail.
     pub(crate) fn error(&self) -> Option<&ReadError> {
         match self {
             Failure::GivenUp => None,
@@ -31,7 +31,7 @@ impl Failure {
         }
     }
 
-    /// What a reader that has waited for `limit` is told.
+    /// The error for a read that has waited for `limit`.
     pub(crate) fn into_error(self, limit: Duration) -> ReadError {
         match self {
             Failure::GivenUp => ReadError::TimedOut(limit),
@@ -46,23 +46,23 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// What a GET is to know of the one who sends it.
+/// What a GET has to know of the reader that sends it.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// It fails then, retries included.
+    /// The GET fails at this time, retries included.
     pub(crate) deadline: Instant,
     /// Whether a reader waits for it now.
     pub(crate) is_awaited: &'a (dyn Fn() -> bool + Send + Sync),
-    /// Has readers give memory back for those who queue at the pool.
+    /// Makes readers give memory back for the GETs that queue at the pool.
     pub(crate) reclaim: &'a (dyn Fn() + Send + Sync),
 }
 
-/// After this time, a GET that still waits for memory has readers give back more: what cancelled GETs held
-/// may not have come back.
+/// A GET that still waits for memory after this time asks readers to give back more. The buffers of cancelled
+/// GETs may not have come back.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Fetches `range` of `object` into `buffer`, or into the first buffer that can be had. Retries what may
-/// pass, until the deadline, as long as somebody waits for it or enough is to spare.
+/// Fetches `range` of `object` into `buffer`, or into the first buffer that it can get. Retries errors that
+/// may pass until the deadline, as long as somebody waits for the bytes or memory is to spare.
 pub(crate) async fn fetch(
     shared: &Shared,
     object: &ObjectId,
@@ -84,7 +84,7 @@ async fn attempts(
 ) -> Result<Bytes, Failure> {
     let Wanted { deadline, is_awaited, reclaim } = wanted;
     let len = usize::try_from(range.len()).expect("a part fits the address space");
-    // Parts that fail together differ in their offsets, which is all the randomness that takes.
+    // GETs that fail together differ in their offsets, which is enough randomness for the pauses.
     let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
     let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
     loop {
@@ -111,7 +111,7 @@ async fn attempts(
                 Err(error) if error.is_retryable() && !is_awaited() => return Err(Failure::GivenUp),
                 Err(error) => return Err(Failure::Read(ReadError::Object(error.into()))),
                 Ok(()) if is_awaited() => {}
-                // It takes what is free, and nothing that a reader would have to wait for.
+                // Nobody waits for this GET, so it takes only memory that no reader needs.
                 Ok(()) => match shared.pool.try_buffer(len, Priority::Prefetch) {
                     Some(free) => buffer = Some(free),
                     None => return Err(Failure::GivenUp),
@@ -121,9 +121,9 @@ async fn attempts(
     }
 }
 
-/// Sends a GET, and a second one when it takes much longer than its peers do: of S3's answers, a
-/// few come very late, and who asks again gets another server. The first answer counts, and the
-/// other GET is cancelled; a failure counts when both have failed.
+/// Sends a GET, and a second one when the first takes much longer than its peers do. A few of S3's answers
+/// come very late, and a repeated request reaches another server. The first answer counts, and the other GET
+/// is cancelled. A failure counts when both have failed.
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Bytes, ObjectError> {
     let (len, began) = (request.range.len(), Instant::now());
     let send = |into: Buffer| async {
@@ -141,7 +141,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     }
     let Some(_turn) = shared.turns.spare() else { return first.await };
     let Some(buffer) = hedge_buffer(shared, len) else { return first.await };
-    tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "GET is slow, sending another");
+    tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "the GET is slow: sending a second one");
     let mut second = std::pin::pin!(send(buffer));
     tokio::select! {
         result = &mut first => match result {
@@ -155,8 +155,8 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     }
 }
 
-/// A buffer for a reader that waits. Others give memory back for it (`reclaim`); it has no deadline of its
-/// own.
+/// A buffer for a reader that waits. Other readers give memory back for it (`reclaim`). The wait has no
+/// deadline of its own.
 async fn demand_buffer(shared: &Shared, len: usize, reclaim: &(dyn Fn() + Send + Sync)) -> Buffer {
     if let Some(buffer) = shared.pool.try_buffer(len, Priority::Demand) {
         return buffer;
@@ -170,7 +170,7 @@ async fn demand_buffer(shared: &Shared, len: usize, reclaim: &(dyn Fn() + Send +
     }
 }
 
-/// A buffer for a second GET of `len` bytes, if the budget and the memory have room for one.
+/// A buffer for a second GET of `len` bytes, if the hedge budget and the memory have room for one.
 fn hedge_buffer(shared: &Shared, len: u64) -> Option<Buffer> {
     let len = usize::try_from(len).ok()?;
     let buffer = shared.pool.try_buffer(len, Priority::Prefetch)?;

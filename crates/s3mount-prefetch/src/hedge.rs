@@ -7,22 +7,22 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct HedgeBudget(AtomicU64);
 
 impl HedgeBudget {
-    /// Parts of a second GET that a budget is counted in.
+    /// One second GET, in the units that the budget counts in.
     const ONE: u64 = 1 << 20;
 
-    /// What is saved up at most: a store that was good for an hour may not be asked for everything
-    /// twice when it gets slow.
+    /// The most that is saved up. When a store slows down after a good hour, not everything may be asked for
+    /// twice.
     const MOST: u64 = 8 * Self::ONE;
 
     /// A GET is sent, which earns `share` of a second one.
     pub(crate) fn earn(&self, share: f64) {
         let part = (share * Self::ONE as f64) as u64;
         let earn = |saved: u64| Some((saved + part).min(Self::MOST));
-        // It never refuses.
+        // `earn` always returns a value, so this can't fail.
         let _ = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, earn);
     }
 
-    /// Takes one out of the budget, if there is one.
+    /// Takes one second GET out of the budget, if there is one.
     pub(crate) fn spend(&self) -> bool {
         self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(Self::ONE)).is_ok()
     }

@@ -1,4 +1,5 @@
-//! How long GETs take: when nothing is in their way, and mostly; and how many bytes the link carries.
+//! How long GETs take when nothing is in their way, how long they mostly take, and how many bytes the link
+//! carries.
 
 use std::time::Duration;
 
@@ -8,33 +9,34 @@ use crate::sync::{AtomicU64, Ordering};
 const CLASSES: usize = 16;
 const FIRST_CLASS: u32 = u32::ilog2(64 << 10);
 
-/// A minimum that is not confirmed rises by this part each tick of the housekeeper: a store that
-/// has become slower is believed after a minute.
+/// A minimum that no GET confirms rises by 1/64 each tick of the housekeeper. So it takes a minute until a
+/// store that has become slower is believed.
 const DRIFT: u64 = 64;
 
-/// What one GET adds to the mean, as a part of it; those far beyond it count as this many of it.
+/// One GET weighs a sixteenth in the mean. A GET that took more than three times the mean counts as three
+/// times the mean.
 const MEAN_SHARE: u64 = 16;
 const MEAN_MOST: u64 = 3;
 
-/// A GET that takes this many times as long as they mostly do is slow. With S3's spread (log-normal,
-/// sigma 0.5) that is one of a hundred small ones, and next to none of the large.
+/// A GET is slow when it takes this many times the mean. With S3's spread (log-normal, sigma 0.5) that is one
+/// in a hundred of the small GETs, and next to none of the large ones.
 const SLOW: u32 = 3;
 
-/// Nothing is slow before this: where GETs take a millisecond, a scheduler's whim takes ten.
+/// No GET is slow before this: where GETs take a millisecond, the scheduler alone may add ten.
 const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 
-/// What is slow where no GET of such a length has come back yet.
+/// When a GET is slow if no GET of its length has come back yet.
 const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 
-/// Bytes a second of a link that has carried nothing yet: 20 Mbit/s, the slowest that a mount is made
-/// for.
+/// The assumed rate of a link that has carried nothing yet, in bytes a second: 20 Mbit/s, the slowest link
+/// that s3mount is made for.
 const SLOWEST_LINK: u64 = 2_500_000;
 
-/// What a link is believed to carry falls by this part of the difference each tick in which it carried
-/// less although GETs were in flight.
+/// When the link carried less in a tick than it is believed to carry, although GETs were in flight, the
+/// belief falls by this share of the difference.
 const LINK_SHARE: u64 = 16;
 
-/// Microseconds of the GETs of one class of lengths; `u64::MAX` before the first.
+/// Durations of the GETs of one class of lengths, in microseconds; `u64::MAX` before the first GET.
 #[derive(Debug)]
 struct Class {
     /// The shortest ever.
@@ -44,14 +46,14 @@ struct Class {
     mean: AtomicU64,
 }
 
-/// How long GETs take, by their length, and what is in flight.
+/// How long GETs take by their length, and how many bytes are in flight.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     classes: [Class; CLASSES],
     in_flight_bytes: AtomicU64,
     /// Bytes that came since the last tick.
     landed_bytes: AtomicU64,
-    /// Bytes a second that all GETs together brought; 0 before the first.
+    /// Bytes a second that all GETs together brought; 0 before the first GET.
     link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
     last: [AtomicU64; 2],
@@ -74,7 +76,7 @@ impl Default for Latencies {
     }
 }
 
-/// Counts a GET as in flight while it lives.
+/// Counts a GET as in flight while this lives.
 #[derive(Debug)]
 pub(crate) struct InFlight<'a>(&'a Latencies, u64);
 
@@ -103,7 +105,7 @@ impl Latencies {
         let class = &self.classes[class(bytes)];
         class.least_ever.fetch_min(micros, Ordering::Relaxed);
         class.least_lately.fetch_min(micros, Ordering::Relaxed);
-        // Where two add to it at once, one of them is lost: it is a mean all the same.
+        // Where two GETs change it at once, one of the changes is lost. The result is still a mean.
         let mean = match class.mean.load(Ordering::Relaxed) {
             u64::MAX => micros,
             mean => mean - mean / MEAN_SHARE + micros.min(mean.saturating_mul(MEAN_MOST)) / MEAN_SHARE,
@@ -111,7 +113,7 @@ impl Latencies {
         class.mean.store(mean, Ordering::Relaxed);
     }
 
-    /// When a GET of `bytes` is so much slower than its peers that another may be faster.
+    /// After what time a GET of `bytes` is so much slower than its peers that another one may be faster.
     pub(crate) fn slow_after(&self, bytes: u64) -> Duration {
         match self.classes[class(bytes)].mean.load(Ordering::Relaxed) {
             u64::MAX => SLOW_UNKNOWN,
@@ -119,20 +121,21 @@ impl Latencies {
         }
     }
 
-    /// The same, to tell when a GET has stalled: not while the link brings what is in flight beside it.
-    /// A GET is given up after a multiple of this.
+    /// After what time a GET of `bytes` may have stalled. That is later than [`slow_after`](Self::slow_after)
+    /// while the link brings other bytes in flight. A GET is given up after a multiple of this.
     pub(crate) fn stalls_after(&self, bytes: u64) -> Duration {
         self.slow_after(bytes).max(self.in_flight() / 2)
     }
 
-    /// How long a GET waits for those before it: what the link takes to bring all that is in flight. While
-    /// streams ramp, more is in flight than ever was brought in a second, but GETs take no longer.
+    /// How long a GET waits for the GETs before it: the time in which the link brings all bytes in flight.
+    /// While streams ramp, more bytes are in flight than the link ever brought in a second, but GETs take no
+    /// longer. So the wait is at most the shorter of the last two GETs.
     pub(crate) fn queue(&self) -> Duration {
         let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
         self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
     }
 
-    /// What is in flight, in the time that the link takes for it.
+    /// The time that the link takes for the bytes in flight.
     fn in_flight(&self) -> Duration {
         let link = match self.link.load(Ordering::Relaxed) {
             0 => SLOWEST_LINK,
@@ -141,21 +144,21 @@ impl Latencies {
         Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
     }
 
-    /// How long a GET of `bytes` takes at least. The shortest of them, not the mean, tells what a
-    /// window needs: the mean has the waiting in it that too many at once bring upon themselves, and
-    /// would call for more. Where none was that long yet, as if a longer one took longer in
-    /// proportion, which is the most it can; no time where there was none at all.
+    /// How long a GET of `bytes` took at least, lately. A window needs the shortest time, not the mean: the
+    /// mean includes the waiting that too many GETs at once cause, and would ask for even more of them. If no
+    /// GET was that long yet, a shorter one is scaled in proportion, which is the most that a longer one can
+    /// take. Zero if there was no GET at all.
     pub(crate) fn least_lately(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| &class.least_lately)
     }
 
-    /// How long the shortest GET of `bytes` took, of all that there were: a link that is never idle does not
-    /// show how fast it can be.
+    /// How long the shortest GET of `bytes` ever took. A link that is never idle does not show lately how
+    /// fast it can be.
     pub(crate) fn least_ever(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| &class.least_ever)
     }
 
-    /// How long a GET of `bytes` mostly takes, in the same way.
+    /// How long a GET of `bytes` mostly takes, scaled in the same way.
     pub(crate) fn mean(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| &class.mean)
     }
@@ -167,7 +170,7 @@ impl Latencies {
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }
 
-    /// Lets the minima rise, and looks what the link has brought; to be called once a second.
+    /// Lets the minima rise, and updates the rate of the link. To be called once a second.
     pub(crate) fn age(&self) {
         let (link, landed) =
             (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
@@ -176,7 +179,7 @@ impl Latencies {
         self.link.store(fallen.max(landed), Ordering::Relaxed);
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
-            // Only one thread ages, and a lower minimum that comes between is as good.
+            // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as good.
             let _ = least_lately.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
         }
     }

@@ -1,15 +1,15 @@
-//! What a mount learns of its files: how far they are read, and how fast.
+//! What a mount learns about its files: how far they are read, and how fast.
 //!
-//! A data set is many files of one *kind*: of one folder, with one extension. A reader of the next
-//! of them mostly does what the readers of the last did. So each reading from a file's beginning is
-//! noted when it has come to the end of the file or when the file is closed, and tells where the next
-//! one begins: with the window that the last ones came to need, or with nothing ahead where they all
-//! stopped after a header. A folder that is new begins as the other files of its extension do.
+//! A data set has many files of one *kind*: files of one folder with one extension. The reader of the next
+//! file mostly does what the readers of the last ones did. So each reading from a file's beginning is noted
+//! when it has come to the file's end or when the file is closed. The next reading begins accordingly: with
+//! the window that the last readings came to need, or with nothing ahead where they all stopped after a
+//! header. A new folder begins as the other files of its extension do.
 //!
-//! What is learnt may be wrong for the next reader. So a beginning only ever grants what *each* of
-//! the last [`RECENT`] readings went on to read: one that stopped early is enough to unlearn, and it
-//! takes so many whole readings to trust a kind again. And nothing is withheld before so many in a
-//! row have stopped at once; who goes on then waits for one GET.
+//! What was learnt may be wrong for the next reader. So a beginning grants only the bytes that *each* of the
+//! last [`RECENT`] readings went on to read. One reading that stopped early is enough to unlearn, and it
+//! takes [`RECENT`] whole readings to trust a kind again. Bytes are withheld only after [`RECENT`] readings
+//! in a row have stopped at once. A reader that goes on then waits for one GET.
 //!
 //! Pure, and bounded by [`KINDS`].
 
@@ -18,14 +18,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use s3mount_object::{extension, folder_and_name};
 
-/// Readings of a kind that count. A job that changes from whole files to headers is believed after
-/// the first header, one that changes from headers to whole files after so many.
+/// How many readings of a kind count. When a job changes from whole files to headers, the first header is
+/// believed. When it changes from headers to whole files, this many whole files are needed.
 const RECENT: usize = 4;
 
-/// Kinds that are remembered, about 100 bytes each; the one that was noted least recently leaves first.
+/// How many kinds are remembered, at about 100 bytes each. The kind that was noted least recently leaves
+/// first.
 const KINDS: usize = 1024;
 
-/// A file may be read whole that is so many times as large as those that were.
+/// A file that is up to this many times as large as those that were read whole is expected to be read whole,
+/// too.
 const LARGER: u64 = 4;
 
 /// One reading of a file, from its beginning.
@@ -42,23 +44,23 @@ pub(crate) struct Reading {
 /// Where a reader of a file begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Beginning {
-    /// As any other stream: little is known.
+    /// As any other stream begins: little is known.
     Usual,
-    /// No reader goes on behind so many bytes.
+    /// No reader goes on beyond this many bytes.
     Header { bytes: u64 },
-    /// Every reader goes on for so many bytes, at so many bytes a second.
+    /// Every reader goes on for this many bytes, at `rate` bytes a second.
     Stream { bytes: u64, rate: f64 },
 }
 
 /// The last readings of one kind.
 #[derive(Clone, Debug, Default)]
 struct Kind {
-    /// How far the last ones came, and whether to the end, in a ring.
+    /// How far the last readings came, and whether that was the end, in a ring.
     recent: [(u64, bool); RECENT],
     readings: u64,
     /// Bytes a second of a stream, once one was long enough to tell.
     rate: Option<f64>,
-    /// When it was noted last.
+    /// The clock when a reading of this kind was noted last.
     used: u64,
 }
 
@@ -68,13 +70,13 @@ impl Kind {
         self.recent[slot] = (reading.bytes, reading.is_whole);
         self.readings += 1;
         if let Some(rate) = reading.rate {
-            // One that was slower may have been held up by the others.
+            // A slower reading may have been held up by other readers.
             self.rate = Some(rate.max(f64::midpoint(rate, self.rate.unwrap_or(0.0))));
         }
     }
 
-    /// `header_bytes` is what reading ahead begins with in any case: nothing is gained by withholding
-    /// what lies behind it.
+    /// Where a reader of this kind begins. Any stream begins with `header_bytes`, so a longer header is not
+    /// worth withholding what lies beyond it.
     fn beginning(&self, header_bytes: u64) -> Beginning {
         let known = usize::try_from(self.readings).unwrap_or(RECENT).min(RECENT);
         let recent = &self.recent[..known];
@@ -94,13 +96,13 @@ impl Kind {
 /// The kinds of files of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Learnt {
-    /// By a hash of folder and extension, and of the extension alone.
+    /// The key is a hash of folder and extension, or of the extension alone.
     kinds: HashMap<u64, Kind>,
     clock: u64,
 }
 
 impl Learnt {
-    /// The object `key` was read like this.
+    /// Notes how the object `key` was read.
     pub(crate) fn note(&mut self, key: &str, reading: Reading) {
         self.clock += 1;
         for hash in hashes(key) {
@@ -121,7 +123,8 @@ impl Learnt {
     }
 }
 
-/// What a key is remembered by: its folder and extension, and then its extension alone.
+/// The hashes under which a key is remembered: that of its folder and extension first, then that of its
+/// extension alone.
 fn hashes(key: &str) -> [u64; 2] {
     let (folder, extension) = (folder_and_name(key).0, extension(key));
     let hash = |folder: Option<&str>| {
@@ -147,7 +150,7 @@ mod tests {
         Reading { bytes, is_whole: false, rate: None }
     }
 
-    /// What a mount that has seen these readings makes of the next.
+    /// Where a mount that has noted these readings begins the next one.
     fn after(readings: &[Reading]) -> Beginning {
         let mut learnt = Learnt::default();
         readings.iter().for_each(|reading| learnt.note("d/a.tar", *reading));

@@ -1,33 +1,35 @@
 //! From reads to GETs: what is fetched, when, and how long it is kept.
 //!
-//! [`Prefetcher::open`] gives an [`ObjectReader`], one for each object *version*, shared by every
-//! handle that has it open. Its state, behind one lock:
+//! [`Prefetcher::open`] returns an [`ObjectReader`]. There is one for each object *version*, shared by every
+//! handle that has the version open. Behind its one lock it has:
 //!
-//! - the *segment map* ([`segment`]): ordered ranges, each one GET: in flight with its waiters, or
-//!   ready. A read is answered from the segments that cover it, or waits on the first one that is
-//!   not there yet. So a byte range is fetched once, however many want it;
-//! - the *stream table* ([`stream`]): up to 512 sequential readers, recognised by offset and not by
-//!   handle, each with a [`window`] of bytes to keep ahead of it. Both are pure: reads in, plans out.
+//! - the *segment map* ([`segment`]): ordered ranges. Each is one GET, which is in flight with its waiters, or
+//!   ready. A read is answered from the segments that cover it, or it waits for the first segment that is in
+//!   flight. So a byte range is fetched once, however many readers want it;
+//! - the *stream table* ([`stream`]): up to 512 sequential readers, recognised by offset and not by handle.
+//!   Each has a [`window`] of bytes to keep ahead of it. Both are pure: reads go in, and plans come out.
 //!
-//! A read that belongs to no stream is random. It fetches what it asked for, rounded to whole
-//! blocks, and the blocks move to the [`BlockCache`](s3mount_cache::BlockCache) when they land.
+//! A read that belongs to no stream is random. It fetches the bytes that it asked for, rounded to whole
+//! blocks. When the blocks land, they move to the [`BlockCache`](s3mount_cache::BlockCache).
 //!
-//! **Memory.** A GET is only started with a buffer of the pool in hand. Reading ahead takes what
-//! is free, or waits for its next chance; a reader that waits queues at the pool, and
-//! [`reclaim`] then takes back, in this order: segments that were consumed, cached blocks,
-//! the far end of the largest windows.
+//! **Memory.** A GET is sent only with a buffer of the pool in hand. A GET ahead of its reader takes memory
+//! that is free, or waits for its next chance. A reader that waits queues at the pool. Then [`reclaim`] takes
+//! memory back in this order: segments that were consumed, cached blocks, the far ends of the largest
+//! windows.
 //!
-//! **Verifying.** With [`PrefetchConfig::verify_whole`], each GET's bytes pass a `Verifier` on their
-//! way into the segment map (`verify.rs`). A version that turns out to be wrong is dropped from
-//! everywhere, and its readers fail; the next one to open it starts anew.
+//! **Verifying.** With [`PrefetchConfig::verify_whole`], the bytes of each GET pass a `Verifier`
+//! (`verify.rs`) on their way into the segment map. When bytes of a version turn out to be wrong, the version
+//! is dropped everywhere, and its readers fail. The next open of that object starts anew.
 //!
-//! **Threads.** [`ObjectReader::read`] never waits: it answers in the calling thread when the bytes
-//! are there, else from the task of the GET that brings them. A caller's reply is never called
-//! with a lock held.
+//! **Threads.** [`ObjectReader::read`] never waits. When the bytes are there, it answers in the calling
+//! thread, else in the task of the GET that brings them. No lock is held while a caller's reply runs.
 //!
-//! **Lock order:** the prefetcher's registry or reclaim's givers, then one reader's state, then its
-//! verifier's or reclaim's list, then the pool. Two readers are never locked at once. The locks of `ahead.rs`
-//! and `turns.rs` are held for nothing else.
+//! **Lock order:** the list of open readers or the givers of [`reclaim`], then the state of one reader, then
+//! the reader's verifier or the list of changed readers, then the pool. Two readers are never locked at once.
+//! No other lock is taken under the locks of `ahead.rs` and `turns.rs`.
+//!
+//! **Layers:** [`shared`] knows no reader. [`fetch`] and [`verify`] send one GET on top of it. [`reader`]
+//! decides with pure policies which GETs are sent, and [`prefetcher`] opens readers.
 
 mod ahead;
 mod concurrency;
@@ -59,6 +61,6 @@ pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;
 
-/// Segment edges lie on multiples of this many bytes wherever a plan may choose: the largest read
-/// request of the kernel, so that one is answered from one segment, without a copy.
+/// Wherever a plan may choose, segments begin and end at multiples of this many bytes. The kernel's largest
+/// read request has this length, so one segment answers it without a copy.
 const EDGE_BYTES: u64 = 1 << 20;

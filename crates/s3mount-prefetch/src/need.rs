@@ -1,12 +1,12 @@
 //! How many GETs ahead of their readers are worth having in flight.
 //!
-//! By Little's law a rate takes as many GETs at once as they take time: 4,000 small files a second at
-//! S3's latency take 120. But where the link or the processor is the limit, more of them only wait for
-//! each other, and hold memory meanwhile. Which of the two it is, the fastest GETs tell. The store lets one
-//! GET wait and answers the next at once. A queue lets all of them wait. So the limit grows as long as some
-//! of the GETs that were sent at the limit take hardly longer than the shortest ever did.
+//! By Little's law, a rate needs as many GETs at once as the rate times the duration of a GET: 4,000 small
+//! files a second at S3's latency need 120. But where the link or the processor is the limit, more GETs only
+//! wait for each other, and hold memory meanwhile. The fastest GETs tell which of the two it is. A store lets
+//! one GET wait and answers the next one at once. A queue lets all of them wait. So the limit grows as long
+//! as some of the GETs that were sent at the limit take hardly longer than the shortest GET ever did.
 //!
-//! Pure: times are told to it.
+//! Pure: the caller passes all times.
 
 use std::time::Duration;
 
@@ -14,23 +14,25 @@ use std::time::Duration;
 /// parts, or 1,600 small files a second.
 pub(crate) const USUAL: usize = 64;
 
-/// Of what may be in flight, so much has to be for a GET to tell of the limit: all but an eighth.
+/// A GET tells about the limit only if it was sent when all but an eighth of what may be in flight was in
+/// flight.
 const NEARLY: u64 = 8;
 
-/// The limit doubles when the queue was at most a fifth of the mean time of a GET, in two rounds one after
-/// the other. Of 64 first bytes from S3 (log-normal, sigma 0.5) the fastest comes an eighth of the mean later
-/// than the fastest of thousands. While streams ramp, a queue builds up within one round.
+/// The limit doubles when in two successive rounds the queue was at most a fifth of the mean duration of a
+/// GET. Of 64 first bytes from S3 (log-normal, sigma 0.5), the fastest comes an eighth of the mean later than
+/// the fastest of thousands. While streams ramp, a queue builds up within one round.
 const LEAST_QUEUE: f64 = 0.2;
 const CALM_ROUNDS: u32 = 2;
 
-/// Where the processor is the limit, some GETs find no queue, but most take longer. When GETs take so many
-/// times as long as before the limit doubled, it brought no more than a seventh on top. Half of it is taken
-/// back then, and not tried again for so many rounds, some seconds.
+/// Where the processor is the limit, some GETs find no queue, but most take longer. When GETs take [`LONGER`]
+/// times as long as before the limit doubled, doubling it brought no more than a seventh on top. Then half of
+/// the growth is taken back, and the limit does not grow for [`SETTLED_ROUNDS`] rounds, which take some
+/// seconds.
 const LONGER: f64 = 1.75;
 const SETTLED_ROUNDS: u32 = 50;
 
-/// The limit falls when the queue is more than a third of the mean time: then half as much again is in
-/// flight as the rate asks for. It falls to a quarter more than that.
+/// The limit falls when the queue is more than a third of the mean duration: then half as many GETs again are
+/// in flight as the rate needs. It falls to [`SLACK`] times the number that the rate needs.
 const MOST_QUEUE: f64 = 0.33;
 const SLACK: f64 = 1.25;
 
@@ -38,32 +40,33 @@ const SLACK: f64 = 1.25;
 #[derive(Debug)]
 pub(crate) struct Need {
     most: usize,
-    /// **Invariant:** at least 1 and [`USUAL`], or `most`.
+    /// **Invariant:** at least 1; at least [`USUAL`], unless `most` is less; at most `most`.
     limit: usize,
     /// How often the limit has changed.
     changes: u64,
-    /// Rounds since then, and rounds without a queue, one after another.
+    /// Rounds since the last change, and successive rounds without a queue.
     rounds: u32,
     calm_rounds: u32,
-    /// How many times as long as the shortest GETs took before the limit doubled, if that was the last change.
+    /// If the last change doubled the limit: the duration of GETs before it, as a multiple of the shortest
+    /// GET's.
     before: Option<f64>,
-    /// For so many rounds the limit does not grow.
+    /// For how many more rounds the limit does not grow.
     settled_rounds: u32,
     round: Round,
 }
 
-/// What was answered since the last round, which ended when as many were answered as may be in flight.
+/// The answers of this round. A round ends when as many GETs were answered as may be in flight.
 #[derive(Debug, Default)]
 struct Round {
     answered: usize,
     took: Duration,
-    /// What the shortest of their lengths took.
+    /// The sum of the durations of the shortest GETs of the same lengths.
     shortest: Duration,
-    /// What all of them took longer than the shortest GET did.
+    /// By how much each of the answered GETs took longer than the shortest GET of its length, at least.
     queue: Option<Duration>,
 }
 
-/// A GET that was sent when nearly as many were in flight as may be.
+/// Marks a GET that was sent when nearly as many were in flight as may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtLimit {
     changes: u64,
@@ -90,15 +93,15 @@ impl Need {
         self.limit
     }
 
-    /// A GET is sent, and with it `used` of the `most` that may be is in flight. What it is known by, if its
-    /// time will tell of the limit.
+    /// A GET is sent. With it, `used` of the `most` units that are allowed are in flight. Returns a mark if
+    /// the GET's duration will tell about the limit.
     pub(crate) fn on_sent(&self, used: u64, most: u64) -> Option<AtLimit> {
         (used >= most - most / NEARLY).then_some(AtLimit { changes: self.changes })
     }
 
-    /// A GET that was sent at the limit took so long, and the shortest ever of its length took `shortest`.
+    /// A GET that was sent at the limit took `took`. The shortest GET ever of its length took `shortest`.
     pub(crate) fn on_answer(&mut self, sent: AtLimit, took: Duration, shortest: Duration) {
-        // What was sent before the last change says nothing about it.
+        // A GET that was sent before the last change says nothing about the new limit.
         if sent.changes != self.changes {
             return;
         }
@@ -116,7 +119,8 @@ impl Need {
         self.on_round(took / shortest, queued / took);
     }
 
-    /// A round is over, in which GETs took so many times as long as the shortest, and this part of it in a queue.
+    /// A round is over. Its GETs took `took` times as long as the shortest ones, and spent the share `queued`
+    /// of their time in a queue.
     fn on_round(&mut self, took: f64, queued: f64) {
         self.rounds += 1;
         self.calm_rounds = if queued <= LEAST_QUEUE { self.calm_rounds + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! The prefetcher: opens readers, and keeps house for them.
+//! The prefetcher: it opens readers, and does their housekeeping.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics};
 /// How often the housekeeper looks after streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Pages of the pool that were not used for this many ticks go back to the kernel. A training loop that
-/// reads once in a step of some seconds keeps its pages: the kernel would fill them with zeros anew at
-/// each step, which takes longer than to receive what goes into them.
+/// Pages of the pool that were not used for this many ticks go back to the kernel. A training loop that reads
+/// once in a step of some seconds keeps its pages. Otherwise the kernel would fill them with zeros at each
+/// step, which takes longer than receiving the bytes that go into them.
 const UNUSED_TICKS: u32 = 60;
 
-/// Gives out [`ObjectReader`]s, one for each version. Cheap to clone.
+/// Opens [`ObjectReader`]s, one for each version. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     shared: Arc<Shared>,
@@ -46,20 +46,20 @@ impl Prefetcher {
         Self { shared, readers }
     }
 
-    /// The reader of the version `object`, which is `size` bytes long. It is shared by all who
-    /// have it open, and what it holds is given back when the last of them drops it.
+    /// The reader of the version `object`, which is `size` bytes long. All who have the version open share
+    /// the reader. When the last of them drops it, its memory is given back.
     pub fn open(&self, object: &ObjectId, size: u64) -> Arc<ObjectReader> {
         let make = || ObjectReader::new(self.shared.clone(), self.readers.clone(), object.clone(), size);
         self.readers.get_or_insert(object, make)
     }
 
-    /// Whether wrong bytes of `object` came since this was last asked, so that what the kernel holds of
-    /// it has to go.
+    /// Whether wrong bytes of `object` came since this was last asked. Then the pages of it that the kernel
+    /// holds have to be dropped.
     pub fn take_condemned(&self, object: &ObjectId) -> bool {
         self.shared.take_condemned(object)
     }
 
-    /// What it counts and measures.
+    /// The metrics of all its readers.
     pub fn metrics(&self) -> &PrefetchMetrics {
         &self.shared.metrics
     }
@@ -76,7 +76,7 @@ impl Prefetcher {
         self.shared.pool.budget()
     }
 
-    /// What all retries of a mount are taken out of, those of metadata too.
+    /// The budget of all retries of a mount, also of requests for metadata.
     pub fn retry_budget(&self) -> Arc<RetryBudget> {
         self.shared.retry_budget.clone()
     }
@@ -87,7 +87,7 @@ impl Prefetcher {
     }
 }
 
-/// Ages streams, and returns memory to the kernel that was not used for a while.
+/// The housekeeper: ages streams, and returns memory that was not used for a while to the kernel.
 async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>) {
     loop {
         tokio::time::sleep(TICK).await;

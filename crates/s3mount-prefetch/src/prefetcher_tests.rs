@@ -162,21 +162,21 @@ fn a_large_part_in_flight_stays_while_others_have_small_ones() {
 }
 
 #[test]
-fn what_was_told_and_given_back_for_want_of_memory_is_still_unread() {
+fn hinted_bytes_given_back_for_want_of_memory_are_still_unread() {
     check(64 * MIB, async |prefetcher, client| {
-        let told = prefetcher.open(&client.0.object("told"), GIB);
+        let hinted = prefetcher.open(&client.0.object("hinted"), GIB);
         let ranges: Vec<_> =
-            (1..5).filter_map(|turn| told.fetch_ahead(Some((turn * 100 * MIB, MIB)))).collect();
+            (1..5).filter_map(|turn| hinted.fetch_ahead(Some((turn * 100 * MIB, MIB)))).collect();
         sleep(Duration::from_secs(1)).await;
-        read(&told, 100 * MIB, MIB).await;
-        assert!(told.drop_far_end(true, MIB).0 > 0);
-        while told.drop_far_end(true, MIB).0 > 0 {}
-        let unread: Vec<_> = ranges.iter().map(|range| told.is_unread(*range)).collect();
+        read(&hinted, 100 * MIB, MIB).await;
+        assert!(hinted.drop_far_end(true, MIB).0 > 0);
+        while hinted.drop_far_end(true, MIB).0 > 0 {}
+        let unread: Vec<_> = ranges.iter().map(|range| hinted.is_unread(*range)).collect();
         assert_eq!(unread, [false, true, true, true], "the first was read");
         // Its reader fetches it by itself, or it is let go of.
-        read(&told, 200 * MIB, MIB).await;
-        told.let_go(ranges[2]);
-        let unread: Vec<_> = ranges.iter().map(|range| told.is_unread(*range)).collect();
+        read(&hinted, 200 * MIB, MIB).await;
+        hinted.let_go(ranges[2]);
+        let unread: Vec<_> = ranges.iter().map(|range| hinted.is_unread(*range)).collect();
         assert_eq!(unread, [false, false, false, true]);
     });
 }

@@ -1,9 +1,9 @@
 //! One object version, as all its readers see it.
 //!
-//! What is here and on its way, and who waits for it, is the [state](state) behind the reader's lock. What is
-//! fetched next is the [planner](plan)'s to say. The rest of the folder acts: reads (`read.rs`), GETs
-//! (`gets.rs`), memory that is given back (`reclaim.rs`), and the objects before and after this one
-//! (`seam.rs`).
+//! The [state](state) behind the reader's lock says what is here, what is on its way, and who waits. The
+//! [planner](plan) chooses the next GET. Both are pure. The other modules act on what they say: reads
+//! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`), the objects before and after this
+//! one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`condemn.rs`).
 
 mod condemn;
 mod gets;
@@ -37,37 +37,37 @@ pub struct ObjectReader {
     readers: Arc<Readers<ObjectReader>>,
     object: ObjectId,
     size: u64,
-    /// What reclaim knows it by.
+    /// This reader's number in the books of reclaim.
     id: ReaderId,
     verifier: Option<Arc<Verifier>>,
-    /// Set once wrong bytes of the version came.
+    /// Set when wrong bytes of the version came.
     condemned: OnceLock<()>,
-    /// Whether it is to be told what follows the object.
+    /// Whether somebody has to say which object follows.
     is_near_end: AtomicBool,
     locked: Mutex<Locked>,
     me: Weak<ObjectReader>,
 }
 
-/// What is behind a reader's lock.
+/// The data behind a reader's lock.
 #[derive(Debug)]
 struct Locked {
     state: State,
-    /// What follows the object.
+    /// The object that follows.
     next: Next,
-    /// The reader of which it is to be told what follows.
+    /// The reader whose following object is asked for.
     asks: Option<Weak<ObjectReader>>,
 }
 
 /// What an object's reader knows of the object that follows.
 #[derive(Debug, Default)]
 enum Next {
-    /// No stream came near the end yet.
+    /// No stream has come near the end yet.
     #[default]
     Unknown,
-    /// It was asked for, or nothing is to be fetched of it.
+    /// It was asked for, or nothing of it is to be fetched.
     Asked,
-    /// Its reader, and how many bytes from its beginning on are here or on their way, of it and of those that
-    /// follow.
+    /// The reader of the following object, and how many bytes are here or on their way, counted from that
+    /// object's beginning on and through the objects after it.
     Known(Weak<ObjectReader>, u64),
 }
 
@@ -111,9 +111,9 @@ impl ObjectReader {
         self.size <= self.shared.config.small_object_bytes
     }
 
-    /// Reads up to `len` bytes from `offset` and hands them to `reply`: fewer at the object's
-    /// end, none behind it. Never waits: `reply` is called before this returns when the bytes are
-    /// here, else later from another thread.
+    /// Reads up to `len` bytes from `offset` and passes them to `reply`: fewer at the object's end, and none
+    /// beyond it. Never waits: when the bytes are here, `reply` is called before this returns, else later in
+    /// another thread.
     pub fn read<R>(&self, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
@@ -121,9 +121,9 @@ impl ObjectReader {
         self.read_as(offset, len, None, reply);
     }
 
-    /// Reads as [`read`](Self::read) does, and apart from all streams: what is fetched is what is asked
-    /// for, rounded to blocks, even if a neighbour was read just before. A read of few pages is taken for a
-    /// part of a small window: it is fetched with the next pages.
+    /// Reads as [`read`](Self::read) does, but apart from all streams. The bytes that are asked for are
+    /// fetched, rounded to blocks, even if a neighbour was read just before. A read of few pages is taken for
+    /// a part of a small record, whose next pages are fetched with it.
     pub fn read_apart<R>(&self, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
@@ -131,15 +131,15 @@ impl ObjectReader {
         self.read_as(offset, len, Some(Access::Paged), reply);
     }
 
-    /// Starts the GET of the whole object, if it is small and nothing of it is here: its reader will
-    /// ask for it in a moment. Nothing happens where memory is short.
+    /// Starts the GET of the whole object if the object is small and none of it is here, because its reader
+    /// will ask for it in a moment. Does nothing where memory is short.
     pub fn fetch_if_small(&self) {
         if self.is_small() {
             self.fetch_ahead(None);
         }
     }
 
-    /// Whether `range`, which was fetched ahead, was not read yet: it is here or on its way, or was given
+    /// Whether `range`, which was fetched ahead, was not read yet. It is here or on its way, or it was given
     /// back because memory was short.
     pub fn is_unread(&self, range: ByteRange) -> bool {
         let state = &mut self.lock().state;
@@ -147,7 +147,7 @@ impl ObjectReader {
             || state.reclaimed.iter().any(|before| before.contains(range.start()))
     }
 
-    /// Gives up what was fetched ahead of `range`: nobody is expected to read it any more.
+    /// Drops the bytes of `range` that were fetched ahead: nobody is expected to read them any more.
     pub fn let_go(&self, range: ByteRange) {
         self.lock().state.drop_hinted(range);
     }
@@ -162,12 +162,12 @@ impl ObjectReader {
         lock(&self.locked)
     }
 
-    /// The time that policies count in.
+    /// The time that the policies see.
     fn now(&self) -> Duration {
         self.shared.started.elapsed()
     }
 
-    /// Counts the streams of this reader that take a share of the memory.
+    /// Updates the number of streams of all readers that take a share of the memory.
     fn count_active(&self, state: &mut State) {
         let (before, active) = (state.active_streams, state.count_streams());
         let count = &self.shared.active_streams;
@@ -179,7 +179,7 @@ impl ObjectReader {
         state.active_streams = active;
     }
 
-    /// The housekeeper's look, once a second.
+    /// Called by the housekeeper once a second.
     pub(crate) fn tick(&self) {
         let state = &mut self.lock().state;
         state.tick();

@@ -1,4 +1,4 @@
-//! The versions that are open: each has one reader, whoever has it open.
+//! The versions that are open. Each has one reader, which all who have the version open share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use s3mount_object::ObjectId;
 use crate::reclaim::ReclaimBooks;
 use crate::sync::{Mutex, lock};
 
-/// All readers of a mount, and which of them could give memory back. `R` is a reader.
+/// All readers of a mount, and the books of which of them could give memory back. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct Readers<R> {
     open: Mutex<HashMap<ObjectId, Weak<R>>>,
@@ -22,7 +22,7 @@ impl<R> Default for Readers<R> {
 }
 
 impl<R> Readers<R> {
-    /// The reader of the version `object`, which is made if there is none.
+    /// The reader of the version `object`. If there is none, `make` makes it.
     pub(crate) fn get_or_insert(&self, object: &ObjectId, make: impl FnOnce() -> Arc<R>) -> Arc<R> {
         let mut open = lock(&self.open);
         if let Some(reader) = open.get(object).and_then(Weak::upgrade) {
@@ -36,13 +36,13 @@ impl<R> Readers<R> {
     /// Forgets the reader of `object`, which is being dropped.
     pub(crate) fn forget(&self, object: &ObjectId) {
         let mut open = lock(&self.open);
-        // Another reader of the same version may have come meanwhile.
+        // Another reader of the same version may have been opened meanwhile.
         if open.get(object).is_some_and(|reader| reader.strong_count() == 0) {
             open.remove(object);
         }
     }
 
-    /// Whoever opens `object` from now on gets a new reader.
+    /// Forgets the reader of `object`: the next open gets a new one.
     pub(crate) fn replace(&self, object: &ObjectId) {
         lock(&self.open).remove(object);
     }

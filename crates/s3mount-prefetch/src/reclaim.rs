@@ -1,20 +1,20 @@
-//! Reclaim: which reader gives memory back, for readers that wait for it.
+//! Reclaim: which reader gives memory back when others wait for it.
 //!
-//! These are the books of it: `reader/reclaim.rs` has the readers give. Memory is given at once when a read
-//! queues for a buffer, for all that queue together, and again whenever a GET lands while any wait: then
-//! there may be something new to give. Nobody waits for a clock.
+//! This module keeps the books. `reader/reclaim.rs` makes the readers give. It does so at once when a GET
+//! queues for a buffer, for all GETs in the queue together, and again whenever a GET lands while any waits:
+//! then there may be something new to give. Nobody waits for a clock.
 //!
-//! What each reader could spare is remembered. A reader that has changed since it was looked at is
-//! *listed*, once, and only listed readers are looked at. So reclaim costs as much as there were changes,
+//! The books remember what each reader could spare. A reader that has changed since it was last visited is
+//! *listed*, once, and only listed readers are visited. So reclaim costs as much as there were changes,
 //! however many files are open.
 //!
-//! First goes what was consumed, then cached blocks, then what was fetched ahead: parts that are here before
-//! parts in flight, because a GET that is given up costs its connection; of the readers that could spare
-//! most first, and where little is wanted of those that have small parts. When even that is not enough,
-//! reads that wait give up what they have collected: none holds what another waits for, so the pool
-//! can't deadlock.
+//! Consumed segments go first, then cached blocks, then parts that were fetched ahead. Of these, parts that
+//! are here go before parts in flight, because a GET that is given up costs its connection. The readers that
+//! could spare most give first, but where few bytes are wanted, readers with small parts give before those
+//! with large ones. When even that is not enough, reads that wait give up what they have collected. Then no
+//! read holds what another one waits for, so the pool can't deadlock.
 //!
-//! **Lock order:** the givers, then a reader's state, then the list.
+//! **Lock order:** the givers, then a reader's state, then the list of changed readers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -25,25 +25,25 @@ use tokio::time::Instant;
 use crate::EDGE_BYTES;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// The buffer of a cancelled GET is back within this time, and nobody is asked to give these bytes meanwhile.
-/// Under the model checker time stands still, so they would never be asked for again.
+/// The buffer of a cancelled GET is back within this time. Meanwhile no reader is asked to give the same
+/// bytes. Under the model checker time stands still, so they would never be asked for again.
 const CANCEL_TIME: Duration = Duration::from_millis(if cfg!(feature = "shuttle") { 0 } else { 20 });
 
-/// Parts of one kind that a reader could spare.
+/// Parts of one kind, ready or in flight, that a reader could spare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpareParts {
     /// Sum of their lengths.
     pub(crate) bytes: u64,
-    /// The smallest of those that would go first.
+    /// The length of the smallest part that may go first.
     pub(crate) least_bytes: u64,
 }
 
-/// What a reader could spare of what was fetched ahead.
+/// What a reader could spare of the bytes that were fetched ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spare {
     pub(crate) ready: SpareParts,
     pub(crate) in_flight: SpareParts,
-    /// Whether reads wait that hold buffers meanwhile.
+    /// Whether any read waits and holds buffers meanwhile.
     pub(crate) has_holders: bool,
 }
 
@@ -51,16 +51,17 @@ pub(crate) struct Spare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReaderId(u64);
 
-/// Which readers could give, and which may have become able to. `R` is a reader.
+/// Which readers could give, and which have changed. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct ReclaimBooks<R> {
     ids: AtomicU64,
-    /// Readers that have changed since they were looked at. A reader that is gone can't be upgraded.
+    /// Readers that have changed since they were last visited. The reference of a reader that is gone is
+    /// dead.
     listed: Mutex<BTreeMap<ReaderId, Weak<R>>>,
     givers: Mutex<Givers<R>>,
-    /// How often a reader was looked at or had to give.
+    /// How often a reader was visited or had to give.
     pub(crate) visits: AtomicU64,
-    /// What was dropped although somebody might have read it.
+    /// Bytes that were dropped although somebody might have read them.
     pub(crate) dropped_bytes: AtomicU64,
 }
 
@@ -87,12 +88,12 @@ impl<R> ReclaimBooks<R> {
         lock(&self.listed).insert(id, reader);
     }
 
-    /// Takes a reader off the list that was never looked at.
+    /// Takes a reader off the list that was never visited.
     pub(crate) fn unlist(&self, id: ReaderId) {
         lock(&self.listed).remove(&id);
     }
 
-    /// Takes the next reader off the list.
+    /// Takes the next changed reader off the list.
     pub(crate) fn next_listed(&self) -> Option<(ReaderId, Weak<R>)> {
         lock(&self.listed).pop_first()
     }
@@ -102,14 +103,15 @@ impl<R> ReclaimBooks<R> {
     }
 }
 
-/// Readers by what they could spare, as it was when they were last looked at.
+/// Readers by what they could spare when they were last visited.
 #[derive(Debug)]
 pub(crate) struct Givers<R> {
     known: HashMap<ReaderId, (Weak<R>, Spare)>,
     ready: BySpareBytes,
     in_flight: BySpareBytes,
     holders: BTreeSet<ReaderId>,
-    /// What GETs that were cancelled a moment ago held, and since when: it is on its way back.
+    /// The bytes of GETs that were cancelled a moment ago, and the time of the last cancellation. Their
+    /// buffers are on their way back.
     cancelled: Option<(u64, Instant)>,
 }
 
@@ -126,7 +128,7 @@ impl<R> Default for Givers<R> {
 }
 
 impl<R> Givers<R> {
-    /// Notes what a reader could spare when it was looked at.
+    /// Notes what a reader could spare when it was visited.
     pub(crate) fn note(&mut self, id: ReaderId, reader: Weak<R>, spare: Spare) {
         self.forget(id);
         for (readers, parts) in [(&mut self.ready, spare.ready), (&mut self.in_flight, spare.in_flight)] {
@@ -151,7 +153,7 @@ impl<R> Givers<R> {
         self.holders.remove(&id);
     }
 
-    /// The reader that gives next for the `missing` bytes, of parts that are ready or of those in flight.
+    /// The reader that gives next for the `missing` bytes: a part that is ready, or one in flight.
     pub(crate) fn next(&mut self, is_ready: bool, missing: u64) -> Option<(ReaderId, Arc<R>)> {
         loop {
             let readers = if is_ready { &self.ready } else { &self.in_flight };
@@ -163,7 +165,8 @@ impl<R> Givers<R> {
         }
     }
 
-    /// Takes the readers whose reads wait and hold buffers meanwhile: they are about to give these up.
+    /// Takes the readers with reads that wait and hold buffers, because these reads are about to give the
+    /// buffers up.
     pub(crate) fn take_holders(&mut self) -> Vec<Arc<R>> {
         let mut holders = Vec::new();
         for id in std::mem::take(&mut self.holders) {
@@ -174,20 +177,20 @@ impl<R> Givers<R> {
         holders
     }
 
-    /// Notes that a GET was cancelled that held so many bytes.
+    /// Notes that a GET with a buffer of `bytes` was cancelled.
     pub(crate) fn on_cancel(&mut self, bytes: u64) {
         let before = self.cancelled.map_or(0, |(bytes, _)| bytes);
         self.cancelled = Some((before + bytes, Instant::now()));
     }
 
-    /// What is on its way back from cancelled GETs.
+    /// How many bytes of cancelled GETs are on their way back.
     pub(crate) fn cancelled_bytes(&mut self) -> u64 {
         self.cancelled.take_if(|(_, since)| since.elapsed() >= CANCEL_TIME);
         self.cancelled.map_or(0, |(bytes, _)| bytes)
     }
 }
 
-/// Readers by the bytes that they could spare of one kind: those that have small parts, and the others.
+/// Readers by the bytes of one kind that they could spare: readers with small parts, and the others.
 #[derive(Debug, Default)]
 struct BySpareBytes {
     small: BTreeSet<(u64, ReaderId)>,
@@ -199,8 +202,8 @@ impl BySpareBytes {
         if parts.least_bytes <= EDGE_BYTES { &mut self.small } else { &mut self.large }
     }
 
-    /// The reader that has most. But none has to give a large part for a few `missing` bytes while others
-    /// have small ones.
+    /// The reader that could spare most. But no reader gives a large part for a few `missing` bytes while
+    /// others have small parts.
     fn next(&self, missing: u64) -> Option<ReaderId> {
         let (small, large) = (self.small.last(), self.large.last());
         let next = if missing <= EDGE_BYTES { small.or(large) } else { small.max(large) };

@@ -1,6 +1,6 @@
 //! The segment map: which bytes of one object version are here or on their way.
 //!
-//! **Invariant:** segments do not overlap. Each is one GET, and is complete or not there at all:
+//! **Invariant:** segments do not overlap. Each is one GET, and is there completely or not at all, because
 //! the client delivers a part whole.
 
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use crate::sync::AbortHandle;
 /// Why a segment was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// For the stream of this id: it or a later one of the stream reads it.
+    /// For the stream of this id, which will come to it.
     Stream(u64),
-    /// For one random read: its blocks move to the cache when they land.
+    /// For one random read. Its blocks move to the cache when they land.
     Random,
-    /// For a read of a small object, which is fetched whole.
+    /// For a random read of a small object, which is fetched whole.
     Whole,
     /// Ahead of a reader that is expected: a hint named the bytes, the file was opened, or the object before
     /// this one is being read.
@@ -27,14 +27,14 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether no stream decides how long the segment stays. It stays until it is read, until whoever asked
-    /// for it lets go of it, or until memory is short.
+    /// Whether the segment stays while nobody reads it. It goes when whoever asked for it lets go of it, or
+    /// when memory is short.
     pub(crate) fn stays_unread(self) -> bool {
         matches!(self, Purpose::Whole | Purpose::Hinted)
     }
 }
 
-/// Where a segment lies, which one it is, and how long.
+/// Names a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentKey {
     pub(crate) start: u64,
@@ -45,18 +45,18 @@ pub(crate) struct SegmentKey {
 /// One GET and its bytes. `W` is what waits for it.
 #[derive(Debug)]
 pub(crate) struct Segment<W> {
-    /// Tells this segment from an earlier one at the same place.
+    /// Tells this segment from an earlier one with the same start.
     pub(crate) id: u64,
     pub(crate) range: ByteRange,
     pub(crate) purpose: Purpose,
     pub(crate) state: SegmentState<W>,
-    /// What of it was handed to readers.
+    /// Which of its bytes readers were given.
     pub(crate) served: Served,
 }
 
 #[derive(Debug)]
 pub(crate) enum SegmentState<W> {
-    /// On its way. The task is the GET's; a window's far end may abort it while nobody waits.
+    /// The segment is on its way. `task` is the task of its GET. It may be aborted while nobody waits.
     InFlight {
         task: AbortHandle,
         waiters: Vec<W>,
@@ -65,15 +65,16 @@ pub(crate) enum SegmentState<W> {
 }
 
 impl<W> Segment<W> {
-    /// Hands `range` of it out; returns how many bytes of that count as handed out for the first time.
+    /// Notes that a reader is given `range`. Returns how many of these bytes count as given for the first
+    /// time.
     pub(crate) fn serve(&mut self, range: ByteRange) -> u64 {
         let before = self.served.bytes;
         self.served.note(range);
         self.served.bytes - before
     }
 
-    /// How many bytes were fetched that nobody has read. A random read's are in the block cache by now, or
-    /// lie around what it asked for.
+    /// How many bytes were fetched and not read by anybody. The bytes of a random read do not count: they are
+    /// in the block cache by now, or lie around what the read asked for.
     fn unread_bytes(&self) -> u64 {
         match &self.state {
             SegmentState::Ready(bytes) if self.purpose != Purpose::Random => {
@@ -87,18 +88,18 @@ impl<W> Segment<W> {
         SegmentKey { start: self.range.start(), id: self.id, len: self.range.len() }
     }
 
-    /// Whether every byte has been handed out.
+    /// Whether readers were given every byte.
     pub(crate) fn is_consumed(&self) -> bool {
         self.served.bytes >= self.range.len()
     }
 }
 
-/// How much of a segment was handed to readers. A repeat counts nothing.
+/// How much of a segment readers were given. Bytes that are read again do not count.
 ///
-/// It knows the span from the first byte to the last that was read, and how many bytes of it were skipped
-/// on the way. What is read inside the span counts as skipped before, as long as there is such: the
-/// kernel's readahead comes out of order. So it is exact for a reader who goes up or down, and for one
-/// who comes back to what it skipped.
+/// It knows the span from the first byte to the last that was read, and how many bytes of the span were
+/// skipped on the way. A read inside the span counts as one of skipped bytes, as long as there are such
+/// bytes, because the kernel's readahead comes out of order. So the count is exact for a reader that goes up
+/// or down, and for one that comes back to what it skipped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Served {
     span: Option<(u64, u64)>,
@@ -114,7 +115,7 @@ impl Served {
             self.bytes = range.len();
             return;
         };
-        // What lies outside the span is new, and what lies between is skipped.
+        // Bytes outside the span are new. Bytes between the span and the range are skipped.
         let below = range.end().min(start).saturating_sub(range.start());
         let above = range.end().saturating_sub(range.start().max(end));
         self.skipped += start.saturating_sub(range.end()) + range.start().saturating_sub(end);
@@ -134,7 +135,7 @@ pub(crate) struct SegmentMap<W> {
 }
 
 impl<W> SegmentMap<W> {
-    /// What is let go of unread is counted in `metrics`.
+    /// An empty map. Bytes that leave it unread are counted in `metrics`.
     pub(crate) fn new(metrics: Arc<PrefetchMetrics>) -> Self {
         Self { segments: BTreeMap::new(), held_bytes: 0, metrics }
     }
@@ -158,7 +159,7 @@ impl<W> SegmentMap<W> {
         self.segments.get_mut(&start)
     }
 
-    /// The first byte at or behind `offset` that no segment holds.
+    /// The first byte at or after `offset` that is in no segment.
     pub(crate) fn first_gap(&self, mut offset: u64) -> u64 {
         if let Some((_, before)) = self.segments.range(..=offset).next_back() {
             offset = offset.max(before.range.end());
@@ -172,14 +173,14 @@ impl<W> SegmentMap<W> {
         offset
     }
 
-    /// The first bytes of `range` that no segment holds.
+    /// The first stretch of `range` that is in no segment.
     pub(crate) fn first_missing(&self, range: ByteRange) -> Option<ByteRange> {
         let start = self.first_gap(range.start());
         let end = || self.next_start(start).map_or(range.end(), |next| next.min(range.end()));
         (start < range.end()).then(|| ByteRange::new(start, end()))
     }
 
-    /// The end of the last gap before `offset`: from there to `offset` all is in segments.
+    /// The end of the last gap before `offset`. All bytes from there to `offset` are in segments.
     pub(crate) fn gap_before(&self, mut offset: u64) -> u64 {
         for (start, segment) in self.segments.range(..offset).rev() {
             if segment.range.end() < offset {
@@ -190,7 +191,7 @@ impl<W> SegmentMap<W> {
         offset
     }
 
-    /// Where the first segment at or behind `offset` starts.
+    /// Where the first segment at or after `offset` starts.
     pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
         self.segments.range(offset..).next().map(|(start, _)| *start)
     }
@@ -207,7 +208,7 @@ impl<W> SegmentMap<W> {
         self.segments.insert(segment.range.start(), segment);
     }
 
-    /// Takes out the segment at `start` if it is the one called `id`.
+    /// Takes out the segment at `start` if its id is `id`.
     pub(crate) fn remove(&mut self, start: u64, id: u64) -> Option<Segment<W>> {
         if self.segments.get(&start)?.id != id {
             return None;
@@ -218,12 +219,12 @@ impl<W> SegmentMap<W> {
         Some(segment)
     }
 
-    /// All segments, in order of their offsets, to change what waits for them.
+    /// All segments in the order of their offsets, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment<W>> {
         self.segments.values_mut()
     }
 
-    /// All segments, in order of their offsets.
+    /// All segments in the order of their offsets.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Segment<W>> {
         self.segments.values()
     }

@@ -1,4 +1,4 @@
-//! What all GETs and readers of a mount share: the store, the memory, and what is learnt of both.
+//! What all GETs and readers of a mount share: the store, the memory, and what was learnt about both.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::turns::Turns;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
-/// Versions of which wrong bytes came, and that were not opened since, at most. A network with so many
-/// errors is not fit for use.
+/// How many versions whose bytes came wrong are remembered until they are opened again. A network with so
+/// many errors is not fit for use.
 const MOST_CONDEMNED: usize = 100_000;
 
 #[derive(Debug)]
@@ -29,22 +29,22 @@ pub(crate) struct Shared {
     pub(crate) cache: BlockCache,
     pub(crate) config: PrefetchConfig,
     pub(crate) runtime: Handle,
-    /// Streams that take a share of the memory, over all readers.
+    /// The number of streams of all readers that take a share of the memory.
     pub(crate) active_streams: AtomicUsize,
-    /// GETs in flight, and whose turn is next.
+    /// Limits the GETs in flight.
     pub(crate) turns: Arc<Turns>,
-    /// GETs ahead of their readers that are in flight.
+    /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
-    /// What the block cache held at the last tick of the housekeeper.
+    /// How many bytes the block cache held at the last tick of the housekeeper.
     cached_bytes: AtomicU64,
-    /// What the policies' time counts from.
+    /// The start of the time that the policies see.
     pub(crate) started: Instant,
     pub(crate) latencies: Latencies,
     learnt: Mutex<Learnt>,
     pub(crate) hedges: HedgeBudget,
     pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) metrics: Arc<PrefetchMetrics>,
-    /// Versions of which wrong bytes came, and whose pages the kernel may hold.
+    /// Versions whose bytes came wrong, and whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
 }
 
@@ -85,7 +85,7 @@ impl Shared {
         })
     }
 
-    /// Brings the gauges up to date.
+    /// Updates the gauges.
     pub(crate) fn refresh(&self) {
         let Self { metrics, pool, cache, .. } = self;
         metrics.active_streams.set_len(self.active_streams.load(Ordering::Relaxed));
@@ -96,12 +96,12 @@ impl Shared {
         metrics.block_cache.set(cache.held_bytes());
     }
 
-    /// What is learnt of the files that were read.
+    /// What was learnt about files that were read.
     pub(crate) fn learnt(&self) -> MutexGuard<'_, Learnt> {
         lock(&self.learnt)
     }
 
-    /// Notes that wrong bytes came of a version, and drops its blocks.
+    /// Notes that wrong bytes of a version came, and drops its cached blocks.
     pub(crate) fn condemn(&self, object: &ObjectId) {
         self.cache.forget(object);
         let mut condemned = lock(&self.condemned);
@@ -115,15 +115,15 @@ impl Shared {
         self.config.verify_whole && lock(&self.condemned).remove(object)
     }
 
-    /// How many bytes one stream may have ahead of it: its share of the memory, a part of which
-    /// is left to readers that wait and to what was consumed a moment ago.
+    /// How many bytes one stream may have ahead of it. An eighth of the memory is left to readers that wait
+    /// and to segments that were just consumed; the streams share the rest, less what the block cache holds.
     pub(crate) fn stream_share_bytes(&self) -> u64 {
         let limit = self.pool.budget().limit_bytes();
         let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
         usable / self.active_streams.load(Ordering::Relaxed).max(1) as u64
     }
 
-    /// The housekeeper's look, once a second.
+    /// Called by the housekeeper once a second.
     pub(crate) fn tick(&self) {
         self.latencies.age();
         self.ahead.tick();

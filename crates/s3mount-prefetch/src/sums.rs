@@ -1,7 +1,7 @@
-//! Checksums of an object's bytes, as they come: range by range, in any order.
+//! Checksums of an object's bytes as they come: range by range, in any order.
 //!
-//! [`CrcMap`] is pure. It knows the CRC of each range that was fetched, and computes the CRC of the
-//! whole object from these when there is no gap left.
+//! [`CrcMap`] is pure. It knows the CRC of each range that was fetched. When no gap is left, it computes the
+//! CRC of the whole object from these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum};
 
 use crate::upload_parts::UploadParts;
 
-/// CrcMap of one object at most, and one more for each part in which it was uploaded; they take 56 bytes
-/// each. Objects of up to 256 MiB keep pieces of 128 KiB, one of 16 GiB has pieces of 8 MiB.
+/// How many pieces one object has at most, and one more for each part of its upload. A piece takes 56 bytes.
+/// Objects of up to 256 MiB keep pieces of 128 KiB, and one of 16 GiB has pieces of 8 MiB.
 const MOST_PIECES: usize = 2048;
 
 const ALGORITHMS: usize = ChecksumAlgorithm::ALL.len();
 
-/// CRCs of the same bytes by all algorithms, or by one: before the store has told which CRC it keeps,
-/// any may be wanted. 0 stands for one that was not computed.
+/// The CRCs of the same bytes by all algorithms, or by one. Any CRC may be needed until the store has told
+/// which one it keeps. 0 stands for a CRC that was not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums([u64; ALGORITHMS]);
 
@@ -33,12 +33,12 @@ impl Sums {
 
     /// The CRC by `algorithm`.
     pub(crate) fn get(&self, algorithm: ChecksumAlgorithm) -> ObjectChecksum {
-        let places = ChecksumAlgorithm::ALL.iter().zip(self.0);
-        let value = places.filter(|(other, _)| **other == algorithm).map(|(_, value)| value).sum();
+        let indexes = ChecksumAlgorithm::ALL.iter().zip(self.0);
+        let value = indexes.filter(|(other, _)| **other == algorithm).map(|(_, value)| value).sum();
         ObjectChecksum { algorithm, value }
     }
 
-    /// The first CRC that both have, and that differs: here and there.
+    /// The first CRC that both have and that differs: this one's and the other's.
     fn difference(&self, other: &Self) -> Option<(ObjectChecksum, ObjectChecksum)> {
         let both = |algorithm| (self.get(algorithm), other.get(algorithm));
         let mut all = ChecksumAlgorithm::ALL.into_iter().map(both);
@@ -54,8 +54,8 @@ fn named(algorithm: ChecksumAlgorithm) -> CrcAlgorithm {
     }
 }
 
-/// Arithmetic of polynomials over GF(2), modulo a CRC's: each of these CRCs is such a remainder, with
-/// the coefficient of x^0 in the highest of its bits.
+/// Arithmetic of polynomials over GF(2), modulo a CRC's polynomial. Each of these CRCs is a remainder of such
+/// a division, with the coefficient of x^0 in its highest bit.
 ///
 /// `crc_fast::checksum_combine` squares a matrix of 64 by 64 bits for each bit of a length, which takes
 /// longer than the CRC of 128 KiB itself. A product of two polynomials takes 64 steps.
@@ -88,7 +88,7 @@ impl Field {
         product
     }
 
-    /// x^(8 · `bytes`): what a CRC is multiplied by when so many bytes follow.
+    /// x^(8 · `bytes`): the factor of a CRC that `bytes` more bytes follow.
     fn shift(self, mut bytes: u64) -> u64 {
         let (mut shift, mut square) = (self.one, self.one >> 8);
         while bytes > 0 {
@@ -102,7 +102,7 @@ impl Field {
     }
 }
 
-/// Puts CRCs of neighbours together. Most pieces have the same length, so the last shift is kept.
+/// Joins the CRCs of neighbours. Most pieces have the same length, so the last factor is kept.
 struct Joiner {
     len: u64,
     shifts: [u64; ALGORITHMS],
@@ -120,8 +120,8 @@ impl Joiner {
             self.shifts = ChecksumAlgorithm::ALL.map(|algorithm| Field::of(algorithm).shift(len));
         }
         let mut both = *next;
-        for (place, algorithm) in ChecksumAlgorithm::ALL.into_iter().enumerate() {
-            both.0[place] ^= Field::of(algorithm).product(first.0[place], self.shifts[place]);
+        for (index, algorithm) in ChecksumAlgorithm::ALL.into_iter().enumerate() {
+            both.0[index] ^= Field::of(algorithm).product(first.0[index], self.shifts[index]);
         }
         both
     }
@@ -131,31 +131,32 @@ impl Joiner {
 struct Piece {
     end: u64,
     sums: Sums,
-    /// It was fetched more than once: who has the bytes of the first time is not known any more.
+    /// Whether the piece was fetched more than once. Then it is not known which readers have the bytes of the
+    /// first time.
     came_again: bool,
 }
 
-/// What became of a range that was noted.
+/// The result of noting a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
-    /// It was counted, or it has the CRC that it had when it was counted.
+    /// The range is new, or its CRC is the same as before.
     Fine,
-    /// It had another CRC when it was counted: the bytes were not the same. First the CRC of then.
+    /// The CRC differs from the one before, so the bytes do, too. The CRC of the first time comes first.
     Differs(ObjectChecksum, ObjectChecksum),
-    /// The pieces are too many: nothing is known any more.
+    /// There are too many pieces, and all of them are forgotten.
     TooMany,
 }
 
 /// The CRCs of the ranges of one object that were fetched.
 ///
-/// **Invariant:** pieces are not empty, do not overlap, and do not reach across a multiple of `cell`, nor
-/// across the end of a part in which the object was uploaded.
+/// **Invariant:** pieces are not empty and do not overlap. None reaches across a multiple of `cell`, or
+/// across the end of a part of the upload.
 #[derive(Debug)]
 pub(crate) struct CrcMap {
     size: u64,
-    /// In which it was uploaded, once they are known and have CRCs of their own.
+    /// The parts in which the object was uploaded, once they are known, if they have CRCs of their own.
     parts: Option<Arc<UploadParts>>,
-    /// In bytes. It doubles when there are too many pieces.
+    /// The largest length of a piece, in bytes. It doubles when there are too many pieces.
     cell: u64,
     most: usize,
     pieces: BTreeMap<u64, Piece>,
@@ -163,14 +164,14 @@ pub(crate) struct CrcMap {
 }
 
 impl CrcMap {
-    /// No piece yet of an object of `size` bytes. CrcMap have at most `cell` bytes, until they are too
+    /// No pieces yet, for an object of `size` bytes. Pieces have at most `cell` bytes, until there are too
     /// many.
     pub(crate) fn new(size: u64, cell: u64) -> Self {
         Self { size, parts: None, cell, most: MOST_PIECES, pieces: BTreeMap::new(), covered_bytes: 0 }
     }
 
-    /// Cuts pieces at the edges of `parts` from now on. Forgets those that reach across one; returns
-    /// whether there was any.
+    /// From now on, pieces end where a part of `parts` ends. Forgets the pieces that reach across such an
+    /// end. Returns whether there was any.
     pub(crate) fn set_parts(&mut self, parts: Arc<UploadParts>) -> bool {
         let before = self.covered_bytes;
         self.pieces.retain(|start, piece| {
@@ -188,8 +189,8 @@ impl CrcMap {
         self.parts.as_ref().map_or(edge, |parts| parts.end_of(start).min(edge))
     }
 
-    /// Cuts `range` into what can be noted: gaps between pieces, and whole pieces. Bytes of a piece
-    /// that reaches beyond `range` are left out, because their CRC alone tells nothing.
+    /// Cuts `range` into ranges that can be noted: gaps between pieces, and whole pieces. Leaves out the
+    /// bytes of a piece that reaches beyond `range`, because their CRC alone tells nothing.
     pub(crate) fn cut(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut cuts = Vec::new();
         let before = self.pieces.range(..range.start()).next_back().map_or(0, |(_, piece)| piece.end);
@@ -205,7 +206,7 @@ impl CrcMap {
         cuts
     }
 
-    /// `range` with the rest of the pieces that it begins and ends in.
+    /// `range` with the rest of the pieces in which it begins and ends.
     pub(crate) fn widen(&self, range: ByteRange) -> ByteRange {
         let first = self.pieces.range(..range.start()).next_back();
         let first = first.filter(|(_, piece)| piece.end > range.start()).map(|(start, _)| *start);
@@ -221,8 +222,8 @@ impl CrcMap {
         }
     }
 
-    /// Notes the CRCs of a cut of a range. One that fits no more, because another was noted
-    /// meanwhile, is left out.
+    /// Notes the CRCs of a range that [`cut`](Self::cut) returned. A range that does not fit any more,
+    /// because another one was noted meanwhile, is left out.
     pub(crate) fn note(&mut self, range: ByteRange, sums: Sums) -> Noted {
         let (start, end) = (range.start(), range.end());
         let known = self.pieces.range_mut(..end).rev().take_while(|(_, piece)| piece.end > start);
@@ -245,7 +246,8 @@ impl CrcMap {
         let parts = self.parts.as_ref().map_or(0, |parts| parts.count());
         if self.pieces.len() > self.most + parts {
             self.double_cells();
-            // A stream's pieces are half as many then. Those of random reads would soon be too many again.
+            // The pieces of a stream are half as many then. Those of random reads would soon be too many
+            // again.
             if self.pieces.len() > self.most / 4 * 3 + parts {
                 self.pieces.clear();
                 self.covered_bytes = 0;
@@ -255,7 +257,7 @@ impl CrcMap {
         Noted::Fine
     }
 
-    /// Makes one piece of the neighbours in a cell twice as large.
+    /// Joins the neighbours that lie in one cell of twice the size.
     fn double_cells(&mut self) {
         self.cell = self.cell.saturating_mul(2);
         let mut joined: BTreeMap<u64, Piece> = BTreeMap::new();
@@ -275,8 +277,8 @@ impl CrcMap {
         self.pieces = joined;
     }
 
-    /// Forgets the pieces that lie in `range` and were fetched once. Returns whether nothing of it is known
-    /// any more.
+    /// Forgets the pieces in `range` that were fetched once. Returns whether no bytes of `range` are in a
+    /// piece any more.
     pub(crate) fn forget(&mut self, range: ByteRange) -> bool {
         let inside = self.pieces.range(range.start()..range.end());
         let inside = inside.filter(|(_, piece)| piece.end <= range.end() && !piece.came_again);
@@ -289,12 +291,12 @@ impl CrcMap {
         last.is_none_or(|(_, piece)| piece.end <= range.start())
     }
 
-    /// The CRCs of the whole object, if there is no gap.
+    /// The CRCs of the whole object, if no gap is left.
     pub(crate) fn whole(&self) -> Option<Sums> {
         (self.covered_bytes >= self.size).then(|| self.of(ByteRange::new(0, self.size))).flatten()
     }
 
-    /// Whether there is no gap.
+    /// Whether no gap is left.
     pub(crate) fn is_whole(&self) -> bool {
         self.covered_bytes >= self.size
     }
@@ -347,9 +349,9 @@ mod tests {
 
     /// As a verifier does it.
     fn fetch(pieces: &mut CrcMap, range: ByteRange, bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Noted {
-        let place = |at: u64| usize::try_from(at).expect("a small object");
+        let index = |at: u64| usize::try_from(at).expect("a small object");
         for cut in pieces.cut(range) {
-            let sums = Sums::of(&bytes[place(cut.start())..place(cut.end())], only);
+            let sums = Sums::of(&bytes[index(cut.start())..index(cut.end())], only);
             match pieces.note(cut, sums) {
                 Noted::Fine => {}
                 other => return other,
@@ -397,7 +399,7 @@ mod tests {
                 }
                 let (Step::Fetch { start, len, .. } | Step::Forget { start, len }) = step;
                 let range = ByteRange::new(start, (start + len).min(SIZE as u64));
-                let places = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
+                let indexes = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
                 match step {
                     Step::Fetch { flipped, .. } => {
                         let wide = pieces.widen(range);
@@ -405,10 +407,10 @@ mod tests {
                         prop_assert!(wide.covers(range) && all == wide.len(), "{wide} can be noted");
                         let mut came = right.clone();
                         if let Some(at) = flipped.filter(|at| *at < range.len()) {
-                            came[places.start + usize::try_from(at).expect("small")] ^= 1;
+                            came[indexes.start + usize::try_from(at).expect("small")] ^= 1;
                         }
                         let noted = fetch(&mut pieces, range, &came, only);
-                        let differs = places.clone().any(|at| counted[at].is_some_and(|byte| byte != came[at]));
+                        let differs = indexes.clone().any(|at| counted[at].is_some_and(|byte| byte != came[at]));
                         match noted {
                             Noted::Fine => {}
                             Noted::Differs(then, now) => {
@@ -422,7 +424,7 @@ mod tests {
                             }
                         }
                         // Cuts in front of one that differs were counted.
-                        for at in places {
+                        for at in indexes {
                             let is_known = pieces.pieces.range(..=at as u64).next_back()
                                 .is_some_and(|(_, piece)| piece.end > at as u64);
                             if is_known && counted[at].is_none() {
@@ -439,7 +441,7 @@ mod tests {
                                 *byte = None;
                             }
                         }
-                        prop_assert_eq!(is_gone, counted[places].iter().all(Option::is_none));
+                        prop_assert_eq!(is_gone, counted[indexes].iter().all(Option::is_none));
                     }
                 }
                 let covered = counted.iter().flatten().count();
@@ -448,8 +450,8 @@ mod tests {
                 prop_assert!(pieces.pieces.len() <= most + more);
                 for part in (index >= parts_at).then(|| 0..parts.count()).into_iter().flatten() {
                     let range = parts.range(part);
-                    let places = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
-                    let bytes: Option<Vec<u8>> = counted[places].iter().copied().collect();
+                    let indexes = usize::try_from(range.start()).expect("small")..usize::try_from(range.end()).expect("small");
+                    let bytes: Option<Vec<u8>> = counted[indexes].iter().copied().collect();
                     prop_assert_eq!(pieces.of(range), bytes.map(|bytes| Sums::of(&bytes, only)));
                 }
                 let whole: Option<Vec<u8>> = counted.iter().copied().collect();

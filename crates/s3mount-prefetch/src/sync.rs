@@ -1,4 +1,4 @@
-//! Locks, atomics and tasks of this crate, from one place so that a model checker can replace them.
+//! Locks, atomics and tasks of this crate. They come from one place so that a model checker can replace them.
 
 use std::future::Future;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) use shuttle::{
     },
 };
 
-/// Locks, also when a panic poisoned the lock: the state behind it is valid after every statement.
+/// Locks, even if a panic has poisoned the lock: the data behind it is valid after every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -36,7 +36,7 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
     runtime.spawn(task).abort_handle()
 }
 
-/// Runs `task` as one of the checker's own.
+/// Runs `task` as a task of the model checker.
 #[cfg(feature = "shuttle")]
 pub(crate) fn spawn(_: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     shuttle::future::spawn(task).abort_handle()
@@ -48,7 +48,7 @@ pub(crate) async fn at_most<F: Future + Unpin>(limit: Duration, task: F) -> Opti
     tokio::time::timeout(limit, task).await.ok()
 }
 
-/// Waits for `task`, but no longer than a few turns: the checker knows no time.
+/// Waits for `task`, but for no more than a few turns: the model checker has no time.
 #[cfg(feature = "shuttle")]
 pub(crate) async fn at_most<F: Future + Unpin>(_: Duration, mut task: F) -> Option<F::Output> {
     for _ in 0..4 {

@@ -1,11 +1,11 @@
-//! Whose turn it is to send a GET: as many are in flight as [`Concurrency`] allows.
+//! Turns: which GET may be sent next. As many GETs are in flight as [`Concurrency`] allows.
 //!
-//! GETs queue here and not in the client, so that the time that an attempt may take begins when it is
-//! sent, and so that an eighth of the turns is left for GETs that readers wait for: those ahead of
-//! their readers are only started below [`Turns::ahead_limit`].
+//! GETs queue here and not in the client, so the time limit of an attempt begins when it is sent. An eighth
+//! of the turns is left for GETs that readers wait for: GETs ahead of their readers are only started below
+//! [`Turns::ahead_limit`].
 //!
-//! Whoever waits for a turn may hold a buffer; whoever has one never waits for memory. So turns come
-//! back by themselves, and nobody waits for ever.
+//! A GET that waits for its turn may hold a buffer. A GET that has its turn never waits for memory. So turns
+//! always come back, and no GET waits for ever.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tokio::sync::oneshot;
 use crate::concurrency::Concurrency;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
-/// GETs in flight, and those that wait for their turn.
+/// The number of GETs in flight, and the queue of those that wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Turns {
     state: Mutex<State>,
-    /// A copy of the limit, to be read without the lock.
+    /// A copy of the limit that can be read without the lock.
     limit: AtomicUsize,
-    /// Whether the limit kept a GET ahead from being started.
+    /// Whether a GET ahead was not started because of the limit.
     is_bound: AtomicBool,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Turns {
 struct State {
     concurrency: Concurrency,
     running: usize,
-    /// Served in order of arrival.
+    /// The GETs that wait, in order of arrival.
     waiting: VecDeque<oneshot::Sender<Turn>>,
-    /// Answers "slow down" that the client had counted so far.
+    /// How many "slow down" answers the client had counted so far.
     seen_refused: u64,
 }
 
-/// The turn of one GET: it is in flight while this lives.
+/// The turn of one GET, which counts as in flight while this lives.
 #[derive(Debug)]
 pub(crate) struct Turn(Arc<Turns>);
 
@@ -49,8 +49,8 @@ impl Turns {
         Arc::new(Self { state: Mutex::new(state), limit, is_bound: AtomicBool::new(false) })
     }
 
-    /// How many GETs ahead of their readers may be in flight: an eighth is kept for those that readers
-    /// wait for, and for LISTs.
+    /// How many GETs ahead of their readers may be in flight. An eighth of the limit is kept for GETs that
+    /// readers wait for, and for LISTs.
     pub(crate) fn ahead_limit(&self) -> usize {
         let limit = self.limit.load(Ordering::Relaxed);
         limit - limit / 8
@@ -61,7 +61,7 @@ impl Turns {
         self.is_bound.store(true, Ordering::Relaxed);
     }
 
-    /// A turn, as soon as there is one; first come, first served.
+    /// Waits for a turn. First come, first served.
     pub(crate) async fn next(self: &Arc<Self>) -> Turn {
         let turn = {
             let mut state = lock(&self.state);
@@ -75,10 +75,10 @@ impl Turns {
             turn
         };
         // A sender leaves the queue only with a turn, or when nobody listens any more.
-        turn.await.expect("whoever waits is served")
+        turn.await.expect("a GET that waits is served")
     }
 
-    /// A turn for a second GET of the same bytes, if one is free.
+    /// A turn for a second GET of the same bytes, if one is free now.
     pub(crate) fn spare(self: &Arc<Self>) -> Option<Turn> {
         let mut state = lock(&self.state);
         let is_free = state.running < state.concurrency.limit() && state.waiting.is_empty();
@@ -88,8 +88,8 @@ impl Turns {
         })
     }
 
-    /// A GET that was sent at `sent` has its answer. `refused` is how many answers "slow down" the client
-    /// has counted, of all requests; `was_refused` whether this was one.
+    /// A GET that was sent at `sent` was answered at `now`. `refused` is how many "slow down" answers the
+    /// client has counted, for all requests, and `was_refused` whether this was one.
     pub(crate) fn on_answer(&self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
         let mut state = lock(&self.state);
         let new = refused.saturating_sub(state.seen_refused).max(was_refused.into());
@@ -102,7 +102,7 @@ impl Turns {
         self.limit.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 
-    /// A turn has come back: those who wait get as many as are free.
+    /// A turn has come back. The GETs that wait get as many turns as are free.
     fn give_back(self: &Arc<Self>) {
         let mut served = Vec::new();
         {
@@ -118,7 +118,7 @@ impl Turns {
             }
         }
         for sender in served {
-            // Not under the lock: one that stopped waiting in this moment gives its turn back.
+            // The lock is not held here: a GET that stopped waiting at this moment gives its turn back.
             drop(sender.send(Turn(self.clone())));
         }
     }
@@ -126,7 +126,7 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // The model checker unwinds the tasks that are left at its end, and lets none of them lock.
+        // At its end the model checker unwinds the tasks that are left, and none of them may take a lock.
         if cfg!(feature = "shuttle") && std::thread::panicking() {
             return;
         }

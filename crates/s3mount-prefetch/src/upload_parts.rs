@@ -1,13 +1,13 @@
-//! The parts in which an object was uploaded, of which the store keeps CRCs.
+//! The parts in which an object was uploaded, if the store keeps their CRCs.
 //!
-//! Pure. [`UploadParts`] tells where they lie, what their CRCs are, and how a GET is cut so that it holds whole
-//! ones: those are compared before a reader gets a byte of them.
+//! Pure. [`UploadParts`] knows where they lie and what their CRCs are. It cuts a GET so that it holds whole
+//! parts: these are compared before a reader gets a byte of them.
 
 use std::ops::Range;
 
 use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum, UploadPart};
 
-/// S3 takes no object of more parts. Each takes 16 bytes here.
+/// The most parts of an upload to S3. Each takes 16 bytes here.
 pub(crate) const MOST_PARTS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,8 @@ pub(crate) struct UploadParts {
 }
 
 impl UploadParts {
-    /// The parts of an object of `size` bytes; `None` if they do not make it up, or have different CRCs.
+    /// The parts of an object of `size` bytes. `None` if their lengths do not add up to it, or if they have
+    /// CRCs of different kinds.
     pub(crate) fn new(size: u64, uploaded: &[UploadPart]) -> Option<Self> {
         let algorithm = uploaded.first()?.checksum.algorithm;
         let mut parts = Vec::with_capacity(uploaded.len());
@@ -43,12 +44,12 @@ impl UploadParts {
         self.algorithm
     }
 
-    /// How many they are.
+    /// The number of parts.
     pub(crate) fn count(&self) -> usize {
         self.parts.len()
     }
 
-    /// The part that holds `offset`.
+    /// The index of the part that holds `offset`.
     fn at(&self, offset: u64) -> usize {
         self.parts.partition_point(|part| part.end <= offset)
     }
@@ -64,20 +65,20 @@ impl UploadParts {
         ObjectChecksum { algorithm: self.algorithm, value: self.parts[index].crc }
     }
 
-    /// The parts that hold any of `range`, which is not empty.
+    /// The indexes of the parts that hold any byte of `range`, which is not empty.
     pub(crate) fn touching(&self, range: ByteRange) -> Range<usize> {
         self.at(range.start())..self.at(range.end() - 1) + 1
     }
 
-    /// Where the part that holds `offset` ends. Behind the object's end there is no part.
+    /// Where the part that holds `offset` ends. There is no part beyond the object's end.
     pub(crate) fn end_of(&self, offset: u64) -> u64 {
         self.parts.get(self.at(offset)).map_or(u64::MAX, |part| part.end)
     }
 
-    /// A GET as it is planned, cut to whole parts of up to `most` bytes. One that holds less than a part
-    /// goes on to the part's end, if that is not behind `limit`. One that begins in the middle of a part
-    /// ends with it, so that the next one holds whole parts again. Parts that are longer than `most` leave
-    /// it as it is.
+    /// Cuts a planned GET to whole parts of up to `most` bytes. A GET that holds less than a part goes on to
+    /// the part's end, unless that is beyond `limit`. A GET that begins in the middle of a part ends with
+    /// that part, so that the next GET holds whole parts again. Among parts that are longer than `most`, the
+    /// GET stays as it is.
     pub(crate) fn fit(&self, planned: ByteRange, most: u64, limit: u64) -> ByteRange {
         let Some(part) = self.parts.get(self.at(planned.start())) else { return planned };
         let first = self.range(self.at(planned.start()));

@@ -1,13 +1,13 @@
-//! Whole objects compared with the checksums that the store keeps of them.
+//! Compares whole objects with the checksums that the store keeps of them.
 //!
-//! A store sends no checksum with a range. So each range's CRC is computed when it lands, and when
-//! every byte of a version has been fetched, the CRC that these make together is compared with the
-//! one that the store keeps. The range that completes the object waits for that, so a reader that
-//! has got all bytes has got the right ones, or an error.
+//! A store sends no checksum with a range. So the CRC of each range is computed when the range lands. When
+//! every byte of a version has been fetched, the CRC that all ranges make together is compared with the one
+//! that the store keeps. The range that completes the object waits for that. So a reader that has got all
+//! bytes has got the right ones, or an error.
 //!
 //! Of an object that was uploaded in parts, the store may keep CRCs of the parts instead. Each part is
-//! compared when all of its bytes have come. One that came in one GET has not been seen by a reader then,
-//! and is fetched again when it is wrong.
+//! compared when all of its bytes have come. If it came in one GET, no reader has seen it yet, and it is
+//! fetched again when it is wrong.
 
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,16 +27,16 @@ use crate::sums::{CrcMap, Noted, Sums};
 use crate::sync::{Mutex, lock, spawn};
 use crate::upload_parts::{MOST_PARTS, UploadParts};
 
-/// The store is asked for a checksum when so much of an object has been asked for, in bytes, or all
-/// of it: who looks at headers only does not pay for it, and who goes on has the answer long before
-/// the last range.
+/// The store is asked for a checksum when this many bytes of an object, or all of it, have been asked for. A
+/// reader that looks only at headers does not pay for the request. One that goes on has the answer long
+/// before the last range.
 const ASK_AFTER: u64 = 8 << 20;
 
-/// What is fetched at most besides a range that was fetched before in other pieces, in bytes. CrcMap of
-/// objects of up to 2 GiB are not longer.
+/// The most bytes that are fetched besides a range that was fetched before in other pieces. Objects of up to
+/// 2 GiB have no longer pieces.
 const MOST_BESIDE: u64 = 2 << 20;
 
-/// How often a range is fetched that is not what it was when it was fetched before.
+/// How often a range is fetched at most when its bytes are wrong.
 const TRIES: u32 = 3;
 
 /// Compares one object version with its checksum.
@@ -44,12 +44,12 @@ const TRIES: u32 = 3;
 pub(crate) struct Verifier {
     object: ObjectId,
     size: u64,
-    /// What the store keeps; empty before it has answered.
+    /// The store's checksums, once it has answered.
     kept: OnceCell<Kept>,
     state: Mutex<State>,
 }
 
-/// What the store keeps of an object.
+/// Which checksums the store keeps of an object.
 #[derive(Clone, Debug)]
 enum Kept {
     Nothing,
@@ -60,25 +60,25 @@ enum Kept {
 #[derive(Debug)]
 struct State {
     asked_bytes: u64,
-    /// `None` once it is known that the object can't be verified.
+    /// The CRCs of the ranges that came. `None` when the object can't be verified.
     pieces: Option<CrcMap>,
-    /// Whether what was compared was right: the whole object, or each of its parts. Empty before
-    /// anything was compared.
+    /// Whether the whole object, or each of its parts, was compared and right. Empty before anything was
+    /// compared.
     was_right: Vec<bool>,
-    /// Whether the object counts among those that were verified, or could not be.
+    /// Whether a metric has counted the object as verified or unverified.
     was_counted: bool,
 }
 
 impl Verifier {
-    /// Nothing is known yet of `object`, which is counted in pieces of up to `block_bytes`.
+    /// Nothing is known yet about `object`, whose CRCs are kept in pieces of up to `block_bytes`.
     pub(crate) fn new(object: ObjectId, size: u64, block_bytes: u64) -> Self {
         let pieces = Some(CrcMap::new(size, block_bytes));
         let state = State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false };
         Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
-    /// As [`fetch`], and compares what comes: with the same range if that was fetched before, and all
-    /// of the object with its checksum if this range completes it.
+    /// Does what [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and
+    /// all of the object with its checksum if this range completes it.
     pub(crate) async fn fetch(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -86,15 +86,15 @@ impl Verifier {
         mut buffer: Option<Buffer>,
         wanted: Wanted<'_>,
     ) -> Result<Bytes, Failure> {
-        // The answer to a GET of the whole object brings its checksum, and the client compares it, but for
-        // those that were uploaded in parts: the store may keep CRCs of the parts alone.
+        // The answer to a GET of the whole object brings the checksum, and the client compares it. It does
+        // not for objects that were uploaded in parts: the store may keep only the CRCs of the parts.
         let was_in_parts = self.object.etag().as_str().contains('-');
         if range.len() == self.size && !was_in_parts {
             return fetch(shared, &self.object, range, buffer, wanted).await;
         }
         self.ask_in_time(shared, range.len());
         let wide = self.widen(shared, range);
-        // Another buffer is needed then, and this one must not be held meanwhile.
+        // A wider range needs another buffer, and this one must not be held meanwhile.
         buffer = buffer.filter(|_| wide == range);
         for tries in 1.. {
             let bytes = fetch(shared, &self.object, wide, buffer.take(), wanted).await?;
@@ -102,15 +102,15 @@ impl Verifier {
                 Some((then, now)) => ReadError::Changed { then, now },
                 None => match self.compare(shared, wide, wanted.deadline).await {
                     None => {
-                        let place = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
-                        return Ok(bytes.slice(place(range.start())..place(range.end())));
+                        let index = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
+                        return Ok(bytes.slice(index(range.start())..index(range.end())));
                     }
                     Some(wrong) if tries < TRIES && self.is_unseen(&wrong, wide) => wrong.error,
                     Some(wrong) => return Err(wrong.error.into()),
                 },
             };
             let (key, version) = (self.object.key(), self.object.etag());
-            tracing::warn!(key, %version, %range, %error, "wrong bytes came, and are fetched again");
+            tracing::warn!(key, %version, %range, %error, "wrong bytes came: they are fetched again");
             if tries == TRIES {
                 return Err(error.into());
             }
@@ -127,15 +127,15 @@ impl Verifier {
         }
     }
 
-    /// `range` with the rest of the pieces that it begins and ends in, so that it can be compared with
-    /// these; without where that is much more.
+    /// `range` with the rest of the pieces in which it begins and ends, so that it can be compared with them.
+    /// If that is much longer, `range` as it is.
     fn widen(&self, shared: &Shared, range: ByteRange) -> ByteRange {
         let wide = lock(&self.state).pieces.as_ref().map_or(range, |pieces| pieces.widen(range));
         let most = (shared.pool.max_buffer_bytes() as u64).min(range.len() + MOST_BESIDE);
         if wide.len() <= most { wide } else { range }
     }
 
-    /// Has the store asked for the checksum in the background, when enough of the object is wanted.
+    /// When enough of the object has been asked for, asks the store for the checksum in the background.
     fn ask_in_time(self: &Arc<Self>, shared: &Arc<Shared>, len: u64) {
         let enough = self.size.min(ASK_AFTER);
         let mut state = lock(&self.state);
@@ -149,7 +149,7 @@ impl Verifier {
         }
     }
 
-    /// Counts a range; returns the CRCs of then and now if it was another when it was counted before.
+    /// Notes the CRCs of a range. If the range had another CRC before, returns both, the earlier one first.
     fn note(
         &self,
         shared: &Shared,
@@ -163,10 +163,10 @@ impl Verifier {
             None => None,
         };
         let cuts = lock(&self.state).pieces.as_ref()?.cut(range);
-        // Not under the lock: this takes 0.7 ms for 8 MiB.
+        // The lock is not held here: this takes 0.7 ms for 8 MiB.
         let sum = |cut: ByteRange| {
-            let place = |at: u64| usize::try_from(at - range.start()).unwrap_or(usize::MAX);
-            (cut, Sums::of(&bytes[place(cut.start())..place(cut.end())], only))
+            let index = |at: u64| usize::try_from(at - range.start()).unwrap_or(usize::MAX);
+            (cut, Sums::of(&bytes[index(cut.start())..index(cut.end())], only))
         };
         let sums: Vec<_> = cuts.into_iter().map(sum).collect();
         let mut state = lock(&self.state);
@@ -177,7 +177,7 @@ impl Verifier {
                 Noted::TooMany => {
                     state.pieces = None;
                     shared.metrics.objects_unverified.inc();
-                    tracing::debug!(object = ?self.object, "read in too many pieces to be verified");
+                    tracing::debug!(object = ?self.object, "the object is read in too many pieces to be verified");
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Verifier {
     }
 
     /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object
-    /// waits for the store to tell what it keeps.
+    /// waits until the store has told its checksum.
     async fn compare(&self, shared: &Shared, range: ByteRange, deadline: Instant) -> Option<Wrong> {
         if self.kept.get().is_none() {
             let is_whole = |pieces: &CrcMap| pieces.is_whole();
@@ -193,7 +193,7 @@ impl Verifier {
                 return None;
             }
         }
-        // The store was asked long ago. A read has its time-out all the same.
+        // The store was asked long ago, but a read keeps its time-out.
         match timeout_at(deadline, self.kept(shared)).await {
             Ok(Kept::Whole(kept)) => self.compare_whole(shared, *kept),
             Ok(Kept::Parts(parts)) => self.compare_parts(shared, parts, range),
@@ -206,7 +206,7 @@ impl Verifier {
         if !state.was_right.is_empty() {
             return None;
         }
-        // It was computed: all CRCs are until the store has named one.
+        // This CRC was computed, because all of them are until the store has named one.
         let came = state.pieces.as_ref().and_then(CrcMap::whole)?.get(kept.algorithm);
         if came != kept {
             let error = ReadError::Corrupt { kept, came };
@@ -217,7 +217,8 @@ impl Verifier {
         None
     }
 
-    /// Compares the parts of which `range` has brought the last bytes; the first time, all that are there.
+    /// Compares the parts whose last bytes `range` has brought. The first time, it compares all parts that
+    /// are there.
     fn compare_parts(&self, shared: &Shared, parts: &UploadParts, range: ByteRange) -> Option<Wrong> {
         let state = &mut *lock(&self.state);
         let is_first = state.was_right.is_empty();
@@ -243,15 +244,15 @@ impl Verifier {
         error.map(|error| Wrong { ranges, error })
     }
 
-    /// Whether all that is wrong came by the GET of `range`, which has just landed, and never before: no
-    /// reader has seen it. It is not counted any more then.
+    /// Whether all wrong bytes came by the GET of `range`, which has just landed, and never before. Then no
+    /// reader has seen them, and their CRCs are forgotten.
     fn is_unseen(&self, wrong: &Wrong, range: ByteRange) -> bool {
         let is_in = wrong.ranges.iter().all(|wrong| range.covers(*wrong));
-        // Each of them, whatever became of the others.
+        // `forget` has to run for each of them.
         is_in && wrong.ranges.iter().filter(|wrong| !self.forget(**wrong)).count() == 0
     }
 
-    /// What the store keeps. It is asked once.
+    /// The store's checksums. The store is asked once.
     async fn kept(&self, shared: &Shared) -> &Kept {
         let ask = || async {
             let kept = ask(shared, &self.object, self.size).await;
@@ -261,7 +262,7 @@ impl Verifier {
                     *pieces = None;
                     false
                 }
-                // What came before the answer was not cut at the edges of parts.
+                // The ranges that came before the answer were not cut at the parts' ends.
                 (Kept::Parts(parts), Some(pieces)) => !pieces.set_parts(parts.clone()),
                 (Kept::Parts(_) | Kept::Whole(_), _) => true,
             };
@@ -274,22 +275,22 @@ impl Verifier {
         self.kept.get_or_init(ask).await
     }
 
-    /// Counts `range` no more, because it will be fetched again, as far as it was fetched once. Returns
-    /// whether that is so for all of its bytes.
+    /// Forgets the CRCs in `range`, because it will be fetched again, as far as it was fetched once. Returns
+    /// whether all of its bytes are forgotten.
     fn forget(&self, range: ByteRange) -> bool {
         lock(&self.state).pieces.as_mut().is_none_or(|pieces| pieces.forget(range))
     }
 }
 
-/// What turned out not to be what the store keeps.
+/// Bytes that are not the store's.
 struct Wrong {
     /// The object, or each part that is wrong.
     ranges: Vec<ByteRange>,
-    /// That of the first.
+    /// The error of the first of them.
     error: ReadError,
 }
 
-/// Asks what the store keeps of `object`, until the read time-out.
+/// Asks the store for the checksums of `object`, until the read time-out.
 async fn ask(shared: &Shared, object: &ObjectId, size: u64) -> Kept {
     let deadline = Instant::now() + shared.config.read_timeout;
     let result = retried(shared, "HeadObject", object, deadline, || shared.client.checksum(object)).await;
@@ -301,13 +302,13 @@ async fn ask(shared: &Shared, object: &ObjectId, size: u64) -> Kept {
     };
     match result {
         Ok(kept) => return kept,
-        // Another permission than that to read it.
+        // This needs another permission than reading the object.
         Err(error) if *error.kind() == ErrorKind::Forbidden => {
-            tracing::debug!(%error, "the checksums of parts are not to be had, and the object is not verified");
+            tracing::debug!(%error, "no permission to read the checksums of the upload's parts: the object is not verified");
         }
         Err(error) => tracing::warn!(
             error = &error as &dyn Error,
-            "there is no checksum to be had, and the object is not verified"
+            "the checksum could not be read: the object is not verified"
         ),
     }
     Kept::Nothing
@@ -356,7 +357,7 @@ async fn retried<T, F: Future<Output = Result<T, ObjectError>>>(
     timeout_at(deadline, asked).await.unwrap_or_else(late)
 }
 
-/// As [`fetch`], by the verifier of the object if it has one.
+/// Does what [`fetch`] does, through the object's verifier if it has one.
 pub(crate) async fn fetch_by(
     verifier: Option<&Arc<Verifier>>,
     shared: &Arc<Shared>,

@@ -1,92 +1,93 @@
 //! How far ahead of one stream to fetch, and in how large parts.
 //!
-//! What a stream needs ahead of it follows from Little's law: its rate times the time that a GET
-//! takes. Its rate is only seen when the window does not limit it, so the window is found by growth:
-//! up to fourfold when the reader had to wait, once for each window that was read, as in TCP's slow
-//! start. But a reader also waits where the network, the store or the processor is the limit, and
-//! there a larger window only holds more memory, and pushes data out of the processor's caches
-//! before it is read. So it stops growing at [`SLACK`] times what Little's law asks for.
+//! By Little's law, a stream needs as many bytes ahead of it as its rate times the duration of a GET. Its
+//! rate shows only when the window does not limit it, so the window is found by growth. It grows up to
+//! fourfold when the reader had to wait, once for each window that was read, as in TCP's slow start. But a
+//! reader also waits where the network, the store or the processor is the limit. There a larger window only
+//! holds more memory, and pushes data out of the processor's caches before it is read. So the window stops
+//! growing at [`SLACK`] times what Little's law asks for.
 //!
-//! Far away a round trip is dear, and so a stream that is alone climbs faster: its window follows each read.
+//! Far away a round trip is dear. So a stream that is alone climbs faster there: its window grows with each
+//! read.
 //!
-//! A stream at the beginning of a file whose kind is known begins where the last ones got to. Its first
-//! parts are small, and each further one as large as it can be and still arrive when its reader does.
+//! A stream at the beginning of a file of a known kind begins where the last ones got to. Its first parts are
+//! small. Each further part is as large as it can be and still arrive when its reader comes to it.
 //!
-//! Larger parts mean fewer requests; they also take longer, so they need a larger window. The parts
-//! are the largest for which the window is enough, so they grow with it, and stay small where
-//! memory keeps it small.
+//! Larger parts mean fewer requests, but they take longer and so need a larger window. The parts are the
+//! largest for which the window is enough. So they grow with it, and stay small where memory keeps it small.
 //!
-//! Pure: time and latencies are told to it.
+//! Pure: the caller passes times and latencies.
 
 use std::time::Duration;
 
 use crate::PrefetchConfig;
 use crate::learn::Beginning;
 
-/// Rates over less time than this say little: a scheduler's time slice is some milliseconds.
+/// A rate over less time than this says little: a scheduler's time slice takes some milliseconds.
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
-/// A slow reader is not watched for longer than this before its rate is taken.
+/// A slow reader's rate is taken after this time at the latest.
 const MAX_ROUND: Duration = Duration::from_secs(1);
 
-/// How much more than rate × time of the fastest GETs is ahead: GETs take longer than the fastest
-/// do (S3's first byte: 25 ms in the median, 10 ms at best), and arrive out of order.
+/// How many times the rate × the time of the fastest GETs is fetched ahead. Most GETs take longer than the
+/// fastest do (S3's first byte: 25 ms in the median, 10 ms at best), and they arrive out of order.
 const SLACK: f64 = 2.0;
 
-/// A window that is always granted, memory permitting: below it a stream on a fast network waits
+/// A window of this size is always granted, memory permitting. With less, a stream on a fast network waits
 /// for each part by itself.
 const FLOOR_BYTES: u64 = 32 << 20;
 
-/// The same for a stream that is the only one. With 64 MiB reads of 8 MiB by `O_DIRECT` are a tenth
-/// faster; but four streams with as much each are a tenth slower, because what is ahead leaves the
-/// processor's caches before it is read.
+/// The same for the only stream. With 64 MiB, reads of 8 MiB by `O_DIRECT` are a tenth faster. But four
+/// streams with as much each are a tenth slower, because the bytes ahead leave the processor's caches before
+/// they are read.
 const LONE_FLOOR_BYTES: u64 = 64 << 20;
 
-/// What a window is at most, in time, where GETs wait longer than that at the link: behind a slow one it
-/// would be a queue of many seconds, in which other files and listings wait.
+/// The largest window, in time, where GETs wait longer than this at the link. Behind a slow link a larger
+/// window would be a queue of many seconds, in which other files and listings wait.
 const QUEUE_SECONDS: f64 = 0.5;
 
-/// A store is near where a GET takes less than this. A reader there waits for little when its window is
-/// too small, so it is granted no more than half of what it has read: who stops in the middle of a file
+/// A store is near where a GET takes less than this. There a reader waits for little when its window is too
+/// small. So it is granted no more than half of what it has read: a reader that stops in the middle of a file
 /// leaves less unread.
 const NEAR: Duration = Duration::from_millis(10);
 
-/// A window that is far too small grows by this factor at once. It is then at most three times what
-/// its stream has read so far.
+/// A window that is far too small grows by this factor at once. Then it is at most three times as large as
+/// what its stream has read so far.
 const RAMP: u64 = 4;
 
-/// A store is far where a GET takes more than this: a reader there waits for long when its window is too
+/// A store is far where a GET takes more than this: there a reader waits for long when its window is too
 /// small. A stream that is alone, and reads its object from the beginning, climbs there: its window grows
 /// with each read, and not only when all of the window was read. (Where GETs differ, that is as late as the
 /// slowest of them.)
 const FAR: Duration = Duration::from_millis(15);
 
-/// A stream that climbs has so many times ahead what it has read within the last round trips, one or two.
+/// A stream that climbs has this many times as many bytes ahead as it has read within the last one or two
+/// round trips.
 const CLIMB: u64 = 7;
 
-/// A stream climbs once so much came within the last round trips. Behind a slow link, where a GET takes long
-/// because of its length, it never does.
+/// A stream climbs when this many bytes came within the last round trips. Behind a slow link, where a GET
+/// takes long because of its length, it never does.
 const CLIMB_AFTER_BYTES: u64 = 4 << 20;
 
-/// Bytes a second of the fastest reader that the kernel lets through.
+/// The rate of the fastest reader that the kernel lets through, in bytes a second.
 const FASTEST_READER: f64 = 4e9;
 
-/// While each round is faster than the one before by this factor, the rate lags behind the window,
-/// and twice as much is granted; what turns out to be too much is given back at the end of the ramp.
+/// While each round is faster than the one before by this factor, the rate lags behind the window, and twice
+/// as much is granted. What turns out to be too much is given back at the end of the ramp.
 const FASTER: f64 = 1.1;
 
-/// A round that is faster than the one before by this factor was held up by nothing but the window: it
-/// grows by [`RAMP`] whatever Little's law says. Far away, where GETs differ by hundreds of milliseconds,
-/// a reader waits for the slowest of them, and the fastest tell too little.
+/// If a round is faster than the one before by this factor, only the window held it up. Then the window grows
+/// by [`RAMP`] whatever Little's law says. Far away, GETs differ by hundreds of milliseconds. There a reader
+/// waits for the slowest of them, and the fastest tell too little.
 const IN_PROPORTION: f64 = 2.0;
 
-/// What is read of an object within so many bytes tells the rate of its reader, however large its window.
+/// A reading of this many bytes tells the rate of its reader, however large its window is.
 const ENOUGH_BYTES: u64 = 4 << 20;
 
-/// Parts that share a window at least, so that they run in parallel.
+/// How many parts share a window at least, so that they come in parallel.
 const MIN_PARTS: u64 = 4;
 
-/// What a stream may use, and what is known of the store.
+/// What a stream may use, and what is known about the store.
 pub(crate) struct WindowLimits<'a> {
     /// The least length of a part.
     pub(crate) edge_bytes: u64,
@@ -94,9 +95,9 @@ pub(crate) struct WindowLimits<'a> {
     pub(crate) share_bytes: u64,
     /// How many streams there are.
     pub(crate) streams: u64,
-    /// So many GETs at once are reckoned with when the size of parts is chosen.
+    /// How many GETs at once the size of parts is chosen for.
     pub(crate) requests: u64,
-    /// The time that a GET of so many bytes takes at least.
+    /// The least time that a GET of so many bytes takes.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
     /// The time that a GET of so many bytes mostly takes.
     pub(crate) mean: &'a dyn Fn(u64) -> Duration,
@@ -106,16 +107,16 @@ pub(crate) struct WindowLimits<'a> {
 }
 
 impl WindowLimits<'_> {
-    /// What a stream of `rate` bytes a second needs ahead of it in parts of `part` bytes.
+    /// How many bytes a stream of `rate` bytes a second needs ahead of it, in parts of `part` bytes.
     fn needed_bytes(&self, rate: f64, part: u64) -> u64 {
         let latency = (self.latency)(part).as_secs_f64();
         let slack = latency * SLACK;
         (rate * if self.is_queue() { slack.min(QUEUE_SECONDS).max(latency) } else { slack }) as u64
     }
 
-    /// What a stream of `rate` bytes a second, in parts of `part` bytes, is granted. One that is alone, far
-    /// away, and not held up by the link, is granted what it needs for GETs that take as long as they mostly
-    /// do: the fastest tell too little where they differ much.
+    /// How many bytes a stream of `rate` bytes a second is granted, in parts of `part` bytes. A stream that
+    /// is alone, far away, and not held up by the link is granted what it needs for GETs of mean duration:
+    /// where GETs differ much, the fastest tell too little.
     fn granted_bytes(&self, rate: f64, part: u64) -> u64 {
         let needed = self.needed_bytes(rate, part).max(self.floor_bytes(rate));
         if self.streams > 1 || self.is_near() || self.is_queue() {
@@ -125,16 +126,16 @@ impl WindowLimits<'_> {
         if mean < least * 3 / 2 {
             return needed;
         }
-        // Means that are longer than this have waiting in them.
+        // Longer means include waiting.
         needed.max((rate * SLACK * mean.min(least * 2).as_secs_f64()) as u64)
     }
 
-    /// Whether what is in flight makes GETs wait at the link.
+    /// Whether the bytes in flight make GETs wait at the link.
     fn is_queue(&self) -> bool {
         self.queue.as_secs_f64() > QUEUE_SECONDS
     }
 
-    /// What a stream of `rate` bytes a second is granted in any case.
+    /// How many bytes a stream of `rate` bytes a second is granted in any case.
     fn floor_bytes(&self, rate: f64) -> u64 {
         let floor = if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
         if self.is_queue() { floor.min((rate * QUEUE_SECONDS) as u64) } else { floor }
@@ -154,12 +155,12 @@ impl WindowLimits<'_> {
         self.share_bytes.min(self.config.max_window_bytes)
     }
 
-    /// The largest parts of which as many as may be in flight fit into the memory.
+    /// The largest parts of which `requests` fit into the memory.
     fn most_part_bytes(&self) -> u64 {
         (self.available_bytes() / self.requests.max(1)).max(self.edge_bytes)
     }
 
-    /// The most that a stream is granted of which `trusted` bytes are read or sure to be.
+    /// The most bytes that a stream is granted when it has read `trusted` bytes or is sure to read them.
     fn most_bytes(&self, trusted: u64) -> u64 {
         if self.is_near() { (trusted / 2).max(MIN_PARTS * 2 * self.edge_bytes) } else { u64::MAX }
     }
@@ -169,7 +170,7 @@ impl WindowLimits<'_> {
         let requests = self.requests.max(1);
         let queued = if self.is_queue() { (rate * QUEUE_SECONDS) as u64 } else { bytes };
         let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
-        // Smaller ones than this would be more than may be in flight, over all streams.
+        // Smaller parts than this would be more than may be in flight, over all streams.
         let smallest = (bytes * self.streams / requests).max(self.edge_bytes);
         let quota = (bytes / MIN_PARTS).max(smallest.min(bytes / 2)).max(1);
         let mut part = (1 << quota.ilog2()).min(self.config.part_bytes).max(self.edge_bytes);
@@ -180,14 +181,14 @@ impl WindowLimits<'_> {
     }
 }
 
-/// The reading over which the rate is measured.
+/// The stretch of reading over which the rate is measured.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// Where it began.
+    /// Where the round began.
     start: u64,
-    /// When it began.
+    /// When the round began.
     began: Duration,
-    /// After how many bytes it ends.
+    /// After how many bytes the round ends.
     bytes: u64,
 }
 
@@ -195,13 +196,13 @@ struct Round {
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     bytes: u64,
-    /// Bytes a second: what was measured, or learnt of other files.
+    /// The rate in bytes a second, measured or learnt from other files.
     rate: f64,
     is_measured: bool,
     /// Whether nothing was read yet.
     is_new: bool,
     round: Option<Round>,
-    /// Where and when the last two round trips began, of a stream that may climb.
+    /// Where and when the last two round trips began, if the stream may climb.
     trips: Option<[(u64, Duration); 2]>,
     /// Whether the reader waited in this round.
     waited: bool,
@@ -209,9 +210,9 @@ pub(crate) struct Window {
     is_ramping: bool,
     /// Whether the last round was faster than the one before in proportion to the window.
     is_in_proportion: bool,
-    /// Nothing is fetched ahead of this before the reader has passed it: no other went on.
+    /// Nothing is fetched beyond this offset before the reader has passed it, because no other reader did.
     held: Option<u64>,
-    /// What the stream has read, or is sure to read.
+    /// How many bytes the stream has read or is sure to read.
     trusted: u64,
 }
 
@@ -233,8 +234,8 @@ impl Window {
         }
     }
 
-    /// The window of a stream at the beginning of a file of `size` bytes, of a kind that was read so far
-    /// as `beginning` tells.
+    /// The window of a stream at the beginning of a file of `size` bytes. Files of its kind were read so far
+    /// as `beginning` says.
     pub(crate) fn at_beginning(beginning: Beginning, size: u64, limits: &WindowLimits<'_>) -> Self {
         let config = limits.config;
         let usual = Self::new(config.initial_window_bytes);
@@ -243,11 +244,11 @@ impl Window {
             Beginning::Header { bytes } => {
                 Self { held: Some(bytes.next_multiple_of(config.random_read_bytes)), ..usual }
             }
-            // Near a store a stream ramps within milliseconds, and its reader waits for the first part
-            // longer than that when all the others are on their way with it (on loopback: 2 ms, and 17).
+            // Near a store a stream ramps within milliseconds. Its reader would wait longer than that for the
+            // first part if all the others came with it (on loopback: 2 ms, and 17).
             Beginning::Stream { bytes, .. } if limits.is_near() => Self { trusted: bytes.min(size), ..usual },
             Beginning::Stream { bytes, rate } => {
-                // Of one that is read to its end it reaches into those that follow.
+                // The window of a file that is read to its end may reach into the files that follow.
                 let is_whole = bytes >= size;
                 let most = limits.available_bytes().min(if is_whole { u64::MAX } else { bytes });
                 let part = limits.part_bytes(rate, most);
@@ -266,13 +267,13 @@ impl Window {
         self.is_new
     }
 
-    /// How far a reader at `position` may be read ahead of, if not to the end of its window.
+    /// Up to which offset is fetched ahead of a reader at `position`, if that is not the end of its window.
     pub(crate) fn limit(&self, position: u64) -> Option<u64> {
         self.held.filter(|held| position <= *held)
     }
 
-    /// Length of the GET that starts `ahead` bytes ahead of the reader: the edge's, or that doubled
-    /// some times, up to the largest part.
+    /// The length of a GET that starts `ahead` bytes ahead of the reader: the edge's length, doubled some
+    /// times, up to the largest part.
     pub(crate) fn part_bytes(&self, ahead: u64, limits: &WindowLimits<'_>) -> u64 {
         // While it ramps, its rate is about to double.
         let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
@@ -284,8 +285,8 @@ impl Window {
             }
         }
         if !self.is_measured && self.rate > 0.0 {
-            // The reader of a kind that is known waits for the first part, and comes to the others at
-            // its rate: each shall be there by then.
+            // The reader of a known kind waits for the first part, and comes to the others at its rate. Each
+            // part shall be there by then.
             let due = (limits.latency)(limits.edge_bytes).as_secs_f64() + ahead as f64 / self.rate;
             while part / 2 >= limits.edge_bytes && (limits.latency)(part).as_secs_f64() > due {
                 part /= 2;
@@ -294,9 +295,9 @@ impl Window {
         part
     }
 
-    /// The reader has come to `position` at the time `now`, and had to wait or not.
+    /// The reader has come to `position` at the time `now`. `waits` says whether it had to wait.
     pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
-        // A learnt rate is compared with that of the reader, without the wait for the first byte.
+        // A learnt rate is compared with the reader's rate without the wait for the first byte.
         let is_first = std::mem::replace(&mut self.is_new, false);
         if is_first && self.rate > 0.0 {
             return;
@@ -313,7 +314,7 @@ impl Window {
         let rate = read as f64 / took.as_secs_f64();
         let is_faster = rate > self.rate * FASTER;
         self.is_in_proportion = rate > self.rate * IN_PROPORTION;
-        // A reader that never waits is as slow as it looks. One that does may have been held up.
+        // A reader that never waits is as slow as it looks. One that waits may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         self.is_measured = true;
@@ -324,7 +325,7 @@ impl Window {
         self.is_ramping &= is_faster;
         let needed = limits.granted_bytes(self.rate, part);
         if is_over {
-            // A lone stream keeps what it may have: nobody else needs it.
+            // A stream that is alone keeps twice as much: nobody else needs it.
             self.bytes = self.bytes.min(if limits.streams == 1 { needed * 2 } else { needed });
         }
         let goal = if self.is_ramping && self.is_in_proportion && limits.streams == 1 {
@@ -335,7 +336,7 @@ impl Window {
             needed
         };
         let goal = goal.min(limits.most_bytes(self.trusted));
-        // A window that is large enough for small parts only costs requests.
+        // A window that is only large enough for small parts costs requests.
         let is_too_small = self.waited || self.part_bytes(self.bytes, limits) < part;
         if is_climbing && self.may_climb(limits) {
             // It has grown already.
@@ -358,7 +359,7 @@ impl Window {
         self.trips.is_some() && self.is_ramping && self.is_in_proportion && limits.may_climb()
     }
 
-    /// Grows with this read, if it may. Whether it will with the next.
+    /// Grows with this read, if it may. Returns whether it may grow with the next read, too.
     fn climb(&mut self, position: u64, now: Duration, limits: &WindowLimits<'_>) -> bool {
         if !self.may_climb(limits) {
             return false;
@@ -371,15 +372,15 @@ impl Window {
         if read < CLIMB_AFTER_BYTES {
             return false;
         }
-        // No reader needs more; and a quarter is for another stream that begins.
+        // No reader needs more. A quarter of the memory is left for another stream that begins.
         let most = limits.needed_bytes(FASTEST_READER, limits.edge_bytes).max(position);
         let summit = most.min(limits.available_bytes() / 4 * 3);
         self.bytes = self.bytes.max((read * CLIMB).min(summit));
         self.bytes < summit
     }
 
-    /// Bytes a second of a reader that has come to `position` at the time `now`, if it has read enough to
-    /// tell.
+    /// The rate, in bytes a second, of a reader that has come to `position` at the time `now`, if it has read
+    /// enough to tell.
     pub(crate) fn rate_at(&self, position: u64, now: Duration) -> Option<f64> {
         let measured = self.is_measured.then_some(self.rate);
         let round =
@@ -391,7 +392,7 @@ impl Window {
         measured.into_iter().chain(last).reduce(f64::max).filter(|rate| *rate > 0.0)
     }
 
-    /// What it had fetched was thrown away unread: it was too large.
+    /// Fetched bytes were dropped unread: the window was too large.
     pub(crate) fn on_waste(&mut self, config: &PrefetchConfig) {
         self.bytes = (self.bytes / 2).max(config.initial_window_bytes);
     }
@@ -467,7 +468,7 @@ mod tests {
         assert!(slow <= 128 && fast > 200 && again > 200, "{fast} {slow} {again}");
     }
 
-    /// WindowLimits of a lone stream.
+    /// The limits of a stream that is alone.
     fn with_limits<R>(store: Store, memory: u64, show: impl FnOnce(&WindowLimits<'_>) -> R) -> R {
         let config = PrefetchConfig::default();
         let latency = |bytes| store.latency(bytes);

@@ -313,7 +313,7 @@ fn without_a_share_nothing_is_sent_twice() {
 }
 
 #[test]
-fn failures_that_stay_are_told_to_each_and_not_repeated() {
+fn failures_that_stay_reach_each_reader_and_are_not_repeated() {
     let bed = bed(64 * MIB, quiet());
     let (reader, _) = bed.open("k", 64 * MIB);
     bed.client.fail_next([ErrorKind::Forbidden]);
@@ -410,11 +410,11 @@ proptest! {
 }
 
 #[test]
-fn what_was_told_in_vain_is_given_back_though_the_object_stays_open() {
+fn hinted_bytes_that_nobody_reads_are_given_back_though_the_object_stays_open() {
     let bed = bed(256 * MIB, quiet());
     let (reader, _) = bed.open("k", 100 * MIB);
-    let told = |at: u64| reader.fetch_ahead(Some((at, 100 * KIB))).expect("it is on its way");
-    let [first, second] = [10, 20].map(|at| told(at * MIB));
+    let hint = |at: u64| reader.fetch_ahead(Some((at, 100 * KIB))).expect("it is on its way");
+    let [first, second] = [10, 20].map(|at| hint(at * MIB));
     bed.settle();
     let used = bed.pool.budget().used_bytes();
     reader.let_go(first);
@@ -427,7 +427,7 @@ fn what_was_told_in_vain_is_given_back_though_the_object_stays_open() {
     assert!(bed.fetched() > 0, "it is fetched again");
     // What is on its way is given up, too.
     bed.client.freeze(true);
-    let third = told(30 * MIB);
+    let third = hint(30 * MIB);
     reader.let_go(third);
     assert!(!reader.is_unread(third));
     bed.client.freeze(false);

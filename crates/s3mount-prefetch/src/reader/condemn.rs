@@ -1,12 +1,12 @@
-//! Where a reader meets an object that is not what the store keeps.
+//! What a reader does when wrong bytes of its object came.
 
 use super::ObjectReader;
 use super::waiter::Waiter;
 use crate::ReadError;
 
 impl ObjectReader {
-    /// Drops everything of this version, because wrong bytes of it came and readers may have seen them.
-    /// Where two find that out, the second waits for the first.
+    /// Drops everything of this version, because wrong bytes of it came and readers may have seen them. When
+    /// two threads find that out at once, the second waits for the first.
     pub(super) fn condemn(&self, error: &ReadError) {
         let mut waiters = Vec::new();
         self.condemned.get_or_init(|| waiters = self.drop_all(error));
@@ -19,7 +19,8 @@ impl ObjectReader {
     fn drop_all(&self, error: &ReadError) -> Vec<Waiter> {
         let (key, version) = (self.object.key(), self.object.etag());
         tracing::error!(key, %version, %error, "wrong bytes came: the object is dropped from all caches");
-        // Before a reader hears of it, and opens the object again.
+        // This comes before any reader gets the error, so that a reader that opens the object again gets a
+        // new one.
         self.readers.replace(&self.object);
         self.shared.condemn(&self.object);
         let state = &mut self.lock().state;

@@ -16,15 +16,16 @@ use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
 use crate::window::WindowLimits;
 
-/// Of the memory, the part that what streams have passed by may keep from what is read later. With an eighth
-/// four workers that share a queue of records in 128 MiB fetch a tenth twice.
+/// The share of the memory that segments which streams have passed by may keep from what is read later. With
+/// an eighth, four workers that share a queue of records in 128 MiB fetch a tenth twice.
 const PASSED_SHARE: u64 = 4;
 
 impl ObjectReader {
-    /// Starts GETs for what is missing of the bytes of `span`, its offset and length, because somebody
-    /// will read them; of more than a part, the first part. Without a span it is a small object, or as
-    /// much as reading ahead begins with. Returns what is here or on its way then (nothing behind the
-    /// object's end), or `None` where memory or requests are short just now.
+    /// Starts GETs for the missing bytes of `span`, an offset and a length, because somebody will read them.
+    /// Of a span longer than a part, the first part is fetched. Without a span the whole of a small object is
+    /// fetched, and of a larger one as much as reading ahead begins with. Returns the range that is here or
+    /// on its way then, which ends at the object's end at the latest, or `None` where memory or requests are
+    /// short just now.
     pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
         let beginning = if self.is_small() { self.size } else { self.first_bytes() };
@@ -48,7 +49,7 @@ impl ObjectReader {
         Planner { segments, streams, size: self.size, parts, config: &self.shared.config }
     }
 
-    /// Starts GETs for what is missing of `range`: readers wait for them.
+    /// Starts GETs for the missing bytes of `range`, because a reader waits for them.
     pub(super) fn demand(&self, state: &mut State, range: ByteRange, access: Access) {
         let mut at = state.segments.first_gap(range.start());
         while at < range.end() {
@@ -59,8 +60,8 @@ impl ObjectReader {
         }
     }
 
-    /// The GET for a reader that waits for `missing`, and its buffer, if there is one at once. Where there
-    /// is none, the reader waits for no larger one than it needs.
+    /// The GET for a reader that waits for `missing`, and its buffer, if one is free at once. If none is
+    /// free, the GET is no larger than the reader needs.
     fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
         let planner = self.planner(state);
         let is_cached = |at| self.shared.cache.contains(&self.object, at);
@@ -81,7 +82,7 @@ impl ObjectReader {
         }
     }
 
-    /// Shows what a stream may use just now.
+    /// Calls `show` with the limits of a stream's window as they are now.
     pub(super) fn with_limits<R>(&self, show: impl FnOnce(&WindowLimits<'_>) -> R) -> R {
         let config = &self.shared.config;
         let share_bytes = self.shared.stream_share_bytes();
@@ -103,8 +104,8 @@ impl ObjectReader {
         })
     }
 
-    /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, its
-    /// turn comes when a GET lands; returns whether that is so.
+    /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, the
+    /// stream goes on in turn when a GET lands. Returns whether that is so.
     pub(super) fn plan(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
             let direction = stream.direction;
@@ -127,7 +128,7 @@ impl ObjectReader {
         false
     }
 
-    /// Goes on filling the windows that were not filled, in turn, until something is short again.
+    /// Fills the windows of hungry streams in turn, until requests or memory are short again.
     pub(super) fn plan_hungry(&self, state: &mut State) {
         while let Some(id) = state.streams.next_hungry() {
             if self.with_limits(|limits| self.plan(state, id, limits)) {
@@ -136,7 +137,8 @@ impl ObjectReader {
         }
     }
 
-    /// A buffer for `part`, or for a number of `edge_bytes` of it where memory is free only in pieces.
+    /// A buffer for `part`. Where memory is free only in smaller pieces, the buffer is for some multiple of
+    /// `edge_bytes` of it.
     pub(super) fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
         let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
         let buffer = || self.shared.pool.try_up_to(len, edge, Priority::Prefetch);
@@ -144,7 +146,7 @@ impl ObjectReader {
         buffer().or_else(|| (state.sweep_but(keep) > 0).then(buffer).flatten())
     }
 
-    /// Sends one GET on its way and notes it in the map.
+    /// Sends one GET and notes it in the map of segments.
     pub(super) fn start(
         &self,
         state: &mut State,
@@ -177,7 +179,7 @@ impl ObjectReader {
         }
     }
 
-    /// Whether a reader waits for the segment at `start` called `id`.
+    /// Whether a read waits for the segment `id` at `start`.
     fn is_awaited(&self, start: u64, id: u64) -> bool {
         self.lock().state.is_awaited(start, id)
     }

@@ -1,5 +1,5 @@
-//! Where a reader meets what the mount has learnt: it begins as its kind of files was read so far, and
-//! tells how it was read itself.
+//! How a reader uses what the mount has learnt: it begins as files of its kind were read so far, and notes
+//! how it was read itself.
 
 use super::ObjectReader;
 use super::state::State;
@@ -8,8 +8,8 @@ use crate::stream::Stream;
 use crate::window::{Window, WindowLimits};
 
 impl ObjectReader {
-    /// Opens the window of stream `id` as wide as readers of such files came to need, if it has just
-    /// begun at the object's beginning.
+    /// If stream `id` has just begun at the object's beginning, opens its window as wide as readers of such
+    /// files came to need.
     pub(super) fn begin(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) {
         let is_new = |stream: &Stream| stream.is_from_start() && stream.window.is_new();
         let is_new = state.streams.get(id).is_some_and(is_new);
@@ -24,7 +24,7 @@ impl ObjectReader {
         self.shared.learnt().beginning(self.object.key(), self.shared.config.initial_window_bytes)
     }
 
-    /// How many bytes reading ahead begins with where nobody reads yet.
+    /// How many bytes are fetched ahead at the beginning while nobody reads yet.
     pub(super) fn first_bytes(&self) -> u64 {
         let config = &self.shared.config;
         let usual = config.initial_window_bytes;
@@ -34,8 +34,8 @@ impl ObjectReader {
         }
     }
 
-    /// Notes how far the object was read from its beginning, and how fast: once, when it was read to its
-    /// end or when it is closed. Small objects are fetched whole anyway.
+    /// Notes how far the object was read from its beginning, and how fast. That happens once, when it was
+    /// read to its end or when it is closed. Small objects are fetched whole anyway.
     pub(super) fn note_reading(&self, state: &mut State, is_closed: bool) {
         if state.is_noted || self.is_small() {
             return;

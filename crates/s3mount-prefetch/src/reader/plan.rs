@@ -1,5 +1,5 @@
-//! The planner: which bytes the next GET brings. Pure: it sees the segments, the streams and what a
-//! stream may use, and answers with a range.
+//! The planner: which bytes the next GET brings. Pure: it sees the segments, the streams and the limits of a
+//! stream's window, and answers with a range.
 
 use s3mount_object::ByteRange;
 
@@ -10,23 +10,22 @@ use crate::upload_parts::UploadParts;
 use crate::window::WindowLimits;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// What a plan looks at.
+/// What a plan depends on.
 pub(super) struct Planner<'a> {
     pub(super) segments: &'a SegmentMap<Waiter>,
     pub(super) streams: &'a StreamTable,
     /// The object's size in bytes.
     pub(super) size: u64,
-    /// The parts in which it was uploaded, if they are compared one by one.
+    /// The parts in which the object was uploaded, if each is compared with its checksum.
     pub(super) parts: Option<&'a UploadParts>,
     pub(super) config: &'a PrefetchConfig,
 }
 
 impl Planner<'_> {
-    /// The GET for a reader that waits for `missing`, of which at least the first byte has no
-    /// segment: what was asked for, rounded to blocks, or to edges for a stream that has ramped; the
-    /// whole object when it is small. A stream that may fetch nothing ahead just now takes a whole part,
-    /// if `whole_parts`: else it would take a GET for each edge. Blocks that the cache holds
-    /// (`is_cached`) are not fetched again.
+    /// The GET for a reader that waits for `missing`, whose first byte is in no segment. It is `missing`,
+    /// rounded to blocks, or to edges for a stream that has ramped; or the whole object when that is small.
+    /// With `whole_parts`, a stream that may fetch nothing ahead just now takes a whole part: else it would
+    /// take a GET for each edge. Blocks that the cache holds (`is_cached`) are not fetched again.
     pub(super) fn demanded(
         &self,
         missing: ByteRange,
@@ -53,7 +52,8 @@ impl Planner<'_> {
                 let takes_part = whole_parts && stream.is_hungry && stream.direction == Direction::Up;
                 if takes_part { end.max(self.part_ahead(stream, start, after, limits).end()) } else { end }
             }
-            // Else the window's rest would be another GET, and be waited for after this one.
+            // Otherwise the rest of the record would be another GET, which the reader waits for after this
+            // one.
             None if access == Access::Paged && missing.len() <= RECORD_BYTES => {
                 (missing.end() + RECORD_BYTES).next_multiple_of(block)
             }
@@ -78,14 +78,15 @@ impl Planner<'_> {
         })
     }
 
-    /// The piece of the stride that holds `at`, for a read of a stream that has one.
+    /// The piece of the stride that holds `at`, for a read of a stream with a stride.
     fn piece(&self, at: u64, access: Access) -> Option<ByteRange> {
         let Access::Stream(id) = access else { return None };
         let Direction::Strided(stride) = self.streams.get(id)?.direction else { return None };
         stride.piece_at(at, self.size)
     }
 
-    /// What is missing of the pieces of `stride`, from their byte `at` up to where `end` lies in them.
+    /// The next missing bytes of the pieces of `stride`. Both `at`, where the search begins, and `end` count
+    /// the pieces' bytes as if the pieces lay end to end.
     fn next_piece(&self, stride: Stride, mut at: u64, end: u64) -> Option<ByteRange> {
         while at < end {
             let (rest, next) = stride.rest(at, self.size)?;
@@ -100,19 +101,20 @@ impl Planner<'_> {
         None
     }
 
-    /// The part at `start` of `stream`, which runs up; what is at `after` is not fetched again.
+    /// The part at `start` for `stream`, which goes up. The bytes at `after` are here or on their way
+    /// already.
     fn part_ahead(&self, stream: &Stream, start: u64, after: u64, limits: &WindowLimits<'_>) -> ByteRange {
         let limit = self.streams.limit(stream, self.config.random_read_bytes);
         let ends = limit.into_iter().chain(stream.window.limit(stream.position));
         let part = stream.window.part_bytes(start.saturating_sub(stream.position), limits);
         let limit = ends.fold(after, u64::min).max(start);
         let planned = next_part(start, part, limits.edge_bytes, limit);
-        // A GET of more than half of what the stream may hold would leave no other beside it.
+        // A GET of more than half of the stream's share would leave no room for another one beside it.
         let most = self.config.part_bytes.min(limits.share_bytes / 2);
         self.parts.map_or(planned, |parts| parts.fit(planned, most, limit))
     }
 
-    /// Whether all that `stream` will come to is here or on its way.
+    /// Whether all bytes that `stream` will come to are here or on their way.
     pub(super) fn is_complete(&self, stream: &Stream) -> bool {
         let planned = stream.planned_end.max(stream.position);
         match stream.direction {
@@ -122,7 +124,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Why the GET of `range` is sent, for a read with this `access` that waits for it.
+    /// The purpose of the GET of `range`, for which a read with this `access` waits.
     pub(super) fn purpose(&self, range: ByteRange, access: Access) -> Purpose {
         match access {
             Access::Stream(id) => Purpose::Stream(id),
@@ -131,8 +133,8 @@ impl Planner<'_> {
         }
     }
 
-    /// How far the window of `stream` reaches beyond the object's end, in bytes: so much of the objects that
-    /// follow is fetched. Nothing for a small object, whose reader has no window worth the name.
+    /// How far the window of `stream` reaches beyond the object's end, in bytes. As many bytes of the objects
+    /// that follow are fetched. Zero for a small object, which is fetched whole without a window.
     pub(super) fn bytes_beyond(&self, stream: &Stream, limits: &WindowLimits<'_>) -> u64 {
         let is_small = self.size <= self.config.small_object_bytes;
         if is_small || !stream.is_from_start() {
@@ -142,9 +144,9 @@ impl Planner<'_> {
         (stream.position + window).saturating_sub(self.size)
     }
 
-    /// The length of the GETs that fetch the objects that follow, up to `bytes` beyond the end of this one;
-    /// `begun` bytes are here or on their way. `None` while this object comes first, and where next to
-    /// nothing is to be done: it is not looked for at each read.
+    /// The length of the GETs for the objects that follow, up to `bytes` beyond the end of this object. Of
+    /// these bytes, `begun` are here or on their way. `None` while this object is not complete, and while
+    /// less than an edge is left to fetch: then not each read has to look for it.
     pub(super) fn part_beyond(
         &self,
         stream: &Stream,
@@ -159,7 +161,7 @@ impl Planner<'_> {
         })
     }
 
-    /// What to fetch next for `stream`; nothing while its window is full.
+    /// What to fetch next for `stream`, or `None` while its window is full.
     pub(super) fn next_ahead(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
         let Self { segments, size, .. } = *self;
         let window = stream.window.bytes().min(limits.share_bytes);
@@ -184,28 +186,29 @@ impl Planner<'_> {
     }
 }
 
-/// A window that is read by the page is fetched with so many bytes behind its first piece: one of 8 KiB, as
-/// of tokens, lies in three pages. Of such windows, a sixteenth reach across the edge of a block of 128 KiB.
+/// How many bytes are fetched beyond the first page or pages of a record that is read by the page. A record
+/// of 8 KiB, as of tokens, lies in three pages. A sixteenth of such records reach across the edge of a block
+/// of 128 KiB.
 const RECORD_BYTES: u64 = 8 << 10;
 
-/// A stream whose share of the memory is below this many parts of 1 MiB makes do with smaller ones.
+/// A stream whose share of the memory is less than this many parts of 1 MiB uses smaller parts.
 const EDGES_AT_ONCE: u64 = 4;
 
-/// The least length of a GET ahead, and what edges are multiples of, for a stream that may hold
-/// `share_bytes`: 1 MiB, or a block where memory is that short.
+/// The least length of a GET ahead, of which its edges are multiples, for a stream that may hold
+/// `share_bytes`: 1 MiB, or a block where memory is short.
 pub(super) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
     let is_short = share_bytes < EDGES_AT_ONCE * EDGE_BYTES;
     if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }
 }
 
-/// The GET of `part` bytes that starts at `start`, up to `limit` (the object's end, or the next
-/// segment): it ends on an edge.
+/// The GET of up to `part` bytes that starts at `start`. It ends on an edge, or at `limit`, which is the
+/// object's end or the next segment.
 pub(super) fn next_part(start: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
     let end = if start.is_multiple_of(edge) { start + part } else { start.next_multiple_of(edge) };
     ByteRange::new(start, end.min(limit))
 }
 
-/// The GET of `part` bytes that ends at `end`, down to `limit`: it starts on an edge.
+/// The GET of up to `part` bytes that ends at `end`. It starts on an edge, or at `limit`.
 fn part_before(end: u64, part: u64, edge: u64, limit: u64) -> ByteRange {
     let start = if end.is_multiple_of(edge) { end.saturating_sub(part) } else { end / edge * edge };
     ByteRange::new(start.max(limit), end)

@@ -1,4 +1,4 @@
-//! The way of a read: it collects what is there, waits for what is on its way, and is answered.
+//! The way of a read: it collects the bytes that are there, waits for those on their way, and is answered.
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
@@ -76,8 +76,8 @@ impl ObjectReader {
         seam
     }
 
-    /// Collects what is there. Returns the start of the segment in flight that the read has to
-    /// wait for, or `None` when it is complete. GETs for whatever is missing are then on their way.
+    /// Collects the bytes that are there, and starts GETs for those that are missing. Returns the start of
+    /// the segment in flight that the read has to wait for, or `None` when the read is complete.
     fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
         let cached = |at| self.shared.cache.get(&self.object, at);
         loop {
@@ -105,13 +105,13 @@ impl ObjectReader {
                 (answers, None)
             }
             Err(Failure::GivenUp) => {
-                tracing::debug!(object = ?self.object, %range, "reading ahead was given up");
-                // Whoever came in this moment has it fetched anew.
+                tracing::debug!(object = ?self.object, %range, "a GET ahead failed and was given up");
+                // A read that came at this moment has the bytes fetched anew.
                 (self.go_on(state, waiters), None)
             }
             Err(Failure::Read(error)) => {
                 if waiters.is_empty() && !error.is_stale() {
-                    tracing::debug!(object = ?self.object, %range, %error, "reading ahead failed");
+                    tracing::debug!(object = ?self.object, %range, %error, "a GET ahead failed");
                 }
                 (waiters, Some(error))
             }
@@ -129,13 +129,13 @@ impl ObjectReader {
                 Some(error) => (waiter.reply)(Err(error.clone())),
             }
         }
-        // There may be something to spare now.
+        // This reader may have memory to spare now.
         if self.shared.pool.waiting() > 0 {
             self.readers.reclaim(&self.shared);
         }
     }
 
-    /// Takes the waiters of a segment that is there now one step further; returns those that are complete.
+    /// Lets the reads go on that waited for a segment which is there now. Returns those that are complete.
     fn go_on(&self, state: &mut State, waiters: Vec<Waiter>) -> Vec<Waiter> {
         let mut complete = Vec::with_capacity(waiters.len());
         for mut waiter in waiters {
@@ -147,8 +147,8 @@ impl ObjectReader {
         complete
     }
 
-    /// How much of what was consumed stays for those just behind, in bytes: nothing while somebody waits
-    /// for memory.
+    /// How many bytes of consumed segments stay for readers just behind: none while somebody waits for
+    /// memory.
     fn keep_bytes(&self) -> u64 {
         if self.shared.pool.waiting() > 0 {
             return 0;
@@ -156,8 +156,8 @@ impl ObjectReader {
         BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16)
     }
 
-    /// A random read's run moves to the cache. One that the cache does not admit stays for a moment, for
-    /// the read of its next page.
+    /// The blocks of a random read move to the cache. If the cache does not admit them, the segment stays for
+    /// a moment, for the read of the next page.
     fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
         let start = range.start();
         self.shared.cache.insert(&self.object, self.size, range, bytes);

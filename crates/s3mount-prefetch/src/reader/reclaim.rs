@@ -1,4 +1,5 @@
-//! What readers give back when others wait for memory.
+//! How readers give memory back when others wait for it. The books of which reader gives next are in
+//! [`crate::reclaim`].
 
 use super::ObjectReader;
 use super::state::State;
@@ -11,8 +12,8 @@ use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
 
 impl Readers<ObjectReader> {
-    /// Has readers give back what all who queue for memory want together, as far as anything can be
-    /// spared.
+    /// Makes readers give back as many bytes as all GETs in the pool's queue need, as far as readers can
+    /// spare them.
     pub(crate) fn reclaim(&self, shared: &Shared) {
         let books = &self.books;
         let givers = &mut *books.givers();
@@ -50,22 +51,22 @@ impl Readers<ObjectReader> {
         if missing > 0 {
             let detached: usize = givers.take_holders().iter().map(|reader| reader.detach_holders()).sum();
             if detached > 0 {
-                tracing::debug!(detached, "memory is short: reads go their own way");
+                tracing::debug!(detached, "memory is short: reads gave up their buffers");
             }
         }
     }
 }
 
 impl ObjectReader {
-    /// Lists this reader as changed, unless it is listed.
+    /// Lists this reader as changed, unless it is listed already.
     pub(super) fn list(&self, state: &mut State) {
         if !std::mem::replace(&mut state.is_listed, true) {
             self.readers.books.list(self.id, self.me.clone());
         }
     }
 
-    /// Gives back what nobody is expected to read again; returns how many bytes that were, and what
-    /// else could be spared.
+    /// Drops the segments that nobody is expected to read again. Returns how many bytes they had, and what
+    /// else the reader could spare.
     pub(crate) fn visit(&self) -> (u64, Spare) {
         let state = &mut self.lock().state;
         (state.is_listed, state.was_visited) = (false, true);
@@ -73,18 +74,18 @@ impl ObjectReader {
         (swept, state.spare())
     }
 
-    /// Gives back a part that is ready, or one in flight, of those that will be read last; it is as
-    /// small as `wanted` bytes allow. Returns its length, or 0 when there is none, and what else could be
-    /// spared.
+    /// Drops one part, ready or in flight, out of those that will be read last. The part is as small as
+    /// `wanted` bytes allow. Returns its length, or 0 when there is none, and what else the reader could
+    /// spare.
     pub(crate) fn drop_far_end(&self, is_ready: bool, wanted: u64) -> (u64, Spare) {
         let state = &mut self.lock().state;
         let dropped = state.drop_far_end(is_ready, wanted, &self.shared.config);
         (dropped, state.spare())
     }
 
-    /// Has the reads that wait, and hold buffers meanwhile, give these up. Each is then answered by
-    /// a GET of its own for all that it asked for: it needs one buffer, and holds none while it
-    /// waits for that. Returns how many reads that were.
+    /// Makes the reads that wait and hold buffers give these buffers up. Each such read is then answered by a
+    /// GET of its own for all bytes that it asked for. That GET needs one buffer, and the read holds none
+    /// while the GET waits for it. Returns how many reads that were.
     pub(crate) fn detach_holders(&self) -> usize {
         let detached: Vec<Waiter> = {
             let state = &mut self.lock().state;

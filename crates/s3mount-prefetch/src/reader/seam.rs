@@ -1,11 +1,11 @@
-//! The seam between two objects that are read one after another. When a stream has all of its object here
-//! or on its way, what is left of its window is spent on the beginning of the object that follows. So as
-//! many bytes are in flight across the seam as before it.
+//! The seam between two objects that are read one after another. When all of a stream's object is here or on
+//! its way, the rest of the window is spent on the beginning of the object that follows. So as many bytes are
+//! in flight across the seam as before it.
 //!
-//! Where a window is larger than the next object, it reaches into the one behind that, and so on: a loader
-//! of small shards reads them as one stream.
+//! Where a window is larger than the next object, it reaches into the object after that, and so on. So a
+//! loader of small shards reads them as one stream.
 //!
-//! Which object follows is told from outside ([`ObjectReader::go_on_with`]). It is only asked for where
+//! The caller says which object follows ([`ObjectReader::go_on_with`]). The reader asks for it only where
 //! objects of this kind are read whole.
 
 use std::sync::{Arc, Weak};
@@ -23,27 +23,27 @@ use crate::window::WindowLimits;
 /// What is to be fetched of the objects that follow.
 pub(super) struct Seam {
     next: Arc<ObjectReader>,
-    /// How far from the beginning of the first.
+    /// How many bytes, from the beginning of the first of them on.
     bytes: u64,
     part_bytes: u64,
 }
 
-/// How much of an object is here or on its way that nobody reads yet.
+/// How much of an object that nobody reads yet is here or on its way.
 enum Begun {
-    /// From the beginning up to here.
+    /// The bytes from the beginning up to here.
     Upto(u64),
     /// All of it.
     Whole,
-    /// What somebody reads already plans by itself; and no more is known to be read.
+    /// As much as is useful: a stream has begun and plans by itself, or no more is known to be read.
     Enough,
 }
 
-/// Objects that one seam spans at most: as many small shards as a window of some 100 MiB holds.
+/// How many objects one seam spans at most: as many small shards as a window of some 100 MiB holds.
 const MOST_SPANNED: usize = 64;
 
 impl ObjectReader {
-    /// The object of which it is to be told what follows: this one, when a stream has come near its end, or
-    /// one that follows it, when that is all here and the stream's window reaches beyond. Says so once.
+    /// The object whose following object is asked for. It is this object when a stream has come near its end,
+    /// or a later one when that is all here and the window reaches beyond it. Returned once.
     pub fn take_near_end(&self) -> Option<Arc<ObjectReader>> {
         let is_asked =
             self.is_near_end.load(Ordering::Relaxed) && self.is_near_end.swap(false, Ordering::Relaxed);
@@ -51,13 +51,13 @@ impl ObjectReader {
         asked.upgrade()
     }
 
-    /// Tells that whoever reads this object to its end goes on with `next`. Its beginning is fetched in
-    /// time, as long as somebody holds it.
+    /// Says that readers of this object go on with `next` after its end. The beginning of `next` is fetched
+    /// in time, as long as somebody holds its reader.
     pub fn go_on_with(&self, next: &Arc<ObjectReader>) {
         self.lock().next = Next::Known(Arc::downgrade(next), 0);
     }
 
-    /// What is to be fetched of the next object for stream `id`, whose own plan has just been made.
+    /// What is to be fetched of the next objects for stream `id`, whose own window has just been filled.
     pub(super) fn seam(&self, locked: &mut Locked, id: u64, limits: &WindowLimits<'_>) -> Option<Seam> {
         let planner = self.planner(&locked.state);
         let stream = locked.state.streams.get(id)?;
@@ -81,13 +81,14 @@ impl ObjectReader {
         }
     }
 
-    /// Has the one who calls [`Self::take_near_end`] told what follows `reader`.
+    /// Makes [`Self::take_near_end`] ask for the object that follows `reader`.
     fn ask(&self, locked: &mut Locked, reader: Weak<ObjectReader>) {
         locked.asks = Some(reader);
         self.is_near_end.store(true, Ordering::Relaxed);
     }
 
-    /// Fetches of the objects that follow what its reader's window has room for. No reader is locked.
+    /// Fetches as much of the objects that follow as the window has room for. The caller holds no reader's
+    /// lock.
     pub(super) fn cross(&self, seam: &Seam) {
         let (mut reader, mut before, mut begun) = (seam.next.clone(), 0, 0);
         for _ in 0..MOST_SPANNED {
@@ -112,7 +113,7 @@ impl ObjectReader {
         }
     }
 
-    /// What follows `reader`, if that is known; else it is asked for, once.
+    /// The object that follows `reader`, if it is known. Otherwise it is asked for, once.
     fn following(&self, reader: &ObjectReader) -> Option<Arc<ObjectReader>> {
         let mut locked = reader.lock();
         match &locked.next {
@@ -125,7 +126,7 @@ impl ObjectReader {
         None
     }
 
-    /// How many bytes all readers of such objects go on to read, if they read them whole.
+    /// How many bytes all readers of such objects go on to read.
     fn sure_bytes(&self) -> u64 {
         match self.beginning() {
             Beginning::Stream { bytes, .. } => bytes.min(self.size),
@@ -133,7 +134,7 @@ impl ObjectReader {
         }
     }
 
-    /// Starts GETs of `part_bytes` for what is missing of the first `bytes`, as far as memory and requests
+    /// Starts GETs of `part_bytes` for the missing ones of the first `bytes`, as far as memory and requests
     /// are free, for the reader of an object before this one.
     fn begin_ahead(&self, bytes: u64, part_bytes: u64) -> Begun {
         let sure = self.sure_bytes();

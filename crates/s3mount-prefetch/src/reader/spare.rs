@@ -1,4 +1,4 @@
-//! What of one version could be given back, and what goes first.
+//! Which segments of one version could be given back, and which of them go first.
 
 use std::cmp::Reverse;
 
@@ -11,17 +11,17 @@ use crate::reclaim::{Spare, SpareParts};
 use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::stream::LEFT_TICKS;
 
-/// A part that could be spared.
+/// A part that the reader could spare.
 struct Far {
-    /// How far ahead of its stream.
+    /// How far it is ahead of its stream, in bytes.
     distance: u64,
     range: ByteRange,
     id: u64,
 }
 
 impl State {
-    /// A segment was read to its end: it stays a little for those just behind, then goes. Of such
-    /// segments `keep` bytes stay.
+    /// A segment was read to its end. It stays for a moment, for readers just behind. Of all such segments,
+    /// `keep` bytes stay.
     pub(super) fn consume(&mut self, key: SegmentKey, keep: u64) {
         self.consumed.push_back(key);
         self.consumed_bytes += key.len;
@@ -33,13 +33,15 @@ impl State {
         }
     }
 
-    /// Drops what was consumed and what streams have passed by; returns how many bytes that were.
+    /// Drops the segments that were consumed and those that streams have passed by. Returns how many bytes
+    /// they had.
     pub(super) fn sweep(&mut self) -> u64 {
         self.sweep_but(0)
     }
 
-    /// The same, but for the last `keep` bytes that were passed by. Where several workers read as one stream,
-    /// one that waited for a slow GET comes to them yet: they are not worth a place for what is read later.
+    /// Like [`sweep`](Self::sweep), but keeps the latest `keep` bytes that streams have passed by. Where
+    /// several workers read as one stream, a worker that waited for a slow GET still comes to them. They are
+    /// worth less than what is read later.
     pub(super) fn sweep_but(&mut self, keep: u64) -> u64 {
         let before = self.segments.held_bytes();
         self.consumed_bytes = 0;
@@ -58,7 +60,8 @@ impl State {
         before - self.segments.held_bytes()
     }
 
-    /// The housekeeper's look: what was passed by goes, but not what came a moment ago.
+    /// Called by the housekeeper once a second. Drops the segments that streams have passed by, but not those
+    /// of the last two seconds.
     pub(super) fn tick_passed(&mut self) {
         let [lately, before] = self.sent_before_ticks;
         self.sent_before_ticks = [self.next_segment, lately];
@@ -69,11 +72,11 @@ impl State {
         }
     }
 
-    /// Ready segments that no stream will reach, which they have skipped, of a stream that has ended,
-    /// or of one that nobody reads for [`LEFT_TICKS`].
+    /// Ready segments that no stream will reach: a stream has skipped them, or their stream has ended, or
+    /// nobody has read it for [`LEFT_TICKS`].
     fn passed(&self) -> Vec<SegmentKey> {
         let is_passed = |segment: &&Segment<Waiter>| {
-            // Whole small objects stay until they are closed or memory is short.
+            // Whole small objects and hinted bytes stay until they are closed, let go of, or memory is short.
             matches!(segment.state, SegmentState::Ready(_))
                 && !segment.purpose.stays_unread()
                 && !segment.is_consumed()
@@ -84,12 +87,12 @@ impl State {
 
     fn drop_passed(&mut self, passed: SegmentKey) {
         if let Some(dropped) = self.segments.remove(passed.start, passed.id) {
-            // Should somebody go on after all.
+            // The stream fetches it anew if its reader goes on after all.
             self.streams.unplan(dropped.range);
         }
     }
 
-    /// Drops what was fetched of `range` before anybody read it, and that nobody waits for.
+    /// Drops the hinted segments in `range` that nobody waits for.
     pub(super) fn drop_hinted(&mut self, range: ByteRange) {
         let is_unread = |segment: &&Segment<Waiter>| {
             let is_waited_for =
@@ -109,7 +112,7 @@ impl State {
         }
     }
 
-    /// What could be spared of what was fetched ahead.
+    /// What could be spared of the bytes that were fetched ahead.
     pub(super) fn spare(&self) -> Spare {
         let [ready, in_flight] = [true, false].map(|is_ready| {
             let (far, bytes) = self.far_half(is_ready);
@@ -124,8 +127,8 @@ impl State {
         Spare { ready, in_flight, has_holders: self.segments.iter().any(is_holder) }
     }
 
-    /// Of the parts that are ready, or of those in flight that nobody waits for, the farther half, and
-    /// the sum of the lengths of all.
+    /// The farther half of the parts that are ready, or of those in flight that nobody waits for; and the sum
+    /// of the lengths of all these parts.
     fn far_half(&self, is_ready: bool) -> (Vec<Far>, u64) {
         let is_spare = |segment: &&Segment<Waiter>| match &segment.state {
             SegmentState::Ready(_) => is_ready,
@@ -149,9 +152,9 @@ impl State {
         (spare, bytes)
     }
 
-    /// Drops a segment that is ready, or one in flight that nobody waits for, to give `wanted` bytes
-    /// back: of those in the farther half of what is ahead, the smallest that is enough. Returns its
-    /// length, or 0 when there is none.
+    /// Drops a segment that is ready, or one in flight that nobody waits for, to give `wanted` bytes back. It
+    /// is the smallest that is large enough in the farther half of what is ahead. Returns its length, or 0
+    /// when there is none.
     pub(super) fn drop_far_end(&mut self, is_ready: bool, wanted: u64, config: &PrefetchConfig) -> u64 {
         let (far, _) = self.far_half(is_ready);
         let chosen = far.iter().min_by_key(|part| (part.range.len().max(wanted), Reverse(part.distance)));
@@ -170,7 +173,7 @@ impl State {
         dropped.range.len()
     }
 
-    /// Takes the reads out that wait and hold buffers meanwhile.
+    /// Takes out the reads that wait and hold buffers meanwhile.
     pub(super) fn take_holders(&mut self) -> Vec<Waiter> {
         let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
             SegmentState::InFlight { waiters, .. } => Some(waiters),

@@ -1,5 +1,5 @@
-//! What one object version has here and on its way, and who reads it or waits: the state behind a reader's
-//! lock. It changes with reads and answers, and sends nothing itself.
+//! The state of one object version: which bytes are here, which are on their way, who reads, and who waits.
+//! It is the data behind a reader's lock. It changes with reads and answers, and sends no request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,47 +24,48 @@ pub(super) struct State {
     /// Segments that were read to their end, oldest first.
     pub(super) consumed: VecDeque<SegmentKey>,
     pub(super) consumed_bytes: u64,
-    /// What was fetched because somebody told of it, and given back unread when memory was short.
+    /// Hinted ranges that were given back unread because memory was short.
     pub(super) reclaimed: Vec<ByteRange>,
-    /// Set once the version is gone, or wrong bytes of it came: nothing of it can be read any more.
+    /// Set when the version is gone, or when wrong bytes of it came. Nothing of the version can be read any
+    /// more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
     pub(super) next_segment: u64,
-    /// The last segments that were sent before each of the last two ticks, the latest first.
+    /// The ids of the last segments that were sent before each of the last two ticks, the latest first.
     pub(super) sent_before_ticks: [u64; 2],
-    /// This reader's part of [`Shared::active_streams`](crate::shared::Shared::active_streams).
+    /// This reader's share of [`Shared::active_streams`](crate::shared::Shared::active_streams).
     pub(super) active_streams: usize,
-    /// Whether this reader is listed as changed since it was looked at for memory.
+    /// Whether this reader is listed as changed since reclaim last visited it.
     pub(super) is_listed: bool,
-    /// Whether it was ever looked at.
+    /// Whether reclaim ever visited this reader.
     pub(super) was_visited: bool,
     /// Whether the mount has learnt how the object was read.
     pub(super) is_noted: bool,
-    /// The object's beginning, if it was fetched for a reader of an object before it, until that reader comes.
+    /// Set while the object's beginning is here for a reader of an object before it, until that reader comes.
     pub(super) early: Option<EarlyBeginning>,
 }
 
-/// The beginning of an object that is fetched before somebody reads it.
+/// The beginning of an object that was fetched before anybody reads it.
 #[derive(Debug, Default)]
 pub(super) struct EarlyBeginning {
-    /// Ticks of the housekeeper since then.
+    /// Ticks of the housekeeper since it was fetched.
     ticks: u32,
-    /// Whether all of the object is here or on its way: then it takes no share of the memory.
+    /// Whether all of the object is here or on its way. Then it takes no share of the memory.
     pub(super) is_complete: bool,
 }
 
-/// A beginning that nobody reads is given back after so many ticks of the housekeeper: half a minute, as
-/// any other guess.
+/// A beginning that nobody reads is given back after this many ticks of the housekeeper: half a minute, as
+/// for any other guess.
 const UNREAD_TICKS: u32 = 30;
 
-/// What a read has to do after it has collected what is there.
+/// What a read has to do after it has collected the bytes that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing: all of its bytes are there.
+    /// It can be answered: all of its bytes are there.
     Answer,
-    /// To wait for the segment in flight that starts here.
+    /// It waits for the segment in flight that starts here.
     WaitFor(u64),
-    /// To have these bytes fetched, and to go on. No segment holds the first of them.
+    /// It needs a GET for these bytes, whose first is in no segment, and then goes on.
     Fetch(ByteRange),
 }
 
@@ -77,8 +78,8 @@ pub(super) struct Landed {
     pub(super) result: Result<Bytes, Failure>,
 }
 
-/// The last GET that failed a read. The kernel asks for the first page of a read-ahead that failed once
-/// more, in the same moment: without this its caller would wait for the read time-out twice.
+/// The last GET that failed a read. After a failed readahead the kernel asks for its first page again at
+/// once. Without this, its caller would wait for the read time-out twice.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) range: ByteRange,
@@ -86,7 +87,7 @@ pub(super) struct Failed {
     pub(super) error: ReadError,
 }
 
-/// For so long a read of the same bytes fails as the one before.
+/// For this long, a read of the same bytes fails with the same error.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
 impl State {
@@ -110,7 +111,8 @@ impl State {
         }
     }
 
-    /// Why the GET of the byte at `offset` failed, if it did so in this moment and no other is under way.
+    /// The error of the GET for the byte at `offset`, if it failed just now and no other GET for it is under
+    /// way.
     pub(super) fn just_failed(&mut self, offset: u64, now: impl Fn() -> Duration) -> Option<ReadError> {
         let failed = self.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
         let error = (now() < failed.at + SAME_MOMENT).then(|| failed.error.clone());
@@ -130,8 +132,9 @@ impl State {
         self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
 
-    /// Collects what is there of a read, from the segments and from what `cached` has at an offset. Returns
-    /// what the read has to do next. Of segments that were read to their end, `keep_bytes` stay.
+    /// Collects the bytes of a read that are there, from the segments and from the cache: `cached` returns
+    /// the cached bytes at an offset. Returns what the read has to do next. Of segments that were read to
+    /// their end, `keep_bytes` stay.
     pub(super) fn collect(
         &mut self,
         progress: &mut Progress,
@@ -172,8 +175,8 @@ impl State {
         Step::Answer
     }
 
-    /// The GET of the segment at `start` called `id` has come to its end at the time `now`. `None` if that
-    /// segment was given up meanwhile.
+    /// The GET of the segment `id` at `start` has come to its end at the time `now`. Returns `None` if that
+    /// segment was dropped meanwhile.
     pub(super) fn land(
         &mut self,
         start: u64,
@@ -201,8 +204,8 @@ impl State {
         Some(Landed { range, purpose, waiters, result })
     }
 
-    /// Puts a waiter on the segment at `start`, which is in flight: nothing can have landed since it
-    /// was found, because the state was locked all along.
+    /// Makes a read wait for the segment at `start`, which is in flight. It can't have landed since it was
+    /// found, because the state was locked all along.
     pub(super) fn wait(&mut self, start: u64, waiter: Waiter) {
         match self.segments.get_mut(start).map(|segment| &mut segment.state) {
             Some(SegmentState::InFlight { waiters, .. }) => waiters.push(waiter),
@@ -212,7 +215,7 @@ impl State {
         }
     }
 
-    /// Whether a read waits for the segment at `start` called `id`.
+    /// Whether a read waits for the segment `id` at `start`.
     pub(super) fn is_awaited(&mut self, start: u64, id: u64) -> bool {
         self.segments.get_mut(start).is_some_and(|segment| {
             segment.id == id
@@ -220,7 +223,7 @@ impl State {
         })
     }
 
-    /// Drops everything, and cancels every GET in flight; nothing of the version is read from now on.
+    /// Drops everything, and cancels every GET in flight. Nothing of the version can be read from now on.
     /// Returns the reads that wait.
     pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {
         self.abort_all();
@@ -235,7 +238,7 @@ impl State {
         self.consumed.clear();
         self.consumed_bytes = 0;
         self.streams = StreamTable::new(self.size);
-        // The mount learns nothing from that.
+        // The mount learns nothing from this reading.
         self.is_noted = true;
         waiters
     }
@@ -249,7 +252,7 @@ impl State {
         }
     }
 
-    /// The stream `id` has begun to read what was fetched for it before.
+    /// Stream `id` has begun to read the bytes that were fetched before it came.
     pub(super) fn arrive(&mut self, id: u64) {
         if self.early.take().is_none() {
             return;
@@ -260,19 +263,19 @@ impl State {
         }
     }
 
-    /// How many streams take a share of the memory, with the one that is expected.
+    /// How many streams take a share of the memory, including one that is expected.
     pub(super) fn count_streams(&self) -> usize {
         self.streams.active() + usize::from(self.early.as_ref().is_some_and(|early| !early.is_complete))
     }
 
-    /// The housekeeper's look, once a second.
+    /// Called by the housekeeper once a second.
     pub(super) fn tick(&mut self) {
         self.streams.tick();
         self.tick_early();
         self.tick_passed();
     }
 
-    /// Gives a beginning back that nobody reads.
+    /// Gives back a beginning that nobody reads.
     fn tick_early(&mut self) {
         let Some(EarlyBeginning { ticks, .. }) = &mut self.early else { return };
         *ticks += 1;

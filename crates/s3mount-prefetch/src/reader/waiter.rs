@@ -1,4 +1,4 @@
-//! Reads on their way: what each has found so far, and whom it answers.
+//! Reads that are not answered yet: which bytes each has found, and its reply.
 
 use std::cell::Cell;
 
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 use crate::stream::Access;
 use crate::{ReadError, Tier};
 
-/// A read on its way through the segments, from left to right. The bytes it has found it keeps,
-/// and with them the buffers they lie in, until it is complete or memory is so short that it goes
-/// its own way ([`ObjectReader::detach_holders`](super::ObjectReader::detach_holders)).
+/// A read that goes through the segments from left to right. It keeps the bytes that it has found, and with
+/// them their buffers, until it is complete. Where memory is so short that it has to give them up, it gets a
+/// GET of its own ([`ObjectReader::detach_holders`](super::ObjectReader::detach_holders)).
 pub(super) struct Progress {
     pub(super) range: ByteRange,
     pub(super) at: u64,
     pub(super) access: Access,
-    /// Where bytes of it were found so far, or are to come from.
+    /// The slowest place where its bytes were found so far, or will come from.
     pub(super) tier: Tier,
     pub(super) found: Found,
 }
 
 impl Progress {
-    /// Whether it keeps buffers that others may wait for.
+    /// Whether it holds buffers that others may wait for.
     pub(super) fn holds_buffers(&self) -> bool {
         !matches!(self.found, Found::None)
     }
 }
 
-/// Found bytes. One piece is the rule, and costs no allocation.
+/// The bytes that a read has found. Mostly they are one slice, which costs no allocation.
 pub(super) enum Found {
     None,
     One(Bytes),
@@ -47,7 +47,7 @@ impl Found {
         }
     }
 
-    /// Shows the pieces as one slice. Found that are not one already are copied together.
+    /// Calls `show` with all bytes as one slice. Several slices are copied together.
     pub(super) fn with<R>(&self, show: impl FnOnce(&[u8]) -> R) -> R {
         thread_local! {
             static STITCHED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -73,7 +73,8 @@ pub(super) type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
 pub(super) struct Waiter {
     pub(super) progress: Progress,
     pub(super) reply: Reply,
-    /// The read time-out counts from here, whatever GETs the read waits for one after another.
+    /// When the read came. The read time-out counts from here, however many GETs the read waits for one after
+    /// another.
     pub(super) since: Instant,
 }
 

@@ -1,5 +1,5 @@
-//! Reads that may turn out to begin a stream. They are kept apart from the streams: however many
-//! random reads there are, they only push each other out.
+//! Reads that may turn out to begin a stream. They are kept apart from the streams: however many random reads
+//! there are, they push out only each other.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,25 @@ use s3mount_object::ByteRange;
 use super::reach::{ADJACENT_BYTES, goes_on};
 use crate::PrefetchConfig;
 
-/// Candidates of one object at most. As many threads may begin their shares of an object at once, each
-/// with a read or two, and are all recognised.
+/// How many candidates one object has at most. As many threads may begin their shares of an object at once,
+/// each with a read or two, and all are recognised.
 pub(super) const MAX_CANDIDATES: u64 = 512;
 
-/// An object has at most one candidate for so many bytes. More would cover so much of a small object that
-/// random reads go on from them by chance, and twice.
+/// An object has at most one candidate for this many bytes. More candidates would cover so much of a small
+/// object that random reads go on from them by chance, and twice.
 const BYTES_FOR_EACH: u64 = 4 << 20;
 
-/// A random read goes on from one of the last n reads by chance once in size ÷ ([`ADJACENT_BYTES`] × n)
-/// reads, and a whole first window is then fetched in vain. So many first windows must fit into the
-/// object for each candidate that one read can confirm: chance costs random reads less than a hundredth
-/// then.
+/// By chance, one random read in size ÷ ([`ADJACENT_BYTES`] × n) goes on from one of the last n reads, and a
+/// whole first window is then fetched in vain. So a candidate is confirmed by one read only if this many
+/// first windows for each such candidate fit into the object. Then chance costs random reads less than a
+/// hundredth.
 const SPARSENESS: u64 = 128;
 
-/// The latest reads are always believed: one reader goes on from its own last read, and the kernel's
-/// readahead of it arrives in disorder.
+/// This many of the latest candidates are always confirmed by one read: a reader goes on from its own last
+/// read, and the kernel's readahead of it arrives out of order.
 const ALWAYS_SURE: u64 = 4;
 
-/// Where a read has ended, and a stream may go on.
+/// A read from whose end a stream may go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// First byte read.
@@ -39,14 +39,14 @@ pub(super) struct Candidate {
     has_gone_on: bool,
 }
 
-/// What a read that belongs to no stream is, as far as candidates tell.
+/// What the candidates say about a read that belongs to no stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {
-    /// It goes on from no other.
+    /// It goes on from no other read.
     None,
-    /// It goes on from another, which chance may have hit.
+    /// It goes on from another read, but that may be chance.
     Weak,
-    /// A stream begins with it that began as this candidate.
+    /// It confirms this candidate: a stream begins with both.
     Sure(Candidate),
 }
 
@@ -58,14 +58,14 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// None yet, of an object of `size` bytes.
+    /// No candidates yet, for an object of `size` bytes.
     pub(super) fn new(size: u64) -> Self {
         let capacity = (size / BYTES_FOR_EACH).clamp(ALWAYS_SURE, MAX_CANDIDATES);
         Self { ring: VecDeque::new(), capacity: capacity as usize }
     }
 
-    /// Notes a read that belongs to no stream of an object of `size` bytes. One of the latest candidates is
-    /// confirmed by one read that goes on from it; an older one, which chance may have hit, by two.
+    /// Notes a read that belongs to no stream, in an object of `size` bytes. One read that goes on from one
+    /// of the latest candidates confirms it. An older candidate, which a read may hit by chance, needs two.
     pub(super) fn on_read(
         &mut self,
         range: ByteRange,

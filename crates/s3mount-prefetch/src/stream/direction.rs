@@ -1,14 +1,14 @@
-//! Which way a stream runs, and the object as it sees it.
+//! Which way a stream goes, and the object in the stream's own offsets.
 
 use s3mount_object::ByteRange;
 
 use super::strides::Stride;
 
-/// Places of the orders of cursors.
+/// The indexes of the two orders of cursors.
 pub(super) const UP: usize = 0;
 pub(super) const DOWN: usize = 1;
 
-/// Which way a stream runs.
+/// Which way a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
@@ -18,7 +18,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The `len` bytes of `range` that a stream of this direction comes to first.
+    /// The first `len` bytes of `range` that a stream of this direction comes to.
     pub(crate) fn first(self, range: ByteRange, len: u64) -> ByteRange {
         match self {
             Direction::Up | Direction::Strided(_) => ByteRange::new(range.start(), range.start() + len),
@@ -26,8 +26,8 @@ impl Direction {
         }
     }
 
-    /// `range` of an object of `size` bytes, as a stream of this direction sees it: from the
-    /// object's end, if it runs down; the pieces in it, if it has a stride.
+    /// `range` of an object of `size` bytes in the offsets of a stream of this direction: counted from the
+    /// object's end if it goes down, and over the pieces alone if it has a stride.
     pub(crate) fn seen(self, range: ByteRange, size: u64) -> ByteRange {
         match self {
             Direction::Up => range,
@@ -36,7 +36,7 @@ impl Direction {
         }
     }
 
-    /// How many bytes of an object of `size` bytes it sees.
+    /// The length of an object of `size` bytes in these offsets.
     pub(super) fn length(self, size: u64) -> u64 {
         match self {
             Direction::Up | Direction::Down => size,
@@ -44,7 +44,7 @@ impl Direction {
         }
     }
 
-    /// Which of the orders of cursors its streams stand in, if they do.
+    /// The index of the order of cursors that its streams are in, if they are in one.
     pub(super) fn order(self) -> Option<usize> {
         match self {
             Direction::Up => Some(UP),

@@ -1,26 +1,26 @@
-//! How far the streams of one object went before their readers turned elsewhere. A reader that takes a
-//! piece here and a piece there begins a stream with each piece: what it reads of one, it will read of
-//! the next.
+//! How far the streams of one object went before their readers turned elsewhere. A reader that takes a piece
+//! here and a piece there begins a stream with each piece. What it reads of one piece, it will read of the
+//! next.
 
-/// The latest so many streams are judged by: enough for a loader of columns of several lengths.
+/// How many of the latest streams are remembered: enough for a loader of columns of several lengths.
 const REMEMBERED: usize = 8;
 
-/// Fewer say nothing yet.
+/// Fewer streams than this say nothing yet.
 const ENOUGH: usize = 3;
 
-/// So many bytes that nobody has read say nothing yet: another reader may be about to come to them.
+/// This many unread bytes say nothing yet: another reader may be about to come to them.
 const SLACK_BYTES: u64 = 32 << 20;
 
-/// Of the bytes served, so large a part may have been fetched for nothing.
+/// An eighth of the bytes served may have been fetched for nothing.
 const WASTE_ALLOWED: u64 = 8;
 
-/// Once so many bytes were served, what was fetched and served counts half: a loader may change its ways.
+/// When this many bytes have been served, both counts are halved: a loader may change its ways.
 const HALF_LIFE_BYTES: u64 = 1 << 30;
 
-/// The streams that were left behind last, and what was fetched and served for all.
+/// The streams that were left behind last, and how many bytes were fetched and served for all streams.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Ids, and the bytes read.
+    /// The ids of the streams, and how many bytes each has read.
     left: [Option<(u64, u64)>; REMEMBERED],
     next: usize,
     fetched_bytes: u64,
@@ -42,17 +42,18 @@ impl History {
         }
     }
 
-    /// So many bytes were asked of the store for a stream.
+    /// A GET of `bytes` was sent for a stream.
     pub(super) fn fetched(&mut self, bytes: u64) {
         self.fetched_bytes += bytes;
     }
 
-    /// So many of these were read, for the first time.
+    /// This many of the fetched bytes were read for the first time.
     pub(super) fn served(&mut self, bytes: u64) {
         self.served_bytes += bytes;
     }
 
-    /// Judges what was fetched, while `ahead_bytes` are planned ahead of the streams that are read.
+    /// Judges whether too much is fetched, while `ahead_bytes` are planned ahead of the streams that are
+    /// read.
     pub(super) fn judge(&mut self, ahead_bytes: u64) {
         while self.served_bytes > HALF_LIFE_BYTES {
             self.fetched_bytes /= 2;
@@ -62,26 +63,26 @@ impl History {
         self.is_wasteful = unread > SLACK_BYTES + self.served_bytes / WASTE_ALLOWED;
     }
 
-    /// Whether too much of what was fetched is not read: it was skipped, or lies beyond the end of a
+    /// Whether too many of the fetched bytes are not read: they were skipped, or lie beyond the end of a
     /// stream that was left behind.
     pub(super) fn is_wasteful(&self) -> bool {
         self.is_wasteful
     }
 
-    /// How many bytes the last streams have read, the latest first.
+    /// How many bytes each of the last streams has read, the latest first.
     fn lengths(&self) -> Option<impl Iterator<Item = u64>> {
         let latest = || (1..=REMEMBERED).map(|age| self.left[(self.next + REMEMBERED - age) % REMEMBERED]);
         let lengths = move || latest().flatten().map(|(_, len)| len);
         (lengths().count() >= ENOUGH).then(lengths)
     }
 
-    /// As many bytes each of the very last streams has read: a new one will, too.
+    /// The least that each of the very last streams has read. A new stream will read as much.
     pub(super) fn shortest(&self) -> Option<u64> {
         self.lengths()?.take(ENOUGH).min()
     }
 
-    /// After how many bytes a new stream may end: the longest of the last. `None` where what lies beyond
-    /// is mostly read by somebody, and so not fetched for nothing.
+    /// After how many bytes a new stream may end: the length of the longest of the last ones. `None` where
+    /// most of the bytes beyond are read by somebody, and so are not fetched for nothing.
     pub(super) fn longest(&self) -> Option<u64> {
         self.lengths().filter(|_| self.is_wasteful)?.max()
     }

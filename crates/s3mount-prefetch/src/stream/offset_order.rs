@@ -1,4 +1,4 @@
-//! Slots in the order of an offset: found in O(log n), and moved without an allocation.
+//! Slots in the order of their offsets: found in O(log n), and moved without an allocation.
 
 use std::cmp::Ordering;
 
@@ -18,7 +18,7 @@ impl OffsetOrder {
         }
     }
 
-    /// `slot` has gone from one offset to another: it changes places with those that it passes.
+    /// `slot` has gone from one offset to another: it changes places with the slots that it passes.
     pub(super) fn moved(&mut self, from: u64, to: u64, slot: u16) {
         let (Ok(old), Ok(new) | Err(new)) =
             (self.0.binary_search(&(from, slot)), self.0.binary_search(&(to, slot)))
@@ -38,13 +38,13 @@ impl OffsetOrder {
         }
     }
 
-    /// Those at `offset` or beyond, the nearest first.
+    /// The slots at `offset` or beyond, the nearest first.
     pub(super) fn from(&self, offset: u64) -> impl Iterator<Item = (u64, u16)> {
         let at = self.0.partition_point(|(found, _)| *found < offset);
         self.0[at..].iter().copied()
     }
 
-    /// Those before `offset`, the nearest first.
+    /// The slots before `offset`, the nearest first.
     pub(super) fn before(&self, offset: u64) -> impl Iterator<Item = (u64, u16)> {
         let at = self.0.partition_point(|(found, _)| *found < offset);
         self.0[..at].iter().rev().copied()

@@ -1,25 +1,25 @@
-//! How far apart two reads may be that still go on from each other.
+//! How far apart two reads may be while the second still goes on from the first.
 
 use s3mount_object::ByteRange;
 
-/// A read this far behind a cursor is still the cursor's: the reader's second thread, or requests
-/// out of order. Segments stay for that long after they were consumed.
+/// A read up to this far behind a cursor still belongs to its stream: it is the reader's second thread, or
+/// the requests are out of order. Consumed segments stay for as many bytes.
 pub(crate) const BEHIND_BYTES: u64 = 8 << 20;
 
-/// A stream may skip at most so much at once, however much it has read, and not more than its window:
-/// what is skipped was mostly fetched.
+/// The most that a stream may skip at once, however much it has read. It may also not skip more than its
+/// window. Most of the skipped bytes were fetched.
 pub(super) const AHEAD_BYTES: u64 = 16 << 20;
 
-/// The kernel has at most two READs of 1 MiB of one reader's readahead under way, and they arrive in any
+/// Of one reader's readahead the kernel has at most two READs of 1 MiB under way, and they arrive in any
 /// order.
 pub(super) const REORDERED_BYTES: u64 = 2 << 20;
 
-/// Gap after which a second read still goes on where a candidate ended: the kernel's readahead
-/// leaves none, and loaders of records skip padding. Each stream may skip as much: a random read is
-/// rounded to no less.
+/// The gap after which a second read still goes on where a candidate ended. The kernel's readahead leaves no
+/// gap, and loaders of records skip padding. Each stream may skip as much: a random read is rounded to no
+/// less.
 pub(super) const ADJACENT_BYTES: u64 = 128 << 10;
 
-/// Whether `range` begins where another read ended, or a little behind.
+/// Whether `range` begins at `end`, where another read ended, or a little beyond.
 pub(super) fn goes_on(end: u64, range: ByteRange) -> bool {
     (end..=end + ADJACENT_BYTES).contains(&range.start())
 }

@@ -16,8 +16,8 @@ impl Stream {
         if let Direction::Strided(stride) = self.direction { Some(stride) } else { None }
     }
 
-    /// Whether a read that the pieces see as `seen` is this stream's. One that skips pieces has to have the
-    /// credit for them.
+    /// Whether a read belongs to this stream; `seen` is the read's range over the pieces. A read that skips
+    /// pieces needs the credit for them.
     fn reaches_piece(&self, seen: ByteRange) -> bool {
         let most = self.window.bytes().clamp(EDGE_BYTES, AHEAD_BYTES).min(self.credit_bytes);
         seen.start() + BEHIND_BYTES >= self.position && seen.start() <= self.position + most
@@ -25,7 +25,8 @@ impl Stream {
 }
 
 impl StreamTable {
-    /// Whether a read of `range`, as the stream in `slot` sees it, goes straight on from what that has read.
+    /// Whether a read goes straight on from what the stream in `slot` has read; `range` is in that stream's
+    /// offsets.
     pub(super) fn is_straight_on(&self, slot: u16, range: ByteRange) -> bool {
         self.slots[usize::from(slot)].as_ref().is_some_and(|stream| {
             let from = stream.began.saturating_sub(ADJACENT_BYTES);
@@ -33,7 +34,7 @@ impl StreamTable {
         })
     }
 
-    /// The stream with a stride that a read of `range` belongs to, and what of its pieces that is.
+    /// The stream with a stride that a read of `range` belongs to, and the read's range over its pieces.
     pub(super) fn strided(&self, range: ByteRange) -> Option<(u16, ByteRange)> {
         self.strided.iter().find_map(|slot| {
             let stream = self.slots[usize::from(*slot)].as_ref()?;
@@ -44,9 +45,9 @@ impl StreamTable {
         })
     }
 
-    /// The stride that a read has turned out to be a part of, if it goes on from no other read (`sign`) and
-    /// the stream in `slot` does not serve that already. One that runs up or down serves a stride with
-    /// short gaps as long as what it fetches is read: another reader may fill them.
+    /// The stride that a read turns out to be a part of. The read goes on from no other one (`sign`), and the
+    /// stream in `slot` does not serve the stride already. A stream that goes up or down serves a stride with
+    /// short gaps as long as the bytes that it fetches are read: other readers may fill the gaps.
     pub(super) fn new_stride(
         &mut self,
         range: ByteRange,
@@ -67,8 +68,8 @@ impl StreamTable {
         (!is_served).then_some(stride)
     }
 
-    /// Begins a stream with the read of `range`, the fourth piece of `stride`. Until now its reader was
-    /// taken for that of the stream in `slot`, if any.
+    /// Begins a stream with the read of `range`, the fourth piece of `stride`. Until now the read seemed to
+    /// belong to the stream in `slot`, if any.
     pub(super) fn add_strided(
         &mut self,
         stride: Stride,
@@ -91,8 +92,8 @@ impl StreamTable {
         self.put(slot, Direction::Strided(stride), seen, seen.start(), seen.start(), window)
     }
 
-    /// The reader of the stream in `slot` has turned out to have a stride, or another one. Returns the window
-    /// that it had in vain, if it was one of a stride.
+    /// The reader of the stream in `slot` has turned out to have a stride, or another one. If that stream had
+    /// a stride, it ends, and half of its window is returned. Otherwise returns 0.
     fn leave(&mut self, slot: u16, config: &PrefetchConfig) -> u64 {
         let Some(stream) = self.slots[usize::from(slot)].as_ref() else { return 0 };
         if stream.stride().is_some() {

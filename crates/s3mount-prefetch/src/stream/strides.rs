@@ -1,10 +1,10 @@
-//! Strides: pieces of one length whose beginnings are equally far apart, up or down the object. A reader
-//! of every fourth MiB reads so, or one of a column in a table whose rows have one length.
+//! Strides: pieces of one length whose beginnings are equally far apart, up or down the object. One reader of
+//! strides reads every fourth MiB. Another reads one column of a table whose rows have one length.
 //!
-//! What was read without a gap is a *run*. When a run begins where the three before it lead to, its
-//! reader has a stride, and gets a stream that runs over the pieces alone. Laid end to end they are what
-//! it counts in, as one that runs down counts in the mirror. So its window, its share of the memory and
-//! its hunger are those of any other stream.
+//! A *run* is a range that was read without a gap. When a run begins where the three runs before it lead to,
+//! its reader has a stride, and gets a stream that goes over the pieces alone. Such a stream counts in the
+//! pieces' bytes as if the pieces lay end to end. So its window and its share of the memory are those of any
+//! other stream.
 
 use std::collections::VecDeque;
 
@@ -12,32 +12,33 @@ use s3mount_object::ByteRange;
 
 use super::reach::{ADJACENT_BYTES, REORDERED_BYTES};
 
-/// The latest runs are remembered: enough for four readers with a stride each.
+/// How many runs are remembered: enough for four readers with a stride each.
 const REMEMBERED: usize = 16;
 
-/// A stride is at least so many times as long as its pieces. Who reads more than that of an object has
-/// a stream that fetches the gaps, too, in larger parts and so with fewer GETs.
+/// A stride is at least this many times as long as its pieces. A reader of a larger share of an object has a
+/// stream that fetches the gaps, too, in larger parts and so with fewer GETs.
 const SPARSENESS: u64 = 2;
 
-/// Pieces of one length, equally far apart. Their bytes are counted as if they lay end to end, the first
-/// piece first.
+/// Pieces of one length, equally far apart. Their bytes are counted as if the pieces lay end to end, the
+/// first piece first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stride {
-    /// Where the first piece begins.
+    /// Where the first piece begins in the object.
     first: u64,
-    /// From the beginning of a piece to that of the next.
+    /// The distance from the beginning of a piece to that of the next one.
     step: u64,
-    /// Whether the next piece lies before this one. Each is read upwards.
+    /// Whether the next piece lies before this one. Each piece is read upwards.
     is_down: bool,
-    /// Length of a piece.
+    /// The length of a piece.
     len: u64,
-    /// What a piece counts for: its length, or a block if that is more, because a GET costs no less.
+    /// How many bytes a piece counts for: its length, or a block if that is more, because a GET costs no
+    /// less.
     pitch: u64,
 }
 
 impl Stride {
-    /// The piece that begins at `at` or was the last to begin before, and how far before. `None` before
-    /// all pieces of a stride that goes up.
+    /// The index of the last piece that begins at `at` or before, and the distance from its beginning to
+    /// `at`. `None` before all pieces of a stride that goes up.
     fn find(self, at: u64) -> Option<(u64, u64)> {
         if self.is_down {
             let index = self.first.saturating_sub(at).div_ceil(self.step);
@@ -47,7 +48,8 @@ impl Stride {
         Some((distance / self.step, distance % self.step))
     }
 
-    /// Which byte of the pieces is the one `inside` a piece; behind it, the next one's first.
+    /// The offset, over the pieces, of the byte that is `inside` bytes from the beginning of the piece
+    /// `index`. A byte in the gap after the piece counts as the next piece's first byte.
     fn count(self, index: u64, inside: u64) -> u64 {
         if inside < self.len { index * self.pitch + inside } else { (index + 1) * self.pitch }
     }
@@ -65,14 +67,14 @@ impl Stride {
         if inside < self.len { self.piece(index, size) } else { None }
     }
 
-    /// How many bytes all pieces of an object of `size` bytes count for.
+    /// How many bytes all pieces in an object of `size` bytes count for.
     pub(super) fn length(self, size: u64) -> u64 {
         let last = if self.is_down { self.first } else { size.saturating_sub(self.first + 1) };
         (last / self.step + 1) * self.pitch
     }
 
-    /// From the pieces' byte `at`: the rest of its piece, and which byte the next piece begins with. `None`
-    /// behind the last piece.
+    /// The rest of the piece that holds the offset `at` over the pieces, and the offset with which the next
+    /// piece begins. `None` after the last piece.
     pub(crate) fn rest(self, at: u64, size: u64) -> Option<(ByteRange, u64)> {
         let (index, inside) = (at / self.pitch, at % self.pitch);
         let piece = self.piece(index, size)?;
@@ -80,8 +82,8 @@ impl Stride {
         Some((ByteRange::new(start, piece.end()), (index + 1) * self.pitch))
     }
 
-    /// What lies in `range` of the pieces, as they are counted: the span of it, or nothing. A piece's last
-    /// byte counts for all that the piece counts for.
+    /// The span of offsets over the pieces that lies in `range`, which may be empty. A piece's last byte
+    /// counts for all that the piece counts for.
     pub(super) fn seen(self, range: ByteRange) -> ByteRange {
         let last = range.end().max(range.start() + 1) - 1;
         let (from, to) = (self.find(range.start()), self.find(last));
@@ -103,15 +105,15 @@ impl Stride {
         self.step - self.len
     }
 
-    /// Whether a reader of `other`'s pieces is served by these: they lie in the same places, and half of
-    /// them is read at least.
+    /// Whether a stream over these pieces serves a reader of the pieces of `other`: the pieces begin at the
+    /// same places, and the reader reads at least half of each.
     pub(super) fn serves(self, other: Self) -> bool {
         let is_same_way = self.step == other.step && self.is_down == other.is_down;
         is_same_way && other.len <= self.len && self.len < other.len * 2
     }
 }
 
-/// What was read without a gap of more than [`ADJACENT_BYTES`].
+/// A range that was read without a gap of more than [`ADJACENT_BYTES`].
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u64,
@@ -119,8 +121,8 @@ struct Run {
 }
 
 impl Run {
-    /// Takes `range` in, if it goes on from the run or ends where that begins: the kernel's readahead
-    /// arrives in disorder. Who reads in the midst of a long run is another reader.
+    /// Adds `range` if it goes on from the run or ends where the run begins: the kernel's readahead arrives
+    /// out of order. A read in the middle of a long run is another reader's.
     fn take(&mut self, range: ByteRange) -> bool {
         let tail = self.start.max(self.end.saturating_sub(REORDERED_BYTES))..=self.end + ADJACENT_BYTES;
         let head = self.start.saturating_sub(ADJACENT_BYTES)..=self.end.min(self.start + REORDERED_BYTES);
@@ -136,18 +138,18 @@ impl Run {
     }
 }
 
-/// The latest runs of one object, oldest first.
+/// The latest runs of one object, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Strides(VecDeque<Run>);
 
 impl Strides {
-    /// Notes a read that goes on from another. Returns `false` if that was none of the latest.
+    /// Notes a read that goes on from another one. Returns `false` if that one is in none of the latest runs.
     pub(super) fn go_on(&mut self, range: ByteRange) -> bool {
         self.0.iter_mut().rev().any(|run| run.take(range))
     }
 
-    /// Notes a read. Returns the stride of its reader, if it begins the fourth piece of one or a later one;
-    /// pieces count for multiples of `block` bytes.
+    /// Notes a read. Returns the stride of its reader, if the read begins the stride's fourth piece or a
+    /// later one. Pieces count for at least `block` bytes.
     pub(super) fn on_read(&mut self, range: ByteRange, block: u64) -> Option<Stride> {
         if self.go_on(range) {
             return None;
@@ -160,8 +162,8 @@ impl Strides {
         stride
     }
 
-    /// The stride of three runs, from the oldest to the latest of them, that lead to one at `start`.
-    /// Nothing else was read between them.
+    /// The stride of three runs, in the order in which they were read, that lead to a run at `start`. Nothing
+    /// else was read between the three and `start`.
     fn find(&self, start: u64, block: u64) -> Option<Stride> {
         (2..self.0.len()).rev().find_map(|at| {
             let third = self.0[at];
@@ -200,8 +202,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     proptest! {
-        /// What is seen of a range holds each byte of pieces that lies in it, in order, and what is left
-        /// from there on is in the same place.
+        /// The span of a range holds each byte of the pieces in it, in order, and the rest of each piece is
+        /// in the same place.
         #[test]
         fn pieces_lie_end_to_end(
             (first, len, gap, more) in (0u64..200, 1u64..20, 1u64..30, 0u64..9),

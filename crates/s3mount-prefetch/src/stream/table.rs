@@ -1,8 +1,8 @@
 //! The streams of one object, and which of them a read belongs to.
 //!
-//! **Invariant:** each stream that runs up or down stands once in the order of its direction's cursors,
-//! and once in that of the beginnings if it runs up; each other one stands once in the list of the
-//! strided. So a read finds its stream in O(log n).
+//! **Invariant:** each stream that goes up or down is once in the order of its direction's cursors. If it
+//! goes up, it is also once in the order of the beginnings. Each stream with a stride is once in the list of
+//! the strided streams. So a read finds its stream in O(log n).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,28 +19,29 @@ use super::strides::Strides;
 use crate::window::{Window, WindowLimits};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// Streams of one object, without those that have a stride. With more readers than this the others read
-/// at random: who has a stream keeps it.
+/// How many streams one object has, without those that have a stride. The readers beyond this many read at
+/// random: a reader that has a stream keeps it.
 const MAX_STREAMS: usize = 512;
 
-/// Streams with a stride of one object at most: each read that goes on from no other is compared with all.
+/// How many streams with a stride one object has. Each read that goes on from no other is compared with all
+/// of them.
 pub(super) const MAX_STRIDED: usize = 16;
 
-/// Places for streams of one object.
+/// Slots for the streams of one object.
 const SLOTS: usize = MAX_STREAMS + MAX_STRIDED;
 
-/// A new stream's window at most, however much the streams before it have read: it may be another
-/// reader's, who reads less.
+/// The most that a new stream's window begins with, however much the streams before it have read: its reader
+/// may be another one, who reads less.
 const MAX_FIRST_WINDOW_BYTES: u64 = 64 << 20;
 
-/// Reads that go down, each to where the one before began, before it counts as a stream. A reader
+/// How many reads have to go down, each to where the one before began, until they count as a stream. A reader
 /// of a parquet footer takes two such steps, and then goes elsewhere.
 const STEPS_DOWN: u32 = 3;
 
 /// What a read turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The stream of this id goes on.
+    /// It belongs to the stream of this id.
     Stream(u64),
     /// It belongs to no stream.
     Random,
@@ -51,34 +52,35 @@ pub(crate) enum Access {
 /// The streams of one object.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    /// Streams by slot. An id is the number of streams begun before, times [`SLOTS`], plus the slot.
+    /// The streams by slot. An id is the number of streams that have begun so far, times [`SLOTS`], plus the
+    /// slot.
     pub(super) slots: Vec<Option<Stream>>,
-    /// Cursors of the streams that run up, and of those that run down.
+    /// The cursors of the streams that go up, and of those that go down.
     cursors: [OffsetOrder; 2],
-    /// Streams that have a stride.
+    /// The slots of the streams that have a stride.
     pub(super) strided: Vec<u16>,
-    /// Where the streams that run up began.
+    /// Where the streams that go up began.
     beginnings: OffsetOrder,
     candidates: Candidates,
     pub(super) history: History,
     pub(super) strides: Strides,
-    /// Streams whose windows are not full because memory or requests were short, in the order in which
-    /// they came to be so.
+    /// The streams whose windows are not full because memory or requests are short, in the order in which
+    /// that happened.
     hungry: VecDeque<u64>,
-    /// Streams that take a share of the memory.
+    /// How many streams take a share of the memory.
     active: usize,
     /// The object's size in bytes.
     pub(super) size: u64,
-    /// Where the last read that may go down has come to, in the mirror, and in how many steps. One at
-    /// a time: there are few who read backwards.
+    /// The end, from the object's end, of the last read that may go down, and how many steps down it was.
+    /// There is one at a time, because few readers go down.
     down: Option<(u64, u32)>,
-    /// Reads so far.
+    /// The number of reads so far.
     clock: u64,
     begun: u64,
 }
 
 impl StreamTable {
-    /// No streams yet, of an object of `size` bytes.
+    /// No streams yet, for an object of `size` bytes.
     pub(crate) fn new(size: u64) -> Self {
         Self {
             slots: Vec::new(),
@@ -97,7 +99,7 @@ impl StreamTable {
         }
     }
 
-    /// Sorts a read into a stream, or begins one.
+    /// Finds the stream that a read belongs to, or begins one.
     pub(crate) fn on_read(&mut self, range: ByteRange, config: &PrefetchConfig) -> Access {
         use Direction::{Down, Up};
         self.clock += 1;
@@ -138,7 +140,8 @@ impl StreamTable {
         Access::Random
     }
 
-    /// The stream in this order whose cursor is the nearest to a read at `start`.
+    /// The stream whose cursor in this order is the nearest to a read at `start`, among the streams that the
+    /// read may belong to.
     fn nearest(&self, order: usize, start: u64) -> Option<u16> {
         let cursors = &self.cursors[order];
         let stream = |slot: u16| self.slots[usize::from(slot)].as_ref();
@@ -156,7 +159,7 @@ impl StreamTable {
         beyond.into_iter().chain(before).min().map(|(_, slot)| slot)
     }
 
-    /// The stream in `slot` reads `range`, as it sees it.
+    /// The stream in `slot` reads `range`, which is in its own offsets.
     fn go_on(&mut self, slot: u16, range: ByteRange) -> Access {
         let clock = self.clock;
         let Some(stream) = &mut self.slots[usize::from(slot)] else { return Access::Random };
@@ -176,7 +179,8 @@ impl StreamTable {
         Access::Stream(id)
     }
 
-    /// Whether a stream that is being read goes on with `range`, up to [`REORDERED_BYTES`] out of order.
+    /// Whether a stream that is being read goes on with `range`, which may be up to [`REORDERED_BYTES`] out
+    /// of order.
     pub(crate) fn is_going_on(&self, range: ByteRange) -> bool {
         [Direction::Up, Direction::Down].into_iter().zip([UP, DOWN]).any(|(direction, order)| {
             let start = direction.seen(range, self.size).start();
@@ -187,7 +191,7 @@ impl StreamTable {
         })
     }
 
-    /// Ends the streams that the one in `slot` has run into: two cursors over the same bytes are one.
+    /// Ends the streams whose cursors the one in `slot` has come to: two cursors over the same bytes are one.
     fn merge_into(&mut self, slot: u16, order: usize, position: u64) {
         loop {
             let cursors = &self.cursors[order];
@@ -202,11 +206,11 @@ impl StreamTable {
         }
     }
 
-    /// Whether `range`, in the mirror, is the last of so many reads that went down.
+    /// Whether `range`, counted from the object's end, is the last of [`STEPS_DOWN`] reads that went down.
     fn steps_down(&mut self, range: ByteRange) -> bool {
         let steps = match self.down {
             Some((position, steps)) if goes_on(position, range) => steps + 1,
-            // A read of the beginning has nothing below it.
+            // Below a read of the object's beginning there is nothing.
             _ if range.end() == self.size => return false,
             _ => 1,
         };
@@ -214,8 +218,8 @@ impl StreamTable {
         self.down.is_none()
     }
 
-    /// Begins a stream with the read of `range`; its first read was at `began`, when the clock stood at
-    /// `since`. Where the table is full of streams that are read, it is a random read.
+    /// Begins a stream with the read of `range`. Its first read was at `began`, when the clock stood at
+    /// `since`. When the table is full of streams that are read, it is a random read.
     fn add(
         &mut self,
         direction: Direction,
@@ -269,8 +273,9 @@ impl StreamTable {
         Access::Stream(id)
     }
 
-    /// Who begins a stream with a read at `since` has turned away from another: of the streams that were
-    /// not read after that, it is one. They may still be others', which are slow, and go on.
+    /// A reader that begins a stream with a read at `since` has turned away from another stream. That is one
+    /// of the streams that were not read after `since`. The others of these may belong to slow readers that
+    /// go on.
     fn note_left(&mut self, since: u64) {
         for stream in self.slots.iter_mut().flatten() {
             if stream.used < since && !stream.is_left && stream.direction == Direction::Up {
@@ -280,31 +285,32 @@ impl StreamTable {
         }
     }
 
-    /// Judges whether what is fetched is read; what lies ahead of streams that are read counts neither way.
+    /// Judges whether the fetched bytes are read. Bytes ahead of streams that are read count neither way.
     fn judge(&mut self) {
         let read = self.slots.iter().flatten().filter(|stream| !stream.is_left);
         let ahead = read.map(|stream| stream.planned_end.saturating_sub(stream.position));
         self.history.judge(ahead.sum());
     }
 
-    /// A new stream's window: what the last streams have all read, if they have.
+    /// The window that a new stream begins with: as many bytes as all of the last streams have read, within
+    /// bounds.
     fn initial_window(&self, config: &PrefetchConfig) -> u64 {
         let most = MAX_FIRST_WINDOW_BYTES.min(config.max_window_bytes);
         self.history.shortest().unwrap_or(0).min(most).max(config.initial_window_bytes)
     }
 
-    /// So many bytes were asked of the store for a stream.
+    /// A GET of `bytes` was sent for a stream.
     pub(crate) fn fetched(&mut self, bytes: u64) {
         self.history.fetched(bytes);
     }
 
-    /// So many of these were read, for the first time.
+    /// This many of the fetched bytes were read for the first time.
     pub(crate) fn served(&mut self, bytes: u64) {
         self.history.served(bytes);
     }
 
-    /// A slot for one stream more that has no stride. In a full table the least recently used of those that
-    /// nobody reads leaves, the young ones first.
+    /// A slot for one more stream without a stride. In a full table, the least recently used of the streams
+    /// that nobody reads leaves, and young streams leave first.
     fn free_slot(&mut self) -> Option<u16> {
         let others = self.slots.iter().flatten().filter(|stream| stream.direction.order().is_some());
         if others.count() < MAX_STREAMS {
@@ -318,7 +324,7 @@ impl StreamTable {
         Some(slot)
     }
 
-    /// A slot that is free, or new.
+    /// A slot that is free, or a new one.
     pub(super) fn any_slot(&mut self) -> Option<u16> {
         let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         if free == self.slots.len() {
@@ -342,7 +348,7 @@ impl StreamTable {
         }
     }
 
-    /// Changes the stream in `slot`, but not where its cursor stands in the order.
+    /// Changes the stream in `slot`, except for the position of its cursor in the order.
     pub(super) fn change(&mut self, slot: u16, change: impl FnOnce(&mut Stream)) {
         if let Some(stream) = &mut self.slots[usize::from(slot)] {
             self.active -= usize::from(stream.is_active(self.size));
@@ -355,14 +361,14 @@ impl StreamTable {
         (id % SLOTS as u64) as u16
     }
 
-    /// Changes the stream `id`, if it still is one.
+    /// Changes the stream `id`, if it still exists.
     fn change_id(&mut self, id: u64, change: impl FnOnce(&mut Stream)) {
         if self.get(id).is_some() {
             self.change(Self::slot_of(id), change);
         }
     }
 
-    /// The stream of this id, if it still is one.
+    /// The stream of this id, if it still exists.
     pub(crate) fn get(&self, id: u64) -> Option<&Stream> {
         let stream = self.slots.get(usize::from(Self::slot_of(id)))?.as_ref();
         stream.filter(|stream| stream.id == id)
@@ -386,25 +392,25 @@ impl StreamTable {
         };
         let is_near = |(direction, order): (Direction, usize)| {
             let end = direction.seen(range, self.size).end() + BEHIND_BYTES;
-            // Mostly it is the nearest.
+            // Mostly it is the nearest stream.
             self.cursors[order].before(end).any(|(_, slot)| may_read(slot))
         };
         [(Direction::Up, UP), (Direction::Down, DOWN)].into_iter().any(is_near)
             || self.strided.iter().any(|slot| may_read(*slot))
     }
 
-    /// Notes whether nothing is left to fetch for stream `id`, whoever fetched it.
+    /// Notes whether nothing is left to fetch for stream `id`, whichever stream fetched it.
     pub(crate) fn note_complete(&mut self, id: u64, is_complete: bool) {
         self.change_id(id, |stream| stream.is_complete = is_complete);
     }
 
-    /// How many streams take a share of the memory: those that are read and not at their end.
+    /// How many streams take a share of the memory: those that are read and have something left to fetch.
     pub(crate) fn active(&self) -> usize {
         self.active
     }
 
-    /// The housekeeper's look. What has read little, and nothing for long, is no stream any more: chance
-    /// may have made it one.
+    /// Called by the housekeeper once a second. A stream that has read little, and nothing for long, ends:
+    /// chance may have made it.
     pub(crate) fn tick(&mut self) {
         for slot in 0..self.slots.len() as u16 {
             self.change(slot, |stream| stream.idle_ticks = stream.idle_ticks.saturating_add(1));
@@ -421,18 +427,18 @@ impl StreamTable {
         self.change_id(id, |stream| stream.window = window);
     }
 
-    /// Of the streams that began at the object's beginning, the one that came furthest.
+    /// The stream that came furthest of those that began at the object's beginning.
     pub(crate) fn furthest_from_start(&self) -> Option<&Stream> {
         let began = self.iter().filter(|stream| stream.direction == Direction::Up && stream.began == 0);
         began.max_by_key(|stream| stream.position)
     }
 
-    /// The reader of stream `id` got its bytes at once or `waits` for them, at the time `now`.
+    /// A read of stream `id` got its bytes at once or `waits` for them, at the time `now`.
     pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
         self.change_id(id, |stream| stream.window.on_read(stream.position, now, waits, limits));
     }
 
-    /// Bytes from `start` on are not there any more, although they were planned.
+    /// The bytes of `range` are not there any more, although they were planned.
     pub(crate) fn unplan(&mut self, range: ByteRange) {
         let size = self.size;
         for slot in 0..self.slots.len() as u16 {
@@ -446,15 +452,15 @@ impl StreamTable {
         }
     }
 
-    /// What was fetched ahead for stream `id` was thrown away unread: its window was too large.
+    /// Bytes that were fetched ahead for stream `id` were dropped unread: its window was too large.
     pub(crate) fn on_waste(&mut self, id: u64, config: &PrefetchConfig) {
         self.change_id(id, |stream| stream.window.on_waste(config));
     }
 
-    /// Before which byte to fetch ahead for `stream`, which runs up. Beyond it lies what the next stream
-    /// has read already, which is the kernel's now: a reader that comes so far mostly ends there (loaders
-    /// that share a file divide it). Or the streams before this one were left behind after as many bytes.
-    /// It counts until the reader has gone further. Multiples of `unit` bytes are fetched.
+    /// The byte up to which to fetch ahead for `stream`, which goes up. It is the first byte that the next
+    /// stream has read, because the kernel holds those bytes now: loaders that share a file divide it, so a
+    /// reader that comes so far mostly ends there. Or it is the length after which the last streams were
+    /// left, rounded to multiples of `unit` bytes, until the reader has gone further.
     pub(crate) fn limit(&self, stream: &Stream, unit: u64) -> Option<u64> {
         let next = self.beginnings.from(stream.position).map(|(began, _)| began).next();
         let usual = self.history.longest().map(|longest| (stream.began + longest).next_multiple_of(unit));
@@ -467,7 +473,7 @@ impl StreamTable {
         self.change_id(id, |stream| stream.planned_end = stream.planned_end.max(end));
     }
 
-    /// The window of stream `id` is not full, because memory or requests are short.
+    /// Notes that the window of stream `id` is not full because memory or requests are short.
     pub(crate) fn note_hungry(&mut self, id: u64) {
         if let Some(stream) = self.get_mut(id).filter(|stream| !stream.is_hungry) {
             stream.is_hungry = true;
@@ -475,7 +481,7 @@ impl StreamTable {
         }
     }
 
-    /// The stream that is hungry for the longest time, of those that are read.
+    /// Takes the stream that has been hungry for the longest time, of those that are read.
     pub(crate) fn next_hungry(&mut self) -> Option<u64> {
         while let Some(id) = self.hungry.pop_front() {
             let Some(stream) = self.get_mut(id) else { continue };
