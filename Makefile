@@ -2,8 +2,8 @@
 # ARGS goes to the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
 
 # Concurrency under a model checker: locks are replaced, so it is a build of its own.
-SHUTTLE = --package s3mount-memory --package s3mount-prefetch \
-	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle --test shuttle
+SHUTTLE = --package s3mount-memory --package s3mount-prefetch --package s3mount-fs \
+	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
 .PHONY: build demo bench test soak fuzz lint advisories clean
 

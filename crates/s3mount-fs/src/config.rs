@@ -1,6 +1,6 @@
 //! Settings of the filesystem, as plain data.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use globset::GlobSet;
 
@@ -12,6 +12,8 @@ pub type PageCacheBytes = fn(pid: u32) -> u64;
 pub struct FsConfig {
     /// Only keys below this are shown; empty, or ending in `/`.
     pub prefix: String,
+    /// When it was mounted: the time that directories show.
+    pub mounted_at: SystemTime,
     /// Owner of everything.
     pub uid: u32,
     /// Group of everything.
@@ -37,12 +39,13 @@ pub struct FsConfig {
     pub timeout: Duration,
 }
 
-/// A whole bucket that belongs to root, believed for a minute, with 16 MiB for its names and a million files.
+/// A whole bucket that belongs to root, mounted in 1970, believed for a minute, with 16 MiB for its names and a million files.
 impl Default for FsConfig {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
         Self {
             prefix: String::new(),
+            mounted_at: SystemTime::UNIX_EPOCH,
             uid: 0,
             gid: 0,
             dir_mode: 0o755,

@@ -6,7 +6,7 @@ mod open_file;
 mod shown;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use s3mount_metrics::Registry;
 use s3mount_object::{ByteRange, ObjectClient};
@@ -30,6 +30,7 @@ use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
 use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
+use crate::sync::spawn;
 use crate::{FsConfig, FsError, FsMetrics};
 
 /// How long the kernel may believe the names of the daemon's own files, which never change.
@@ -62,11 +63,11 @@ impl Filesystem {
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
-        let inodes = Arc::new(InodeTable::new(&config.prefix, SystemTime::now(), config.inode_limit));
+        let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
         let namespace = Namespace::new(client, prefetcher.retry_budget(), &config, inodes.clone(), runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
-        runtime.spawn(keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));
+        spawn(runtime, keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));
         let (metrics, registry) = (Arc::<FsMetrics>::default(), Registry::default());
         prefetcher.register(&registry);
         // They are brought up to date by `show`: the registry cannot own who owns it.

@@ -1,9 +1,10 @@
 //! What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
 
 use std::sync::Arc;
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use tokio::time::Instant;
 
 use crate::ahead::hints::{Hints, Next};
 use crate::directory::assembler::Assembler;

@@ -1,10 +1,9 @@
 //! What is open, by handle.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::numbers::FileHandle;
+use crate::sync::{AtomicU64, Ordering, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Open files, or open directories. A handle is never used again.
 #[derive(Debug)]

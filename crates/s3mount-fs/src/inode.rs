@@ -9,7 +9,7 @@ mod outdated;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use hashbrown::HashTable;
@@ -21,6 +21,7 @@ use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::time::{millis, time};
 
 /// What an inode takes, in bytes, about: 294 MiB for a million of them and their names' listings.
@@ -206,7 +207,7 @@ impl InodeTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tables)
     }
 
     /// The node of an inode that the kernel was given.

@@ -33,6 +33,7 @@ mod namespace;
 mod numbers;
 mod open_clock;
 mod page_cache;
+mod sync;
 mod time;
 
 pub use attr::{Attr, Entry, FileKind};

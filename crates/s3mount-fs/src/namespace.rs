@@ -21,12 +21,13 @@ pub(crate) mod split;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use s3mount_object::{ListObjects, ObjectClient};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use self::list_requests::ListRequests;
 use self::lister::Lister;
@@ -37,6 +38,7 @@ use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
+use crate::sync::spawn;
 use crate::{FsConfig, FsError};
 
 /// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,
@@ -184,7 +186,7 @@ impl Namespace {
             Waited::Found(target) => return Ok(target),
         };
         if self.snapshots.on_miss(prefix, Instant::now()) {
-            self.requests.runtime().spawn(self.clone().list_whole(prefix.clone()));
+            spawn(self.requests.runtime(), self.clone().list_whole(prefix.clone()));
         }
         let after = just_before(name);
         let request = ListObjects {

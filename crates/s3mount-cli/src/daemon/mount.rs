@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use procfs::process::Process;
@@ -174,6 +174,7 @@ fn prefetch_config(config: &Config) -> PrefetchConfig {
 fn fs_config(config: &Config) -> FsConfig {
     FsConfig {
         prefix: config.prefix.clone(),
+        mounted_at: SystemTime::now(),
         uid: config.uid,
         gid: config.gid,
         dir_mode: config.dir_mode,

@@ -16,6 +16,7 @@ use crate::namespace::Namespace;
 use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
+use crate::sync::spawn;
 
 /// How often it is looked whether there is memory and a request for a hint.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -61,14 +62,14 @@ impl Fetcher {
         let told = self.inodes.opens();
         let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, told, is_again });
         if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
-            self.runtime.spawn(follow(Arc::downgrade(self), guesser));
+            spawn(&self.runtime, follow(Arc::downgrade(self), guesser));
         }
     }
 
     /// Takes a piece of what one writer writes.
     pub(crate) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
         if self.hints.push(writer, data, self.inodes.opens()) {
-            self.runtime.spawn(follow(Arc::downgrade(self), writer.clone()));
+            spawn(&self.runtime, follow(Arc::downgrade(self), writer.clone()));
         }
     }
 
@@ -153,7 +154,7 @@ async fn follow(fetcher: Weak<Fetcher>, writer: Arc<HintWriter>) {
     loop {
         let Some(fetcher) = fetcher.upgrade() else { return };
         while let Some(next) = fetcher.hints.next(&writer) {
-            look_ups.push_back(fetcher.runtime.spawn(fetcher.clone().look_up(next)));
+            look_ups.push_back(spawn(&fetcher.runtime, fetcher.clone().look_up(next)));
         }
         // A quarter of the memory: streams and readers that wait have the rest.
         let room = fetcher.prefetcher.budget().limit_bytes() / 4;

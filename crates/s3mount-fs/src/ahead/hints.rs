@@ -11,8 +11,7 @@ mod queue;
 mod window;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::ByteRange;
@@ -25,6 +24,7 @@ use self::queue::HintQueue;
 use self::window::HintWindow;
 pub(crate) use self::window::Source;
 use crate::open_clock::OpenClock;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// Memory of all hints that wait, in bytes. A writer may have as much as is left to others, so one alone
 /// has half: the 1,281,167 paths of ImageNet, of 25 bytes each. More are dropped, and counted.
@@ -97,10 +97,6 @@ pub(crate) enum Todo {
     Wait(Duration),
     /// Nothing is left.
     End,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hints {

@@ -14,6 +14,7 @@ use crate::inode::InodeTable;
 use crate::namespace::Namespace;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
+use crate::sync::spawn;
 
 /// Joins large files that are read one after another.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Seams {
     /// Notes that the file of `reader`, which is open as `ino`, is read nearly to its end, or follows such a
     /// one: the file behind it is found, and the two are joined.
     pub(crate) fn on_near_end(self: &Arc<Self>, ino: InodeNo, reader: Arc<ObjectReader>) {
-        self.runtime.spawn(join_successor(Arc::downgrade(self), ino, reader));
+        spawn(&self.runtime, join_successor(Arc::downgrade(self), ino, reader));
     }
 }
 

@@ -7,7 +7,9 @@
 //! ranks does, is no run: seven of eight files fetched ahead would be for nobody.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use crate::sync::{Mutex, lock};
 
 /// Names between two opens of one run, at most. Readers that take names out of one queue are out of
 /// order by less than there are readers.
@@ -70,7 +72,7 @@ impl Order {
         name: &str,
         following: impl Fn(&str, usize) -> Vec<Box<str>>,
     ) -> Vec<Box<str>> {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = lock(&self.runs);
         let here = |run: &Run| run.prefix == *prefix;
         if let Some(index) = runs.iter().position(|run| here(run) && run.is_passing(name)) {
             if runs[index].recent.iter().any(|known| **known == *name) {

@@ -12,9 +12,10 @@
 //! Pure, and bounded by [`FOLDERS`] and [`MOST_EXPECTED`].
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::open_clock::OpenClock;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Folders that are known; the one that was read least recently leaves first.
 const FOLDERS: usize = 64;
@@ -107,7 +108,7 @@ impl<R> Folder<R> {
 
 impl<R> Successors<R> {
     fn lock(&self) -> MutexGuard<'_, Vec<Folder<R>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Notes that `name` in the folder `prefix` was opened; `before` is the moment before that. Returns

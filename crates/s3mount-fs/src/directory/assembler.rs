@@ -36,9 +36,10 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Instant, SystemTime};
+    use std::time::SystemTime;
 
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+    use tokio::time::Instant;
 
     use super::{Assembler, Named, Page, Target};
     use crate::namespace::names::Hidden;

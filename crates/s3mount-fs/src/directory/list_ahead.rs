@@ -6,15 +6,16 @@
 //! if that is less than a page.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use s3mount_object::{ListObjects, ListPage};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::FsError;
 use crate::namespace::list_requests::ListRequests;
+use crate::sync::{JoinHandle, Mutex, MutexGuard, lock, spawn};
 
 /// LISTs ahead of walks at a time.
 const AT_ONCE: usize = 32;
@@ -57,7 +58,7 @@ impl Walks {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The first page of the directory `prefix`, and how old it is at most, if it was listed ahead or is
@@ -96,7 +97,7 @@ impl Walks {
         }
         let (directory, by_itself) = (Arc::<str>::from(directory), state.large.as_ref() == Some(parent));
         let (walks, parent, prefix) = (self.clone(), parent.clone(), directory.clone());
-        let task = self.requests.runtime().spawn(async move {
+        let task = spawn(self.requests.runtime(), async move {
             // It is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
             let listed = walks.list(&parent, &prefix, by_itself).await;

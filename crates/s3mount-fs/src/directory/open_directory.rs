@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::assembler::Assembler;
 use super::list_ahead::Walks;

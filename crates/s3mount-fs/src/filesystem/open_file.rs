@@ -1,7 +1,6 @@
 //! Open files.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use s3mount_prefetch::ObjectReader;
@@ -10,6 +9,7 @@ use crate::ahead::hints::HintWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
+use crate::sync::{AtomicBool, Ordering};
 
 /// How the bytes of an open file come to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

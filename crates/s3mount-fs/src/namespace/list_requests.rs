@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient};
@@ -13,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::names::Hidden;
 use super::pace::Pace;
 use crate::FsError;
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// When the answer to a LIST is slow: S3 takes 60 ms mostly, and seconds after many were deleted.
 const SLOW: Duration = Duration::from_secs(2);

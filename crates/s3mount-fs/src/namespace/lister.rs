@@ -2,16 +2,15 @@
 //! [`Split`] asks for and the store bears.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
-use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::list_requests::ListRequests;
 use super::page::Page;
 use super::split::{Ask, Fault, Split};
 use crate::FsError;
+use crate::sync::{JoinError, JoinSet, Ordering};
 
 /// Names in pages that wait for their turn, at most, of all listings together: some 12 MiB. More than this
 /// is listed by nobody but the reader that waits for it.

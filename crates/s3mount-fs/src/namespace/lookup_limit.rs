@@ -1,9 +1,11 @@
 //! Few LISTs of one directory at a time: what one brings often answers for those who wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Gates by directory, while anybody is at them.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ impl Gates {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Semaphore>>> {
-        self.by_directory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_directory)
     }
 
     /// Waits for a way to `directory`.

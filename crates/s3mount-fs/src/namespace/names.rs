@@ -4,12 +4,12 @@
 //! a key lies below it; where a key and a directory have one name, the directory is shown; keys
 //! whose parts cannot be file names are hidden.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
 
 use crate::attr::FileKind;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Longest file name in bytes: Linux' `NAME_MAX`.
 const NAME_MAX: usize = 255;

@@ -1,6 +1,8 @@
 //! How many LISTs that nobody waits for yet may be under way: fewer once the store throttles.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Besides the one that its reader waits for, in all listings: with it, 16 of 60 ms each are 267 pages a
 /// second.
@@ -33,7 +35,7 @@ impl Default for Pace {
 
 impl Pace {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A place, if there is one.

@@ -3,7 +3,7 @@
 //! A page tells of *all* names between two keys. So it answers for the names that are there, and for those that
 //! are not. Names are kept in the order of their keys: a million of them take some 90 bytes each.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 

@@ -9,8 +9,10 @@
 mod directory;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
@@ -18,6 +20,7 @@ use super::lookup_allowance::LookupAllowance;
 use super::names::Target;
 use super::page::Page;
 use crate::attr::FileKind;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Look-ups in one directory that no page answered, after which the directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
@@ -84,7 +87,7 @@ impl Snapshots {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What is known of `name` in the directory `prefix`.

@@ -19,13 +19,13 @@ mod outlook;
 mod scale;
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use s3mount_object::ListPage;
 
 use crate::namespace::names::Hidden;
 use crate::namespace::page::Page;
 use outlook::{Cuts, Outlook};
+use tokio::time::Instant;
 
 /// Pages that are listed one after another before the first cut.
 const FIRST: u32 = 4;

@@ -1,7 +1,6 @@
 //! `--direct-io auto`: large files that are opened around the kernel's page cache.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use s3mount_object::folder_and_name;
 use s3mount_prefetch::ObjectReader;
@@ -13,6 +12,7 @@ use crate::inode::InodeTable;
 use crate::namespace::Namespace;
 use crate::namespace::names::File;
 use crate::numbers::InodeNo;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// A first READ of this many bytes, through the page cache, shows a reader who asked for a large piece, where
 /// the kernel's readahead was not set: all of its default.
@@ -80,7 +80,7 @@ impl DirectIo {
     }
 
     fn policy(&self) -> MutexGuard<'_, Direct> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.policy)
     }
 
     /// What was decided since the mount.

@@ -1,6 +1,5 @@
 //! READs that fill the kernel's page cache: those of random maps are answered by the piece.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use s3mount_object::ByteRange;
@@ -12,6 +11,7 @@ use super::map_reads::{Answer, may_be_read_around};
 use super::map_table::{MapTable, Watched};
 use crate::inode::InodeTable;
 use crate::numbers::InodeNo;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// Pages to be dropped that wait for it, at most.
 const MAX_REFUSED_PAGES: usize = 256;

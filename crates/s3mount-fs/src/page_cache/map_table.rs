@@ -7,14 +7,14 @@
 //! **Lock order:** the table's lock before a file's.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use s3mount_object::ByteRange;
 
 use super::kind::Kind;
 use crate::numbers::InodeNo;
 use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// Files that are watched, at most; the one that was opened or added longest ago leaves.
 const MAX_FILES: usize = 1024;
@@ -62,7 +62,7 @@ impl Watched {
     }
 
     fn on_read(&self, read: ByteRange, was_stream: bool, is_streamed: impl FnOnce() -> bool) -> Decision {
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reads = lock(&self.reads);
         if was_stream {
             reads.on_stream();
         }
@@ -115,7 +115,7 @@ impl MapTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tables)
     }
 
     /// What is known of a file that is opened, if anything is.

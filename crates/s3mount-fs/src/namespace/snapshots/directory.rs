@@ -1,6 +1,6 @@
 //! What is known of one directory: its pages, and what came of listing it.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use crate::namespace::lookup_allowance::LookupAllowance;
 use crate::namespace::page::Page;

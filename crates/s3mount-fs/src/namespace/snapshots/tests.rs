@@ -1,9 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use tokio::time::Instant;
 
 use super::{Known, Limits, Outcome, Snapshots};
 use crate::namespace::names::{Hidden, Target};

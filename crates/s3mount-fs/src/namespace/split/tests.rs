@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use proptest::prelude::*;
 use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
+use tokio::time::Instant;
 
 use super::{Ask, Fault, Split};
 use crate::namespace::names::Hidden;
