@@ -70,6 +70,22 @@ fn bench_counts_what_it_fetches() {
 }
 
 #[test]
+fn bench_and_tune_ask_for_nothing_outside_of_a_policy_s_prefix() {
+    let server = TestS3::builder().synthetic(BUCKET, KEY, 64 * MIB).object(BUCKET, "other", "text");
+    let server = server.allow_only("models/").start().expect("a server");
+    let (temporary, results) = (TempDir::new().expect("one"), TempDir::new().expect("two"));
+    let (object, folder) = (format!("s3://{BUCKET}/{KEY}"), results.path().display().to_string());
+    let args = ["bench", &object, "--part-sizes", "8MiB", "--connections", "4", "--output", &folder];
+    let (is_good, said) = run(&server, &args, &temporary);
+    assert!(is_good && said.contains("best through a mount: "), "{said}");
+    let args = ["tune", "data/models/", "--seconds", "1", "--memory-limit", "256MiB"];
+    let (is_good, said) = run(&server, &args, &temporary);
+    assert!(is_good && said.contains("1 objects: "), "{said}");
+    let (is_good, said) = run(&server, &["bench", "data/other"], &temporary);
+    assert!(!is_good && said.contains("refuses access"), "{said}");
+}
+
+#[test]
 fn bench_says_why_it_cannot() {
     let (server, temporary) = (server(), TempDir::new().expect("a folder"));
     let check = |args: &[&str], message: &str| {

@@ -129,3 +129,12 @@ fn a_prefix_is_the_root_of_the_mount() {
     assert_eq!(fs::read_to_string(world.path("a/0")).expect("a file"), "zero");
     assert_eq!(fs::read_dir(world.mount.path()).expect("the root").count(), 1);
 }
+
+#[test]
+fn a_prefix_can_be_mounted_where_a_policy_allows_nothing_else() {
+    let server = TestS3::builder().object(BUCKET, "train/a/0", "zero").object(BUCKET, "other", "no");
+    let world = World::new(server.allow_only("train/"), &["--prefix", "train"]);
+    assert_eq!(fs::read_to_string(world.path("a/0")).expect("a file"), "zero");
+    assert_eq!(fs::read_dir(world.mount.path()).expect("the root").count(), 1);
+    assert!(!world.path("b").exists());
+}

@@ -47,6 +47,7 @@ pub struct Builder {
     region: Option<String>,
     access_key: Option<String>,
     denied: Vec<String>,
+    allowed: Option<String>,
     checksum: Option<ChecksumAlgorithm>,
     upload_part: Option<u64>,
     shape: Shape,
@@ -128,6 +129,13 @@ impl Builder {
         self
     }
 
+    /// Denies access to everything in its buckets but the keys that begin with this, and the listings of
+    /// prefixes that do: an IAM policy that is scoped to a prefix.
+    pub fn allow_only(mut self, prefix: &str) -> Self {
+        self.allowed = Some(prefix.to_owned());
+        self
+    }
+
     /// The checksum that it keeps of objects, as S3 keeps CRC-64/NVME by default; `None` for none.
     pub fn checksum(mut self, algorithm: Option<ChecksumAlgorithm>) -> Self {
         self.checksum = algorithm;
@@ -202,6 +210,7 @@ impl Builder {
             region: self.region.unwrap_or_else(|| "us-east-1".to_owned()),
             access_key: RwLock::new(self.access_key),
             denied: self.denied,
+            allowed: self.allowed,
             checksum: self.checksum,
             upload_part: self.upload_part,
         });
@@ -230,6 +239,7 @@ impl TestS3 {
             region: None,
             access_key: None,
             denied: Vec::new(),
+            allowed: None,
             checksum: Some(ChecksumAlgorithm::Crc64Nvme),
             upload_part: None,
             shape: Shape::fast(),

@@ -47,6 +47,9 @@ struct Args {
     /// Say that the buckets are in this region, and refuse requests signed for another.
     #[arg(long)]
     region: Option<String>,
+    /// Refuse whatever is not below this prefix, as an IAM policy does that is scoped to it.
+    #[arg(long, value_name = "PREFIX")]
+    allow_only: Option<String>,
     /// Have objects uploaded in parts of this size, with a CRC-32 of each.
     #[arg(long, value_name = "SIZE")]
     upload_part: Option<String>,
@@ -113,6 +116,9 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     }
     if args.tls_dir.is_some() {
         server = server.tls();
+    }
+    if let Some(prefix) = &args.allow_only {
+        server = server.allow_only(prefix);
     }
     if let Some(region) = &args.region {
         server = server.region(region);

@@ -175,7 +175,10 @@ fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Resul
         return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
     let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
-    if shared.denied.iter().any(is_denied) {
+    // A request of the bucket itself has no prefix, so the condition of such a policy refuses it, too.
+    let is_outside =
+        |prefix: &String| !target.bucket.is_empty() && !target.name().starts_with(prefix.as_str());
+    if shared.denied.iter().any(is_denied) || shared.allowed.as_ref().is_some_and(is_outside) {
         return Err(refuse(403, "AccessDenied", "Access Denied"));
     }
     Ok(())

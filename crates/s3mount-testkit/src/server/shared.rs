@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) strict_region: bool,
     pub(crate) access_key: RwLock<Option<String>>,
     pub(crate) denied: Vec<String>,
+    pub(crate) allowed: Option<String>,
     pub(crate) checksum: Option<ChecksumAlgorithm>,
     /// The length of the parts in which objects were uploaded, in bytes.
     pub(crate) upload_part: Option<u64>,

@@ -210,6 +210,18 @@ fn who_may_not_ask_is_refused() {
 }
 
 #[test]
+fn a_policy_that_is_scoped_to_a_prefix_refuses_everything_else() {
+    let server = start(TestS3::builder().object("b", "p/k", "x").object("b", "q/k", "x").allow_only("p/"));
+    expect(&server, "GET /b/p/k", &[], 200, "");
+    expect(&server, "GET /b?list-type=2&prefix=p/", &[], 200, "");
+    expect(&server, "GET /b?list-type=2&prefix=p/k", &[], 200, "");
+    for outside in ["GET /b/q/k", "GET /b?list-type=2", "GET /b?list-type=2&prefix=p", "GET /b?location"] {
+        expect(&server, outside, &[], 403, "AccessDenied");
+    }
+    expect(&server, "HEAD /b", &[], 403, "");
+}
+
+#[test]
 fn faults_strike_as_often_as_they_should() {
     let server = start(TestS3::builder().synthetic("b", "k", 4 * MIB));
     let add = |kind| {
