@@ -11,8 +11,8 @@ const MOST_LINES: usize = 500;
 /// Of all files, half have at most so many lines.
 const MEDIAN_LINES: usize = 130;
 
-/// Files that are longer yet. Who shortens one strikes it out here.
-const LONG: &[&str] = &["crates/s3mount-fuse/src/adapter.rs"];
+/// Files that are longer than that. This list only ever gets shorter.
+const LONG: &[&str] = &[];
 
 /// Modules that name each other, by crate. Who breaks a circle strikes it out here.
 const CIRCLES: &[(&str, &[&str])] = &[];

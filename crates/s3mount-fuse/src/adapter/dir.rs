@@ -1,0 +1,145 @@
+//! Names: looking one up, and listing a directory.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
+    ReplyOpen, Request,
+};
+use s3mount_fs::{DirEntry, DirOffset, Filesystem, FsError};
+
+use super::Adapter;
+use super::convert::{file_attr, file_type, fs_handle, fs_inode};
+use crate::interrupt::SharedReply;
+use crate::metrics::Operation;
+
+/// Each inode has one generation, because numbers are never used again.
+const GENERATION: Generation = Generation(0);
+
+/// Inode number of a name that has no inode yet. libfuse uses this one, too. 0 would hide the name from
+/// `readdir`.
+const UNKNOWN_INO: INodeNo = INodeNo(0xffff_ffff);
+
+/// Names taken out of a listing for one request. glibc asks for 32 KiB, which hold fewer.
+const NAMES_PER_REQUEST: usize = 1024;
+
+impl Adapter {
+    pub(super) fn on_lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        // Keys are UTF-8, so no object has a name that is not.
+        let Some(name) = name.to_str().map(str::to_owned) else {
+            return reply.error(Errno::ENOENT);
+        };
+        let (fs, request) = (self.fs.clone(), self.pending(Operation::Lookup));
+        let reply = SharedReply::new(reply);
+        self.answer(req, parent, &reply.clone(), async move {
+            let found = fs.lookup(fs_inode(parent), &name).await;
+            match (found, reply.take()) {
+                (Ok(entry), Some(reply)) => {
+                    let attr = file_attr(entry.attr, fs.config());
+                    reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
+                    request.done();
+                }
+                (Err(error), Some(reply)) => reply.error(request.errno(&name, &error)),
+                // The caller was killed, so the kernel has not counted this look-up.
+                (Ok(entry), None) => fs.forget(entry.attr.ino, 1),
+                (Err(_), None) => {}
+            }
+        });
+    }
+
+    pub(super) fn on_opendir(&self, ino: INodeNo, reply: ReplyOpen) {
+        let request = self.pending(Operation::Opendir);
+        match self.fs.opendir(fs_inode(ino)) {
+            Ok(handle) => {
+                reply.opened(FileHandle(handle.0), FopenFlags::empty());
+                request.done();
+            }
+            Err(error) => reply.error(request.errno(ino, &error)),
+        }
+    }
+
+    pub(super) fn on_readdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
+        let reply = SharedReply::new(reply);
+        self.answer(req, ino, &reply.clone(), async move {
+            let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
+            let Some(mut reply) = reply.take() else { return };
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => return reply.error(request.errno(ino, &error)),
+            };
+            for DirEntry { name, kind, ino, next } in page {
+                let ino = ino.map_or(UNKNOWN_INO, |ino| INodeNo(ino.0));
+                if reply.add(ino, next.0, file_type(kind), &name) {
+                    break;
+                }
+            }
+            reply.ok();
+            request.done();
+        });
+    }
+
+    pub(super) fn on_readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
+        let reply = SharedReply::new(reply);
+        self.answer(req, ino, &reply.clone(), async move {
+            let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
+            let Some(mut reply) = reply.take() else { return };
+            let added = match page {
+                Ok(page) => add_entries(&fs, fs_handle(fh), page, &mut reply).await,
+                Err(error) => Err(error),
+            };
+            match added {
+                Ok(()) => {
+                    reply.ok();
+                    request.done();
+                }
+                Err(error) => reply.error(request.errno(ino, &error)),
+            }
+        });
+    }
+}
+
+/// Adds names with their attributes to a reply until it is full. The kernel counts each added name as looked
+/// up.
+async fn add_entries(
+    fs: &Filesystem,
+    handle: s3mount_fs::FileHandle,
+    page: Vec<DirEntry>,
+    reply: &mut ReplyDirectoryPlus,
+) -> Result<(), FsError> {
+    for DirEntry { name, ino, next, .. } in page {
+        // `.` and `..` have their inodes. The kernel does not count these two as looked up.
+        let (attr, ttl) = match ino {
+            Some(ino) => (fs.getattr(ino)?, Duration::ZERO),
+            None => {
+                let entry = fs.entry_before(handle, next).await?;
+                (entry.attr, entry.name_ttl)
+            }
+        };
+        let shown = file_attr(attr, fs.config());
+        let is_full = reply.add(INodeNo(attr.ino.0), next.0, &name, &ttl, &shown, GENERATION);
+        if is_full {
+            if ino.is_none() {
+                fs.forget(attr.ino, 1);
+            }
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Files: opening one, reading it, and writing hints.
+
+use std::time::Duration;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenAccMode, OpenFlags, ReplyData, ReplyOpen,
+    ReplyWrite, Request,
+};
+use s3mount_fs::{FsError, KnownName, OpenMode};
+
+use super::Adapter;
+use super::convert::{fs_handle, fs_inode};
+use super::request::{PendingRequest, Wanted};
+use crate::interrupt::SharedReply;
+use crate::metrics::Operation;
+
+/// How long a reader of a version that is gone waits at most until the kernel may drop its name. It waits
+/// only while another request of the folder waits for the store.
+const STALE_PATIENCE: Duration = Duration::from_millis(200);
+
+impl Adapter {
+    pub(super) fn on_open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino)) {
+            return reply.error(Errno::EROFS);
+        }
+        let request = self.pending(Operation::Open);
+        match self.fs.open_by(fs_inode(ino), req.pid()) {
+            Ok(opened) => {
+                // A program may map a file that is opened directly, too.
+                if let Some(readahead) = self.readahead.get() {
+                    readahead.before_open(opened.is_random_map);
+                }
+                let mut flags = FopenFlags::empty();
+                // The pages that the kernel holds for this inode are of this very version.
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
+                reply.opened(FileHandle(opened.handle.0), flags);
+                request.done();
+            }
+            Err(error) => reply.error(request.errno(ino, &error)),
+        }
+    }
+
+    pub(super) fn on_read(
+        &self,
+        req: &Request,
+        wanted: Wanted,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Wanted { ino, fh, offset, len } = wanted;
+        tracing::trace!(ino = ino.0, pid = req.pid(), offset, size = len, ?lock_owner, "read");
+        let request = self.pending(Operation::Read);
+        let reply = SharedReply::new(reply);
+        let shared = reply.clone();
+        let answer = move |result: Result<&[u8], FsError>| {
+            let Some(reply) = shared.take() else { return };
+            match result {
+                Ok(bytes) => {
+                    reply.data(bytes);
+                    request.done();
+                }
+                Err(error) => fail_read(&request, wanted, &error, reply),
+            }
+        };
+        // A READ with the owner of a lock goes straight to its caller, who would see a refusal.
+        let is_direct = lock_owner.is_some() || flags.0 & libc::O_DIRECT != 0;
+        if is_direct {
+            self.fs.read(fs_handle(fh), offset, len as usize, answer);
+        } else {
+            self.fs.fill(fs_handle(fh), offset, len as usize, answer);
+        }
+        self.interrupts.add(req.pid(), &reply);
+    }
+
+    pub(super) fn on_write(&self, fh: FileHandle, data: &[u8], reply: ReplyWrite) {
+        let request = self.pending(Operation::Write);
+        match self.fs.write(fs_handle(fh), data) {
+            Ok(()) => {
+                reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+                request.done();
+            }
+            Err(error) => reply.error(request.errno(fh, &error)),
+        }
+    }
+}
+
+/// Answers a READ with an errno. Before the answer for a version that is gone, the kernel drops the name: a
+/// program that opens the file again at once finds the version that is there now.
+fn fail_read(request: &PendingRequest, wanted: Wanted, error: &FsError, reply: ReplyData) {
+    let Wanted { ino, fh, offset, len } = wanted;
+    let errno = request.errno((fh, offset, len), error);
+    let (runtime, kernel) = (&request.shared.runtime, request.shared.kernel.clone());
+    if let FsError::Stale { place: Some((folder, name)), .. } = error {
+        let folder = INodeNo(folder.0);
+        let names = vec![KnownName { ino: fs_inode(ino), name: (&**name).into() }];
+        runtime.spawn(async move {
+            // If the name cannot be dropped in time, OPEN has the kernel look it up again.
+            drop(kernel.drop_names(folder, names, STALE_PATIENCE).await);
+            reply.error(errno);
+        });
+        return;
+    }
+    if error.is_corrupt() {
+        runtime.spawn_blocking(move || kernel.drop_pages(ino, 0, 0));
+    }
+    reply.error(errno);
+}

@@ -1,0 +1,209 @@
+//! Answers callers that are killed while their requests wait for the store.
+//!
+//! fuser answers ENOSYS to FUSE_INTERRUPT, and the kernel then stops sending it. A caller that is killed
+//! while the daemon has its request would stay in state D until the answer comes. So the monitor looks at
+//! the threads of requests that wait. It answers EINTR at once to a thread that has ended, or has a signal
+//! pending that is to end it.
+//!
+//! When a task panics, its reply is dropped, and fuser answers EIO. The monitor therefore holds replies
+//! weakly. A request that has no answer a margin after the time-out of reads is answered with EIO, whoever
+//! holds its reply.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use fuser::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use procfs::process::Process;
+use tokio::sync::Notify;
+
+/// How often the monitor looks which requests still wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a request waits before the monitor looks at its thread, and between two looks. A killed `cat` is
+/// gone before its user wonders. Requests that wait for one GET at S3's usual latency are never looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long after the time-out of reads a request counts as lost. Every other request has its answer by the
+/// time-out.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Signals by which a user ends a program. The kernel turns a fatal one into SIGKILL. Where a program has a
+/// handler, as `dd` and Python have for Ctrl-C, the handler cannot run before the request is answered.
+/// Other signals, such as a profiler's, are no reason to fail a read.
+const ENDING_SIGNALS: [i32; 5] = [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// A reply that can carry an errno.
+pub(crate) trait Reply: Send + 'static {
+    fn fail(self, errno: Errno);
+}
+
+macro_rules! replies {
+    ($($kind:ty),*) => {
+        $(impl Reply for $kind {
+            fn fail(self, errno: Errno) {
+                self.error(errno);
+            }
+        })*
+    };
+}
+
+replies!(fuser::ReplyEntry, fuser::ReplyData, fuser::ReplyDirectory, fuser::ReplyDirectoryPlus);
+
+/// The reply to one request, shared by the task that answers it and the monitor. The first to take it
+/// answers.
+pub(crate) struct SharedReply<R>(Arc<Mutex<Option<R>>>);
+
+impl<R> Clone for SharedReply<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<R: Reply> SharedReply<R> {
+    pub(crate) fn new(reply: R) -> Self {
+        Self(Arc::new(Mutex::new(Some(reply))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<R>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reply, if the request has no answer yet.
+    pub(crate) fn take(&self) -> Option<R> {
+        self.lock().take()
+    }
+}
+
+/// A request that waits for its answer.
+trait Waiting: Send {
+    fn is_waiting(&self) -> bool;
+    fn fail(&self, errno: Errno);
+}
+
+impl<R: Reply> Waiting for Weak<Mutex<Option<R>>> {
+    fn is_waiting(&self) -> bool {
+        self.upgrade().is_some_and(|reply| SharedReply(reply).lock().is_some())
+    }
+
+    fn fail(&self, errno: Errno) {
+        if let Some(reply) = self.upgrade().and_then(|reply| SharedReply(reply).take()) {
+            reply.fail(errno);
+        }
+    }
+}
+
+/// The requests that wait, and the threads that have sent them.
+pub(crate) struct InterruptMonitor {
+    requests: Mutex<Vec<Entry>>,
+    has_come: Notify,
+    /// How long a request may wait before it is answered with EIO.
+    limit: Duration,
+}
+
+struct Entry {
+    /// The thread that has sent the request. 0 stands for a thread of the kernel, and for one of another pid
+    /// namespace.
+    pid: u32,
+    came: Instant,
+    /// When the request came, or when the monitor last looked at its thread.
+    checked: Instant,
+    request: Box<dyn Waiting>,
+}
+
+impl InterruptMonitor {
+    /// A monitor of requests that are answered within `timeout`.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        let limit = timeout.saturating_add(MARGIN);
+        Self { requests: Mutex::default(), has_come: Notify::new(), limit }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Monitors the request of the thread `pid`, if it has no answer yet.
+    pub(crate) fn add<R: Reply>(&self, pid: u32, reply: &SharedReply<R>) {
+        if reply.lock().is_none() {
+            return;
+        }
+        let (now, request) = (Instant::now(), Box::new(Arc::downgrade(&reply.0)));
+        let mut requests = self.lock();
+        requests.push(Entry { pid, came: now, checked: now, request });
+        if requests.len() == 1 {
+            self.has_come.notify_one();
+        }
+    }
+
+    /// Checks the requests until the monitor is dropped.
+    pub(crate) async fn run(monitor: Weak<Self>) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let Some(monitor) = monitor.upgrade() else { return };
+            monitor.check();
+            let is_empty = monitor.lock().is_empty();
+            if is_empty {
+                // A request that came meanwhile has left a permit.
+                monitor.has_come.notified().await;
+            }
+        }
+    }
+
+    /// Answers the requests of threads that are to end, and those that are lost.
+    fn check(&self) {
+        let now = Instant::now();
+        let mut pids = Vec::new();
+        self.lock().retain_mut(|entry| {
+            if now.saturating_duration_since(entry.checked) >= PATIENCE {
+                entry.checked = now;
+                pids.push(entry.pid);
+            }
+            entry.request.is_waiting()
+        });
+        let is_overdue = |entry: &mut Entry| now.saturating_duration_since(entry.came) >= self.limit;
+        let overdue: Vec<_> = self.lock().extract_if(.., is_overdue).collect();
+        for entry in overdue {
+            tracing::error!(pid = entry.pid, after = ?self.limit, "a request has no answer: it fails with EIO");
+            entry.request.fail(Errno::EIO);
+        }
+        pids.retain(|pid| *pid != 0);
+        pids.sort_unstable();
+        pids.dedup();
+        pids.retain(|pid| is_to_end(*pid));
+        if pids.is_empty() {
+            return;
+        }
+        let killed: Vec<_> = self.lock().extract_if(.., |entry| pids.contains(&entry.pid)).collect();
+        killed.iter().for_each(|entry| entry.request.fail(Errno::EINTR));
+    }
+}
+
+/// Whether a signal that is to end a thread is pending, or the thread has ended.
+fn is_to_end(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    match Process::new(pid).and_then(|process| process.status()) {
+        Ok(status) => {
+            let pending = (status.sigpnd | status.shdpnd) & !status.sigblk & !status.sigign;
+            ENDING_SIGNALS.iter().any(|signal| pending & 1 << (signal - 1) != 0)
+        }
+        // /proc may hide another user's threads. kill(2) does not.
+        Err(_) => kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::is_to_end;
+
+    #[test]
+    fn tells_the_living_from_the_dead() {
+        assert!(!is_to_end(std::process::id()) && !is_to_end(1));
+        let mut child = Command::new("true").spawn().expect("a child");
+        let pid = child.id();
+        child.wait().expect("its end");
+        assert!(is_to_end(pid));
+    }
+}
