@@ -1,9 +1,9 @@
-//! What the kernel is told without having asked: names and pages that it must not use any more.
+//! Notices to the kernel: names and pages that it must not use any more.
 //!
 //! To drop a name, the kernel takes the lock of its folder. A caller that waits for the answer to a look-up or
 //! a READDIR in this folder holds the same lock. A notice that waits for the lock makes every later caller wait
-//! behind it, inside the kernel, where no signal reaches them. So names are dropped only while no request of
-//! their folder waits for the store.
+//! behind it, inside the kernel, where no signal reaches the callers. So names are dropped only while no
+//! request of their folder waits for the store.
 //!
 //! `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16) takes no lock, but it drops all names of the mount, and with them their
 //! inodes and everything that the page cache holds.
@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-/// The kernel's side of the mount.
+/// Sends notices to the kernel, at moments when they block nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
     notifier: OnceLock<Notifier>,
-    /// How many requests of a folder wait for the store while their callers hold its lock.
+    /// How many requests of a folder wait for the store. Their callers hold the folder's lock.
     held: Mutex<HashMap<INodeNo, usize>>,
     was_released: Notify,
 }
@@ -51,9 +51,9 @@ impl Drop for Hold {
 }
 
 impl Kernel {
-    /// Notices go this way from now on.
+    /// Sends notices through `notifier` from now on.
     pub(crate) fn connect(&self, notifier: Notifier) {
-        // It was empty until now: a mount has one session.
+        // It was empty until now, because a mount has one session.
         drop(self.notifier.set(notifier));
     }
 
@@ -66,18 +66,18 @@ impl Kernel {
         self.held().contains_key(&folder)
     }
 
-    /// Counts a request of `folder` as waiting, until the result is dropped.
+    /// Counts a request of `folder` as waiting for the store until the [`Hold`] is dropped.
     pub(crate) fn hold(self: &Arc<Self>, folder: INodeNo) -> Hold {
         *self.held().entry(folder).or_default() += 1;
         Hold { kernel: self.clone(), folder }
     }
 
-    /// Resolves when the last request of a folder, from now on, waits no more.
+    /// Resolves when, from now on, the last request of some folder has stopped waiting for the store.
     pub(crate) fn was_released(&self) -> Notified<'_> {
         self.was_released.notified()
     }
 
-    /// Waits until no request of `folder` waits for the store; false if that takes until `deadline`.
+    /// Waits until no request of `folder` waits for the store. Returns false when `deadline` passes before.
     async fn wait_for_release(&self, folder: INodeNo, deadline: Instant) -> bool {
         loop {
             let was_released = self.was_released();
@@ -90,8 +90,8 @@ impl Kernel {
         }
     }
 
-    /// Makes the kernel drop these names of `folder` while nobody holds its lock. Returns the names that were
-    /// not told of within `patience`.
+    /// Makes the kernel drop these names of `folder` while nobody holds its lock. Returns the names that the
+    /// kernel was not told of within `patience`.
     pub(crate) async fn drop_names(
         self: &Arc<Self>,
         folder: INodeNo,
@@ -101,7 +101,7 @@ impl Kernel {
         let deadline = Instant::now() + patience;
         while !names.is_empty() && self.wait_for_release(folder, deadline).await {
             let kernel = self.clone();
-            // Not in a thread of the runtime: the kernel may hold the lock for a moment all the same.
+            // This is a blocking task, because the kernel may hold the lock for a moment all the same.
             let told = tokio::task::spawn_blocking(move || {
                 while let Some(known) = names.pop() {
                     kernel.drop_name(folder, &known.name);
@@ -123,11 +123,12 @@ impl Kernel {
         }
     }
 
-    /// Makes the kernel drop the pages of these bytes of an inode; a length of 0 is all of them. Not in a
-    /// thread of the session or the runtime: the kernel waits for reads of these pages that are under way.
+    /// Makes the kernel drop the pages of these bytes of an inode. A length of 0 stands for all bytes. The
+    /// kernel waits for READs of these pages that are under way, so a thread of the session or of the runtime
+    /// must not call this.
     pub(crate) fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64) {
         if let Some(notifier) = self.notifier.get() {
-            // An error says that the kernel has forgotten the inode by itself.
+            // An error says that the kernel has already forgotten the inode.
             drop(notifier.inval_inode(ino, offset, len));
         }
     }

@@ -1,4 +1,4 @@
-//! What is counted of the kernel's requests.
+//! Metrics of the kernel's requests.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use s3mount_fs::FsError;
 use s3mount_metrics::{Counter, Family, Histogram, bounds, labels, metrics};
 
 labels! {
-    /// What the kernel asks.
+    /// The operation that the kernel requests.
     pub enum Operation("operation") {
         /// LOOKUP.
         Lookup = "lookup",
@@ -26,7 +26,7 @@ labels! {
 }
 
 labels! {
-    /// How a request has failed.
+    /// The errno of a failed request, or a group of them.
     pub enum Failure("status") {
         /// ENOENT.
         NotFound = "not_found",
@@ -36,7 +36,7 @@ labels! {
         Stale = "stale",
         /// ETIMEDOUT.
         TimedOut = "timed_out",
-        /// A READ that was refused because the kernel then asks for less.
+        /// A READ that was refused, so that the kernel asks for less.
         Refused = "refused",
         /// EIO.
         Io = "io",
@@ -71,7 +71,7 @@ metrics! {
 }
 
 impl FuseMetrics {
-    /// A request that came at `began` is answered, or fails.
+    /// Counts a request that came at `began`, and was answered or has failed just now.
     pub(crate) fn on_answer(&self, operation: Operation, began: Instant, failed: Option<&FsError>) {
         self.times.at(operation).note_time(began.elapsed());
         if let Some(error) = failed {

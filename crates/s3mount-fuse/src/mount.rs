@@ -1,4 +1,4 @@
-//! Mounting, and coming down again.
+//! Mounting and unmounting, and the tasks that tell the kernel what it must forget.
 
 use std::fs::File;
 use std::io;
@@ -21,14 +21,14 @@ use crate::adapter::Adapter;
 use crate::kernel::Kernel;
 use crate::readahead::Readahead;
 
-/// What tells our mounts from those of others.
+/// The second half of the mount's type `fuse.s3mount`, by which its mounts are found.
 const SUBTYPE: &str = "s3mount";
 
-/// How long a folder is waited for whose files the kernel is to forget: a READDIR of a large folder waits for
-/// the store most of the time.
+/// How long the task that has the kernel forget files waits for one folder. A READDIR of a large folder waits
+/// for the store most of the time, so a longer wait would hold up the other folders.
 const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long the kernel is given to forget what it was asked to, before it is asked for more.
+/// The pause in which the kernel forgets the files that it was asked to forget, before it is asked for more.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
 /// Settings of the mount, as plain data.
@@ -40,18 +40,18 @@ pub struct FuseConfig {
     pub read_only: bool,
     /// The kernel runs no programs from the mount.
     pub no_exec: bool,
-    /// Users other than the mounting one may use the mount.
+    /// Users other than the one who mounts may use the mount.
     pub allow_other: bool,
-    /// Root may use the mount, besides the mounting user.
+    /// Root may use the mount, besides the user who mounts.
     pub allow_root: bool,
-    /// Session threads; each reads requests from its own clone of the device.
+    /// Number of session threads. Each reads requests from its own clone of the device.
     pub threads: usize,
     /// The kernel's readahead on this mount in bytes. Only root can raise it above the kernel's
     /// default of 128 KiB.
     pub read_ahead_bytes: u64,
 }
 
-/// A mounted filesystem. It stays until it is unmounted, from here or by `umount`.
+/// A mounted filesystem. It stays mounted until [`Mount::unmount`] or `umount` ends it.
 #[derive(Debug)]
 pub struct Mount {
     dir: PathBuf,
@@ -92,20 +92,21 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
     let (end, ended) = oneshot::channel();
     let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let result = session.run();
-        // Nobody may be listening: then nobody has to be told.
+        // It fails where the receiver was dropped. Then nobody waits for the end.
         let _ = end.send(());
         result
     })?;
     if let Some(raised) = raise_readahead(dir, config.read_ahead_bytes, &fs, runtime) {
-        // It was empty until now: nothing else sets it.
+        // It was empty until now, because nothing else sets it.
         drop(readahead.set(raised));
     }
     runtime.spawn(drop_pages(fs, kernel));
     Ok(Mount { dir: dir.to_owned(), session, ended: Some(ended) })
 }
 
-/// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find it. fuser drops
-/// the subtype where it mounts by itself; where that takes fusermount3, it keeps it.
+/// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find the mount. fuser drops the
+/// subtype where it mounts by itself, so this mounts instead. Where the mount needs fusermount3, fuser keeps
+/// the subtype.
 fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> io::Result<Session<Adapter>> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
@@ -134,14 +135,14 @@ fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> 
     }
 }
 
-/// Has the set-uid helper of FUSE mount, for users other than root.
+/// Mounts through the set-uid helper of FUSE, for users other than root.
 fn start_by_fusermount(
     adapter: Adapter,
     dir: &Path,
     mut options: Config,
     config: &FuseConfig,
 ) -> io::Result<Session<Adapter>> {
-    // Its options are a list with commas.
+    // The helper takes its options as a list with commas.
     let name = config.fs_name.replace('\\', "\\\\").replace(',', "\\,");
     options.mount_options.retain(|option| !matches!(option, MountOption::FSName(_)));
     options.mount_options.push(MountOption::FSName(name));
@@ -156,8 +157,8 @@ fn explain_fusermount(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Makes the kernel drop names once a listing tells of another version, or of none, or a read finds the
-/// version gone. Inodes are versions, so pages and attributes need no notice: the next open finds another.
+/// Makes the kernel drop the names of versions that are gone, as a listing or a read has found. An inode
+/// stands for one version, so pages and attributes need no notice: the next open finds another inode.
 async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         let was_released = kernel.was_released();
@@ -172,7 +173,8 @@ async fn tell_outdated(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     }
 }
 
-/// Makes the kernel forget files while it knows too many. What cannot be told now is found another time.
+/// Makes the kernel forget files while it knows too many. A file that it cannot be told of now is found again
+/// later.
 async fn forget_oldest(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         for (folder, names) in fs.oldest().await {
@@ -182,7 +184,7 @@ async fn forget_oldest(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     }
 }
 
-/// Raises the readahead of the mount, and says what it is then.
+/// Raises the readahead of the mount. Returns nothing where the kernel keeps its default.
 fn raise_readahead(dir: &Path, bytes: u64, fs: &Filesystem, runtime: &Handle) -> Option<Readahead> {
     match Readahead::raise(dir, bytes, runtime) {
         Ok(readahead) => {
@@ -200,8 +202,8 @@ fn raise_readahead(dir: &Path, bytes: u64, fs: &Filesystem, runtime: &Handle) ->
     }
 }
 
-/// Has the kernel drop pages that were refused once a reader goes through them, a page at a time: it reads
-/// ahead only where there is no page.
+/// Makes the kernel drop the pages of refused READs once a reader goes through them page by page. The kernel
+/// reads ahead only where it has no page.
 async fn drop_pages(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         let (ino, range) = fs.refused_pages().await;
@@ -216,24 +218,24 @@ async fn drop_pages(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
 }
 
 impl Mount {
-    /// Resolves when the session has ended: somebody has unmounted it.
+    /// Resolves when the session has ended, mostly because somebody has unmounted it.
     pub async fn ended(&mut self) {
-        // By reference: whoever stops waiting for it may ask again.
+        // It is awaited by reference, so that a caller who stops waiting may ask again.
         if let Some(ended) = &mut self.ended {
-            // An error says that the session's thread is gone, which is an end, too.
+            // An error says that the session's thread is gone. That is an end, too.
             drop(ended.await);
             self.ended = None;
         }
     }
 
-    /// Unmounts. Returns false when the mount was busy: it is gone from the tree then, but those
-    /// who have files open keep them until this process ends.
+    /// Unmounts. Returns false when the mount was busy. It is gone from the tree then, but programs that have
+    /// files open keep them until this process ends.
     ///
     /// # Errors
     /// Those of umount2(2) and of fusermount3.
     pub fn unmount(&self) -> io::Result<bool> {
         match umount2(&self.dir, MntFlags::empty()) {
-            // EINVAL: it is no mount point any more.
+            // EINVAL says that the folder is no mount point any more.
             Ok(()) | Err(Errno::EINVAL) => Ok(true),
             Err(Errno::EBUSY) => {
                 umount2(&self.dir, MntFlags::MNT_DETACH)?;
@@ -247,7 +249,7 @@ impl Mount {
         }
     }
 
-    /// Waits for the session's threads.
+    /// Waits until the session's threads have ended.
     ///
     /// # Errors
     /// Why the session ended, if not by unmounting.

@@ -1,11 +1,12 @@
 //! The kernel's readahead on the mount.
 //!
-//! The kernel keeps one number for the device of a mount, and copies it into each file that is opened,
-//! once OPEN has been answered. So a file that is read at random through maps can have a small readahead
-//! of its own: the device's is lowered before its OPEN is answered. The moment in which the kernel copies
-//! is not told, so the device's number stays for a while after each OPEN that relies on it. An OPEN that
-//! comes at such a moment takes what is there: a large readahead is no fault of a map's (its read-arounds
-//! are refused then), and a small one is never given to other files.
+//! The kernel keeps one readahead for the device of a mount. It copies that number into each file that is
+//! opened, once OPEN has been answered. So a file that is read at random through maps can have a small
+//! readahead of its own: the device's is lowered before the file's OPEN is answered.
+//!
+//! The kernel does not tell when it copies the number. So the number stays for a while after each OPEN that
+//! relies on it. An OPEN of a map that comes at such a moment gets the large readahead, and the map's
+//! read-arounds are refused then. Other files never get the small one.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// Readahead of a file that is read at random through maps: a window of 8 KiB lies in one READ, and
-/// mostly in one unit of `--random-read-size`. 8 KiB windows by 4 readers: 3,023 a second with 64 KiB,
+/// Readahead of a file that is read at random through maps, in bytes. A window of 8 KiB then lies in one READ,
+/// and mostly in one unit of `--random-read-size`. 8 KiB windows by 4 readers: 3,023 a second with 64 KiB,
 /// 2,775 with 128 KiB, 522 with 1 MiB (kernel 6.18, 2 cores).
 const RANDOM_BYTES: u64 = 64 << 10;
 
-/// After an OPEN was answered, its caller has copied the readahead. It takes microseconds, and longer
-/// where all cores are busy.
+/// How long after the answer to an OPEN the kernel may still copy the readahead. It takes microseconds, and
+/// longer where all cores are busy.
 const COPIED: Duration = Duration::from_millis(20);
 
 /// The readahead of a mount's device. Cheap to clone.
@@ -64,7 +65,7 @@ impl Readahead {
         Ok(readahead)
     }
 
-    /// Makes ready for the answer to an OPEN.
+    /// Sets the readahead that the file of an OPEN is to have. To be called before the OPEN is answered.
     pub(crate) fn before_open(&self, is_random_map: bool) {
         let device = &self.0;
         if device.ordinary_bytes <= RANDOM_BYTES {
@@ -91,7 +92,7 @@ impl State {
         self.ordinary_at.is_none_or(|at| now.saturating_duration_since(at) >= COPIED)
     }
 
-    /// Whether no OPEN relies on the small one.
+    /// Whether no OPEN relies on the small readahead any more.
     fn may_raise(&self, now: Instant) -> bool {
         self.random_at.is_none_or(|at| now.saturating_duration_since(at) >= COPIED)
     }
@@ -118,8 +119,8 @@ impl Device {
     }
 }
 
-/// Sets the ordinary readahead again once no file is opened for random maps: `posix_fadvise` and
-/// administrators look at the device's.
+/// Sets the ordinary readahead again once no file is opened for random maps. `posix_fadvise` and administrators
+/// look at the number of the device.
 async fn raise_again(readahead: Readahead) {
     loop {
         tokio::time::sleep(COPIED).await;
