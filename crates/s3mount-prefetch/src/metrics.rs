@@ -21,7 +21,7 @@ metrics! {
     pub struct PrefetchMetrics {
         /// Reads answered or failed.
         reads: Counter = ("s3mount_reads_total", Count, Stable),
-        /// Of these, the ones whose bytes were not there yet.
+        /// Reads whose bytes were not there yet.
         waits: Counter = ("s3mount_waits_total", Count, Stable),
         /// Bytes asked for by readers.
         read_bytes: Counter = ("s3mount_read_bytes_total", Bytes, Stable),
@@ -32,38 +32,39 @@ metrics! {
         read_wait: Histogram = ("s3mount_read_wait_seconds", Seconds, Stable, bounds::ANSWERS),
         /// GETs that succeeded. Where a slow GET was sent a second time, the two count as one.
         get_requests: Counter = ("s3mount_get_requests_total", Count, Stable),
-        /// Bytes these brought.
+        /// Bytes that these GETs brought.
         fetched_bytes: Counter = ("s3mount_fetched_bytes_total", Bytes, Stable),
-        /// How many bytes each of them brought.
+        /// How many bytes each GET brought.
         part_size: Histogram = ("s3mount_part_bytes", Bytes, Experimental, bounds::SIZES),
-        /// Bytes that were fetched for a stream or a hint and given up before anybody read them. What
-        /// random reads fetch beyond what they asked for stays in the block cache, and is not counted.
+        /// Bytes that were fetched for a stream or a hint and dropped before anybody read them. Bytes that
+        /// random reads fetch beyond what they asked for stay in the block cache, and are not counted.
         wasted_bytes: Counter = ("s3mount_wasted_bytes_total", Bytes, Experimental),
         /// How wide the prefetch window was when an object had been read to its end, or was closed by its
         /// last reader.
         window_size: Histogram = ("s3mount_window_bytes", Bytes, Experimental, bounds::SIZES),
         /// Second GETs, sent because the first were slow.
         hedges: Counter = ("s3mount_hedges_total", Count, Stable),
-        /// Versions that were fetched in parts and had their checksum (`--verify whole`).
+        /// Versions that were fetched in parts and matched the checksum that the store keeps (`--verify
+        /// whole`).
         objects_verified: Counter = ("s3mount_objects_verified_total", Count, Stable),
         /// Versions that could not be compared with a checksum: the store keeps no CRC, or they were read in
         /// too many pieces.
         objects_unverified: Counter = ("s3mount_objects_unverified_total", Count, Stable),
-        /// Versions of which wrong bytes came.
+        /// Versions whose bytes came wrong.
         objects_corrupt: Counter = ("s3mount_objects_corrupt_total", Count, Stable),
-        /// GETs that brought wrong bytes, and were sent again before a reader got any of these.
+        /// GETs that brought wrong bytes, and were sent again before any reader got these bytes.
         refetches: Counter = ("s3mount_refetches_total", Count, Stable),
         /// Streams that take a share of the memory.
         active_streams: Gauge = ("s3mount_active_streams", Count, Experimental),
         /// GETs in flight that nobody waited for when they were sent.
         gets_ahead: Gauge = ("s3mount_gets_ahead", Count, Experimental),
-        /// `--memory-limit`.
+        /// The value of `--memory-limit`.
         memory_limit: Gauge = ("s3mount_memory_limit_bytes", Bytes, Stable),
-        /// What is taken of `--memory-limit` now.
+        /// How many bytes of `--memory-limit` are taken now.
         memory_used: Gauge = ("s3mount_memory_used_bytes", Bytes, Stable),
-        /// The most that was ever taken of it.
+        /// The most bytes of `--memory-limit` that were ever taken at once.
         memory_peak: Gauge = ("s3mount_memory_peak_bytes", Bytes, Stable),
-        /// What the block cache holds of it.
+        /// How many bytes of `--memory-limit` the block cache holds.
         block_cache: Gauge = ("s3mount_block_cache_bytes", Bytes, Experimental),
     }
 }
