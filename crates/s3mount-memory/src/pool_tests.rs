@@ -73,7 +73,7 @@ fn trim_gives_unused_memory_back() {
     assert_eq!(pool.trim(0), 0, "nothing is free");
     drop(buffer);
     assert_eq!(pool.trim(1), 0, "it was used just now");
-    // A trickle of reads keeps what it needs, and only that.
+    // A few reads now and then keep the pages that they need, and no others.
     for _ in 0..60 {
         drop(pool.try_buffer(MIB, Priority::Demand).expect("all of it is free"));
         pool.tick();
@@ -92,7 +92,7 @@ fn what_is_free_in_pieces_makes_a_smaller_part() {
     let pool = pool(32 * MIB);
     let mut buffers: Vec<_> =
         (0..32).map(|_| pool.try_buffer(MIB, Priority::Demand).expect("there is room for 32")).collect();
-    // Pairs stay free in between: 12 MiB, of which 10 are not the reserve.
+    // Pairs of MiB stay free in between: 12 MiB, of which 2 are the reserve.
     let mut at = 0;
     buffers.retain(|_| {
         at += 1;

@@ -8,8 +8,8 @@ use shuttle::future::{block_on, spawn};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::{check_pct, check_random, thread};
 
-/// Interleavings of each test, by chance and by priorities (which find orders that chance rarely
-/// has).
+/// How many interleavings of each test are tried: by chance, and by priorities, which find orders that chance
+/// rarely has.
 const RUNS: usize = 10_000;
 
 fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
@@ -21,7 +21,7 @@ fn pool(units: usize) -> BufferPool {
     BufferPool::new(MemoryBudget::new((units * UNIT_BYTES) as u64)).expect("a pool")
 }
 
-/// Marks a buffer as one's own, and finds the mark unchanged after others had their turn.
+/// Writes a mark into a buffer, and checks that it is unchanged after other threads had their turn.
 fn use_alone(buffer: &mut Buffer, mark: u8) {
     for at in [0, buffer.as_ref().len() - 1] {
         buffer.as_mut()[at] = mark;
@@ -115,12 +115,12 @@ fn who_leaves_the_queue_holds_nobody_up() {
             let pool = pool.clone();
             spawn(async move { drop(pool.buffer(units * UNIT_BYTES).await) })
         };
-        // The first wants all, which it can't have, and leaves at some moment.
+        // The first wants all of the pool, which it can't have, and leaves at some moment.
         let (leaves, stays) = (wait(2), wait(1));
         leaves.abort();
         block_on(stays).expect("it is served");
         drop(held);
-        // It may have been served in the end: what it was told comes to it at some later point.
+        // It may have been served in the end: then its buffer comes back at some later point.
         let _ = block_on(leaves);
         assert_eq!((pool.waiting(), pool.budget().used_bytes()), (0, 0));
     });

@@ -126,8 +126,8 @@ mod tests {
 
     use super::Concurrency;
 
-    /// Answers GETs for so many seconds, as many at once as the limit allows, each after 25 ms, by a
-    /// store that takes `rate` a second. Returns what was asked and what was refused, a second.
+    /// Answers GETs for `seconds`, as many at once as the limit allows, each after 25 ms, by a store that
+    /// takes `rate` a second. Returns how many were asked and how many refused, a second.
     fn run(concurrency: &mut Concurrency, now: &mut Duration, rate: f64, seconds: u32) -> (f64, f64) {
         let (step, until) = (Duration::from_millis(25), *now + Duration::from_secs(seconds.into()));
         let (mut asked, mut refused, mut tokens) = (0, 0, 0.0_f64);

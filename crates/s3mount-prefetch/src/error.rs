@@ -17,9 +17,9 @@ pub enum ReadError {
     /// All bytes of the object have been fetched, and their checksum is not the store's.
     #[error("the object has the checksum {came}, and the store keeps {kept}")]
     Corrupt {
-        /// What the store keeps.
+        /// The checksum that the store keeps.
         kept: ObjectChecksum,
-        /// What the bytes have that came.
+        /// The checksum of the bytes that came.
         came: ObjectChecksum,
     },
     /// All bytes of one part of the upload have been fetched, and their checksum is not the store's.
@@ -29,9 +29,9 @@ pub enum ReadError {
         part: usize,
         /// Its bytes.
         range: ByteRange,
-        /// What the store keeps.
+        /// The checksum that the store keeps.
         kept: ObjectChecksum,
-        /// What the bytes have that came.
+        /// The checksum of the bytes that came.
         came: ObjectChecksum,
     },
     /// A range of the object was fetched twice, and the bytes differed.

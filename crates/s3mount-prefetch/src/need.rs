@@ -158,8 +158,8 @@ mod tests {
     const MEDIAN: f64 = 0.025;
     const LEAST: f64 = 0.005;
 
-    /// Runs so many rounds, each with as many in flight as may be, of a store whose link brings `rate` GETs
-    /// a second. Returns the limits.
+    /// Runs `rounds` rounds, each with as many GETs in flight as allowed, of a store whose link brings `rate`
+    /// GETs a second. Returns the limits.
     fn run(need: &mut Need, rounds: usize, rate: f64) -> Vec<usize> {
         let sequence = Sequence::new();
         let round = |_| {

@@ -1,4 +1,4 @@
-//! What all readers share: their shares of the memory, and what of it goes back first.
+//! Tests of what all readers share: their shares of the memory, and which memory is given back first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,13 +41,13 @@ impl ObjectClient for Far {
     s3mount_testkit::delegate_metadata!(0);
 }
 
-/// Runs `test` in time that passes only when all wait.
+/// Runs `test` with a clock that goes on only when all tasks wait.
 fn check<F: Future<Output = ()>>(memory: u64, test: impl FnOnce(Prefetcher, Arc<Far>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
         let client = Arc::new(Far(NullClient::new([])));
         let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
-        // Memory is what is short, and no connections.
+        // Memory is short, and connections are not.
         let config = PrefetchConfig { hedge_share: 0.0, max_requests: 256, ..PrefetchConfig::default() };
         test(Prefetcher::new(client.clone(), pool, config, &Handle::current()), client).await;
     });
@@ -75,7 +75,7 @@ fn open_small_files_take_no_share() {
         join_all(small.iter().map(|reader| read(reader, 0, 4 * KIB))).await;
         assert_eq!(prefetcher.shared.stream_share_bytes(), alone, "of {} MiB", alone / MIB);
         assert_eq!(prefetcher.shared.active_streams.load(Ordering::Relaxed), 1);
-        // One that is not fetched whole does.
+        // An object that is not fetched whole takes one.
         let other = prefetcher.open(&client.0.object("other"), GIB);
         read(&other, 0, MIB).await;
         assert!(prefetcher.shared.stream_share_bytes() <= alone / 2);
@@ -102,8 +102,8 @@ fn what_is_here_goes_before_what_is_on_its_way_and_small_parts_first() {
     });
 }
 
-/// 64 readers that wait, with 1,000 files open: half of them go on where they were, half read at random.
-/// Returns the time that took.
+/// With 1,000 files open, 64 readers wait: half of them read streams, the other half read at random. Returns
+/// the time that all took.
 async fn many_wait(prefetcher: &Prefetcher, client: &Far) -> Duration {
     let readers: Vec<_> =
         (0..1000).map(|number| prefetcher.open(&client.0.object(&format!("k{number}")), GIB)).collect();
@@ -136,7 +136,7 @@ fn reclaim_of_many_waiters_looks_at_few_readers() {
         let dropped = books.dropped_bytes.load(Ordering::Relaxed);
         println!("{visits} visits for {gets} GETs, {} MiB dropped, {elapsed:?}", dropped / MIB);
         assert!(visits >= 1000, "memory was short");
-        // What changes a reader is a read or a GET.
+        // Only a read or a GET changes a reader.
         assert!(visits <= gets + reads, "{visits} visits");
         assert!(dropped <= 256 * MIB, "{} MiB were dropped", dropped / MIB);
         assert!(elapsed <= Duration::from_secs(3), "{elapsed:?}");
@@ -173,7 +173,7 @@ fn hinted_bytes_given_back_for_want_of_memory_are_still_unread() {
         while hinted.drop_far_end(true, MIB).0 > 0 {}
         let unread: Vec<_> = ranges.iter().map(|range| hinted.is_unread(*range)).collect();
         assert_eq!(unread, [false, true, true, true], "the first was read");
-        // Its reader fetches it by itself, or it is let go of.
+        // A hinted range is not unread any more when its reader has fetched it, or when it is let go of.
         read(&hinted, 200 * MIB, MIB).await;
         hinted.let_go(ranges[2]);
         let unread: Vec<_> = ranges.iter().map(|range| hinted.is_unread(*range)).collect();

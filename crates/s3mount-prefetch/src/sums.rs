@@ -347,7 +347,7 @@ mod tests {
         UploadParts::new(bytes.len() as u64, &uploaded).expect("they make it up")
     }
 
-    /// As a verifier does it.
+    /// Notes a range as a verifier does.
     fn fetch(pieces: &mut CrcMap, range: ByteRange, bytes: &[u8], only: Option<ChecksumAlgorithm>) -> Noted {
         let index = |at: u64| usize::try_from(at).expect("a small object");
         for cut in pieces.cut(range) {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the bytes themselves: each byte as it was when it was counted.
+        /// Compares the CRCs with the bytes themselves: `counted` has each byte as it was noted.
         #[test]
         fn the_whole_is_what_was_counted(
             steps in steps(), most in 2..60_usize, cell in 1..50_u64, all in any::<bool>(),
@@ -423,7 +423,7 @@ mod tests {
                                 continue;
                             }
                         }
-                        // Cuts in front of one that differs were counted.
+                        // The cuts before the one that differs were noted.
                         for at in indexes {
                             let is_known = pieces.pieces.range(..=at as u64).next_back()
                                 .is_some_and(|(_, piece)| piece.end > at as u64);
@@ -471,7 +471,7 @@ mod tests {
             let (first, next) = (Sums::of(first, None), Sums::of(next, None));
             let joined = Joiner::new().join(&first, &next, len);
             prop_assert_eq!(joined, Sums::of(&bytes, None));
-            // As the library does it, also for lengths that are too long for a test.
+            // The result is the library's, even for lengths that are too long for a test.
             for algorithm in ChecksumAlgorithm::ALL {
                 let len = len << 35 | len;
                 let joined = Joiner::new().join(&first, &next, len).get(algorithm).value;
@@ -492,7 +492,7 @@ mod tests {
             fetch(&mut pieces, ByteRange::new(0, 200), &wrong, Some(ChecksumAlgorithm::Crc64Nvme)),
             Noted::Differs(..)
         ));
-        // A part of a piece has no CRC of its own to be compared with.
+        // A part of a piece has no CRC of its own, so it can't be compared.
         assert_eq!(fetch(&mut pieces, ByteRange::new(66, 127), &wrong, None), Noted::Fine);
         assert_eq!(pieces.cut(ByteRange::new(40, 70)), [] as [ByteRange; 0]);
         assert_eq!(pieces.cut(ByteRange::new(120, 192)), [ByteRange::new(128, 192)]);

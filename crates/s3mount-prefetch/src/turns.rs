@@ -166,7 +166,7 @@ mod tests {
     fn an_eighth_is_kept_and_refusals_leave_fewer() {
         let (turns, ms) = (Turns::new(64), Duration::from_millis);
         assert_eq!(turns.ahead_limit(), 56);
-        // The client has counted two that it tried again by itself.
+        // The client has counted two refusals, which it retried by itself.
         turns.on_answer(ms(10), ms(1000), 2, false);
         assert_eq!(turns.ahead_limit(), 53, "60 in all");
         turns.on_answer(ms(1000), ms(2000), 3, true);

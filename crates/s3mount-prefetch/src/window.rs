@@ -279,7 +279,7 @@ impl Window {
         let rate = if self.is_ramping { self.rate * 2.0 } else { self.rate };
         let mut part = limits.part_bytes(rate, self.bytes.min(limits.share_bytes));
         if self.may_climb(limits) {
-            // Its rate lags far behind.
+            // The rate of a stream that climbs lags far behind.
             while part / 2 >= limits.edge_bytes && part > limits.most_part_bytes() {
                 part /= 2;
             }
@@ -385,7 +385,7 @@ impl Window {
         let measured = self.is_measured.then_some(self.rate);
         let round =
             self.round.map(|round| (position.saturating_sub(round.start), now.saturating_sub(round.began)));
-        // Of a short object, most of it.
+        // For a short object, half of it is enough.
         let enough = (self.bytes / 2).min((position / 2).max(ENOUGH_BYTES));
         let last = round.filter(|(read, took)| *read >= enough && *took >= MIN_ROUND);
         let last = last.map(|(read, took)| read as f64 / took.as_secs_f64());
@@ -549,7 +549,7 @@ mod tests {
             window.on_read(MIB, at(0), true, limits);
             assert_eq!(window.rate_at(MIB, at(0)), None);
             window.on_read(2 * MIB, at(40), false, limits);
-            // The wait for the first byte is left out.
+            // The rate leaves out the wait for the first byte.
             let rate = window.rate_at(52 * MIB, at(140)).expect("it has read enough");
             assert!((rate - 50.0 * MIB as f64 / 0.1).abs() < 1.0, "{rate}");
         });

@@ -1,4 +1,4 @@
-//! What a stream costs in heap allocations: nothing for a read that is answered at once, a constant
+//! How many heap allocations a stream costs: none for a read that is answered at once, and a constant number
 //! for a part, whatever its size.
 #![expect(unsafe_code, reason = "a counting allocator")]
 
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Reads `bytes` from `start` on in blocks, each when the one before is there.
+/// Reads `bytes` from `start` on in blocks. Each read begins when the one before was answered.
 fn read(reader: &Arc<ObjectReader>, start: u64, bytes: u64, block: u64) {
     let (done, is_done) = mpsc::sync_channel(1);
     for offset in (start..start + bytes).step_by(block as usize) {
@@ -47,7 +47,8 @@ fn read(reader: &Arc<ObjectReader>, start: u64, bytes: u64, block: u64) {
     }
 }
 
-/// Reads a stream in blocks of `block` bytes, once it has ramped, and checks what that allocates.
+/// Reads a stream in blocks of `block` bytes until it has ramped, goes on, and checks how many allocations
+/// that costs.
 fn check(part_bytes: u64, block: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -64,7 +65,7 @@ fn check(part_bytes: u64, block: u64) {
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     let (parts, waits) = counts();
     let (parts, waits) = (parts - parts_before, waits - waits_before);
-    // A read that waits keeps its reply on the heap, and its thread a place to wait at.
+    // A read that waits keeps its reply on the heap. Its thread allocates what it waits on.
     let most = 16 * (parts + 2) + 6 * waits + 64;
     let reads = 512 * MIB / block;
     assert!(
@@ -75,7 +76,8 @@ fn check(part_bytes: u64, block: u64) {
 
 #[test]
 fn a_part_takes_a_constant_and_a_read_nothing() {
-    // One after the other: an allocation of a test beside this one would be counted, too.
+    // These run one after the other, because the allocations of a test that runs at the same time would be
+    // counted, too.
     for (part_bytes, block) in [(8 * MIB, MIB), (MIB, MIB), (8 * MIB, MIB / 32)] {
         check(part_bytes, block);
     }

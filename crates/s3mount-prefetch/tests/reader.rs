@@ -1,4 +1,4 @@
-//! Readers over a client in memory: right bytes, and how many GETs and bytes they cost.
+//! Readers over a client in memory: their bytes are right, and their GETs and bytes are counted.
 
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ struct Bed {
     _runtime: Runtime,
 }
 
-/// Without second GETs, which would be counted where the machine is slow.
+/// A configuration without second GETs, which would be counted where the machine is slow.
 fn quiet() -> PrefetchConfig {
     PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() }
 }
@@ -72,7 +72,7 @@ impl Bed {
     }
 }
 
-/// Starts a read; the answer is checked when it is received.
+/// Starts a read. The answer is checked when it is received.
 fn start(reader: &ObjectReader, offset: u64, len: usize) -> mpsc::Receiver<Result<Vec<u8>, ReadError>> {
     let (send, receive) = mpsc::channel();
     reader.read(offset, len, move |result| {
@@ -188,7 +188,7 @@ fn who_reads_backwards_is_read_ahead_of_too() {
 fn the_rest_of_a_window_comes_by_the_same_get() {
     let bed = bed(256 * MIB, quiet());
     let (reader, _) = bed.open("k", 1024 * MIB);
-    // The page in front of the last one of a block, the one before that, and a piece that is larger.
+    // The page before the last one of a block, the page before that, and a larger piece.
     for (offset, len, blocks) in [(120, 4, 2), (116, 4, 1), (64, 60, 1)] {
         let (send, receive) = mpsc::channel();
         reader.read_apart(MIB * (300 + offset) + offset * KIB, len * 1024, move |result| {
@@ -243,9 +243,9 @@ fn who_has_stopped_reading_for_a_minute_keeps_nothing() {
         let (fetched, kept) = (prefetcher.metrics().fetched_bytes.get(), pool.budget().used_bytes());
         assert!(fetched > 20 * MIB, "something is ahead");
         tokio::time::sleep(Duration::from_secs(15)).await;
-        // What was read a moment ago stays.
+        // Bytes that were read a moment ago stay.
         assert_eq!(pool.budget().used_bytes(), kept - (fetched - 20 * MIB));
-        // What was dropped is fetched again.
+        // Dropped bytes are fetched again.
         for turn in 20..60 {
             read(turn * MIB).await;
         }
@@ -287,7 +287,7 @@ fn a_slow_get_is_sent_again_within_the_budget() {
         |count: u64| (0..count).for_each(|turn| read_checked(&reader, (turn * 97 % 1000 + 1) * MIB, 10));
     far_reads(200);
     bed.client.take_requests();
-    // Ten GETs in a row would take a minute each; the budget has saved up eight second ones.
+    // Ten GETs in a row would take a minute each. The budget has saved up eight second GETs.
     let stall = Duration::from_secs(60);
     for turn in 0..8 {
         bed.client.stall_next([stall]);
@@ -297,7 +297,7 @@ fn a_slow_get_is_sent_again_within_the_budget() {
     }
     assert_eq!(bed.client.take_requests().get, 16);
     assert_eq!(bed.prefetcher.metrics().hedges.get(), 8);
-    // What has lost is cancelled.
+    // The slower GET of each pair is cancelled.
     bed.settle();
 }
 
@@ -339,7 +339,7 @@ fn a_store_that_is_silent_times_out() {
     let config = PrefetchConfig { read_timeout: Duration::from_secs(2), ..quiet() };
     let bed = bed(64 * MIB, config);
     let (reader, _) = bed.open("k", 64 * MIB);
-    // The first read of all makes the content, which takes its time, too.
+    // The very first read also computes the content, which takes some time.
     content("k", 0, 1);
     bed.client.freeze(true);
     let error = read(&reader, 0, 10).expect_err("nobody answers");
@@ -382,8 +382,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is read, in whatever order, in however little memory: right bytes, and the bound
-    /// holds.
+    /// Whatever is read, in whatever order, in however little memory: the bytes are right, and the memory
+    /// bound holds.
     #[test]
     fn any_order_any_memory(steps in steps(), memory in 4u64..40, size in 1u64..20 * MIB) {
         let bed = bed(memory * MIB, quiet());
@@ -425,7 +425,7 @@ fn hinted_bytes_that_nobody_reads_are_given_back_though_the_object_stays_open() 
     assert_eq!(bed.fetched(), 0);
     read_checked(&reader, 10 * MIB, 100 << 10);
     assert!(bed.fetched() > 0, "it is fetched again");
-    // What is on its way is given up, too.
+    // GETs on their way are given up, too.
     bed.client.freeze(true);
     let third = hint(30 * MIB);
     reader.let_go(third);
@@ -442,7 +442,7 @@ fn small_files_and_large_parts_are_counted_apart() {
             let readers = (0..100).map(|number| bed.open(&format!("{kind}/{number}"), *size).0);
             readers.filter(|reader| reader.fetch_ahead(None).is_some()).collect::<Vec<_>>()
         };
-        // None is dropped, and its GET with it, before all were counted.
+        // No reader, with its GET, is dropped before all GETs were counted.
         let readers: Vec<_> = sizes.iter().enumerate().map(start).collect();
         let counts: Vec<_> = readers.iter().map(Vec::len).collect();
         bed.client.freeze(false);

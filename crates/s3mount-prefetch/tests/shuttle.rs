@@ -19,14 +19,14 @@ const RUNS: usize = 1_000;
 
 const KIB: u64 = 1 << 10;
 
-/// A store whose answers come at any later point, and that fails every so often.
+/// A store whose answers come at any later point. Some GETs fail.
 #[derive(Debug)]
 struct Store {
     inner: NullClient,
     gets: AtomicU64,
     /// How often each block of 4 KiB was fetched.
     fetched: Mutex<[u32; 256]>,
-    /// Each so many-th GET fails for good; none for 0.
+    /// Each GET whose number is a multiple of this fails for good. With 0, none fails.
     fails_each: u64,
 }
 
@@ -65,7 +65,7 @@ impl ObjectClient for Store {
     s3mount_testkit::delegate_metadata!(inner);
 }
 
-/// Reads, and checks whose bytes come.
+/// Reads, and checks that the right bytes come.
 fn read(reader: &ObjectReader, offset: u64, len: usize) -> oneshot::Receiver<Result<(), String>> {
     let (sender, reply) = oneshot::channel();
     reader.read(offset, len, move |result| {
@@ -78,8 +78,8 @@ fn read(reader: &ObjectReader, offset: u64, len: usize) -> oneshot::Receiver<Res
     reply
 }
 
-/// Two threads read `reads` each, with `memory` bytes; then everything is closed. Returns how their
-/// reads ended.
+/// Two threads make one half of `reads` each, with `memory` bytes. Then everything is closed. Returns the
+/// results of their reads.
 fn run(store: &Arc<Store>, memory: u64, reads: [&'static [(u64, usize)]; 2]) -> Vec<Result<(), String>> {
     let pool = BufferPool::new(MemoryBudget::new(memory)).expect("a pool");
     let budget = pool.budget().clone();
@@ -112,8 +112,8 @@ fn run(store: &Arc<Store>, memory: u64, reads: [&'static [(u64, usize)]; 2]) -> 
     let ends = block_on(join_all(replies.into_iter().flatten()));
     drop(readers);
     assert!(budget.peak_bytes() <= memory);
-    // A GET that lands just now holds its reader for that long, and one that was given up its buffer;
-    // what never comes back is a run without end, which the checker reports.
+    // A GET that lands at this moment still holds its reader, and a cancelled GET its buffer. If either never
+    // came back, the run would not end, which the checker reports.
     block_on(async {
         while prefetcher.open_readers() > 0 {
             yield_now().await;
@@ -126,7 +126,7 @@ fn run(store: &Arc<Store>, memory: u64, reads: [&'static [(u64, usize)]; 2]) -> 
     ends.into_iter().map(|end| end.expect("an answer")).collect()
 }
 
-/// Runs `test` in many orders. Time stands still: no time-out comes.
+/// Runs `test` in many orders. Time stands still, so no time-out comes.
 fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
@@ -139,7 +139,7 @@ fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
 fn the_same_bytes_are_fetched_once() {
     const READS: &[(u64, usize)] = &[(0, 64 << 10), (64 << 10, 64 << 10), (128 << 10, 64 << 10)];
     check(|| {
-        // Enough that nothing is dropped between the first who reads it and the last.
+        // This is enough memory: nothing is dropped between the first read of it and the last.
         let store = Store::new(0);
         let replies = run(&store, 16 * 1024 * KIB, [READS, READS]);
         assert!(replies.iter().all(Result::is_ok));
@@ -160,7 +160,7 @@ fn random_reads_of_one_block_share_its_get() {
 
 #[test]
 fn every_read_is_answered_in_the_least_memory() {
-    // No random reads: the cache's own locks are unknown to the checker.
+    // There are no random reads, because the checker does not know the cache's own locks.
     const FINE: &[(u64, usize)] = &[(0, 64 << 10), (64 << 10, 64 << 10), (96 << 10, 128 << 10)];
     const COARSE: &[(u64, usize)] = &[(0, 96 << 10), (96 << 10, 128 << 10)];
     check(|| {

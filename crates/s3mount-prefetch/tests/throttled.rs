@@ -1,4 +1,4 @@
-//! What the read path makes of a store that takes 500 requests a second, in virtual time. `cargo test -p
+//! How the read path uses a store that takes 500 requests a second, in virtual time. `cargo test -p
 //! s3mount-prefetch --test throttled -- --nocapture` prints the table.
 
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What the store takes: more is refused, beyond a burst of a tenth of a second.
+/// How many requests a second the store takes. It refuses more, except for a burst of a tenth of a second.
 const LIMIT: f64 = 500.0;
 
-/// Counting begins after this time, and ends after as much again.
+/// Counting begins after this time, and takes as long again.
 const SETTLED: Duration = Duration::from_secs(20);
 
 /// The first byte comes after 25 ms (log-normal, sigma 0.5), and a refusal after 5 ms.
@@ -63,7 +63,7 @@ impl ThrottlingStore {
         is_taken
     }
 
-    /// How many were taken and refused since the last call.
+    /// How many requests were taken and refused since the last call.
     fn take_counts(&self) -> (u64, u64) {
         let state = &mut *self.state.lock().expect("no panic");
         (std::mem::take(&mut state.taken), std::mem::take(&mut state.refused))
@@ -92,7 +92,7 @@ impl ObjectClient for ThrottlingStore {
     s3mount_testkit::delegate_metadata!(inner);
 }
 
-/// Reads, and returns how long that took.
+/// Reads, and returns how long the read took.
 async fn read(reader: &ObjectReader, offset: u64, len: u64) -> Duration {
     let (start, (answer, answered)) = (Instant::now(), oneshot::channel());
     reader.read(offset, len as usize, move |result| {
@@ -105,15 +105,15 @@ async fn read(reader: &ObjectReader, offset: u64, len: u64) -> Duration {
 
 #[derive(Clone, Copy, Debug)]
 enum Job {
-    /// Random reads of 128 KiB by so many threads.
+    /// Random reads of 128 KiB by this many threads.
     Random(u64),
-    /// Files of 100 KiB that are fetched ahead of so many threads.
+    /// Files of 100 KiB that are fetched ahead of this many threads.
     Hinted(u64),
-    /// Shards by so many threads, in little memory: the parts are of 1 MiB.
+    /// Shards read by this many threads, in so little memory that parts have 1 MiB.
     Shards(u64),
 }
 
-/// Runs one thread of the job for ever; notes how long each read took.
+/// Runs one thread of the job for ever, and notes how long each read took.
 async fn work(
     job: Job,
     number: u64,
@@ -158,7 +158,7 @@ async fn work(
     }
 }
 
-/// What a job came to once settled: requests taken and refused, and how long reads took.
+/// The result of a job once it has settled: requests taken and refused, and how long reads took.
 struct Outcome {
     goodput: f64,
     refused: f64,

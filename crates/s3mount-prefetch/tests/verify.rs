@@ -1,4 +1,4 @@
-//! Objects compared with their checksums when all of their bytes have come.
+//! Objects are compared with their checksums when all of their bytes have come.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Bed {
 
     /// Waits until nothing is in flight.
     fn settle(&self) {
-        // One that was asked for may not have begun: nothing runs for four looks.
+        // A GET that was asked for may not have begun yet, so nothing must run four times in a row.
         let mut quiet = 0;
         for _ in 0..3000 {
             std::thread::sleep(Duration::from_millis(5));
@@ -50,7 +50,7 @@ impl Bed {
         panic!("GETs are still in flight");
     }
 
-    /// How many objects were verified, could not be, and were wrong.
+    /// How many objects were verified, could not be verified, and were wrong.
     fn verdicts(&self) -> (u64, u64, u64) {
         let metrics = self.prefetcher.metrics();
         (metrics.objects_verified.get(), metrics.objects_unverified.get(), metrics.objects_corrupt.get())
@@ -66,7 +66,7 @@ fn read(reader: &ObjectReader, offset: u64, len: usize) -> Result<Vec<u8>, ReadE
     receive.recv_timeout(LIMIT).expect("an answer in time")
 }
 
-/// Reads all of it in pieces of `step` bytes, up to the first error. Tells whether the bytes were right.
+/// Reads all of it in pieces of `step` bytes, up to the first error. Returns whether the bytes were right.
 fn read_all(reader: &ObjectReader, step: usize) -> Result<bool, ReadError> {
     let mut is_right = true;
     for offset in (0..reader.size()).step_by(step) {
@@ -114,14 +114,14 @@ fn an_object_without_a_checksum_is_read_as_ever() {
 fn a_head_that_fails_is_sent_again() {
     let bed = bed(256 * MIB, true);
     let (reader, _) = bed.open(20 * MIB);
-    // Whichever requests these are, the HEAD is among them: it is sent with the first GETs.
+    // The HEAD is among these requests, because it is sent with the first GETs.
     read(&reader, 0, 4 * KIB).expect("bytes");
     bed.client.fail_next(std::iter::repeat_n(ErrorKind::Server, 6));
     assert!(read_all(&reader, 128 * KIB).expect("bytes"));
     assert_eq!(bed.verdicts(), (1, 0, 0));
 }
 
-/// A bit is flipped in one GET after another: whatever its place in the stream.
+/// A bit is flipped in one GET after another, so that each place in the stream has its turn.
 #[test]
 fn a_flipped_bit_fails_who_has_seen_it() {
     let mut failed = 0;
@@ -138,13 +138,13 @@ fn a_flipped_bit_fails_who_has_seen_it() {
             assert!(read(&reader, 0, 1).expect_err("nothing of it is read any more").is_corrupt());
             assert!(bed.prefetcher.take_condemned(&object));
             assert!(!bed.prefetcher.take_condemned(&object), "once");
-            // Who opens it again fetches it again.
+            // A new open fetches it again.
             let again = bed.prefetcher.open(&object, size);
             assert!(read_all(&again, 128 * KIB).expect("bytes"));
             assert_eq!(bed.verdicts(), (1, 0, 1));
             failed += 1;
         } else {
-            // The bit would have been in one GET more.
+            // The bit would have been in a GET that was not needed.
             assert!(result.expect("bytes"), "the bit of GET {flipped} was served");
             assert_eq!(bed.verdicts(), (1, 0, 0));
         }
@@ -155,7 +155,8 @@ fn a_flipped_bit_fails_who_has_seen_it() {
     assert!(failed > 3, "{failed} failed");
 }
 
-/// An object of parts of 8 MiB that has been read up to its first part's end, so that the parts are known.
+/// An object of parts of 8 MiB that has been read up to the end of its first part, so that its parts are
+/// known.
 fn in_parts(bed: &Bed, size: u64) -> (Arc<ObjectReader>, ObjectId) {
     bed.client.keep_part_checksums(8 * MIB);
     let (reader, object) = bed.open(size);
@@ -187,7 +188,7 @@ fn parts_of_an_upload_cost_a_page_and_are_fetched_whole() {
 fn a_part_that_comes_wrong_is_fetched_again_before_it_is_read() {
     let bed = bed(256 * MIB, true);
     let (reader, _) = in_parts(&bed, 64 * MIB);
-    // The third, the fifth and the last part, each once.
+    // The third, the fifth and the last part are wrong, each once.
     bed.client.flip_next((0..8).map(|get| get % 3 == 0));
     for part in 3..8 {
         reader.fetch_ahead(Some((part * 8 * MIB, 8 * MIB))).expect("memory");
@@ -229,15 +230,15 @@ fn parts_of_odd_lengths_are_compared_where_they_can_be() {
     let (reader, _) = bed.open(64 * MIB);
     read_all(&reader, 128 * KIB).expect("bytes");
     let (verified, unverified, corrupt) = bed.verdicts();
-    // What came before the edges were known may reach across one.
+    // Ranges that came before the parts were known may reach across a part's end.
     assert_eq!((verified + unverified, corrupt), (1, 0));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Readers in any order, in little memory, while bits flip: who has read all of it has the right
-    /// bytes, or an error.
+    /// Readers in any order, in little memory, while bits flip: a reader that has read all of it has the
+    /// right bytes, or an error.
     #[test]
     fn nobody_reads_all_of_it_wrong(
         flips in proptest::collection::vec(proptest::bool::weighted(0.05), 200),
@@ -252,7 +253,7 @@ proptest! {
         }
         let (reader, _) = bed.open(size_kib * 1024);
         bed.client.flip_next(flips);
-        // Each piece is read once by one thread; then the first one reads all again.
+        // One thread reads each piece once. Then the first thread reads all of them again.
         let results: Vec<Result<bool, ReadError>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..shares).map(|share| {
                 let reader = &reader;

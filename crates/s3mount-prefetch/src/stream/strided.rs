@@ -88,7 +88,7 @@ impl StreamTable {
         let seen = stride.seen(range);
         self.strided.push(slot);
         let window = Window::new(window.max(config.initial_window_bytes));
-        // Its reader has read the pieces before.
+        // Its reader has already read the pieces before this one.
         self.put(slot, Direction::Strided(stride), seen, seen.start(), seen.start(), window)
     }
 
@@ -101,7 +101,7 @@ impl StreamTable {
             self.remove(slot);
             return bytes / 2;
         }
-        // What lies ahead of it is not wanted any more.
+        // The bytes ahead of it are not wanted any more.
         self.change(slot, |stream| {
             stream.planned_end = stream.position;
             stream.window = Window::new(config.initial_window_bytes);

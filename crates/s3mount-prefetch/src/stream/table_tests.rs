@@ -16,7 +16,7 @@ fn read(table: &mut StreamTable, offset: u64, len: u64) -> Access {
     table.on_read(ByteRange::new(offset, offset + len), &PrefetchConfig::default())
 }
 
-/// The stream that a read is sorted into.
+/// The id of the stream that a read belongs to.
 fn stream(table: &mut StreamTable, offset: u64, len: u64) -> Option<u64> {
     match read(table, offset, len) {
         Access::Stream(id) => Some(id),
@@ -24,7 +24,7 @@ fn stream(table: &mut StreamTable, offset: u64, len: u64) -> Option<u64> {
     }
 }
 
-/// Where the streams without a stride are.
+/// The positions of the streams without a stride.
 fn positions(table: &StreamTable) -> Vec<u64> {
     let streams = table.iter().filter(|stream| stream.direction.order().is_some());
     let mut positions: Vec<_> = streams.map(|stream| stream.position).collect();
@@ -84,7 +84,7 @@ fn each_of_hundreds_who_share_an_object_has_a_stream() {
         for step in 0..8 {
             for reader in 0..readers {
                 let access = read(&mut table, reader * share + step * MIB, MIB);
-                // Of many candidates each has to go on twice.
+                // With many candidates, each needs two reads that go on from it.
                 assert!(step < 2 || matches!(access, Access::Stream(_)), "{readers} readers, step {step}");
             }
         }
@@ -145,14 +145,14 @@ fn where_much_is_not_read_a_stream_skips_as_much_as_it_has_read() {
     for turn in 1..100 {
         assert_eq!(stream(&mut table, at(turn), MIB), Some(first));
     }
-    // One of four.
+    // A quarter is read.
     assert_eq!(stream(&mut table, at(99) + 5 * MIB, MIB), None);
     assert_eq!(stream(&mut table, at(99) + 9 * MIB, MIB), None);
-    // Others skip as far as their window reaches.
+    // Other streams skip as far as their window reaches.
     table.served(GIB);
     let last = read(&mut table, at(99) + MIB, MIB);
     assert_eq!(read(&mut table, at(99) + 3 * MIB, MIB), last);
-    // Late requests take the skip back.
+    // Late requests for the skipped bytes earn the credit back.
     let mut table = StreamTable::new(SIZE);
     table.fetched(GIB);
     let first = stream(&mut table, 0, MIB).expect("a stream");
@@ -188,7 +188,7 @@ fn a_new_stream_is_fetched_as_far_as_others_went() {
         read(&mut table, 80 * MIB + step * 128 * KIB, 128 * KIB);
     });
     assert_eq!(limit(&table, 4), None, "it goes further");
-    // One of the others is taken up again.
+    // The reader of one of the other streams goes on.
     read(&mut table, 49 * MIB, 8 * MIB);
     read(&mut table, 96 * MIB, 128 * KIB);
     read(&mut table, 96 * MIB + 128 * KIB, 128 * KIB);
@@ -224,7 +224,7 @@ fn the_hungry_have_their_turn() {
     );
 }
 
-/// Checks what is kept beside the streams against them.
+/// Checks the orders and counts of the table against its streams.
 fn check(table: &StreamTable) -> Result<(), TestCaseError> {
     prop_assert!(table.slots.len() <= SLOTS && table.candidates.len() as u64 <= MAX_CANDIDATES);
     prop_assert_eq!(table.active(), table.iter().filter(|stream| stream.is_active(table.size)).count());
@@ -250,8 +250,8 @@ fn check(table: &StreamTable) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Whatever is read: the table stays bounded, cursors never lie before what was read last by their
-    /// stream, and the orders are those of the streams.
+    /// Whatever is read: the table stays bounded, no cursor lies before the last read of its stream, and the
+    /// orders are those of the streams.
     #[test]
     fn stays_bounded(
         size in 1u64..1 << 34,
@@ -277,8 +277,8 @@ proptest! {
         }
     }
 
-    /// However many random reads come in between, and whatever streams chance makes of them, streams that
-    /// are read stay.
+    /// However many random reads come in between, and whatever streams chance makes of them, streams that are
+    /// read stay.
     #[test]
     fn random_reads_take_no_stream_away(
         readers in 1u64..100,
@@ -295,7 +295,7 @@ proptest! {
         for (step, chunk) in (4..).zip(between.chunks(50)) {
             for (page, pages) in chunk {
                 let offset = page * 4096;
-                // Not before a cursor, where it would be the stream's.
+                // Not just before a cursor, where the read would belong to the stream.
                 if offset % share > 100 * MIB && offset % share < share - 100 * MIB {
                     read(&mut table, offset, pages * 4096);
                 }
@@ -305,7 +305,8 @@ proptest! {
     }
 }
 
-/// Reads pieces of `len` bytes, each `step` bytes behind the last; returns the last access of each piece.
+/// Reads pieces of `len` bytes, each `step` bytes after the last one. Returns the access of the last read of
+/// each piece.
 fn pieces(table: &mut StreamTable, first: u64, step: i64, len: u64, count: u64) -> Vec<Access> {
     let at = |turn: u64| first.checked_add_signed(step * turn as i64).expect("inside the object");
     let block = len.min(128 * KIB);
@@ -327,7 +328,7 @@ fn the_fourth_piece_of_a_stride_makes_a_stream_and_others_do_not() {
             assert!(!accesses[..3].contains(&Access::Stream(id)));
         }
     }
-    // Also where all was read before.
+    // It is the same where all bytes were read before.
     let mut table = StreamTable::new(SIZE);
     for step in 0..64 {
         read(&mut table, GIB + step * MIB, MIB);
@@ -345,9 +346,9 @@ fn the_fourth_piece_of_a_stride_makes_a_stream_and_others_do_not() {
     none(&[at(0), at(4), at(8), at(13), at(16), at(21)]);
     // More is read than skipped.
     none(&[0, 6, 12, 18, 24].map(|at| (GIB + at * 256 * KIB, MIB)));
-    // Something else is read between: it is no reader of pieces.
+    // Something else is read in between, so there is no stride.
     none(&[at(0), at(4), at(6), at(8), at(12)]);
-    // A stream skips as little as long as nothing is wasted: somebody may come to the rest.
+    // While nothing is wasted, a stream skips such short gaps: another reader may come to them.
     let mut table = StreamTable::new(SIZE);
     let every_third = |table: &mut StreamTable, from: u64| {
         pieces(table, 4 * MIB + from * 384 * KIB, 384 * KIB as i64, 128 * KIB, 20);
@@ -359,7 +360,7 @@ fn the_fourth_piece_of_a_stride_makes_a_stream_and_others_do_not() {
     assert_eq!(every_third(&mut table, 0), 0);
     table.fetched(GIB);
     assert_eq!(every_third(&mut table, 20), 1);
-    // Who shares an object begins equally far apart, but goes on.
+    // Readers that share an object begin equally far apart, but go on.
     let shares = (0..4).flat_map(|step| (0..16).map(move |share| (share * 64 * MIB + step * MIB, MIB)));
     let mut table = StreamTable::new(SIZE);
     shares.for_each(|(at, len)| {
@@ -373,11 +374,12 @@ fn a_stride_is_left_with_its_pieces() {
     let mut table = StreamTable::new(SIZE);
     let begin = |table: &mut StreamTable, first: u64| pieces(table, first, 4 * MIB as i64, MIB, 8).pop();
     let strided = begin(&mut table, GIB);
-    // Who reads on behind a piece is a stream of its own.
+    // A reader that goes on after a piece has a stream of its own.
     let on = GIB + 29 * MIB;
     let behind: Vec<_> = (0..3).map(|step| read(&mut table, on + step * 128 * KIB, 128 * KIB)).collect();
     assert!(matches!(behind[2], Access::Stream(_)) && behind.iter().all(|access| Some(*access) != strided));
-    // Every eighth MiB from now on, then longer pieces, then shorter: each is found out by its fourth.
+    // Every eighth MiB from now on, then longer pieces, then shorter ones. The fourth piece of each begins a
+    // new stream.
     for (first, step, len) in [(40, 8, MIB), (256, 4, 2 * MIB), (512, 4, 256 * KIB)] {
         let access = pieces(&mut table, GIB + first * MIB, step * MIB as i64, len, 8).pop().expect("a read");
         let Access::Stream(id) = access else { panic!("{step} MiB") };

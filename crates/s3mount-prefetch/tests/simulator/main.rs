@@ -1,8 +1,8 @@
-//! What the policy does over stores that are far away, or fast, or both: the real readers, over a
-//! model of a store, in virtual time. `cargo test -p s3mount-prefetch --test simulator --
-//! --nocapture` prints the table.
+//! What the policy does over stores that are far away, or fast, or both: the real readers read from a model
+//! of a store, in virtual time. `cargo test -p s3mount-prefetch --test simulator -- --nocapture` prints the
+//! table.
 //!
-//! The traces are what loaders do: how they read is what counts, so bytes are not compared here.
+//! The traces are those of loaders. Only the pattern of their reads matters, so bytes are not compared here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const MODELS: [Model; 4] = [
 struct SimulatedStore {
     model: Model,
     inner: NullClient,
-    /// GETs in flight, and the most of them at once.
+    /// The number of GETs in flight, and the most at once.
     in_flight: AtomicU64,
     busiest: AtomicU64,
     link_free_at: Mutex<Instant>,
@@ -58,7 +58,7 @@ struct SimulatedStore {
     cancelled: AtomicU64,
 }
 
-/// A GET in flight. It counts as cancelled unless it is told that its answer came.
+/// A GET in flight. It counts as cancelled unless `is_answered` is set.
 struct Sent<'a> {
     store: &'a SimulatedStore,
     is_answered: bool,
@@ -94,7 +94,7 @@ impl SimulatedStore {
         }
     }
 
-    /// Log-normal, from a sequence that is the same each time.
+    /// The time to the first byte: log-normal, from a sequence that is the same each time.
     fn first_byte(&self) -> Duration {
         Duration::from_secs_f64(self.model.first_byte_ms / 1e3 * (0.5 * self.sequence.normal()).exp())
     }
@@ -130,7 +130,7 @@ impl ObjectClient for SimulatedStore {
     s3mount_testkit::delegate_metadata!(inner);
 }
 
-/// Reads as (offset, length), of an object of a size; several threads of them.
+/// The reads of several threads, as (offset, length), of an object of a size.
 struct Trace {
     name: &'static str,
     size: u64,
@@ -152,7 +152,7 @@ fn divided() -> Trace {
     Trace { name: "divided by 4", size: 2 * GIB, threads }
 }
 
-/// Tensors of 64 MiB, each read from end to end, in an order of their own; after the header.
+/// Tensors of 64 MiB, in a shuffled order after the header. Each is read from end to end.
 fn safetensors() -> Trace {
     let mut reads = vec![(0, 8), (8, 64 * KIB)];
     for turn in 0..16 {
@@ -184,7 +184,7 @@ fn records() -> Trace {
     Trace { name: "random records", size: 16 * GIB, threads: (0..8).map(reads).collect() }
 }
 
-/// Loaders as `traces/record.py` has seen them.
+/// Loaders as `traces/record.py` has recorded them.
 fn recorded() -> Vec<Trace> {
     let parse = |name, text: &str| {
         let mut lines = text.lines();
@@ -194,7 +194,7 @@ fn recorded() -> Vec<Trace> {
             let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
             let [process, offset, len] = numbers[..] else { panic!("{line}") };
             threads.resize((process as usize + 1).max(threads.len()), Vec::new());
-            // The kernel asks for whole pages, also at the end.
+            // The kernel asks for whole pages, even at the end.
             threads[process as usize].push((offset, len.min(size - offset)));
         }
         Trace { name, size, threads }
@@ -209,7 +209,7 @@ fn recorded() -> Vec<Trace> {
     ]
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Outcome {
     read: u64,
     fetched: u64,
@@ -228,10 +228,10 @@ impl Outcome {
     }
 }
 
-/// A reader's own pace, in bytes a second, where it does not wait.
+/// The pace of a reader that never waits, in bytes a second.
 const PACE: f64 = 4e9;
 
-/// Reads, at the reader's own pace where it does not wait. `done` counts the bytes.
+/// Reads at the reader's own pace while it does not wait. `done` counts the bytes.
 async fn read_all(
     reader: Arc<ObjectReader>,
     reads: impl IntoIterator<Item = (u64, u64)>,
@@ -281,7 +281,7 @@ impl Bed {
     }
 }
 
-/// Runs in one thread by a paused clock: time passes only when all wait, and every run is the same.
+/// Runs in one thread with a paused clock: time passes only when all tasks wait, so every run is the same.
 fn simulate<T>(model: Model, memory: u64, body: impl AsyncFnOnce(&Bed) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async { body(&Bed::new(model, memory)).await })
@@ -349,7 +349,7 @@ fn loaders_over_stores() {
     }
 }
 
-/// The share of what the link and the reader allow.
+/// The rate as a share of what the link and the reader allow.
 fn efficiency(trace: &Trace, model: Model, memory: u64) -> f64 {
     run(trace, model, memory).rate() / model.link.min(PACE)
 }
@@ -376,8 +376,8 @@ fn nothing_is_fetched_twice_or_in_vain() {
             let waste = run(&trace, model, GIB).waste();
             assert!(waste <= most, "{}, {}: {waste:.3}", trace.name, model.name);
         }
-        // A stream's window is at most thrice what it has read, so short ones cost the most: arrays
-        // of 8 MiB taken out of a zip.
+        // A stream's window is at most three times as long as what it has read. So short streams cost the
+        // most: arrays of 8 MiB taken out of a zip.
         for (trace, most) in recorded().iter().zip([1.02, 1.15, 1.2, 1.02, 3.0, 1.5]) {
             let waste = run(trace, model, GIB).waste();
             assert!(waste <= most, "{}, {}: {waste:.3}", trace.name, model.name);
@@ -385,13 +385,13 @@ fn nothing_is_fetched_twice_or_in_vain() {
     }
 }
 
-/// Reads shards of `size` bytes one after another, as the names of a folder follow each other: where a reader
-/// comes near a shard's end, the mount is told which one follows. Returns what [`shards`] does.
+/// Reads shards of `size` bytes one after another, in the order of a folder's names. When a reader comes near
+/// a shard's end, it learns which shard follows. Returns what [`shards`] returns.
 async fn shards_in_order(bed: &Bed, readers: u64, each: u64, size: u64) -> (f64, f64) {
     let (start, fetched) = (Instant::now(), bed.fetched());
     let loops = (0..readers).map(async |reader| {
         let open = |turn: u64| bed.open(&format!("d/{reader}-{turn}.tar"), size);
-        // Those that are open, or expected.
+        // The shards that are open, or expected.
         let mut objects = VecDeque::from([open(0)]);
         for turn in 0..each {
             let object = objects[0].clone();
@@ -414,8 +414,8 @@ async fn shards_in_order(bed: &Bed, readers: u64, each: u64, size: u64) -> (f64,
     (read as f64 / start.elapsed().as_secs_f64(), (bed.fetched() - fetched) as f64 / read as f64)
 }
 
-/// Files of `size` bytes, one after another by each of the readers, `each` files a reader; of each the
-/// first `bytes` are read. Returns the bytes read a second, and those fetched for each that was read.
+/// Each reader reads the first `bytes` of `each` files of `size` bytes, one after another. Returns the bytes
+/// read a second, and the bytes fetched for each byte read.
 async fn shards(bed: &Bed, readers: u64, each: u64, size: u64, bytes: u64) -> (f64, f64) {
     let (start, fetched) = (Instant::now(), bed.fetched());
     let reads = move || (0..bytes).step_by(MIB as usize).map(move |at| (at, MIB.min(bytes - at)));
@@ -430,7 +430,7 @@ async fn shards(bed: &Bed, readers: u64, each: u64, size: u64, bytes: u64) -> (f
     (read as f64 / start.elapsed().as_secs_f64(), (bed.fetched() - fetched) as f64 / read as f64)
 }
 
-/// Bytes a second that so many readers get, each of a huge object, once they have ramped.
+/// How many bytes a second this many readers get, each of a huge object, once they have ramped.
 fn ramped(model: Model, memory: u64, readers: u64) -> f64 {
     simulate(model, memory, async |bed| {
         let done = Arc::new(AtomicU64::new(0));
@@ -453,8 +453,8 @@ fn a_fast_link_is_filled_by_default() {
     assert!(rate >= 0.95 * fast.link, "{rate}");
 }
 
-/// How much longer a stream takes for the first 2 GiB of a huge object than for as many once it has ramped,
-/// in round trips: in means of the time to the first byte.
+/// How much longer a stream takes for the first 2 GiB of a huge object than for as many bytes once it has
+/// ramped. The unit is the round trip, the mean time to the first byte.
 fn ramp_round_trips(model: Model, memory: u64) -> f64 {
     let bytes = 2 * GIB;
     let seconds = simulate(model, memory, async |bed| {
@@ -475,7 +475,7 @@ fn ramp_round_trips(model: Model, memory: u64) -> f64 {
 #[test]
 fn a_lone_stream_far_away_ramps_within_six_round_trips() {
     for mbits in [1e3, 1e4] {
-        // Means over stores that differ a little: each is one draw of slow GETs.
+        // The means over stores that differ a little, because each has other slow GETs.
         let trips =
             [180.0, 190.0, 200.0, 210.0, 220.0].map(|ms| ramp_round_trips(link(mbits * 125e3, ms), GIB));
         println!("{mbits:>8} Mbit/s, 200 ms: {trips:5.1?} round trips");
@@ -534,11 +534,11 @@ fn readers_of_headers_fetch_little_and_a_job_may_change() {
         assert!(first <= 2.0 * MIB as f64, "{first} bytes a header");
         let learnt = headers(1000).await;
         assert!(learnt <= 256.0 * KIB as f64, "{learnt} bytes a header");
-        // Whole files after headers: the fifth is fetched as if there had been none.
+        // Whole files after headers: the fifth is fetched as if there had been no headers.
         files(4).await;
         let (rate, waste) = files(8).await;
         assert!(rate > 4e8 && waste <= 1.05, "{rate}, {waste} fetched");
-        // And headers again: one of them costs a window, and what was learnt is back after four.
+        // Headers again: the first costs a window, and after four of them headers are expected again.
         let (first, more) = (headers(1).await, headers(3).await);
         assert!(first <= 513.0 * MIB as f64 && more <= 2.0 * MIB as f64, "{first}, then {more}");
         let learnt = headers(100).await;
@@ -554,14 +554,14 @@ fn two_short_readers_of_one_file_leave_little_unread() {
     assert!(waste <= 1.5, "{waste:.2}");
 }
 
-/// A link of so many bytes a second to a store that is so many milliseconds away.
+/// A link of this many bytes a second to a store that is this many milliseconds away.
 fn link(bytes_per_second: f64, first_byte_ms: f64) -> Model {
     let connection = if first_byte_ms > 1.0 { 9e7 } else { 1e9 };
     Model { name: "", first_byte_ms, connection, link: bytes_per_second }
 }
 
-/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes
-/// a second, the seconds that the other file took, and the GETs that were cancelled before the end.
+/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes a
+/// second, the seconds that the other file took, and the number of GETs that were cancelled before the end.
 fn stream_and_another(model: Model, memory: u64) -> (f64, f64, u64) {
     simulate(model, memory, async |bed| {
         let bytes = ((model.link * 12.0) as u64 / MIB * MIB).clamp(64 * MIB, 4 * GIB);

@@ -1,4 +1,4 @@
-//! Small files that are fetched ahead of one reader: how many of them a second, and how many GETs are in
+//! Small files that are fetched ahead of one reader: how many of them come a second, and how many GETs are in
 //! flight for that.
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::{Bed, GIB, KIB, MODELS, Model, link, read_all, simulate};
 
 const FILE: u64 = 110 * KIB;
 
-/// Files that are ahead of their reader, at most.
+/// How many files are ahead of their reader at most.
 const AHEAD: usize = 2048;
 
-/// How often it is looked whether there is a turn for the next file.
+/// How often the test checks whether the next file can be fetched.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Reads so many files, of which the mount is told ahead. Returns how many came a second.
+/// Reads this many files, which are hinted ahead. Returns how many came a second.
 async fn read_told(bed: &Bed, files: usize) -> f64 {
     let start = Instant::now();
     let (ahead, mut told) = mpsc::channel(AHEAD);

@@ -1,5 +1,5 @@
-//! Many readers of one object, readers that skip, and random reads among them: what they cost in GETs
-//! and bytes.
+//! Many readers of one object, readers that skip, and random reads among them: how many GETs and bytes they
+//! cost.
 
 use s3mount_testkit::mix;
 
@@ -16,7 +16,7 @@ fn row(trace: &str, model: Model, memory: u64, outcome: &Outcome) -> String {
     )
 }
 
-/// So many threads that divide an object among themselves, `share` bytes for each.
+/// This many threads that divide an object among themselves. Each has `share` bytes.
 fn sharing(threads: u64, share: u64) -> Trace {
     let reads = |thread: u64| forward(thread * share, (thread + 1) * share, MIB);
     Trace { name: "shared", size: threads * share, threads: (0..threads).map(reads).collect() }
@@ -29,7 +29,8 @@ fn random(size: u64, reads: u64) -> Trace {
     Trace { name: "random", size, threads }
 }
 
-/// The first MiB of each `of` MiB, in reads of `block` bytes, up or down; all of the first `before` bytes.
+/// Reads of `block` bytes, up or down, in the first MiB of each `of` MiB; before them, all of the first
+/// `before` bytes.
 fn skipping(of: u64, block: u64, before: u64, is_down: bool) -> Trace {
     let size = before + 8 * GIB;
     let mut pieces: Vec<_> = (before..size).step_by((of * MIB) as usize).collect();
@@ -44,8 +45,8 @@ fn skipping(of: u64, block: u64, before: u64, is_down: bool) -> Trace {
     }
 }
 
-/// The largest part of which two fit into the share of one of `streams`: one is read while the other is
-/// on its way.
+/// The largest part of which two fit into the share of one of `streams` streams: one is read while the other
+/// is on its way.
 fn part_of(streams: u64, memory: u64) -> u64 {
     let share = memory / 8 * 7 / streams;
     (1 << (share / 2).ilog2()).min(8 * MIB)
@@ -82,10 +83,10 @@ fn who_skips_wastes_little() {
                     let way = if is_down { " down" } else { "" };
                     let name = format!("{} MiB, 1 of {of} in {} KiB{way}", before / MIB, block / KIB);
                     println!("{}", row(&name, model, GIB, &outcome));
-                    // As fast as so many connections bring the pieces, once it has ramped.
+                    // Once it has ramped, it is as fast as the connections bring the pieces.
                     let least = if of == 16 { 0.4e9 } else { 0.8e9 };
                     assert!(outcome.rate() >= least, "{name}, {}: {:.2e}", model.name, outcome.rate());
-                    // A window is at most thrice what was read.
+                    // A window is at most three times as long as what was read.
                     let allowed = (outcome.read - before) as f64 * most + 4.0 * before as f64;
                     assert!(
                         outcome.fetched as f64 <= allowed,
@@ -102,7 +103,7 @@ fn who_skips_wastes_little() {
 #[test]
 fn pieces_in_no_order_are_no_strides() {
     for model in NEAR_AND_S3 {
-        // One of each four MiB, anywhere in them; and every fourth MiB, in a shuffled order.
+        // One MiB anywhere in each four MiB; and every fourth MiB, in a shuffled order.
         let anywhere = (0..1024).map(|turn| turn * 4 * MIB + mix(turn) % (3 * MIB / 4096) * 4096).collect();
         let mut shuffled: Vec<_> = (0..1024).map(|turn| turn * 4 * MIB).collect();
         shuffled.sort_by_key(|at| mix(*at));
@@ -141,6 +142,6 @@ fn random_reads_in_between_take_no_stream_away() {
     });
     let (gets, fetched) = (both.requests - alone.requests, both.fetched - alone.fetched);
     println!("{gets} GETs, {} MiB", fetched / MIB);
-    // Its window is ahead when the trace ends.
+    // The stream's window is still ahead of it when the trace ends.
     assert!(gets <= steps / 2 && fetched <= (steps + 128) * MIB, "{gets} GETs, {} MiB", fetched / MIB);
 }
