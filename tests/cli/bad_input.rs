@@ -120,14 +120,14 @@ fn buckets_and_prefixes() {
 fn endpoints_and_certificates() {
     check_flags(
         &["--endpoint-url", "localhost:9000"],
-        "--endpoint-url \"localhost:9000\" is no URL; write it with http:// or https://, such as \
+        "--endpoint-url \"localhost:9000\" is not a URL; write it with http:// or https://, such as \
          http://127.0.0.1:9000",
     );
     let (_folder, dir) = folder();
     let mut command = s3mount(&["bucket", &dir]);
     command.env("AWS_ENDPOINT_URL", "localhost");
     let said = run(command).stderr;
-    assert!(said.starts_with("s3mount: AWS_ENDPOINT_URL \"localhost\" is no URL"), "{said}");
+    assert!(said.starts_with("s3mount: AWS_ENDPOINT_URL \"localhost\" is not a URL"), "{said}");
 }
 
 #[test]
@@ -187,6 +187,6 @@ fn what_cannot_be_warmed() {
     assert_eq!(
         output.stderr,
         "s3mount: /no/such: No such file or directory (os error 2)\n\
-         s3mount: 1 of these could not be read; the daemon's log may say why\n"
+         s3mount: 1 of these paths could not be read; the daemon's log may say why\n"
     );
 }

@@ -102,8 +102,7 @@ fn a_control_socket_where_something_else_is() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
     let said = refusal(&server.endpoint(), BUCKET, &["--control-socket", path]);
-    let expected =
-        format!("s3mount: --control-socket {path} is there already, and no socket; name another path");
+    let expected = format!("s3mount: --control-socket {path} exists and is not a socket; name another path");
     assert!(said.starts_with(&expected), "{said}");
     let said = refusal(&server.endpoint(), BUCKET, &["--control-socket", "/no/such/folder/socket"]);
     assert!(said.starts_with("s3mount: cannot listen at --control-socket /no/such/folder/socket"), "{said}");

@@ -80,7 +80,7 @@ impl Config {
         Ok(Self {
             store,
             prefix: source.prefix,
-            dir: mounts::resolve(dir).with_context(|| format!("{} is no path", dir.display()))?,
+            dir: mounts::resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?,
             nonempty: args.nonempty,
             read_only: args.read_only,
             noexec: args.noexec,
@@ -132,7 +132,7 @@ fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
         let whole = format!("{anywhere}{}", pattern.trim_start_matches('/'));
         let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
             let kind = error.kind();
-            anyhow!("--direct-io {pattern:?} is no pattern: {kind}; write it like '*.tar' or 'models/**'")
+            anyhow!("--direct-io {pattern:?} is not a pattern: {kind}; write it like '*.tar' or 'models/**'")
         })?;
         set.add(glob);
     }
@@ -190,7 +190,10 @@ mod tests {
             ["x.tar.gz", "d/models/w", "a/bb.bin", "d/a/b.bin", "auto"].map(|path| set.is_match(path));
         assert_eq!(others, [false; 5]);
         let error = direct_io(&["[a".to_owned()]).expect_err("no end").to_string();
-        assert!(error.starts_with("--direct-io \"[a\" is no pattern: unclosed character class"), "{error}");
+        assert!(
+            error.starts_with("--direct-io \"[a\" is not a pattern: unclosed character class"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::commands::warm::WarmArgs;
 /// The mount is read-only. `s3mount umount DIR` takes it down.
 ///
 /// The defaults need no tuning. Sizes are written 8MiB, 1.5G or 512k (powers of 1024), 8MB (of
-/// 1000), or in bytes. The command ends when the mount answers, with 0; with 1 when there will be
-/// no mount, and 2 when a flag can't be read.
+/// 1000), or in bytes. The command returns when the mount answers, with exit code 0. It
+/// returns 1 when it cannot mount, and 2 when it cannot read a flag.
 #[derive(Debug, Parser)]
 #[command(
     name = "s3mount",
@@ -45,23 +45,23 @@ pub(crate) enum Command {
     Mount(Box<MountArgs>),
     /// Unmount a folder that s3mount has mounted.
     ///
-    /// Returns when it is gone. A mount in use stays, and the processes that use it are named. A
-    /// mount whose daemon was killed is taken down too.
+    /// The command returns when the mount is gone. A mount in use stays, and the command names the
+    /// processes that use it. A mount whose daemon was killed is taken down too.
     Umount {
         /// Folder where the bucket is mounted.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// Unmount also what is in use.
+        /// Unmount even while the mount is in use.
         ///
-        /// The folder is free at once. Whoever has files open reads on, and the daemon ends when the last
-        /// of them is closed.
+        /// The folder is free at once. Programs can go on reading the files that they have open. The
+        /// daemon ends when the last of these files is closed.
         #[arg(short, long)]
         lazy: bool,
     },
-    /// Have a mount list a tree, or a list of files, before a job asks for it; and read it.
+    /// List a tree, or a list of files, through a mount before a job needs it; and read the files.
     ///
-    /// Names are then known for --metadata-ttl. With --read the files' content is in the kernel's page
-    /// cache, as far as there is memory for it.
+    /// Names are then known for --metadata-ttl. With --read the kernel's page cache then holds the
+    /// files' bytes, if there is memory for all of them.
     Warm(WarmArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///

@@ -30,7 +30,7 @@ use crate::tuning::tune;
 use crate::warm::{self, Warm};
 use crate::xml::{etag, list_page, object_attributes};
 
-/// Where a bucket's region is not known, it is asked for here: this region's endpoint knows all.
+/// The endpoint of this region is asked for the region of a bucket whose region is not known: it knows all.
 const FIRST_REGION: &str = "us-east-1";
 
 /// What the CRT takes one connection to carry when it derives their number from a target, in
@@ -73,8 +73,8 @@ impl CrtClient {
     /// Makes a client and asks for the bucket. Where the configuration names no region, the one
     /// that the store names is used.
     ///
-    /// That the store refuses is no failure here: the answer to a HEAD has no body, and so does not
-    /// say why. The first listing's does.
+    /// A refusal by the store does not fail this call: the answer to a HEAD has no body, so it does not say
+    /// why the store refuses. The answer to the first listing does.
     ///
     /// # Errors
     /// What [`new`](Self::new) and [`head_bucket`](ObjectClient::head_bucket) fail with.
@@ -109,8 +109,8 @@ impl CrtClient {
     /// Makes a client, without a request. Its threads start here: fork before.
     ///
     /// # Errors
-    /// `Rejected` for an endpoint that is none; `Tls` for a CA bundle that can't be read;
-    /// `NoCredentials` for a profile that isn't there.
+    /// `Rejected` for an endpoint that is not a URL; `Tls` for a CA bundle that can't be read;
+    /// `NoCredentials` for a profile that does not exist.
     pub fn new(config: CrtConfig) -> Result<Self, ObjectError> {
         tune();
         let allocator = Allocator::default();

@@ -3,24 +3,23 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which bucket, where, as whom.
+/// Settings of a client for one bucket.
 #[derive(Clone, Debug)]
 pub struct CrtConfig {
     /// The bucket's name.
     pub bucket: String,
-    /// Its region. [`CrtClient::connect`](crate::CrtClient::connect) finds it out where it is
-    /// not given.
+    /// Its region. If it is `None`, [`CrtClient::connect`](crate::CrtClient::connect) asks the store.
     pub region: Option<String>,
     /// `http://` or `https://` URL of another endpoint than AWS's public one.
     pub endpoint_url: Option<String>,
-    /// Put the bucket into the path and not into the host name. Stores at an `endpoint_url` that
-    /// is not under `amazonaws.com` are always spoken to like that.
+    /// Put the bucket into the path and not into the host name. For an `endpoint_url` outside
+    /// `amazonaws.com` the bucket is always in the path.
     pub force_path_style: bool,
-    /// Who asks.
+    /// The credentials that sign the requests.
     pub credentials: Credentials,
     /// PEM file of the certificate authorities to trust, in place of the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// Ask for checksums of objects, and compare them where they cover what was fetched.
+    /// Ask for checksums of objects, and compare those that cover the fetched bytes.
     pub verify: bool,
     /// Connections to the store, at most.
     pub max_connections: u32,

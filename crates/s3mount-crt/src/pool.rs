@@ -10,7 +10,7 @@
 //! same buffer from the front. Only an answer whose `Content-Range` begins elsewhere makes the CRT
 //! invent more requests under the same id; those get memory of their own from the heap, and are
 //! cancelled as soon as the headers are seen. A buffer that the CRT lets go is therefore never put
-//! down again: it goes straight back to whoever lent it.
+//! down again: it goes straight back to its lender.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

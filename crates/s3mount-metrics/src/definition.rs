@@ -1,4 +1,4 @@
-//! What is said of a metric, once.
+//! The definition of a metric: name, unit, labels, help, stability and bounds in one place.
 
 use crate::label::Names;
 

@@ -1,4 +1,4 @@
-//! What a mount counts and measures, and how that is shown: as JSON, as Prometheus text, and as a page of
+//! The metrics of a mount, and how they are shown: as JSON, as Prometheus text, and as a page of
 //! documentation.
 //!
 //! Each metric is defined once, by [`metrics!`]: its name, unit, labels, help and stability stand beside

@@ -49,7 +49,7 @@ pub struct ObjectChecksum {
 
 impl ObjectChecksum {
     /// Reads a checksum as S3 writes it in headers: its bytes, highest first, in base64. `None` for
-    /// what is no checksum of this algorithm.
+    /// text that is not a checksum of this algorithm.
     pub fn from_base64(algorithm: ChecksumAlgorithm, text: &str) -> Option<Self> {
         let bytes = BASE64_STANDARD.decode(text).ok().filter(|bytes| bytes.len() == algorithm.len())?;
         let value = bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));

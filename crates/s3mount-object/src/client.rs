@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::{ByteRange, ETag, KeptChecksum, ObjectError, ObjectId, UploadParts};
 
-/// Memory that a client fills with the bytes of one part, lent by whoever asks for the part.
+/// Memory that a client fills with the bytes of one part. The caller who asks for the part lends it.
 ///
 /// The caller has paid for it (it holds a reservation of the memory budget) before it asks, so a
 /// client never waits for memory and never allocates for payload.
@@ -46,7 +46,7 @@ pub struct GetAnswer {
     pub origin: Origin,
 }
 
-/// What a HEAD tells of an object.
+/// What a HEAD says of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// The version, spelled alike in HEADs and in listings: with its quotes.
@@ -55,7 +55,7 @@ pub struct ObjectMeta {
     pub size: u64,
     /// When this version was written.
     pub last_modified: SystemTime,
-    /// Storage class where the store names one (`GLACIER`, `STANDARD_IA`, ...). S3 names `STANDARD` in
+    /// Storage class, if the store names one (`GLACIER`, `STANDARD_IA`, ...). S3 names `STANDARD` in
     /// listings only.
     pub storage_class: Option<String>,
 }
@@ -63,14 +63,15 @@ pub struct ObjectMeta {
 /// One page of a ListObjectsV2.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListObjects {
-    /// Only keys that begin with this. A key that is the prefix itself (the marker of a folder) is one.
+    /// Only keys that begin with this prefix are listed, the key that equals the prefix (a folder's marker)
+    /// included.
     pub prefix: String,
     /// Whether keys are rolled up at the next `/` after the prefix.
     pub delimiter: bool,
-    /// Where the page before ended: its [`ListPage::next`]. Prefix and delimiter are those of that page.
+    /// The [`ListPage::next`] of the page before. Prefix and delimiter have to be those of that page.
     pub continuation: Option<String>,
-    /// Only keys and rolled-up prefixes after this, whether there is such a key or not; for the first page.
-    /// Some stores tell the prefix of that key, too, as S3 does not.
+    /// For the first page: only keys and rolled-up prefixes after this key are listed, whether it exists or
+    /// not. Some stores also list the rolled-up prefix that contains it; S3 does not.
     pub start_after: Option<String>,
     /// At most this many keys and prefixes; the store's own limit is 1,000. There may be fewer on a page
     /// that is not the last.
@@ -82,7 +83,7 @@ pub struct ListObjects {
 pub struct ListedObject {
     /// The whole key.
     pub key: String,
-    /// What a HEAD of it would tell. The time may be finer than HTTP's, which has whole seconds.
+    /// What a HEAD of the object would say. The time may be finer than in a HEAD, which has whole seconds.
     pub meta: ObjectMeta,
 }
 
@@ -112,24 +113,24 @@ impl ListPage {
     }
 }
 
-/// What a HEAD of the bucket tells.
+/// What a HEAD of the bucket says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketInfo {
-    /// The bucket's region where the store names it.
+    /// The bucket's region, if the store names it.
     pub region: Option<String>,
 }
 
 /// An object store, bound to one bucket.
 ///
-/// Every future may be dropped at any time: what it asked for is then cancelled, and the buffer
-/// that it was lent is given back as soon as nothing writes to it any more. So it is when a GET fails.
+/// Every future may be dropped at any time. Its request is then cancelled, and the lent buffer is given back
+/// as soon as nothing writes to it any more. A GET that fails gives its buffer back in the same way.
 ///
-/// A key is any text: no character and no `.`, `..` or `//` in it means anything but itself. In a bucket
-/// that is not there, requests fail with [`ErrorKind::NoSuchBucket`](crate::ErrorKind::NoSuchBucket), but
-/// those of HEAD that can't tell it from an object that is not there.
+/// A key is any text: no character and no `.`, `..` or `//` in it means anything but itself. Requests to a
+/// bucket that does not exist fail with [`ErrorKind::NoSuchBucket`](crate::ErrorKind::NoSuchBucket), except
+/// HEADs, which can't tell a missing bucket from a missing object.
 ///
-/// The test kit's module `contract` checks these promises. An implementation that hands calls on to another
-/// denies `clippy::missing_trait_methods`, so that no default answers in the other's place.
+/// The test kit's module `contract` checks these promises. A client that hands requests on to another client
+/// denies `clippy::missing_trait_methods`, so that no default method answers in the other client's place.
 pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// Reads `request.range` into the front of `into`, which is at least that long, and returns
     /// exactly the range's bytes, in that same memory, and where they come from.
@@ -156,7 +157,7 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// with `key` and a slash.
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>>;
 
-    /// What the store keeps of the bytes of a version.
+    /// The checksum that the store keeps of a version.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
@@ -166,13 +167,13 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
         async { Ok(KeptChecksum::None) }.boxed()
     }
 
-    /// The parts in which a version was uploaded, from part number `after` on, which is not included; a
-    /// page of them. Nothing where the store does not tell.
+    /// One page of the parts in which a version was uploaded: those after part number `after`. The page is
+    /// empty if the store does not list parts.
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`](crate::ErrorKind::PreconditionFailed) when the object is
-    /// another version by now; [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden) for who may read
-    /// the object, and may not ask for this.
+    /// another version by now; [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden) for a caller who
+    /// may read the object, and may not ask for its attributes.
     fn upload_parts<'a>(
         &'a self,
         object: &'a ObjectId,
@@ -185,17 +186,17 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// One page of keys.
     ///
     /// # Errors
-    /// Those of the request. A page without keys and prefixes is no error.
+    /// Those of the request. A page without keys and prefixes is a success.
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>>;
 
-    /// Whether the bucket is there and may be used.
+    /// Whether the bucket exists and may be used.
     ///
     /// # Errors
     /// `NoSuchBucket`, `Forbidden`, `WrongRegion`, or why the store can't be reached.
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>>;
 
-    /// How many answers asked to slow down (503, 429), of requests that the client tried again by itself
-    /// and of those that failed. A client that tries nothing again may leave it at none.
+    /// How many answers asked to slow down (503, 429): those of requests that failed, and those of requests
+    /// that the client sent again by itself. A client that sends nothing again may leave this at 0.
     fn refused_requests(&self) -> u64 {
         0
     }

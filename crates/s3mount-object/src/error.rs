@@ -3,30 +3,30 @@
 use std::error::Error;
 use std::fmt;
 
-/// What went wrong, as far as a caller acts on it.
+/// What went wrong, in the kinds that callers treat differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// There is no object at this key.
     NotFound,
     /// There is no such bucket.
     NoSuchBucket,
-    /// The store knows who asks, or that nobody signed, and refuses.
+    /// The store refuses the caller, or a request that nobody signed.
     Forbidden,
-    /// There are no credentials to sign with, or they can't be had.
+    /// There are no credentials to sign with, or they could not be fetched.
     NoCredentials,
     /// The credentials are expired or malformed.
     BadCredentials,
-    /// The credentials were refused, and there may be others by now.
+    /// The store refused the credentials, and newer ones may exist by now.
     StaleCredentials,
     /// The object is another version now.
     PreconditionFailed,
-    /// The range begins behind the end of the object.
+    /// The range begins at the end of the object or behind it.
     RangeNotSatisfiable,
-    /// The store gives the object no ETag, so nothing tells its versions apart.
+    /// The store gives the object no ETag, so its versions can't be told apart.
     NoEtag,
     /// The object is archived and has to be restored before it can be read.
     Archived,
-    /// The bucket lives in another region, named where the store names it.
+    /// The bucket is in another region. The store may name the region.
     WrongRegion(Option<String>),
     /// The store asks us to slow down.
     Throttled,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Tls,
     /// No answer in time.
     TimedOut,
-    /// The answer is not what was asked for: length, range, or form.
+    /// The answer does not fit the request: its length, its range, or its form is wrong.
     Integrity,
     /// The request was cancelled.
     Cancelled,
@@ -46,10 +46,10 @@ pub enum ErrorKind {
     Rejected,
 }
 
-/// What S3 itself said of an error, as far as it said anything.
+/// What S3 itself said of an error. Each part may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct S3Detail {
-    /// HTTP status, where an answer came.
+    /// HTTP status, if an answer came.
     pub status: Option<u16>,
     /// S3's code, such as `SlowDown`.
     pub code: Option<String>,
@@ -79,28 +79,28 @@ impl ObjectError {
         Self(Box::new(Failure { kind, operation, target, detail, source: None }))
     }
 
-    /// Keeps what S3 said.
+    /// Adds what S3 said.
     #[must_use]
     pub fn with_detail(mut self, detail: S3Detail) -> Self {
         self.0.detail = detail;
         self
     }
 
-    /// Has it acted on otherwise.
+    /// Changes the kind, so that callers treat the failure as one of another kind.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// Keeps the cause.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What to act on.
+    /// What went wrong.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
@@ -110,10 +110,10 @@ impl ObjectError {
         &self.0.detail
     }
 
-    /// Whether the same request may succeed a moment later. Missing credentials and failed handshakes
-    /// count among these: requests are only tried again by a mount that has had an answer before, so
-    /// its credentials and authorities were good. A metadata service that is busy for a moment leaves
-    /// the client without credentials while the old ones are still valid.
+    /// Whether the same request may succeed a moment later. Missing credentials and failed TLS handshakes
+    /// count as such: only a mount that has had an answer before sends requests again, so its credentials
+    /// and certificate authorities were good once. A metadata service that is busy for a moment leaves the
+    /// client without new credentials while the old ones are still valid.
     pub fn is_retryable(&self) -> bool {
         match self.0.kind {
             ErrorKind::Throttled

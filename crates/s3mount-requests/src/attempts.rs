@@ -7,11 +7,11 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The first attempt at a request is given up after this time, if its peers take no longer; each
-/// further one after twice the time of the one before. The CRT itself needs 31 s to see a stall.
+/// The first attempt at a request is given up after this time, unless its peers take longer. Each further
+/// attempt has twice the time of the attempt before it. The CRT itself needs 31 s to see a stall.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// How one request is tried again.
+/// The attempts at one request.
 #[derive(Debug)]
 pub struct Attempts {
     pause: Duration,
@@ -20,8 +20,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The first attempt. `slow` is when an answer is slow for what is asked; `seed` differs between
-    /// requests that may fail together, so that they do not come back together.
+    /// The first attempt. An answer to this request is slow after `slow`. `seed` differs between requests
+    /// that may fail together, so that their retries are spread over the pause.
     pub fn new(slow: Duration, seed: u64) -> Self {
         Self { pause: FIRST_PAUSE, stalled: STALLED.max(slow * 4), seed }
     }

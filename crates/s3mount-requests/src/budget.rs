@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::RetryMetrics;
 
-/// Retries that may be made at once, by all requests of a mount together.
+/// Retries that all requests of a mount may make at once, together.
 const MOST_SAVED: f64 = 64.0;
 
-/// Retries a second when nothing succeeds: what a dead store hears of a mount, whatever reads it.
+/// Retries a second while no request succeeds. A store that is down gets no more than these from a mount.
 const PER_SECOND: f64 = 10.0;
 
-/// What a success adds. So up to a third of all requests may fail before retries have to wait.
+/// Retries that each success adds. So up to a third of all requests may fail before retries have to wait.
 const PER_SUCCESS: f64 = 0.5;
 
-/// What all retries of a mount share: requests that succeed earn them.
+/// The retries that a mount has left. Each request that succeeds earns a part of one.
 #[derive(Debug)]
 pub struct RetryBudget {
     saved: Mutex<Saved>,
@@ -51,8 +51,8 @@ impl RetryBudget {
         self.take_above(0.0, now)
     }
 
-    /// Takes one retry for a request that nobody waits for, if readers are left more than half of what
-    /// can be saved.
+    /// Takes one retry for a request that no reader waits for, if that leaves readers more than half of the
+    /// most that can be saved.
     pub fn take_spare(&self, now: Instant) -> bool {
         self.take_above(MOST_SAVED / 2.0, now)
     }

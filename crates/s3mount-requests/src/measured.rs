@@ -1,4 +1,4 @@
-//! A client that counts and times what is asked of another.
+//! A client that counts and times the requests to another client.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct MeasuredClient {
     metrics: Arc<RequestMetrics>,
 }
 
-/// A request under way. Dropped before its end, it counts as cancelled.
+/// A request under way. If it is dropped before its end, it counts as cancelled.
 struct Request<'a> {
     metrics: &'a RequestMetrics,
     operation: Operation,
@@ -39,12 +39,12 @@ impl Drop for Request<'_> {
 }
 
 impl MeasuredClient {
-    /// Counts what is asked of `client`.
+    /// Counts the requests to `client`.
     pub fn new(client: Arc<dyn ObjectClient>) -> Self {
         Self { client, metrics: Arc::default() }
     }
 
-    /// What it counts.
+    /// The metrics in which it counts.
     pub fn metrics(&self) -> &RequestMetrics {
         &self.metrics
     }

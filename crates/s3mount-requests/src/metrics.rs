@@ -1,10 +1,10 @@
-//! What is counted of requests.
+//! The metrics of requests.
 
 use s3mount_metrics::{Counter, Family, Gauge, Histogram, Total, bounds, labels, metrics};
 use s3mount_object::ErrorKind;
 
 labels! {
-    /// What is asked of the store.
+    /// The operation of a request.
     pub enum Operation("operation") {
         /// GetObject.
         Get = "get",
@@ -20,7 +20,7 @@ labels! {
 }
 
 labels! {
-    /// What became of a request.
+    /// How a request ended.
     pub enum Outcome("status") {
         /// It was answered.
         Ok = "ok",
@@ -42,7 +42,7 @@ labels! {
         TimedOut = "timed_out",
         /// An answer that is not what was asked for.
         Integrity = "integrity",
-        /// It was given up before its answer came: it was too slow, or nobody wanted it any more.
+        /// It was given up before its answer came, because it was too slow or no longer wanted.
         Cancelled = "cancelled",
     }
 }
@@ -72,21 +72,22 @@ impl From<&ErrorKind> for Outcome {
 }
 
 metrics! {
-    /// Every request that is made of the client, second GETs and retries included.
+    /// All requests to the store, second GETs and retries included.
     pub struct RequestMetrics {
-        /// Requests that have come to an end, by what became of them.
+        /// Requests that have ended, by operation and by how they ended.
         requests: Family<Counter, (Operation, Outcome)> = ("s3mount_requests_total", Count, Stable),
-        /// How long requests took that were answered, to the last byte.
+        /// How long answered requests took, until the last byte of their answer.
         times: Family<Histogram, Operation> = ("s3mount_request_seconds", Seconds, Stable, bounds::REQUESTS),
-        /// Requests that wait for their answer.
+        /// Requests that wait for their answers.
         in_flight: Family<Gauge, Operation> = ("s3mount_requests_in_flight", Count, Stable),
-        /// Answers that asked to slow down (503, 429), those included that the client tried again by itself.
+        /// Answers that asked to slow down (503, 429), also those to requests that the client sent again
+        /// by itself.
         throttled: Total = ("s3mount_throttled_answers_total", Count, Stable),
     }
 }
 
 metrics! {
-    /// Requests that were tried again.
+    /// Requests that were made again.
     pub struct RetryMetrics {
         /// Requests that were made again because they had failed.
         retries: Counter = ("s3mount_retries_total", Count, Stable),

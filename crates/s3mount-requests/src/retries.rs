@@ -1,6 +1,6 @@
-//! The one loop in which a request is tried again, for every operation.
+//! The one loop in which a request is made again, for every operation.
 //!
-//! Whoever makes a request makes it like this:
+//! A caller writes the loop like this:
 //!
 //! ```text
 //! loop {
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Attempts, RetryBudget};
 
-/// How often a request that may not be tried again yet asks the budget whether it may.
+/// A request that waits for the budget asks it again after this time.
 const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 
 /// The attempts at one request: how long each may take, and when the next may be made.
@@ -31,7 +31,7 @@ pub struct Retries<'a> {
 }
 
 impl<'a> Retries<'a> {
-    /// For a request that is tried again as often as `budget` allows, and not after `deadline`.
+    /// For a request that is made again as often as `budget` allows, and not after `deadline`.
     pub fn new(budget: &'a RetryBudget, attempts: Attempts, deadline: Instant) -> Self {
         Self { budget, attempts, deadline }
     }
@@ -40,7 +40,7 @@ impl<'a> Retries<'a> {
     /// its request and closes its connection.
     ///
     /// # Errors
-    /// That of the attempt; `TimedOut` when it was given up.
+    /// The error of the attempt; `TimedOut` when the attempt was given up.
     pub async fn attempt<T>(
         &self,
         operation: &'static str,
@@ -59,11 +59,12 @@ impl<'a> Retries<'a> {
         result
     }
 
-    /// Waits until a request that failed with `error` may be tried again. One that nobody waits for
-    /// (`is_wanted`, asked when the pause is over) takes no retry that a reader may need: it gives up.
+    /// Waits until a request that failed with `error` may be made again. When the pause is over, `is_wanted`
+    /// says whether a reader waits for the request. If none does, the request takes only a retry that readers
+    /// can spare, and gives up if there is none.
     ///
     /// # Errors
-    /// `error`, when it may not be tried again.
+    /// `error`, when the request may not be made again.
     pub async fn pause(
         &mut self,
         error: ObjectError,

@@ -157,7 +157,7 @@ impl MemoryClient {
         self.lock().upload_part = Some(len);
     }
 
-    /// Refuses to tell of parts, as S3 does to who lacks the permission.
+    /// Refuses requests for parts, as S3 does to a caller without the permission.
     pub fn refuse_attributes(&self) {
         self.lock().refuses_attributes = true;
     }

@@ -4,7 +4,7 @@
 //!   `s3mount-test-server`. Its synthetic objects ([`content`]) have any size, cost nothing, and
 //!   every range of them can be checked. It counts what it serves, and can be made slow or faulty.
 //! - [`OtherServer`] is a server of another make.
-//! - [`MountGuard`] mounts with the real binary and takes the mount down again, whatever happens.
+//! - [`MountGuard`] mounts with the real binary and takes the mount down again, also when a test panics.
 //! - [`MemoryClient`] is the same bucket beneath the network: an
 //!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers. [`NullClient`]
 //!   answers without moving a byte, to see what all above it costs.
@@ -105,7 +105,7 @@ macro_rules! delegate_metadata {
 /// Parses a size such as `8GiB`, `100KiB` or `4096`; units are powers of 1024.
 ///
 /// # Errors
-/// When it is none.
+/// When the text is not a size.
 pub fn parse_size(text: &str) -> anyhow::Result<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

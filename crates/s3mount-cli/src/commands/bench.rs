@@ -59,7 +59,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["part_sizes", "connections", "seconds"], help_heading = MEASURING)]
     quick: bool,
 
-    /// End a measurement after so many seconds.
+    /// End a measurement after this many seconds.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -69,7 +69,7 @@ pub(crate) struct BenchArgs {
     )]
     seconds: u64,
 
-    /// End a measurement after so many bytes of the object.
+    /// End a measurement after this many bytes of the object.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = MEASURING)]
     bytes: Size,
 
@@ -81,7 +81,7 @@ pub(crate) struct BenchArgs {
 
     /// Memory for object data, as for a mount [default: the same].
     ///
-    /// What does not fit, parts times connections, is not measured.
+    /// A combination whose part size times connections does not fit is not measured.
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     memory_limit: Option<Size>,
 
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bar on the terminal; nothing where there is none.
+/// A bar on the terminal; nothing where standard error is not a terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
     ProgressBar::new(steps).with_style(style.expect("a template that is right"))

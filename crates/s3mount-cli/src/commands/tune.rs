@@ -21,11 +21,11 @@ pub(crate) struct TuneArgs {
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Memory for object data that the mount is to have [default: as of a mount].
+    /// Memory for object data that the mount will have [default: the same as for a mount].
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     memory_limit: Option<Size>,
 
-    /// End a measurement after so many seconds; there are about thirty.
+    /// End each of about thirty measurements after this many seconds.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         benches.iter().map(|bench| format!("{} ({})", bench.object.key(), about(bench.size))).collect();
     terminal::result(&format!("reading {}, in a memory limit of {}", names.join(", "), Size(limit)));
     let client = sweep(&benches)?;
-    let (point, best) = choose(&client).context("no part fits the memory limit")?;
+    let (point, best) = choose(&client).context("the memory limit is too small for any part")?;
     let flags = Flags::new(point, best, limit);
     compare(&benches, &flags, best)
 }
@@ -116,7 +116,7 @@ fn sizes(store: &Store, prefix: &str) -> anyhow::Result<(Vec<ListedObject>, bool
             continuation: page.next.take(),
             ..ListObjects::default()
         };
-        page = runtime.block_on(client.list_objects(next)).context("listing the bucket failed")?;
+        page = runtime.block_on(client.list_objects(next)).context("cannot list the bucket")?;
         objects.append(&mut page.objects);
     }
     objects.retain(|object| object.meta.size > 0);

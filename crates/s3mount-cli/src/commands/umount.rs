@@ -19,7 +19,7 @@ const MAX_USERS: usize = 10;
 /// Unmounts what s3mount has mounted at `dir`, and returns when it is gone; also what is in use, if that
 /// is to be `lazy`.
 pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
-    let dir = resolve(dir).with_context(|| format!("{} is no path", dir.display()))?;
+    let dir = resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
     let shown = dir.display();
     let Some(mount) = mount_at(&dir) else {
         bail!("nothing is mounted at {shown}; `findmnt -t fuse.s3mount` lists what is")

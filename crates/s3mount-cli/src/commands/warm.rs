@@ -17,8 +17,8 @@ use crate::system::terminal;
 pub(crate) struct WarmArgs {
     /// Folder on a mount, with all that is below it; or a text file that has a path on each line.
     ///
-    /// Paths that are not absolute count from the folder of the text file; `-` is standard input, from
-    /// where they count from here.
+    /// A relative path counts from the folder of the text file. `-` is standard input, whose relative
+    /// paths count from the current folder.
     #[arg(value_name = "DIR|LIST")]
     source: PathBuf,
 
@@ -34,7 +34,7 @@ pub(crate) struct WarmArgs {
 /// What is asked for at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Failures that are told one by one.
+/// Failures that get a line of their own.
 const MAX_TOLD: u64 = 10;
 
 /// What is to be visited; those at work may still find more.
@@ -55,7 +55,7 @@ struct Walk {
     bar: ProgressBar,
 }
 
-/// Walks, reads, and says what it came to.
+/// Walks the tree, reads its files, and reports the totals.
 pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("a template that is right");
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     walk.bar.finish_and_clear();
     terminal::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
     let failures = walk.failures.load(Ordering::Relaxed);
-    ensure!(failures == 0, "{failures} of these could not be read; the daemon's log may say why");
+    ensure!(failures == 0, "{failures} of these paths could not be read; the daemon's log may say why");
     Ok(())
 }
 
@@ -99,7 +99,7 @@ fn paths(source: &Path) -> anyhow::Result<VecDeque<PathBuf>> {
     }
     let folder = source.parent().unwrap_or(Path::new(""));
     let file = File::open(source).with_context(|| format!("cannot read {shown}"))?;
-    lines(&mut BufReader::new(file), folder).with_context(|| format!("{shown} is no list of paths"))
+    lines(&mut BufReader::new(file), folder).with_context(|| format!("{shown} is not a list of paths"))
 }
 
 impl Walk {

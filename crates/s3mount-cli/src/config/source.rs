@@ -27,7 +27,10 @@ pub(crate) fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> 
 /// Reads `[s3://]BUCKET/KEY`.
 pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
     let (bucket, key) = split(source.strip_prefix("s3://").unwrap_or(source));
-    ensure!(!key.is_empty() && !key.ends_with('/'), "{source:?} names no object; write s3://BUCKET/KEY");
+    ensure!(
+        !key.is_empty() && !key.ends_with('/'),
+        "{source:?} does not name an object; write s3://BUCKET/KEY"
+    );
     Ok((bucket.to_owned(), key.to_owned()))
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
     ensure!(!bucket.is_empty(), "the name of the bucket is missing; {remedy}");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     if bucket.starts_with("arn:") {
-        ensure!(bucket.chars().all(|c| is_plain(c) || c == '/'), "{bucket:?} is no ARN of a bucket");
+        ensure!(bucket.chars().all(|c| is_plain(c) || c == '/'), "{bucket:?} is not the ARN of a bucket");
         return Ok(());
     }
     ensure!(

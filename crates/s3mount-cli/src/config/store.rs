@@ -53,7 +53,7 @@ fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
     let Some((name, url)) = named else { return Ok(None) };
     ensure!(
         url.starts_with("http://") || url.starts_with("https://"),
-        "{name} {url:?} is no URL; write it with http:// or https://, such as http://127.0.0.1:9000"
+        "{name} {url:?} is not a URL; write it with http:// or https://, such as http://127.0.0.1:9000"
     );
     Ok(Some(url))
 }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn an_endpoint_is_a_url() {
         let error = endpoint_url(Some("127.0.0.1:9000")).expect_err("no scheme").to_string();
-        assert!(error.starts_with("--endpoint-url \"127.0.0.1:9000\" is no URL"), "{error}");
+        assert!(error.starts_with("--endpoint-url \"127.0.0.1:9000\" is not a URL"), "{error}");
         assert!(endpoint_url(Some("http://[::1]:9000")).is_ok());
     }
 }

@@ -36,7 +36,7 @@ fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow
     };
     ensure!(
         fuse_conf.lines().any(|line| line.trim() == "user_allow_other"),
-        "{flag} takes a line `user_allow_other` in /etc/fuse.conf; have root add it, or leave {flag} out"
+        "{flag} needs the line `user_allow_other` in /etc/fuse.conf; ask root to add it, or leave {flag} out"
     );
     Ok(())
 }
@@ -97,7 +97,7 @@ fn recover(dir: &Path) -> anyhow::Result<()> {
         result => result.map_err(Into::into),
     };
     result.with_context(|| {
-        format!("cannot unmount what is left at {shown}; have root do it, with: umount -l {shown}")
+        format!("cannot unmount what is left at {shown}; ask root to do it, with: umount -l {shown}")
     })
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn others_are_let_in_where_fuse_conf_says_so() {
         let error = check_allowed(true, false, "# user_allow_other\n").expect_err("a comment").to_string();
-        assert!(error.starts_with("--allow-other takes a line `user_allow_other`"), "{error}");
+        assert!(error.starts_with("--allow-other needs the line `user_allow_other`"), "{error}");
         assert!(check_allowed(false, true, "").is_err());
         assert!(check_allowed(true, false, "mount_max = 9\n user_allow_other\n").is_ok());
         assert!(check_allowed(false, false, "").is_ok());

@@ -80,7 +80,7 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if !there.file_type().is_socket() {
-        bail!("--control-socket {shown} is there already, and no socket; name another path");
+        bail!("--control-socket {shown} exists and is not a socket; name another path");
     }
     if StdUnixStream::connect(path).is_ok() {
         bail!("--control-socket {shown} is in use by another process; name another path");

@@ -23,7 +23,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
         if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info,fuser::reply=off" };
     let filter = variable("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
-        .with_context(|| format!("S3MOUNT_LOG={filter:?} is no filter; try s3mount=debug"))?;
+        .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if let Some(directory) = &config.log_directory {
         builder.with_writer(log_file(directory)?).init();

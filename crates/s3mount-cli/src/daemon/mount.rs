@@ -42,7 +42,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let client = runtime.block_on(connect(config))?;
     let measured = Arc::new(MeasuredClient::new(client));
     let budget = MemoryBudget::new(config.memory_limit_bytes);
-    let pool = BufferPool::new(budget).context("cannot set memory aside")?;
+    let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let prefetcher = Prefetcher::new(measured.clone(), pool, prefetch_config(config), runtime.handle());
     let fs =
         Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));

@@ -22,8 +22,8 @@ pub(crate) struct AccessArgs {
 
     /// Put the bucket into the path and not into the host name.
     ///
-    /// Needed for buckets of AWS whose names contain dots. Servers given by --endpoint-url are
-    /// always spoken to like that.
+    /// Needed for buckets of AWS whose names contain dots. For servers given by --endpoint-url the
+    /// bucket is always in the path.
     #[arg(long, help_heading = ACCESS)]
     pub(crate) force_path_style: bool,
 

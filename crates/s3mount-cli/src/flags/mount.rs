@@ -18,8 +18,8 @@ const RUNNING: &str = "Running and logging";
 pub(crate) struct MountArgs {
     /// Bucket, with or without s3://, and the prefix to show.
     ///
-    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. An ARN of an access point, or its
-    /// alias, will do for a bucket.
+    /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. The ARN of an access
+    /// point, or its alias, can stand in for the bucket.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
     pub(crate) source: Option<String>,
 
@@ -31,14 +31,14 @@ pub(crate) struct MountArgs {
 
     /// Show only keys below this prefix.
     ///
-    /// The same as BUCKET/PREFIX; give one of them. A slash is added where it does not end in one.
+    /// The same as BUCKET/PREFIX; give one of them. A slash is added to a prefix that does not end in one.
     #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
     pub(crate) prefix: Option<String>,
 
-    /// Have the kernel refuse whatever would write.
+    /// Have the kernel refuse all writes.
     ///
-    /// s3mount never writes to the bucket, with or without it. With it, hints can't be written to
-    /// .s3mount/prefetch either.
+    /// s3mount never writes to the bucket, with or without this flag. With the flag, hints can't be
+    /// written to .s3mount/prefetch either.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 
@@ -55,8 +55,8 @@ pub(crate) struct MountArgs {
 
     /// Let all users use the mount [default: only you].
     ///
-    /// Needed where the jobs run as another user. Users other than root need a line
-    /// user_allow_other in /etc/fuse.conf for it.
+    /// Needed where the jobs run as another user. If you are not root, /etc/fuse.conf
+    /// must contain the line user_allow_other.
     #[arg(long, help_heading = PERMISSIONS)]
     pub(crate) allow_other: bool,
 
@@ -76,7 +76,7 @@ pub(crate) struct MountArgs {
 
     /// Permission bits of folders, octal.
     ///
-    /// Nobody can write, whatever they say; 0750 keeps others out under --allow-other.
+    /// Nobody can write, whatever these bits say. 0750 keeps other users out under --allow-other.
     #[arg(long, value_name = "MODE", default_value = "0755", value_parser = mode, help_heading = PERMISSIONS)]
     pub(crate) dir_mode: u16,
 
@@ -89,7 +89,7 @@ pub(crate) struct MountArgs {
     /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
     /// machine's or the cgroup's, from 256MiB to 4GiB, but no more than fits the cgroup].
     ///
-    /// A hard bound; the process stays below it plus 64MiB. Raise it for many streams at once,
+    /// A hard bound: the whole process takes at most 64MiB more. Raise it for many streams at once,
     /// lower it where the loaders need the memory. At least 64MiB.
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub(crate) memory_limit: Option<Size>,
@@ -116,9 +116,10 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
     pub(crate) prefetch_initial: Size,
 
-    /// Unit of random reads: they fetch what was asked for, rounded to this.
+    /// Random reads fetch what was asked for, rounded up to units of this size.
     ///
-    /// A power of two from 64KiB to 8MiB. Raise it where neighbouring records are read soon after.
+    /// A power of two from 64KiB to 8MiB. Raise it where records are read soon after
+    /// their neighbours.
     #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = READING)]
     pub(crate) random_read_size: Size,
 
@@ -129,7 +130,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
     pub(crate) small_file_size: Size,
 
-    /// The kernel's own readahead on this mount; setting it takes root.
+    /// The kernel's own readahead on this mount; only root can set it.
     ///
     /// More than 1MiB only makes random reads of mapped files dearer.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = READING)]
@@ -164,7 +165,7 @@ pub(crate) struct MountArgs {
     /// what the store keeps, the read that completes it fails with EIO. Where S3 keeps CRCs of the parts
     /// of a multipart upload instead, each part is compared when all of it has been fetched, which needs
     /// the permission s3:GetObjectAttributes. It costs one or two requests for a file, and 0.04 CPU
-    /// seconds a GiB. Give it where there is no TLS.
+    /// seconds a GiB. Use it where there is no TLS.
     ///
     /// The lengths, ranges and versions of answers are checked in any case.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Verify::Free, help_heading = READING)]
@@ -172,8 +173,8 @@ pub(crate) struct MountArgs {
 
     /// Do not send a second GET for a part that takes much longer than its peers.
     ///
-    /// A few of S3's answers come very late; the second GET, at most one for twenty, mostly brings
-    /// the part at once. Give this flag where each request is dear.
+    /// A few of S3's answers come very late; the second GET, at most one for each twenty
+    /// GETs, mostly brings the part at once. Give this flag where each request is dear.
     #[arg(long, help_heading = READING)]
     pub(crate) no_hedging: bool,
 
@@ -185,37 +186,39 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub(crate) max_connections: u32,
 
-    /// Threads that answer the kernel, and as many for the work behind [default: one per core, 2 to
-    /// 16].
+    /// Threads that answer the kernel, and as many again that talk to the store [default: one per
+    /// core, 2 to 16].
     ///
     /// Lower it where the loaders need every core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 
-    /// How long a name that was seen is believed: seconds, `minimal`, or `indefinite` for data
-    /// that never changes.
+    /// How long a listed name is taken as current: seconds, `minimal`, or `indefinite` for data that
+    /// never changes.
     ///
-    /// A longer time saves requests; a shorter one shows sooner what others write. An open file
-    /// never mixes two versions, whatever is said here.
+    /// A longer time saves requests; a shorter time shows sooner what others write. An open
+    /// file never mixes two versions, whatever the time is.
     #[arg(long, value_name = "TTL", default_value = "60", help_heading = METADATA)]
     pub(crate) metadata_ttl: MetadataTtl,
 
-    /// How long it is believed that there is no file of a name, in the same words.
+    /// How long a missing name is taken as missing, in the form of --metadata-ttl.
     ///
-    /// Only what a listing has told counts. A job that waits for a file sees it so much later.
+    /// The time counts from the listing that did not have the name. A job that waits for a file sees
+    /// the file later by up to this time.
     #[arg(long, value_name = "TTL", default_value = "1", help_heading = METADATA)]
     pub(crate) negative_metadata_ttl: MetadataTtl,
 
     /// Nothing in the bucket changes while it is mounted.
     ///
-    /// What was listed once is believed for ever. The same as both times `indefinite`.
+    /// A listing is taken as current for ever. The same as `indefinite` for both times.
     #[arg(long, conflicts_with_all = ["metadata_ttl", "negative_metadata_ttl"], help_heading = METADATA)]
     pub(crate) immutable: bool,
 
     /// Memory for names, besides --memory-limit [default: 128MiB, but no more than an eighth of the
     /// machine's or the cgroup's].
     ///
-    /// A name takes 70 to 150 bytes. What was not used for longest leaves, and is asked for again.
+    /// A name takes 70 to 150 bytes. The names that were not used for longest are
+    /// dropped, and listed again when somebody asks for them.
     #[arg(long, value_name = "SIZE", help_heading = METADATA)]
     pub(crate) metadata_limit: Option<Size>,
 
@@ -225,24 +228,24 @@ pub(crate) struct MountArgs {
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) foreground: bool,
 
-    /// Listen at this path, a Unix socket, for hints and questions.
+    /// Listen on a Unix socket at this path for hints and questions.
     ///
-    /// For those who cannot write to .s3mount/prefetch in the mount. A first line `prefetch` is
-    /// followed by hints; `stats` is answered with the metrics as JSON, `metrics` with the same as
-    /// Prometheus text. Only you and root may connect; with --allow-other, all users.
+    /// It serves programs that cannot write to .s3mount/prefetch in the mount. Hints follow a first
+    /// line `prefetch`. The line `stats` is answered with the metrics as JSON, the line `metrics` with
+    /// the same as Prometheus text. Only you and root may connect; with --allow-other, all users.
     #[arg(long, value_name = "PATH", help_heading = RUNNING)]
     pub(crate) control_socket: Option<PathBuf>,
 
     /// Write logs to files in this folder [default: syslog].
     ///
-    /// Each run writes its own; the folder is made where it is missing. Where there is no syslog, as in
-    /// most containers, only this and --foreground have a log.
+    /// Each run writes a file of its own. A missing folder is made. Without a syslog, as in most
+    /// containers, only this flag and --foreground keep a log.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub(crate) log_directory: Option<PathBuf>,
 
     /// Log in detail.
     ///
-    /// $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace, and goes before this flag.
+    /// $S3MOUNT_LOG takes filters such as s3mount_prefetch=trace, and overrides this flag.
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) debug: bool,
 

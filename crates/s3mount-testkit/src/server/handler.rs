@@ -149,7 +149,7 @@ async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) 
     }
 }
 
-/// Refuses who may not ask.
+/// Refuses a request that its signer may not make.
 fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Result<(), Refusal> {
     let credential = credential(request.headers());
     let known = shared.access_key.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -18,7 +18,7 @@ pub(crate) async fn measure(bench: &Bench, config: CrtConfig, point: Point) -> a
     let (client, _) = CrtClient::connect(config).await?;
     let client = Arc::new(client);
     let pool =
-        BufferPool::new(MemoryBudget::new(bench.memory_limit_bytes)).context("cannot set memory aside")?;
+        BufferPool::new(MemoryBudget::new(bench.memory_limit_bytes)).context("cannot reserve memory")?;
     let me = Process::myself()?;
     // Sets the peak to what it is now.
     me.clear_refs(ClearRefs::PeakRSS)?;

@@ -13,7 +13,7 @@ impl Bench {
     /// The client alone, with a part in flight on each connection.
     pub(crate) fn client(&self, point: Point) -> anyhow::Result<Measured> {
         let config = self.store.crt_config(point.connections, self.threads);
-        self.runtime.block_on(client::measure(self, config, point)).context("the client alone failed")
+        self.runtime.block_on(client::measure(self, config, point)).context("cannot measure the client alone")
     }
 
     /// Through a mount with these flags.

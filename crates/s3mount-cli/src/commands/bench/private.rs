@@ -80,7 +80,7 @@ impl PrivateMount {
                 bail!("the mount failed: {}", said.trim().trim_start_matches("s3mount: "));
             }
             if Instant::now() > deadline {
-                bail!("there is no mount after {UP_LIMIT:?}");
+                bail!("the mount did not answer within {UP_LIMIT:?}");
             }
             std::thread::sleep(Duration::from_millis(5));
         }
