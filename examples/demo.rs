@@ -2,6 +2,7 @@
 //!
 //! Server and daemon are processes of their own, as they would be anywhere else.
 #![expect(clippy::print_stdout, reason = "it is a demo")]
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use std::fs::File;
 use std::io::Read;

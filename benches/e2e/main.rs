@@ -8,6 +8,7 @@
 //! apart. Passes are interleaved, the page cache is dropped before each, the first pass is not
 //! counted, and the median of the others is shown.
 #![expect(clippy::print_stdout, reason = "it reports to a terminal")]
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 mod null;
 mod plot;

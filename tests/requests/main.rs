@@ -1,5 +1,9 @@
 //! What a sequence of system calls costs in requests: the specification, kind by kind. The real
 //! binary, mounted, before a real server on loopback; time is not judged.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the mount is another process, which lives by the machine's time"
+)]
 
 #[path = "../mount/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of mounts, each of which uses a part")]

@@ -2,6 +2,10 @@
 //! errno, memory that does not grow, and nothing left at the end.
 //!
 //! A minute here; `make soak` takes twenty (`S3MOUNT_SOAK_SECONDS` says how many seconds).
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the mount is another process, which lives by the machine's time"
+)]
 
 #[path = "../mount/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of mounts, each of which uses a part")]

@@ -1,5 +1,6 @@
 //! The command line: flags to settings, checks, the daemon, and the one place that wires the
 //! layers together ([`daemon::mount`]). Nothing below this crate reads flags or the environment.
+#![expect(clippy::disallowed_methods, reason = "the command line measures, and waits for other processes")]
 
 mod commands;
 mod config;

@@ -10,6 +10,10 @@
 //! - The process must fork *before* the first client is made: the CRT's threads don't survive it.
 //! - One client per endpoint host: the CRT caches connections by host name alone, without port
 //!   and scheme.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the CRT's callbacks come by the machine's time, in threads of its own"
+)]
 
 mod answer;
 mod checksum;

@@ -10,13 +10,14 @@
 //! holds its reply.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuser::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use procfs::process::Process;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How often the monitor looks which requests still wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

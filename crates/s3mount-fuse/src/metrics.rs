@@ -1,9 +1,8 @@
 //! Metrics of the kernel's requests.
 
-use std::time::Instant;
-
 use s3mount_fs::FsError;
 use s3mount_metrics::{Counter, Family, Histogram, bounds, labels, metrics};
+use tokio::time::Instant;
 
 labels! {
     /// The operation that the kernel requests.

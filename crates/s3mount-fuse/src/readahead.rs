@@ -13,9 +13,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// Readahead of a file that is read at random through maps, in bytes. A window of 8 KiB then lies in one READ,
 /// and mostly in one unit of `--random-read-size`. 8 KiB windows by 4 readers: 3,023 a second with 64 KiB,
@@ -136,7 +137,9 @@ async fn raise_again(readahead: Readahead) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     use super::{COPIED, State};
 

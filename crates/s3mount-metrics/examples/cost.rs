@@ -1,6 +1,7 @@
 //! What the metrics of one read take: nanoseconds, or instructions under callgrind
 //! (`docs/decisions/0021-metrics.md`).
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use std::hint::black_box;
 use std::time::Instant;

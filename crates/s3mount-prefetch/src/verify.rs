@@ -342,6 +342,7 @@ async fn retried<T, F: Future<Output = Result<T, ObjectError>>>(
     deadline: Instant,
     request: impl Fn() -> F,
 ) -> Result<T, ObjectError> {
+    #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
     let seed = RandomState::new().hash_one(object);
     let attempts = Attempts::new(shared.latencies.slow_after(1), seed);
     let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);

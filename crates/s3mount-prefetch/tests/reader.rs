@@ -1,4 +1,5 @@
 //! Readers over a client in memory: their bytes are right, and their GETs and bytes are counted.
+#![expect(clippy::disallowed_methods, reason = "a test waits for other threads")]
 
 use std::ops::Range;
 use std::sync::{Arc, mpsc};

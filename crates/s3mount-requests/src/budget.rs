@@ -73,13 +73,15 @@ impl RetryBudget {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     use super::RetryBudget;
 
     #[test]
     fn a_dead_store_is_asked_ten_times_a_second_and_one_that_recovers_as_often_as_it_likes() {
-        let (budget, start) = (RetryBudget::default(), Instant::now());
+        let (budget, start) = (RetryBudget::default(), Instant::now().into_std());
         let asked = |seconds: std::ops::Range<u64>| {
             (seconds.start * 100..seconds.end * 100)
                 .filter(|step| budget.take(start + Duration::from_millis(step * 10)))

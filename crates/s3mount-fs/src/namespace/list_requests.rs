@@ -109,7 +109,9 @@ impl ListRequests {
         deadline: Instant,
     ) -> Result<ListPage, FsError> {
         let place = (request.prefix.as_str(), &request.continuation, &request.start_after);
-        let attempts = Attempts::new(SLOW, RandomState::new().hash_one(place));
+        #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
+        let seed = RandomState::new().hash_one(place);
+        let attempts = Attempts::new(SLOW, seed);
         let mut retries = Retries::new(&self.budget, attempts, deadline);
         loop {
             let list = self.client.list_objects(request.clone());

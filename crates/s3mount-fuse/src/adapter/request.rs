@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Instant;
 
 use fuser::{Errno, FileHandle, INodeNo};
 use s3mount_fs::FsError;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
