@@ -1,7 +1,7 @@
-# `make demo` shows it, `make test` tests it, `make lint` is what reviewers ask for.
-# ARGS goes to the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
+# `make demo` shows a mount at work, `make test` runs all tests, `make lint` runs the checks of a review.
+# ARGS holds arguments for the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
 
-# Concurrency under a model checker: locks are replaced, so it is a build of its own.
+# Tests under a model checker. It replaces the locks, so these tests are a build of their own.
 SHUTTLE = --package s3mount-memory --package s3mount-prefetch --package s3mount-fs \
 	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
@@ -24,12 +24,12 @@ test:
 	cargo test --workspace
 	cargo test $(SHUTTLE)
 
-# Twenty minutes; `make test` has one.
+# The soak test for twenty minutes. `make test` runs it for one.
 soak:
 	.ci/setup test
 	S3MOUNT_SOAK_SECONDS=$(or $(SECONDS),1200) cargo test --test soak -- --nocapture
 
-# Takes a nightly compiler and cargo-fuzz: `make fuzz ARGS="names -- -max_total_time=600"`.
+# Needs a nightly compiler and cargo-fuzz: `make fuzz ARGS="names -- -max_total_time=600"`.
 fuzz:
 	cargo +nightly fuzz run $(ARGS)
 
@@ -40,8 +40,8 @@ lint:
 	cargo clippy $(SHUTTLE) -- -D warnings
 	cargo deny check --hide-inclusion-graph bans licenses sources
 
-# Known holes in what we depend on, by RustSec's database on GitHub. Not a part of lint: what it says
-# changes without a commit.
+# Known vulnerabilities of the dependencies, from RustSec's database on GitHub. This is not a part of lint,
+# because its result changes without a commit.
 advisories:
 	.ci/setup deny
 	cargo deny check advisories

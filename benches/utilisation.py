@@ -1,11 +1,10 @@
-"""How much of its time an accelerator works that is fed by a PyTorch DataLoader: each file below ROOT
-is a sample, and a batch takes the accelerator `--compute` seconds. The defaults are MLPerf Storage's
-for retinanet: 8 workers, batches of 24 samples, 47.55 ms each.
+"""Measures the share of the time in which an accelerator works that a PyTorch DataLoader feeds. Each file
+below ROOT is a sample. The accelerator works on a batch for `--compute` seconds. The defaults are those of
+MLPerf Storage for retinanet: 8 workers, batches of 24 samples, 47.55 ms for each batch.
 
     python3 benches/utilisation.py /mnt/data/train --hints
 
-Prints the share of the time in which the accelerator worked, from the first batch on, and what the
-processes of the loader took of the processor.
+Prints that share, from the first batch on, and the CPU time of the loader's processes.
 """
 
 import argparse
@@ -37,7 +36,7 @@ class Files(Dataset):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("root", help="a folder of files of one size")
-    parser.add_argument("--hints", action="store_true", help="tell the mount what comes")
+    parser.add_argument("--hints", action="store_true", help="tell the mount which files are read next")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--compute", type=float, default=0.04755, help="seconds that a batch takes")

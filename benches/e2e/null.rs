@@ -1,4 +1,4 @@
-//! The filesystem alone: a mount over a client that answers at once, without a byte moved.
+//! The filesystem alone: a mount over a client that answers at once and moves no bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use s3mount_testkit::NullClient;
 
 use crate::scenario::{FILE_BYTES, FILES, MIB, file_name};
 
-/// Mounts at the folder, and in the memory, that `args` name, until it is told to end.
+/// Mounts at the folder, and in the memory, that `args` name. Ends after SIGTERM or an unmount.
 pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
     let [dir, limit] = args else { anyhow::bail!("role-null DIR BYTES") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! The history as a picture.
+//! Draws the history of the results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn plot(picture: &Path, commits: &[String], lines: &Lines) -> Result<(), Box<dyn
     let area = SVGBackend::new(picture, (1100, 700)).into_drawing_area();
     area.fill(&WHITE)?;
     let most = lines.values().flatten().map(|point| point.1).fold(1.0, f64::max);
-    // Room for the names at the right.
+    // The names of the scenarios need room at the right.
     let last = commits.len().saturating_sub(1).max(1) as f64;
     let mut chart = ChartBuilder::on(&area)
         .caption("s3mount: GB/s by commit", ("sans-serif", 20))

@@ -1,4 +1,4 @@
-//! The client alone: fetches what the plans read into the pool, and lets go of it.
+//! The client alone: it fetches the bytes that the plans read into buffers of the pool, and drops them.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use s3mount_prefetch::PrefetchConfig;
 use crate::reader::Read;
 use crate::scenario::{Plan, Work, file_name};
 
-/// Parts in flight of all streams together: more bring no more speed on loopback.
+/// Parts in flight of all streams together. More parts bring no more speed on loopback.
 const IN_FLIGHT: usize = 16;
 
-/// Serves works on standard input, over the endpoint and in the memory that `args` name.
+/// Does the work that each line of standard input describes, at the endpoint and in the memory that `args` name.
 pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
     let [endpoint, limit] = args else { anyhow::bail!("role-raw ENDPOINT BYTES") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! The process that reads: takes one piece of work a line, prints one result a line.
+//! The process that reads. It takes one piece of work from each line, and prints one line with the result.
 #![expect(unsafe_code, reason = "maps files")]
 
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::{Plan, Work, file_name};
 
-/// What one pass of the readers came to.
+/// The result of one pass of the readers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Read {
     pub(crate) bytes: u64,
@@ -28,17 +28,17 @@ pub(crate) struct Read {
     /// Speed of the slowest plan, in bytes a second, and the mean of all.
     pub(crate) slowest: f64,
     pub(crate) mean: f64,
-    /// Speed after the first 1.5 s, in bytes a second; 0 when it was over by then.
+    /// Speed after the first 1.5 s, in bytes a second. 0 when the pass took less.
     pub(crate) after_ramp: f64,
 }
 
-/// One plan's reads: when each ended since the start, and how long it took.
+/// The reads of one plan: when each ended after the start, and how long it took.
 struct Timeline {
     block: u64,
     ends: Vec<(Duration, Duration)>,
 }
 
-/// Serves works on standard input.
+/// Does the work that each line of standard input describes.
 pub(crate) fn serve() -> anyhow::Result<()> {
     for line in std::io::stdin().lock().lines() {
         let work: Work = serde_json::from_str(&line?)?;
@@ -83,7 +83,7 @@ fn open(work: &Work, index: usize) -> anyhow::Result<File> {
 }
 
 fn read(work: &Work) -> anyhow::Result<Read> {
-    // Names are known before, as in a job that has listed its files.
+    // The names are looked up first, as a job does that has listed its files.
     for index in work.plans.iter().flat_map(Plan::all_files) {
         std::fs::metadata(Path::new(&work.dir).join(file_name(index)))?;
     }
@@ -107,7 +107,7 @@ fn read(work: &Work) -> anyhow::Result<Read> {
 /// Reads the plans on one descriptor, one read of each in turn.
 fn read_in_turn(work: &Work, plans: &[&Plan], barrier: &Barrier) -> anyhow::Result<Timeline> {
     let block = plans[0].block;
-    // O_DIRECT wants a buffer on a page's edge.
+    // O_DIRECT needs a buffer that begins at the edge of a page.
     let mut memory = vec![1; block as usize + 4096];
     let skip = memory.as_ptr().align_offset(4096);
     let buffer = &mut memory[skip..skip + block as usize];

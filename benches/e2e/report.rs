@@ -1,4 +1,4 @@
-//! Medians, the table, and the history.
+//! The medians of the passes, the table, and the history.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::reader::Read;
 use crate::scenario::{GIB, MIB, Scenario};
 
-/// What one pass took.
+/// The result of one pass, and what it cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     pub(crate) read: Read,
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// The scenario's rows, and how near the mount comes to what is possible.
+/// The scenario's rows, and how near the mount comes to the ceilings.
 pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
     let mut text = format!(
         "{:<24} {:>6} {:>11} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>5}\n",

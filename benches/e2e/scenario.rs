@@ -58,7 +58,7 @@ impl Model {
 pub(crate) struct Plan {
     /// The first file.
     pub(crate) file: usize,
-    /// How many files are read, each for its share of `count`.
+    /// How many files are read. Each gets an equal share of the `count` reads.
     pub(crate) files: usize,
     pub(crate) reads: Reads,
     pub(crate) block: u64,
@@ -67,12 +67,12 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reads {
-    /// The offset of the first, and from one to the next.
+    /// The offset of the first read, and the distance from one read to the next.
     Steps { start: u64, step: i64 },
-    /// Pieces of so many bytes, one in `stride` until all were read; odd, and their number a power
-    /// of two, so that each comes once.
+    /// Pieces of `piece` bytes, each `stride` pieces behind the one before. The stride is odd and the number
+    /// of pieces a power of two, so that each piece is read once.
     Pieces { piece: u64, stride: u64 },
-    /// Anywhere in this many bytes, by this seed.
+    /// Anywhere in the first `span` bytes, in an order that follows from the seed.
     Random { span: u64, seed: u64 },
 }
 
@@ -112,15 +112,15 @@ impl Plan {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) plans: Vec<Plan>,
-    /// By `O_DIRECT`.
+    /// The files are opened with `O_DIRECT`.
     pub(crate) direct: bool,
-    /// Through a map.
+    /// The files are read through maps.
     pub(crate) mapped: bool,
     /// The file is opened, and mapped, anew for each read.
     pub(crate) reopened: bool,
-    /// All plans of one file use one descriptor, one read after the other in turn.
+    /// All plans share one descriptor, and read in turn.
     pub(crate) interleaved: bool,
-    /// The folder of the files; filled in for each pass.
+    /// The folder of the files. Each pass fills it in.
     pub(crate) dir: String,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Scenario {
     pub(crate) model: Model,
     pub(crate) memory_limit: u64,
     pub(crate) pattern: Pattern,
-    /// The pages of the pass before stay in the kernel.
+    /// The page cache keeps the pages of the pass before.
     pub(crate) keep_pages: bool,
 }
 
@@ -214,14 +214,14 @@ fn steps(file: usize, start: u64, step: i64, block: u64, count: u64) -> Plan {
     Plan { file, files: 1, reads: Reads::Steps { start, step }, block, count }
 }
 
-/// Blocks anywhere in the first `span` bytes of the first file, others in each pass.
+/// Blocks anywhere in the first `span` bytes of the first file. Each pass reads other blocks.
 fn random(pass: u64, reader: usize, span: u64, block: u64, count: u64) -> Plan {
     let seed = pass * 100 + reader as u64;
     Plan { file: 0, files: 1, reads: Reads::Random { span, seed }, block, count }
 }
 
 impl Scenario {
-    /// Whether it reads files from front to back, as the client alone can do it.
+    /// Whether it reads files from front to back. The client alone can read no other way.
     pub(crate) fn is_sequential(&self) -> bool {
         matches!(self.pattern, Pattern::Streams { .. }) && !self.keep_pages
     }

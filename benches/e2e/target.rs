@@ -1,4 +1,4 @@
-//! What is measured: a process that serves or fetches, and the process that reads.
+//! The processes that are measured: one that serves or fetches, and one that reads.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use crate::reader::Read;
 use crate::report::Pass;
 use crate::scenario::{Scenario, Work};
 
-/// The folder of the release programs: the bench lies in `deps` below it.
+/// The folder of the release programs. The bench lies in the folder `deps` below it.
 pub(crate) fn programs() -> anyhow::Result<PathBuf> {
     Ok(std::env::current_exe()?.ancestors().nth(2).context("the bench's folder")?.to_owned())
 }
 
-/// A process of this program in another role: takes a work a line, answers with a result a line.
+/// A process of this program in another role. It takes work as one line, and answers with one line.
 struct Worker {
     child: Child,
     stdin: ChildStdin,
@@ -46,13 +46,13 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// One of the columns.
+/// One of the things that are measured side by side.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Reads through the mount, or fetches.
@@ -60,7 +60,7 @@ pub(crate) struct Target {
     mount: Option<(MountGuard, TempDir)>,
 }
 
-/// What mount-s3 and we understand alike.
+/// Flags that mount-s3 and s3mount both have.
 const FLAGS: [&str; 4] = ["--foreground", "--no-sign-request", "--region", "us-east-1"];
 
 /// A folder to mount at.
@@ -111,18 +111,18 @@ impl Target {
         let mut command = Command::new(binary);
         command.arg("bench").arg(&at.1).args(FLAGS);
         command.args(["--endpoint-url", server.endpoint(), "--force-path-style", "--read-only"]);
-        // It takes no less.
+        // mount-s3 takes no less.
         let memory = (scenario.memory_limit >> 20).max(512);
         command.args(["--memory-target", &memory.to_string()]);
         Self::mounted("peer", &mut command, at)
     }
 
-    /// The process that serves, or fetches.
+    /// The process that serves the mount, or fetches.
     fn daemon(&self) -> u32 {
         self.mount.as_ref().map_or(self.worker.child.id(), |(mount, _)| mount.pid())
     }
 
-    /// Lets the readers do their work once, and says what it took.
+    /// Lets the readers do their work once, and returns what it cost.
     pub(crate) fn pass(
         &mut self,
         server: &ServerProcess,
@@ -138,7 +138,7 @@ impl Target {
                 .context("dropping the page cache; run it as root")?;
         }
         let (daemon, reader) = (self.daemon(), self.worker.child.id());
-        // Sets the peak to what it is now.
+        // This resets the peak of the resident size.
         std::fs::write(format!("/proc/{daemon}/clear_refs"), "5")?;
         server.reset_stats()?;
         let before = (cpu_seconds(daemon), cpu_seconds(reader), server.cpu_seconds());

@@ -1,4 +1,4 @@
-//! What `--help` says is part of the product: each change of it shows up in a review.
+//! Pins the texts of `--help`, which are part of the product, so that a review sees each change of them.
 
 use crate::run::{run, s3mount};
 
@@ -38,7 +38,7 @@ fn of_tune() {
     insta::assert_snapshot!("help_tune", help(&["tune", "--help"]));
 }
 
-/// The page for those who read before they install. `WRITE_PAGES=1 cargo test --test cli` writes it anew.
+/// The page with all flags. `WRITE_PAGES=1 cargo test --test cli` writes it anew.
 #[test]
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();

@@ -1,5 +1,5 @@
-//! The command line from outside: help texts, and exact messages for what can't work. Nothing here
-//! needs a server; what mounts is tested elsewhere.
+//! Tests the command line from outside: its help texts, and its exact messages for what cannot work. No test
+//! here needs a server. `tests/mount` tests what mounts.
 
 mod bad_input;
 mod help;

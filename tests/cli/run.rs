@@ -1,14 +1,14 @@
-//! Running the binary, never for longer than a limit.
+//! Runs the binary for no longer than a limit.
 
 use std::process::Command;
 use std::time::Duration;
 
 use s3mount_testkit::run_with_timeout;
 
-/// Nothing here asks a network, so this is a bound for slow machines.
+/// How long a run may take. No run here uses a network, so this is for slow machines only.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// What a run came to.
+/// The exit code of a run, and what it printed.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: Option<i32>,
@@ -32,14 +32,14 @@ pub(crate) fn run(mut command: Command) -> Output {
     Output { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs the binary; it must fail by 1 and say just this.
+/// Runs the binary, which must exit with 1 and print just this message.
 pub(crate) fn check_fails(args: &[&str], message: &str) {
     let output = run(s3mount(args));
     assert_eq!(output.stderr, format!("s3mount: {message}\n"), "{args:?}");
     assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""), "{args:?}");
 }
 
-/// Runs the binary; it must fail by 2 and begin with this line.
+/// Runs the binary, which must exit with 2 and print this line first.
 pub(crate) fn check_usage(args: &[&str], line: &str) {
     let output = run(s3mount(args));
     assert_eq!(output.stderr.lines().next(), Some(line), "{args:?}: {}", output.stderr);

@@ -1,5 +1,5 @@
-//! `s3mount bench` and `s3mount tune`: what they measure is not judged, only that they count right and
-//! leave nothing behind.
+//! `s3mount bench` and `s3mount tune`. The tests do not judge what they measure. They check that both count
+//! right, and leave nothing behind.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn server() -> TestS3 {
 fn run(server: &TestS3, args: &[&str], temporary: &TempDir) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
     command.args(args).args(["--endpoint-url", &server.endpoint(), "--no-sign-request"]);
-    // Its mounts are made there.
+    // It mounts in folders of its own below TMPDIR.
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("TMPDIR", temporary.path());
     let output = run_with_timeout(&mut command, Duration::from_secs(120)).expect("a program that ends");
     let left: Vec<_> = std::fs::read_dir(temporary.path()).expect("a folder").collect();

@@ -1,4 +1,4 @@
-//! The memory bound, enforced by the kernel: a daemon in a control group that is little larger.
+//! The kernel enforces the memory limit: the daemon runs in a control group that is hardly larger than it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -11,7 +11,8 @@ use s3mount_testkit::{TestS3, check, mix};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_stream, run};
 
-/// What the daemon may take beyond `--memory-limit`, with room for the kernel's own.
+/// Memory of the control group beyond `--memory-limit`, in bytes: for the daemon, and for the kernel on its
+/// behalf.
 const BEYOND: u64 = 96 * MIB;
 
 /// A control group that bounds memory, of the kernel's second kind or the first. Its members must be
@@ -58,7 +59,7 @@ impl Group {
         fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a new member");
     }
 
-    /// Processes that the kernel has killed in it for want of memory.
+    /// Processes of the group that the kernel has killed for want of memory.
     fn killed(&self) -> u64 {
         let events = fs::read_to_string(self.path.join(self.events)).expect("its events");
         let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "));

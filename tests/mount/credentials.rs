@@ -14,7 +14,7 @@ use s3mount_testkit::{Fault, FaultKind, MountGuard, Operation, TestS3, watchdog}
 
 use crate::world::{BUCKET, KIB, World, check_file, s3mount};
 
-/// Keys of a profile that the server takes, or takes no more.
+/// Writes a credentials file whose profile has this access key.
 fn write_profile(path: &Path, access_key: &str) {
     let text = format!("[job]\naws_access_key_id = {access_key}\naws_secret_access_key = secret\n");
     fs::write(path, text).expect("a credentials file");
@@ -48,7 +48,7 @@ fn a_profile_that_is_written_anew_is_read_again() {
             scope.spawn(move || read(world, index));
         }
     });
-    // What stays wrong is told.
+    // Reads fail while the credentials stay wrong.
     world.server.set_access_key("THIRD");
     std::thread::sleep(Duration::from_secs(3));
     let error = fs::read(world.path("d/10")).expect_err("no credentials that are taken");
@@ -72,7 +72,7 @@ fn a_token_that_has_expired_is_waited_for() {
     }
 }
 
-/// A key whose time is over as soon as it is told.
+/// A key that expires as soon as it is given out.
 const SHORT_LIVED: &str = "SHORT";
 
 /// A metadata service of ECS's kind and of EC2's, which answers with the key that is set just now, and

@@ -1,4 +1,4 @@
-//! What a mount tells of itself, to a program that scrapes it.
+//! The metrics of a mount, as a program that scrapes them sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -106,14 +106,14 @@ fn a_scrape_parses_and_tells_what_the_store_has_seen() {
     assert_eq!(found.iter().sum::<f64>(), reads, "{found:?}");
     assert_eq!(grown("s3mount_read_wait_seconds_count"), grown("s3mount_waits_total"));
     assert_eq!(found[2] + found[3], grown("s3mount_waits_total"));
-    // The scrapes are reads, too.
+    // Each scrape is a read, and counts.
     assert!(grown("s3mount_fuse_seconds_count{operation=\"read\"}") >= reads);
     assert_eq!(after["s3mount_requests_in_flight{operation=\"get\"}"], 0.0);
     assert_eq!(grown("s3mount_wasted_bytes_total"), 0.0, "all was read");
     assert!(before["s3mount_connections"] >= 1.0, "the mount has asked for its bucket");
     let connections = grown("s3mount_connections");
     assert!(connections >= 1.0 && connections <= seen.connections as f64, "{connections} more connections");
-    // JSON tells the same.
+    // The JSON has the same values.
     let stats = world.stats();
     assert_eq!(
         stats["requests_get_ok"].as_f64(),

@@ -17,12 +17,12 @@ const KEYS: [&str; 6] = ["a", "a/b", "a-b", "b/x", "b/y/z", "c"];
 enum Step {
     Put(usize, usize),
     Delete(usize),
-    /// One request fails.
+    /// Let one request fail.
     Fail,
     Open(usize),
     /// Which handle, where in thousandths of the size, and how much.
     Read(usize, usize, usize),
-    /// All names below the root.
+    /// List all names below the root.
     Find,
 }
 

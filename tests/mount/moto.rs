@@ -1,4 +1,4 @@
-//! Against moto, a server of another make that checks signatures.
+//! A mount of moto, another S3 server, which checks signatures.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn signed_reads_of_moto() {
         command.env("AWS_ACCESS_KEY_ID", access_key).env("AWS_SECRET_ACCESS_KEY", secret);
         command
     };
-    // A wrong secret is found out by moto, so it does check.
+    // moto refuses a wrong secret, which shows that it checks signatures.
     let start = Instant::now();
     let error =
         MountGuard::new(&mut command(access_key, "wrong"), &dir).expect_err("a wrong signature").to_string();

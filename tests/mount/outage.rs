@@ -1,4 +1,4 @@
-//! S3 gives no answer: whoever is killed is let go, and the mount comes down.
+//! A store that gives no answer: killed callers are let go, and the mount comes down.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use s3mount_testkit::{Shape, TestS3};
 
 use crate::world::{BUCKET, GIB, KIB, World, check_file, run, wait_for};
 
-/// Far less than `--read-timeout`, and far more than it takes.
+/// How long an end may take: far less than `--read-timeout`, and far more than is needed.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Starts a program that will wait for the store.
@@ -38,7 +38,7 @@ fn killed_readers_are_let_go_while_the_store_is_frozen() {
     world.server.reset_stats();
     world.server.freeze(true);
     let file = world.path("d/f").display().to_string();
-    // A handler of Python's would have to wait: it runs between two instructions, and this one waits.
+    // Python would run a handler after the current instruction, and that instruction waits for the mount.
     let map = format!(
         "import mmap,signal; signal.signal(signal.SIGINT, signal.SIG_DFL); f=open('{file}','rb'); mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[500<<20]"
     );

@@ -1,4 +1,4 @@
-//! A layer below the filesystem that panics: whoever waits for it gets an error, and the mount lives.
+//! A layer below the filesystem panics. Programs that wait for it get an error, and the mount stays up.
 
 use std::fs;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Reads at random: maps, pread, seeks.
+//! Random reads through maps, by pread, and after seeks.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -48,7 +48,7 @@ fn a_small_random_read_fetches_no_more_than_its_unit() {
     let world = World::new(server, &["--random-read-size", "128KiB"]);
     let file = File::open(world.path("rec.bin")).expect("a file");
     let mut buffer = vec![0; 4 * KIB as usize];
-    // Far from each other, from any beginning, and never equally far apart.
+    // The offsets are far from each other and from any stream, and never equally far apart.
     for index in 1..=100u64 {
         let offset = mix(index) % 65_000 * MIB + index * 4 * KIB;
         file.read_exact_at(&mut buffer, offset).expect("a read");

@@ -1,4 +1,4 @@
-//! Whatever would write fails with EROFS.
+//! System calls that would write fail with EROFS.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{self, ErrorKind};

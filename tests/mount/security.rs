@@ -1,4 +1,4 @@
-//! Who may see what: secrets stay secret, users stay apart.
+//! No log or message shows a secret, and no user sees the mount of another.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,4 +1,4 @@
-//! A store that takes a limited number of requests a second.
+//! A store that answers a limited number of requests a second.
 
 use std::fs;
 use std::io::Write;

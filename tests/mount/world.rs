@@ -16,16 +16,17 @@ pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Ends a test that hangs. The slowest takes a tenth of it on two cores.
+/// A test that takes longer than this hangs, and is ended. The slowest test takes a tenth of it on two cores.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The bucket that all tests mount.
 pub(crate) const BUCKET: &str = "data";
 
-/// What a mount may use beyond its memory limit: the program, its threads, names and connections.
+/// Memory that a daemon may use beyond `--memory-limit`, in bytes: for the program, its threads, names and
+/// connections.
 pub(crate) const OVERHEAD: u64 = 64 * MIB;
 
-/// The binary, to mount at `dir` with `flags`, with credentials that the test server takes.
+/// A command that mounts the bucket at `dir` with `flags`, and with credentials that the test server takes.
 pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
     command.arg(source).arg(dir).args(["--endpoint-url", endpoint]).args(flags);
@@ -34,7 +35,9 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
     command
 }
 
-/// Fields are dropped in this order: the mount before its server.
+/// A bucket, its server, and a mount of it.
+///
+/// **Invariant**: the mount is dropped before its server, so its field comes first.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) mount: MountGuard,
@@ -54,7 +57,7 @@ impl World {
         Self::start(server, flags, LIMIT, change)
     }
 
-    /// The same, in a test that takes no longer than `limit`.
+    /// Mounts the bucket as `change` has it, in a test that takes no longer than `limit`.
     pub(crate) fn start(
         server: Builder,
         flags: &[&str],
@@ -66,8 +69,8 @@ impl World {
         let server = server.bucket(BUCKET).start().expect("a server");
         let dir = folder.path().join("mnt");
         std::fs::create_dir(&dir).expect("a mount point");
-        // Requests are counted here, and how many GETs are slow enough to be sent twice depends on
-        // the machine's load. Hedging has tests of its own, in the prefetcher.
+        // The tests count requests. How many GETs are slow enough to be hedged depends on the load of the
+        // machine, so no GET is hedged here. The prefetcher's tests cover hedging.
         let mut flags = [&["--foreground", "--no-hedging"], flags].concat();
         let bundle = folder.path().join("ca.pem").display().to_string();
         if let Some(authority) = server.ca_pem() {
@@ -77,23 +80,23 @@ impl World {
         let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
         change(&mut command);
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
-        // Only what the test does is counted.
+        // The requests of mounting are not counted.
         server.reset_stats();
         Self { mount, server, _folder: folder, _watchdog: watchdog }
     }
 
-    /// The mount's counters and gauges.
+    /// The mount's metrics.
     pub(crate) fn stats(&self) -> Value {
         let json = std::fs::read(self.path(".s3mount/stats")).expect("the counters");
         serde_json::from_slice(&json).expect("JSON")
     }
 
-    /// One of them.
+    /// The value of one metric.
     pub(crate) fn gauge(&self, name: &str) -> u64 {
         self.stats()[name].as_u64().expect("a number")
     }
 
-    /// Ends the server, and tells the port that another may take.
+    /// Ends the server, and returns its port, which another server may take.
     pub(crate) fn stop_server(&mut self) -> u16 {
         let elsewhere = TestS3::builder().start().expect("a server");
         std::mem::replace(&mut self.server, elsewhere).stop()
@@ -128,8 +131,8 @@ pub(crate) fn run_command(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Reads all there is, in pieces of `piece` bytes, compares it with the synthetic object `key` from
-/// `offset` on, and returns how much it was.
+/// Reads `from` to its end in pieces of `piece` bytes, and compares it with the synthetic object `key` from
+/// `offset` on. Returns how many bytes were read.
 pub(crate) fn check_stream(mut from: impl Read, key: &str, offset: u64, piece: usize) -> u64 {
     let mut buffer = vec![0; piece];
     let mut at = offset;
@@ -149,7 +152,7 @@ pub(crate) fn check_file(path: &Path, key: &str) -> u64 {
     check_stream(File::open(path).expect("a file"), key, 0, MIB as usize)
 }
 
-/// Waits for what happens by itself soon.
+/// Waits until a condition holds that comes true by itself soon.
 pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_there() {
@@ -158,8 +161,8 @@ pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a python that prints pieces of a file, each behind its offset and length; compares each with the
-/// synthetic object `key`, and returns their number and bytes.
+/// Runs a Python program that prints pieces of a file, each after its offset and its length. Compares each
+/// piece with the synthetic object `key`. Returns the number of pieces and their bytes.
 pub(crate) fn check_pieces(python: &mut Command, key: &str) -> (u64, u64) {
     let mut child = python.stdout(Stdio::piped()).spawn().expect("python");
     let mut stdout = child.stdout.take().expect("a pipe");
@@ -177,7 +180,7 @@ pub(crate) fn check_pieces(python: &mut Command, key: &str) -> (u64, u64) {
     (count, bytes)
 }
 
-/// Unmounts what is at a path, also in a panic.
+/// Unmounts a path when it is dropped, also in a panic.
 pub(crate) struct Unmount<'a>(pub(crate) &'a Path);
 
 impl Drop for Unmount<'_> {

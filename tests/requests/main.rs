@@ -1,5 +1,5 @@
-//! What a sequence of system calls costs in requests: the specification, kind by kind. The real
-//! binary, mounted, before a real server on loopback; time is not judged.
+//! Specifies how many requests, of each kind, a sequence of system calls costs. The real binary mounts a
+//! bucket of a real server on loopback. The tests count requests and judge no time.
 #![expect(
     clippy::disallowed_methods,
     reason = "the mount is another process, which lives by the machine's time"
@@ -21,7 +21,7 @@ use s3mount_testkit::{Builder, Shape, TestS3, mix};
 
 use crate::world::{BUCKET, KIB, World, check_file, run, run_command};
 
-/// LISTs, GETs and everything else since the last time.
+/// The numbers of LISTs, GETs and other requests since the last call.
 fn take(world: &World) -> (u64, u64, u64) {
     let stats = world.server.stats();
     world.server.reset_stats();
@@ -38,14 +38,14 @@ fn key(index: u64) -> String {
     format!("many/{index:06}.bin")
 }
 
-/// The numbers below `count` in an order that no pattern is seen in.
+/// The numbers below `count` in an order without a pattern.
 fn shuffled(count: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..count).collect();
     numbers.sort_unstable_by_key(|number| mix(*number));
     numbers
 }
 
-/// Has 32 threads call `work` with each of `items` once.
+/// Calls `work` with each of `items` once, from 32 threads.
 fn by_threads<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn what_verifying_costs() {
     take(&world);
     check_file(&world.path("d/small"), "d/small");
     assert_eq!(take(&world), (0, 1, 0), "its GET brings the checksum");
-    // A reader of headers asks for none.
+    // A reader of a header does not ask for the checksum.
     let mut header = [0; 1000];
     let mut file = File::open(world.path("d/large")).expect("a file");
     file.read_exact(&mut header).expect("bytes");
@@ -119,7 +119,7 @@ fn ls_then_stat_of_ten_thousand() {
     let listed = run("ls", &[PathBuf::from("-l"), world.path("many")]);
     assert_eq!(listed.lines().count(), 10_001);
     let (lists, gets, others) = take(&world);
-    // Ten pages, and one or two that looked for the end.
+    // Ten pages, and one or two LISTs of pieces behind the end.
     assert!((10..=12).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs");
     for index in 0..10_000 {
         assert_eq!(world.path(&key(index)).metadata().expect("a file").size(), 7);
@@ -167,7 +167,7 @@ fn files_in_order_are_fetched_ahead_in_each_epoch() {
         for index in 0..300 {
             let mut file = File::open(world.path(&key(index))).expect("a file");
             assert_eq!(file.read_to_end(&mut Vec::new()).expect("its bytes"), 110 << 10);
-            // The next epoch finds nothing of it in the page cache.
+            // The file leaves the page cache before the next epoch.
             posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice");
         }
         let (_, gets, others) = take(&world);
@@ -188,7 +188,7 @@ fn hinted_files_of_two_hundred_folders_that_nobody_has_listed() {
     by_threads(&order, |name| assert_eq!(check_file(&world.path(name), name), KIB));
     let (lists, gets, others) = take(&world);
     assert!((800..=880).contains(&gets) && others == 0, "{gets} GETs, {others} others");
-    // A miss asks for what follows its name, and the third for the whole folder.
+    // A miss lists the page that starts at its name. The third miss lists the whole folder.
     assert!(lists <= 3 * 200 + 20, "{lists} LISTs for 200 folders");
 }
 
@@ -229,7 +229,7 @@ fn find_over_folders_of_small_folders() {
         let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
         assert_eq!(found.lines().count(), 4000);
         let (lists, gets, others) = take(&world);
-        // Each of the hundred once with all below it; the first two of them by name.
+        // One LIST for each of the hundred folders and those below it, and one look-up for each of the first two.
         assert!((101..=125).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for 501 folders");
     }
 }
@@ -260,7 +260,7 @@ fn warm_walks_once_and_then_all_is_known() {
     };
     let tree = world.path("tree").display().to_string();
     assert!(warm(&[&tree]).starts_with("2,000 files in 41 folders in "));
-    // Who is held up for long enough may list a folder that is being listed ahead.
+    // A program that the machine holds up for long enough may list a folder that is being listed ahead.
     let (lists, gets, others) = take(&world);
     assert!((42..=44).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
     assert!(

@@ -1,7 +1,7 @@
-//! All kinds of readers for long, while requests fail and the bucket changes: right bytes or a clean
-//! errno, memory that does not grow, and nothing left at the end.
+//! Runs readers of all kinds for a long time, while requests fail and the bucket changes. Each read returns the
+//! right bytes or a clean errno, memory does not grow, and nothing is left at the end.
 //!
-//! A minute here; `make soak` takes twenty (`S3MOUNT_SOAK_SECONDS` says how many seconds).
+//! The test takes a minute by default, and twenty under `make soak`. `S3MOUNT_SOAK_SECONDS` sets the seconds.
 #![expect(
     clippy::disallowed_methods,
     reason = "the mount is another process, which lives by the machine's time"
@@ -25,10 +25,10 @@ use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, wait_for};
 
 const LIMIT: u64 = 128 * MIB;
 
-/// How much the resident size may differ between the second quarter of the time and the last.
+/// How many bytes the resident size may grow from the second quarter of the time to the last.
 const GROWTH: u64 = 16 * MIB;
 
-/// What the run has done.
+/// What the readers have done so far.
 #[derive(Default)]
 struct Done {
     bytes: AtomicU64,
@@ -36,7 +36,7 @@ struct Done {
 }
 
 impl Done {
-    /// Counts what was read; of errors, only those that a fault explains may be.
+    /// Counts the bytes of a read. Panics at an error that no injected fault explains.
     fn note(&self, result: io::Result<u64>) {
         match result {
             Ok(bytes) => self.bytes.fetch_add(bytes, Ordering::Relaxed),
@@ -72,7 +72,7 @@ fn stream(world: &World, key: &str, len: u64) -> io::Result<u64> {
     }
 }
 
-/// Maps a part of the object and touches each page of it.
+/// Maps a part of the object, and touches each page of that part.
 fn mapped(world: &World, key: &str, at: u64, len: usize) -> io::Result<u64> {
     let file = File::open(world.path(key))?;
     let script = "import mmap,sys\nf=open(sys.argv[1],'rb')\nm=mmap.mmap(f.fileno(),int(sys.argv[3]),\
@@ -84,7 +84,7 @@ fn mapped(world: &World, key: &str, at: u64, len: usize) -> io::Result<u64> {
         .stderr(Stdio::null())
         .output()?;
     drop(file);
-    // A page that can't be had is a SIGBUS.
+    // The kernel answers a page that cannot be fetched with SIGBUS.
     if output.status.success() {
         check(key, at, &output.stdout).expect("right bytes");
     }
@@ -95,7 +95,7 @@ fn descriptors(world: &World) -> usize {
     fs::read_dir(format!("/proc/{}/fd", world.mount.pid())).expect("its descriptors").count()
 }
 
-/// What goes wrong: three of a hundred requests, in all ways that pass, and stalls.
+/// The injected faults: three of a hundred requests fail in a way that a retry mends, or stall.
 fn add_faults(world: &World) {
     let stalls = [FaultKind::Stall(20_000), FaultKind::StallBody(20_000)];
     for kind in FaultKind::passing().into_iter().chain(stalls) {
@@ -156,7 +156,7 @@ fn nothing_grows_and_nothing_is_left() {
                 Ok(0)
             });
         });
-        // Hints, half of which lead nowhere; readers that are killed; a bucket that changes.
+        // Each turn sends hints, half of which name nothing, kills a reader, and changes the bucket.
         scope.spawn(move || {
             while Instant::now() < end {
                 let hints = fs::OpenOptions::new().write(true).open(world.path(".s3mount/prefetch"));
@@ -178,7 +178,7 @@ fn nothing_grows_and_nothing_is_left() {
             for turn in 0_u64.. {
                 let key = format!("small/new/{}", turn % 50);
                 world.server.put(BUCKET, &key, format!("version {turn}"));
-                // That it was not there, or was another version, may be believed for a while.
+                // The mount may believe for a while that the file is absent, or has its former version.
                 match fs::read_to_string(world.path(&key)) {
                     Ok(text) => assert!(text.starts_with("version "), "{text}"),
                     Err(error)
@@ -202,7 +202,7 @@ fn nothing_grows_and_nothing_is_left() {
     world.server.clear_faults();
     let (bytes, errors) = (done.bytes.into_inner(), done.errors.into_inner());
     assert!(bytes > seconds * 2 * MIB, "only {bytes} bytes were read");
-    // Retries help within --read-timeout; what is left are versions that went away.
+    // Retries succeed within --read-timeout. The errors that are left come from versions that are gone.
     assert!(errors * 100 <= seconds * 1000, "{errors} errors");
     world.check_memory(LIMIT);
     let median = |part: &[u64]| {
@@ -226,9 +226,9 @@ fn nothing_grows_and_nothing_is_left() {
         world.gauge("inodes")
     );
 
-    // At the end nothing is left but blocks of random reads, which have a quarter of the memory.
+    // At the end only blocks of random reads are left. They may take a quarter of the memory.
     wait_for("all files are closed", || world.gauge("open_files") <= 1 && world.gauge("open_folders") == 0);
-    // Hints that nobody has followed leave while somebody reads elsewhere, half a minute a window.
+    // Hints that no read has followed leave their window after half a minute in which other files are read.
     let hints = || world.gauge("hints_queued") + world.gauge("hints_ahead");
     let deadline = Instant::now() + Duration::from_secs(150);
     while hints() > 0 && Instant::now() < deadline {
@@ -237,7 +237,7 @@ fn nothing_grows_and_nothing_is_left() {
     }
     assert_eq!(hints(), 0, "{}", world.stats());
     wait_for("memory is given back", || world.gauge("memory_used_bytes") <= LIMIT / 4 + MIB);
-    // Connections are kept for a minute without a request, and closed some seconds later.
+    // A connection without requests is kept for a minute, and closed some seconds later.
     let deadline = Instant::now() + Duration::from_secs(120);
     while descriptors(&world) > descriptors_before + 4 {
         assert!(

@@ -1,10 +1,10 @@
-//! Which crate may use which, and which library is whose.
+//! Which crate may use which other crate, and which crate alone may use a library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Every crate, and the crates of this workspace it may use outside its tests.
+/// Each crate, and the crates of this workspace that it may use outside of its tests.
 const EDGES: &[(&str, &[&str])] = &[
     ("s3mount", &["s3mount-cli"]),
     (
@@ -45,7 +45,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("mountpoint-s3-crt-sys", "s3mount-crt"),
 ];
 
-/// For each crate of the workspace, what it depends on outside its tests.
+/// What each crate of the workspace depends on outside of its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata of this workspace");
     let normal = |package: &cargo_metadata::Package| {

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::source::{Module, Source, code_files, code_lines};
 
-/// Lines of code of one file, at most.
+/// The most lines of code that a file may have.
 const MOST_LINES: usize = 500;
 
-/// Of all files, half have at most so many lines.
+/// The most lines of code that the median of all files may have.
 const MEDIAN_LINES: usize = 130;
 
 /// Files that are longer than that. This list only ever gets shorter.
 const LONG: &[&str] = &[];
 
-/// Modules that name each other, by crate. Who breaks a circle strikes it out here.
+/// Modules that name each other, by crate. This list only ever gets shorter.
 const CIRCLES: &[(&str, &[&str])] = &[];
 
 fn sources() -> Vec<PathBuf> {
@@ -24,7 +24,7 @@ fn sources() -> Vec<PathBuf> {
     sources
 }
 
-/// The groups of modules each of which leads to all others of its group, as one line each.
+/// The groups of modules in which each module leads to all others. Each group is one line.
 fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
     let reached = |from: &Module| {
         let mut reached = BTreeSet::new();

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// A module's name below its crate: empty for the crate's root.
+/// A module's path below its crate. The crate's root has the empty path.
 pub(crate) type Module = Vec<String>;
 
 /// A crate's source, without its unit tests.
 pub(crate) struct Source {
     files: BTreeMap<Module, syn::File>,
-    /// What the root gives another name to: `crate::Name` is in the module that it comes from.
+    /// Names that the root re-exports, and the module that each comes from.
     exports: BTreeMap<String, Module>,
 }
 
@@ -52,7 +52,7 @@ impl Source {
         edges
     }
 
-    /// The module that `path`, as written in `module`, leads to, if it is one of this crate.
+    /// The module of this crate that `path`, as written in `module`, leads to.
     fn owner(&self, module: &Module, path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let mut full = match first.as_str() {
@@ -110,7 +110,7 @@ fn paths(tree: &UseTree, before: &[String]) -> Vec<Vec<String>> {
     }
 }
 
-/// All paths in a file, but for its tests.
+/// All paths in a file, except in its tests.
 #[derive(Default)]
 struct Named(Vec<Vec<String>>);
 
