@@ -14,27 +14,28 @@ pub enum FileKind {
 }
 
 /// How long the kernel may believe the attributes of an inode that stands for one version of an object, for a
-/// directory, or for a file of the daemon's own: they do not change, so they hold as long as it knows the inode.
+/// directory, or for a file of the daemon's own. They do not change, so the kernel may believe them as long
+/// as it knows the inode.
 pub(crate) const FIXED_ATTR_TTL: Duration = Duration::from_secs(86_400);
 
-/// What `stat` tells, as far as it differs from inode to inode.
+/// The attributes that `stat` shows, without those that all inodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// The inode.
     pub ino: InodeNo,
     /// What it is.
     pub kind: FileKind,
-    /// Size in bytes; 0 for a directory.
+    /// The size in bytes. A directory has 0.
     pub size: u64,
-    /// When this version was written; for a directory, when it was mounted.
+    /// When this version was written. For a directory, when the bucket was mounted.
     pub mtime: SystemTime,
-    /// Permission bits, where they are not those of all files or directories.
+    /// Permission bits, if they differ from those of all other files or directories.
     pub mode: Option<u16>,
     /// How long the kernel may believe these attributes.
     pub ttl: Duration,
 }
 
-/// A name and what it stands for, as the kernel is told.
+/// The answer to a LOOKUP: what a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its attributes.

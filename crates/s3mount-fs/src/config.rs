@@ -4,42 +4,43 @@ use std::time::{Duration, SystemTime};
 
 use globset::GlobSet;
 
-/// Tells how much the page cache may hold for a process, in bytes.
+/// Returns how many bytes the page cache may hold for a process.
 pub type PageCacheBytes = fn(pid: u32) -> u64;
 
-/// What the mount looks like.
+/// How the filesystem looks, and what it may use.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
-    /// Only keys below this are shown; empty, or ending in `/`.
+    /// The mount shows only keys below this prefix. It is empty, or ends in `/`.
     pub prefix: String,
-    /// When it was mounted: the time that directories show.
+    /// When the bucket was mounted. Directories show this time as their own.
     pub mounted_at: SystemTime,
-    /// Owner of everything.
+    /// The owner of all files and directories.
     pub uid: u32,
-    /// Group of everything.
+    /// The group of all files and directories.
     pub gid: u32,
     /// Permission bits of directories.
     pub dir_mode: u16,
     /// Permission bits of files.
     pub file_mode: u16,
-    /// How long a name that was seen is believed.
+    /// How long a name that a listing has shown is taken to be there.
     pub metadata_ttl: MetadataTtl,
-    /// How long it is believed that a name stands for nothing, where a listing has told.
+    /// How long a name that a listing has not shown is taken to be absent.
     pub negative_metadata_ttl: Duration,
-    /// Memory for what listings have told, in bytes.
+    /// Memory for the pages of listings, in bytes.
     pub metadata_limit_bytes: usize,
-    /// Files that the kernel may know before it is asked to forget the oldest. Each takes
-    /// [`INODE_BYTES`](crate::INODE_BYTES).
+    /// How many files the kernel may know. Above this number it is asked to forget the oldest. Each file
+    /// takes [`INODE_BYTES`](crate::INODE_BYTES).
     pub inode_limit: usize,
-    /// Files, by their paths below the root, that are read without the kernel's page cache.
+    /// Files that are read around the kernel's page cache, by their paths below the root.
     pub direct_io: GlobSet,
-    /// Has other large files read so where the page cache gives them nothing.
+    /// If this is set, other large files are read around the page cache, too, where it does not help them.
     pub direct_auto: Option<PageCacheBytes>,
-    /// A request for metadata that has no answer after this long fails, retries included.
+    /// How long a request for metadata may take, including its retries. Then it fails.
     pub timeout: Duration,
 }
 
-/// A whole bucket that belongs to root, mounted in 1970, believed for a minute, with 16 MiB for its names and a million files.
+/// A whole bucket. Root owns it, it was mounted in 1970, names are believed for a minute, and there is room
+/// for 16 MiB of names and a million files.
 impl Default for FsConfig {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
@@ -73,12 +74,12 @@ pub enum MetadataTtl {
 }
 
 impl MetadataTtl {
-    /// The time a fresh answer is good for.
+    /// How long a fresh answer is believed.
     pub fn duration(self) -> Duration {
         match self {
             MetadataTtl::Minimal => Duration::ZERO,
             MetadataTtl::For(duration) => duration,
-            // The kernel's own clock arithmetic must not overflow: a century is for ever.
+            // A century stands for ever, because the kernel's own arithmetic of times must not overflow.
             MetadataTtl::Indefinite => Duration::from_secs(100 * 365 * 86_400),
         }
     }

@@ -1,23 +1,23 @@
-//! The folder `.s3mount` at the root of a mount: what the daemon tells of itself, as files.
+//! The folder `.s3mount` at the root of a mount. Its files show the state of the daemon.
 //!
-//! It is not listed, and only the owner of the mount can look into it.
+//! No listing shows the folder, and only the owner of the mount can look into it.
 
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;
 
-/// Name of the folder.
+/// The name of the folder.
 pub(crate) const NAME: &str = ".s3mount";
 
-/// What is in it.
+/// The folder, and its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// The folder itself.
     Folder,
-    /// The metrics, as JSON.
+    /// Shows the metrics as JSON.
     Stats,
-    /// The metrics, as Prometheus text.
+    /// Shows the metrics as Prometheus text.
     Metrics,
-    /// Takes hints of what will be read.
+    /// Takes hints: programs write which files they will read.
     Prefetch,
 }
 
@@ -26,7 +26,7 @@ pub(crate) const FILES: [(&str, Control); 3] =
     [("metrics", Control::Metrics), ("prefetch", Control::Prefetch), ("stats", Control::Stats)];
 
 impl Control {
-    /// What the number stands for, if it is one of these.
+    /// The folder or file of this inode number.
     pub(crate) fn of(ino: InodeNo) -> Option<Self> {
         [Self::Folder, Self::Stats, Self::Metrics, Self::Prefetch]
             .into_iter()
@@ -54,7 +54,7 @@ impl Control {
         }
     }
 
-    /// Permission bits: the owner's alone.
+    /// Permission bits. Only the owner has any.
     pub(crate) fn mode(self) -> u16 {
         match self {
             Control::Folder => 0o500,

@@ -1,8 +1,8 @@
-//! Directories: those that are open, and those that are listed ahead of a walk.
+//! Open directories, and directories that are listed ahead of a walk.
 //!
-//! - [`open_directory`]: an open directory, and its listing as far as it was read;
-//! - [`assembler`]: from the pages of a listing to the names that a directory shows;
-//! - [`list_ahead`]: the listings ahead of a walk.
+//! - [`open_directory`]: one open directory, and as much of its listing as was read;
+//! - [`assembler`]: turns the pages of a listing into the names that a directory shows;
+//! - [`list_ahead`]: directories that are listed ahead of a walk.
 
 pub(crate) mod assembler;
 pub(crate) mod list_ahead;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::list_ahead::Walks;
 use self::open_directory::OpenDirectory;
 use crate::FsError;
-use crate::ahead::sequence::Order;
+use crate::ahead::sequence::SequenceDetector;
 use crate::attr::{Entry, FileKind};
 use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
@@ -22,11 +22,12 @@ use crate::inode::InodeTable;
 use crate::namespace::Namespace;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
-/// Directories that have to be listed in their order before the next ones are listed ahead, and how many are:
-/// a LIST too many costs little. At 60 ms a LIST, that is 500 directories a second.
+/// After how many directories that were listed in the order of their names the next ones are listed ahead,
+/// and how many of these. The first number is small because a needless LIST costs little. At 60 ms a LIST,
+/// the second is enough for 500 directories a second.
 const LISTINGS: (u32, u32) = (2, 32);
 
-/// Names that come before the first one of the bucket: `.` and `..`.
+/// How many names come before the first name of the bucket: `.` and `..`.
 const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
 
 /// A name of a directory.
@@ -36,13 +37,13 @@ pub struct DirEntry {
     pub name: String,
     /// What it stands for.
     pub kind: FileKind,
-    /// The inode that it stands for. Unset until the kernel is given one for it.
+    /// Its inode. Unset until the kernel is given one for this name.
     pub ino: Option<InodeNo>,
-    /// The place behind it.
+    /// The place behind the name.
     pub next: DirOffset,
 }
 
-/// The place behind the name of the number `index`, which counts from 0 and includes `.` and `..`.
+/// The place behind the name with the number `index`. Numbers begin with 0, and `.` has the first.
 fn behind(index: usize) -> DirOffset {
     DirOffset(index as u64 + 1)
 }
@@ -54,15 +55,15 @@ pub(crate) struct Directories {
     inodes: Arc<InodeTable>,
     walks: Arc<Walks>,
     /// Sub-directories that are listed in the order of their names.
-    listings: Order,
+    sequences: SequenceDetector,
     open: HandleTable<Arc<OpenDirectory>>,
 }
 
 impl Directories {
     pub(crate) fn new(namespace: Arc<Namespace>, inodes: Arc<InodeTable>) -> Self {
         let walks = Arc::new(Walks::new(namespace.requests().clone(), namespace.ttl()));
-        let listings = Order::new(LISTINGS.0, LISTINGS.1);
-        Self { namespace, inodes, walks, listings, open: HandleTable::default() }
+        let sequences = SequenceDetector::new(LISTINGS.0, LISTINGS.1);
+        Self { namespace, inodes, walks, sequences, open: HandleTable::default() }
     }
 
     /// The listings ahead of walks.
@@ -80,10 +81,10 @@ impl Directories {
     /// # Errors
     /// `NotDirectory`, `UnknownInode`.
     pub(crate) fn open(&self, ino: InodeNo) -> Result<FileHandle, FsError> {
-        // The daemon's own folder has no keys.
+        // No keys lie below the daemon's own folder.
         let is_own = Control::of(ino) == Some(Control::Folder);
         let prefix = if is_own { Arc::from("") } else { self.inodes.prefix(ino)? };
-        // In the root that name is the daemon's.
+        // In the root, this name belongs to the daemon.
         let without = (ino == ROOT).then_some(control::NAME);
         Ok(self.open.insert(Arc::new(OpenDirectory::new(ino, prefix, without))))
     }
@@ -92,11 +93,11 @@ impl Directories {
         self.open.get(handle).ok_or(FsError::BadHandle(handle))
     }
 
-    /// The names of an open directory from `offset` on, as far as they come in one page, and at most
-    /// `max_names`. An empty page is the end. The first offset lists anew.
+    /// The names of an open directory from `offset` on: those that have come so far, one at least, and at
+    /// most `max_names`. No name is the end. The first offset lists the directory anew.
     ///
     /// # Errors
-    /// `BadHandle`, or the store's.
+    /// `BadHandle`, or an error of the store.
     pub(crate) async fn read(
         &self,
         handle: FileHandle,
@@ -131,14 +132,16 @@ impl Directories {
         Ok(entries)
     }
 
-    /// Has the siblings that follow a directory listed, if they are listed in their order.
+    /// Starts listing the next siblings of a directory, if siblings are opened in the order of their names.
     fn walk_ahead(&self, open: &OpenDirectory) {
-        let Some((_, name)) = self.inodes.place(open.ino).filter(|_| open.ino != ROOT) else { return };
+        let Some((_, name)) = self.inodes.parent_and_name(open.ino).filter(|_| open.ino != ROOT) else {
+            return;
+        };
         let key = format!("{name}/");
         let parent = Arc::from(open.prefix.strip_suffix(&*key).unwrap_or_default());
         let following =
             |after: &str, count| self.namespace.following(&parent, after, count, FileKind::Directory);
-        for key in self.listings.on_open(&parent, &key, following) {
+        for key in self.sequences.on_open(&parent, &key, following) {
             let directory = format!("{parent}{key}");
             self.walks.list_ahead(&parent, &directory, |prefix| self.is_open(prefix));
         }
@@ -148,11 +151,11 @@ impl Directories {
         self.open.any(|open| &*open.prefix == prefix)
     }
 
-    /// The entry of the name that [`read`](Self::read) has just shown before the place `next`, counted as known
-    /// to the kernel.
+    /// The entry of the name that lies before the place `next`, which [`read`](Self::read) has just shown.
+    /// The kernel knows its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` for a place that no name ends at.
+    /// `BadHandle`, or `NotFound` if no name lies before this place.
     pub(crate) async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let open = self.get(handle)?;
         let listing = open.listing.lock().await;
@@ -160,7 +163,10 @@ impl Directories {
         let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let name_ttl = self.namespace.ttl().saturating_sub(age);
-        Ok(Entry { attr: self.inodes.give(open.ino, &open.prefix, &named.name, &named.target), name_ttl })
+        Ok(Entry {
+            attr: self.inodes.lookup_or_insert(open.ino, &open.prefix, &named.name, &named.target),
+            name_ttl,
+        })
     }
 
     /// Closes a directory.

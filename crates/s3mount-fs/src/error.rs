@@ -1,4 +1,4 @@
-//! What an operation can fail with, and which errno that is.
+//! The errors of operations, and the errno of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,48 +8,49 @@ use s3mount_prefetch::ReadError;
 
 use crate::{FileHandle, InodeNo};
 
-/// A failed operation.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
-    /// There is nothing of this name.
+    /// Nothing has this name.
     #[error("no such file or directory")]
     NotFound,
-    /// The kernel names an inode that it was not given, or has given back.
+    /// The kernel was not given this inode, or has forgotten it.
     #[error("unknown inode {0}")]
     UnknownInode(InodeNo),
-    /// The kernel names a handle that it was not given, or has given back.
+    /// Nothing is open under this handle.
     #[error("unknown handle {0}")]
     BadHandle(FileHandle),
-    /// A file where a directory is needed.
+    /// The inode is a file, and the operation needs a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory where a file is needed.
+    /// The inode is a directory, and the operation needs a file.
     #[error("is a directory")]
     IsDirectory,
-    /// The mount never writes.
+    /// The mount never writes objects.
     #[error("the mount is read-only")]
     ReadOnly,
     /// The store failed a request for metadata.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The store gave no answer about metadata in time.
+    /// The store did not answer a request for metadata in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// A READ that only fills the kernel's page cache is not wanted in this size.
-    #[error("refused: the kernel asks for what is wanted of it")]
+    /// The filesystem does not serve this READ, because it fills the kernel's page cache with more than
+    /// anybody wants.
+    #[error("refused: the kernel reads single pages instead")]
     Refused,
-    /// The name of the inode stands for something else by now.
+    /// The name of the inode stands for another version by now, or for nothing.
     #[error("the name stands for another version")]
     Outdated,
-    /// The version that was opened is gone, whichever way the store says so.
+    /// The version that was opened is gone. Stores say so in several ways.
     #[error("the object was deleted or replaced")]
     Stale {
-        /// The directory and the name that it was found under, unless the kernel has forgotten the inode.
-        place: Option<(InodeNo, Arc<str>)>,
-        /// What the store said.
+        /// The inode's directory and its name there, unless the kernel has forgotten the inode.
+        parent_and_name: Option<(InodeNo, Arc<str>)>,
+        /// The store's answer.
         source: ReadError,
     },
-    /// A read failed.
+    /// A read of an object failed.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -74,13 +75,12 @@ impl FsError {
         }
     }
 
-    /// Whether wrong bytes of the file came, so that what the kernel holds of it has to go.
+    /// Whether the store sent wrong bytes. Then the kernel's pages of the file have to go.
     pub fn is_corrupt(&self) -> bool {
         matches!(self, FsError::Read(error) if error.is_corrupt())
     }
 
-    /// Whether it tells of trouble with the store, which belongs into the log, and not of what
-    /// the caller did.
+    /// Whether the cause is trouble with the store, which belongs into the log, and not what the caller did.
     pub fn is_trouble(&self) -> bool {
         match self {
             FsError::NotFound

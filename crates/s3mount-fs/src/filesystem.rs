@@ -1,4 +1,4 @@
-//! The operations.
+//! The operations that the kernel requests: each is handed on to the part that owns the state it needs.
 
 mod housekeeping;
 mod notices;
@@ -55,8 +55,8 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// A tree of what `client` holds below the prefix, read through `prefetcher`. What is listed ahead
-    /// is listed on `runtime`.
+    /// Shows the objects of `client` below the prefix. Their bytes are read through `prefetcher`. Background
+    /// work runs on `runtime`.
     pub fn new(
         client: Arc<dyn ObjectClient>,
         prefetcher: Prefetcher,
@@ -70,7 +70,7 @@ impl Filesystem {
         spawn(runtime, keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));
         let (metrics, registry) = (Arc::<FsMetrics>::default(), Registry::default());
         prefetcher.register(&registry);
-        // They are brought up to date by `show`: the registry cannot own who owns it.
+        // `show` brings them up to date: the registry can't own the filesystem, which owns it.
         registry.add(metrics.clone(), || {});
         let hints = Arc::<Hints>::default();
         let fetcher = Fetcher::new(namespace.clone(), inodes.clone(), prefetcher.clone(), hints.clone());
@@ -92,15 +92,15 @@ impl Filesystem {
         }
     }
 
-    /// Its settings.
+    /// The settings.
     pub fn config(&self) -> &FsConfig {
         &self.config
     }
 
-    /// Finds `name` in the directory `parent`, and counts its inode as known to the kernel.
+    /// Finds `name` in the directory `parent`. The kernel knows its inode from now on.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, or the store's.
+    /// `NotFound`, `NotDirectory`, or an error of the store.
     pub async fn lookup(&self, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
         if Control::of(parent) == Some(Control::Folder) {
             return Control::named(name).map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
@@ -113,10 +113,10 @@ impl Filesystem {
             return Ok(self.control_entry(Control::Folder));
         }
         let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
-        Ok(Entry { attr: self.inodes.give(parent, &prefix, name, &target), name_ttl })
+        Ok(Entry { attr: self.inodes.lookup_or_insert(parent, &prefix, name, &target), name_ttl })
     }
 
-    /// A file of the daemon's own. These never change their numbers.
+    /// The entry of a file of the daemon's own. Such a file never changes its number.
     fn control_entry(&self, control: Control) -> Entry {
         Entry { attr: self.control_attr(control), name_ttl: OWN_NAMES_TTL }
     }
@@ -127,7 +127,7 @@ impl Filesystem {
         Attr { ino, kind, size: 0, mtime, mode, ttl: FIXED_ATTR_TTL }
     }
 
-    /// Attributes of an inode. They need no request: a version does not change.
+    /// The attributes of an inode. They cost no request, because a version does not change.
     ///
     /// # Errors
     /// `UnknownInode` for an inode that the kernel was not given.
@@ -138,12 +138,12 @@ impl Filesystem {
         self.inodes.attr(ino).ok_or(FsError::UnknownInode(ino))
     }
 
-    /// The kernel gives `count` of an inode's look-ups back.
+    /// The kernel forgets `count` of the look-ups by which it was given an inode.
     pub fn forget(&self, ino: InodeNo, count: u64) {
         self.inodes.forget(ino, count);
     }
 
-    /// Opens a file for reading, by a process that is not known.
+    /// Opens a file for reading, for an unknown process.
     ///
     /// # Errors
     /// As of [`open_by`](Self::open_by).
@@ -151,10 +151,10 @@ impl Filesystem {
         self.open_by(ino, 0)
     }
 
-    /// Opens a file for reading, by the process `pid`; 0 where that is not known.
+    /// Opens a file for reading, for the process `pid`. The number 0 is an unknown process.
     ///
-    /// # Errors
-    /// `IsDirectory`, `UnknownInode`, or `Outdated`, after which the name is to be looked up again.
+    /// # Errors `IsDirectory`, `UnknownInode`, or `Outdated`. After `Outdated` the kernel has to look the
+    /// name up again.
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
@@ -177,11 +177,11 @@ impl Filesystem {
         }
         let keep_cache = !self.prefetcher.take_condemned(&file.object);
         let reader = self.prefetcher.open(&file.object, file.size);
-        // One that was open before may lie in the kernel's page cache, and need no request.
-        let is_again = self.inodes.open(ino);
-        if !is_again {
+        // The kernel's page cache may still hold a file that was opened before: then it needs no request.
+        let was_opened_before = self.inodes.open(ino);
+        if !was_opened_before {
             reader.fetch_if_small();
-            self.fetcher.look_ahead(ino, file.object.key(), false);
+            self.fetcher.follow_sequence(ino, file.object.key(), false);
         }
         self.seams.on_open(ino, &reader);
         let path = file.object.key().strip_prefix(&*self.config.prefix);
@@ -191,12 +191,12 @@ impl Filesystem {
         let mode = if is_direct { OpenMode::Direct } else { OpenMode::Cached };
         let fills = self.fills.on_open(ino, file.size);
         let is_random_map = fills.is_random();
-        let open = OpenObject::new(ino, reader, is_again, large, fills);
+        let open = OpenObject::new(ino, reader, was_opened_before, large, fills);
         let handle = self.files.insert(OpenFile::Object(Arc::new(open)));
         Ok(Opened { handle, mode, keep_cache, is_random_map })
     }
 
-    /// Reads up to `len` bytes at `offset` and hands them to `reply`, at once or later; never
+    /// Reads up to `len` bytes at `offset` and hands them to `reply`, now or later. This function never
     /// waits.
     pub fn read<R>(self: &Arc<Self>, handle: FileHandle, offset: u64, len: usize, reply: R)
     where
@@ -214,13 +214,13 @@ impl Filesystem {
         self.read_object(&open, offset, len, false, reply);
     }
 
-    /// Reads an object: as its streams have it, or `apart` from them.
+    /// Reads an object. A read that is `apart` does not touch the object's streams.
     fn read_object<R>(self: &Arc<Self>, open: &OpenObject, offset: u64, len: usize, apart: bool, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        if open.note_read() && open.is_again {
-            self.fetcher.look_ahead(open.ino, open.reader.object().key(), true);
+        if open.note_read() && open.was_opened_before {
+            self.fetcher.follow_sequence(open.ino, open.reader.object().key(), true);
         }
         if let Some(large) = &open.large {
             self.direct_io.on_read(large, &open.reader, len);
@@ -229,7 +229,7 @@ impl Filesystem {
         let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
             Err(source) if source.is_stale() => {
-                reply(Err(FsError::Stale { place: fs.forget_name(ino), source }));
+                reply(Err(FsError::Stale { parent_and_name: fs.forget_name(ino), source }));
             }
             Err(error) => reply(Err(error.into())),
         };
@@ -243,20 +243,20 @@ impl Filesystem {
         }
     }
 
-    /// Says how much the kernel reads ahead, and around a fault, of files on this mount, in bytes.
+    /// Sets how many bytes the kernel reads ahead, or around a page fault, of a file on this mount.
     pub fn set_readahead(&self, bytes: u64) {
         self.fills.maps().set_readahead(bytes);
     }
 
-    /// Leaves every file that was not named to the page cache: the kernel could not map one that is open
-    /// directly.
+    /// Opens all files through the page cache from now on, except those that the settings name. This kernel
+    /// can't map a file that is open around the page cache.
     pub fn keep_page_cache(&self) {
         self.direct_io.keep_page_cache();
     }
 
-    /// Reads as [`read`](Self::read) does, for a READ by which the kernel fills its page cache: one that
-    /// reads ahead of its caller, or around a fault, may be answered with [`FsError::Refused`]. The kernel
-    /// then asks for the pages that are wanted, and its caller never hears of it.
+    /// Reads as [`read`](Self::read) does, for a READ by which the kernel fills its page cache. If the READ
+    /// is ahead of its caller, or around a page fault, the answer may be [`FsError::Refused`]. Then the
+    /// kernel reads the pages that its caller wants, and the caller never sees the error.
     pub fn fill<R>(self: &Arc<Self>, handle: FileHandle, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
@@ -278,18 +278,18 @@ impl Filesystem {
         }
     }
 
-    /// Waits until pages that were refused are in somebody's way: an inode and its bytes, which the kernel
-    /// is to drop from its page cache. For one caller at a time.
+    /// Waits until pages that were refused slow a reader down. Returns the inode and the bytes which the
+    /// kernel has to drop from its page cache. Only one caller may wait at a time.
     pub async fn refused_pages(&self) -> (InodeNo, ByteRange) {
         self.fills.refused_pages().await
     }
 
-    /// Whether an inode can be opened for writing: only the one that takes hints.
+    /// Whether an inode can be opened for writing. Only the file that takes hints can.
     pub fn is_writable(&self, ino: InodeNo) -> bool {
         Control::of(ino) == Some(Control::Prefetch)
     }
 
-    /// Takes hints of what will be read, a path a line.
+    /// Takes hints: each line is the path of a file that will be read.
     ///
     /// # Errors
     /// `ReadOnly` for any other file.
@@ -311,14 +311,14 @@ impl Filesystem {
             }
         }
         match &closed {
-            // The last hint may lack its end.
+            // The last hint may have no newline.
             Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
-            Some(OpenFile::Object(open)) if open.is_again => {
+            Some(OpenFile::Object(open)) if open.was_opened_before => {
                 self.hints.on_close_again(&open.reader, open.was_read());
             }
             _ => {}
         }
-        // The reader may go with it, and cancels what it has in flight: outside the lock.
+        // This may drop the reader, which cancels its GETs in flight: no lock may be held.
         drop(closed);
     }
 
@@ -330,11 +330,11 @@ impl Filesystem {
         self.directories.open(ino)
     }
 
-    /// The names of an open directory from `offset` on, as far as they come in one page, and at
-    /// most `max_names`. An empty page is the end. [`DirOffset::START`] lists anew.
+    /// The names of an open directory from `offset` on: those that have come so far, one at least, and at
+    /// most `max_names`. No name is the end. [`DirOffset::START`] lists the directory anew.
     ///
     /// # Errors
-    /// `BadHandle`, or the store's.
+    /// `BadHandle`, or an error of the store.
     pub async fn readdir(
         &self,
         handle: FileHandle,
@@ -344,11 +344,11 @@ impl Filesystem {
         self.directories.read(handle, offset, max_names).await
     }
 
-    /// The entry of the name that [`readdir`](Self::readdir) has just shown before the place `next`, counted as
-    /// known to the kernel.
+    /// The entry of the name that lies before the place `next`, which [`readdir`](Self::readdir) has just
+    /// shown. The kernel knows its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` for a place that no name ends at.
+    /// `BadHandle`, or `NotFound` if no name lies before this place.
     pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         self.directories.entry_before(handle, next).await
     }

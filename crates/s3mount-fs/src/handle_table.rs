@@ -1,11 +1,11 @@
-//! What is open, by handle.
+//! Tables of open files and open directories.
 
 use std::collections::HashMap;
 
 use crate::numbers::FileHandle;
 use crate::sync::{AtomicU64, Ordering, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Open files, or open directories. A handle is never used again.
+/// What is open, by handle. No handle is used twice.
 #[derive(Debug)]
 pub(crate) struct HandleTable<T> {
     next: AtomicU64,
@@ -39,17 +39,17 @@ impl<T: Clone> HandleTable<T> {
         self.read().get(&handle).cloned()
     }
 
-    /// Ends a handle. The caller drops what it stood for, outside the table's lock.
+    /// Removes a handle. The caller drops what it stood for, without the table's lock.
     pub(crate) fn remove(&self, handle: FileHandle) -> Option<T> {
         self.write().remove(&handle)
     }
 
-    /// Whether `is_it` holds for anything that is open.
+    /// Whether `is_it` holds for any entry.
     pub(crate) fn any(&self, is_it: impl Fn(&T) -> bool) -> bool {
         self.read().values().any(is_it)
     }
 
-    /// What `map` makes of everything that is open.
+    /// What `map` returns for the entries.
     pub(crate) fn filter_map<U, C: FromIterator<U>>(&self, map: impl Fn(&T) -> Option<U>) -> C {
         self.read().values().filter_map(map).collect()
     }

@@ -1,8 +1,8 @@
 //! The inodes that the kernel knows.
 //!
-//! **Invariant:** an inode number stands for one directory, or for one version of one object, and
-//! is never used again. So neither the pages nor the attributes that the kernel keeps for it can
-//! become wrong: another version is another inode.
+//! **Invariant:** an inode number stands for one directory, or for one version of one object, and is never
+//! used again. Another version is another inode. So neither the pages nor the attributes that the kernel
+//! keeps for an inode can become wrong.
 
 mod oldest;
 mod outdated;
@@ -24,10 +24,11 @@ use crate::open_clock::OpenClock;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::time::{millis, time};
 
-/// What an inode takes, in bytes, about: 294 MiB for a million of them and their names' listings.
+/// About how many bytes an inode takes. A million inodes take 294 MiB together with the listings of their
+/// names.
 pub const INODE_BYTES: usize = 200;
 
-/// An inode that the kernel was given, and its name in its directory.
+/// An inode that the kernel knows, and its name in its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownName {
     /// The inode.
@@ -39,7 +40,7 @@ pub struct KnownName {
 /// What an inode stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
-    /// Keys below this prefix.
+    /// A directory: all keys below this prefix.
     Directory(Arc<str>),
     File(File),
 }
@@ -49,14 +50,14 @@ struct Directory {
     prefix: Arc<str>,
     parent: InodeNo,
     name: Arc<str>,
-    /// How often the kernel was given it, less how often it forgot it.
+    /// How many look-ups gave the inode to the kernel, less those that it has forgotten.
     lookups: u64,
-    /// Whether the name stands for something else by now.
+    /// Whether the name stands for something else now.
     is_outdated: bool,
 }
 
-/// One version of a file, packed: a job may have the kernel know millions of them. The key is the
-/// directory's prefix and the name.
+/// One version of a file, packed, because the kernel of a training job may know millions of them. The
+/// object's key is the directory's prefix and the name.
 #[derive(Debug)]
 struct Version {
     parent: InodeNo,
@@ -65,12 +66,12 @@ struct Version {
     size: u64,
     /// Milliseconds since 1970, or before.
     modified: i64,
-    /// As of a directory.
+    /// As for a directory.
     lookups: u32,
     name_len: u16,
-    /// As of a directory.
+    /// As for a directory.
     is_outdated: bool,
-    /// When it was opened last, if it was: then the kernel may hold its pages.
+    /// When it was opened last. The kernel may hold pages of a file that was opened.
     opened: OpenClock,
 }
 
@@ -99,20 +100,21 @@ impl Version {
 struct Tables {
     directories: HashMap<InodeNo, Directory>,
     versions: HashMap<InodeNo, Version>,
-    /// The newest inode of each name; the names are in the tables above.
+    /// The newest inode of each name. The names themselves are in the tables above.
     by_name: HashTable<InodeNo>,
     hasher: RandomState,
     next: InodeNo,
     opens: OpenClock,
-    /// Outdated inodes of which the kernel has not been told, by their directories.
+    /// Outdated inodes by directory. The kernel does not know yet that they are outdated.
     outdated: HashMap<InodeNo, Vec<InodeNo>>,
-    /// Files in the order in which they were given first, or were asked for, and some that are forgotten.
+    /// Files in the order in which the kernel was first given them, or was last asked to forget them. Some of
+    /// them are forgotten already.
     by_age: VecDeque<InodeNo>,
-    /// Whether the kernel is to forget files.
+    /// Whether the kernel knows too many files.
     are_too_many: bool,
 }
 
-/// The hash of an inode's place.
+/// The hash of an inode's parent and name.
 fn hash_of(
     ino: InodeNo,
     directories: &HashMap<InodeNo, Directory>,
@@ -126,8 +128,8 @@ fn hash_of(
 }
 
 impl Tables {
-    /// Where an inode was found.
-    fn place(&self, ino: InodeNo) -> Option<(InodeNo, &str)> {
+    /// The directory that an inode was found in, and its name there.
+    fn parent_and_name(&self, ino: InodeNo) -> Option<(InodeNo, &str)> {
         match self.versions.get(&ino) {
             Some(version) => Some((version.parent, version.name())),
             None => self.directories.get(&ino).map(|directory| (directory.parent, &*directory.name)),
@@ -136,16 +138,16 @@ impl Tables {
 
     fn newest(&self, parent: InodeNo, name: &str) -> Option<InodeNo> {
         let hash = self.hasher.hash_one((parent, name));
-        self.by_name.find(hash, |ino| self.place(*ino) == Some((parent, name))).copied()
+        self.by_name.find(hash, |ino| self.parent_and_name(*ino) == Some((parent, name))).copied()
     }
 
-    /// The inode of the directory `prefix`, where the root's is `root`, if the kernel knows it.
+    /// The inode of the directory `prefix`, if the kernel knows it. The root's prefix is `root`.
     fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
         let names = prefix.strip_prefix(root)?.split_terminator('/');
         names.into_iter().try_fold(ROOT, |parent, name| self.newest(parent, name))
     }
 
-    /// Makes `ino` the newest of its name.
+    /// Makes `ino` the newest inode of this name.
     fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
         self.remove_newest(parent, name);
         let hash = self.hasher.hash_one((parent, name));
@@ -166,13 +168,13 @@ impl Tables {
     }
 }
 
-/// Inodes by number and by name.
+/// The inodes that the kernel knows, by number and by name.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     tables: Mutex<Tables>,
     mounted_at: SystemTime,
     has_outdated: Notify,
-    /// Files that the kernel may know before it is asked to forget some.
+    /// How many files the kernel may know. Above this number it is asked to forget some.
     limit: usize,
     has_too_many: Notify,
 }
@@ -214,7 +216,7 @@ impl InodeTable {
         lock(&self.tables)
     }
 
-    /// The node of an inode that the kernel was given.
+    /// What an inode stands for, if the kernel knows the inode.
     pub(crate) fn node(&self, ino: InodeNo) -> Option<Node> {
         let tables = self.lock();
         if let Some(directory) = tables.directories.get(&ino) {
@@ -226,10 +228,9 @@ impl InodeTable {
         Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
     }
 
-    /// The prefix of a directory that the kernel was given.
+    /// The prefix of the keys in a directory that the kernel knows.
     ///
-    /// # Errors
-    /// `NotDirectory`, or `UnknownInode` for an inode that the kernel was not given.
+    /// # Errors `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
     pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
         match self.node(ino) {
             Some(Node::Directory(prefix)) => Ok(prefix),
@@ -238,7 +239,7 @@ impl InodeTable {
         }
     }
 
-    /// The attributes of an inode that the kernel was given.
+    /// The attributes of an inode, if the kernel knows the inode.
     pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
         let tables = self.lock();
         match tables.versions.get(&ino) {
@@ -249,7 +250,7 @@ impl InodeTable {
         }
     }
 
-    /// Notes that a file is opened; whether it was opened before.
+    /// Notes that a file is opened. Returns whether it was opened before.
     pub(crate) fn open(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();
         tables.opens = tables.opens.next();
@@ -258,36 +259,42 @@ impl InodeTable {
         known.is_some_and(|known| std::mem::replace(&mut known.opened, now).was_ever())
     }
 
-    /// The moment of the newest open of all.
-    pub(crate) fn opens(&self) -> OpenClock {
+    /// The time of the newest open, by the clock of opens.
+    pub(crate) fn open_clock(&self) -> OpenClock {
         self.lock().opens
     }
 
-    /// When the newest version of `name` in `parent` was opened last.
+    /// When the newest version of `name` in `parent` was last opened.
     pub(crate) fn opened(&self, parent: InodeNo, name: &str) -> OpenClock {
         let tables = self.lock();
         let newest = tables.newest(parent, name);
         newest.and_then(|ino| tables.versions.get(&ino)).map_or(OpenClock::NEVER, |known| known.opened)
     }
 
-    /// The directory an inode was found in, and its name there.
-    pub(crate) fn place(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
-        self.lock().place(ino).map(|(parent, name)| (parent, Arc::from(name)))
+    /// The directory that an inode was found in, and its name there.
+    pub(crate) fn parent_and_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
+        self.lock().parent_and_name(ino).map(|(parent, name)| (parent, Arc::from(name)))
     }
 
-    /// The inode of the directory `prefix`, where the root's is `root`, if the kernel knows it.
+    /// The inode of the directory `prefix`, if the kernel knows it. The root's prefix is `root`.
     pub(crate) fn directory(&self, root: &str, prefix: &str) -> Option<InodeNo> {
         self.lock().directory(root, prefix)
     }
 
-    /// The parent of a directory; the root's is itself.
+    /// The parent of a directory. The root is its own parent.
     pub(crate) fn parent(&self, ino: InodeNo) -> InodeNo {
         self.lock().directories.get(&ino).map_or(ROOT, |known| known.parent)
     }
 
-    /// The inode of `name` in `parent`, made if it is not known or is another version; counts as
-    /// given to the kernel.
-    pub(crate) fn give(&self, parent: InodeNo, prefix: &str, name: &str, target: &Target) -> Attr {
+    /// Finds the inode of `name` in `parent`, or makes one if there is none for this version. The kernel
+    /// knows the inode from now on.
+    pub(crate) fn lookup_or_insert(
+        &self,
+        parent: InodeNo,
+        prefix: &str,
+        name: &str,
+        target: &Target,
+    ) -> Attr {
         let mut tables = self.lock();
         let newest = tables.newest(parent, name);
         match target {
@@ -339,7 +346,7 @@ impl InodeTable {
         }
     }
 
-    /// The kernel gives `count` of an inode's look-ups back.
+    /// The kernel forgets `count` of the look-ups that gave it an inode.
     pub(crate) fn forget(&self, ino: InodeNo, count: u64) {
         let mut tables = self.lock();
         let is_gone = match tables.versions.get_mut(&ino) {
@@ -355,8 +362,8 @@ impl InodeTable {
         if !is_gone {
             return;
         }
-        let place = tables.place(ino).map(|(parent, name)| (parent, name.to_owned()));
-        if let Some((parent, name)) = place
+        let parent_and_name = tables.parent_and_name(ino).map(|(parent, name)| (parent, name.to_owned()));
+        if let Some((parent, name)) = parent_and_name
             && tables.newest(parent, &name) == Some(ino)
         {
             tables.remove_newest(parent, &name);
@@ -367,7 +374,7 @@ impl InodeTable {
         tables.give_back();
     }
 
-    /// When it was mounted.
+    /// When the bucket was mounted.
     pub(crate) fn mounted_at(&self) -> SystemTime {
         self.mounted_at
     }
@@ -386,7 +393,7 @@ impl Tables {
         number
     }
 
-    /// Gives memory back when most of the files are forgotten.
+    /// Shrinks the tables once most of the files are forgotten.
     fn give_back(&mut self) {
         let len = self.versions.len();
         if self.versions.capacity() > 4096 && len < self.versions.capacity() / 4 {
@@ -438,7 +445,7 @@ mod tests {
                     // Version 0 is a directory.
                     Step::Give(name, number) => {
                         let target = if number == 0 { Target::Directory } else { version(&number.to_string()) };
-                        let ino = table.give(ROOT, "p/", &name.to_string(), &target).ino;
+                        let ino = table.lookup_or_insert(ROOT, "p/", &name.to_string(), &target).ino;
                         let before = newest.get(&name).filter(|ino| known[ino].1 == number);
                         prop_assert!(before.is_none_or(|before| *before == ino));
                         prop_assert!(before.is_some() || !known.contains_key(&ino), "a number is used again");
@@ -462,7 +469,7 @@ mod tests {
                 prop_assert_eq!(table.len(), known.len() + 1);
             }
             for (ino, (name, number, _)) in known {
-                prop_assert_eq!(table.place(ino), Some((ROOT, Arc::from(name.to_string()))));
+                prop_assert_eq!(table.parent_and_name(ino), Some((ROOT, Arc::from(name.to_string()))));
                 match table.node(ino) {
                     Some(Node::Directory(prefix)) => prop_assert_eq!(&*prefix, format!("p/{name}/")),
                     Some(Node::File(file)) => {
@@ -478,7 +485,7 @@ mod tests {
     #[test]
     fn many_are_known_and_forgotten() {
         let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
-        let give = |index: u32| table.give(ROOT, "", &index.to_string(), &version("e")).ino;
+        let give = |index: u32| table.lookup_or_insert(ROOT, "", &index.to_string(), &version("e")).ino;
         let inodes: Vec<_> = (0..20_000).map(give).collect();
         assert_eq!((0..20_000).map(give).collect::<Vec<_>>(), inodes);
         inodes.iter().skip(10).for_each(|ino| table.forget(*ino, 2));
@@ -489,15 +496,15 @@ mod tests {
     #[test]
     fn a_version_is_an_inode_until_it_is_forgotten() {
         let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
-        let first = table.give(ROOT, "", "a", &version("1")).ino;
-        assert_eq!(table.give(ROOT, "", "a", &version("1")).ino, first);
-        let second = table.give(ROOT, "", "a", &version("2")).ino;
+        let first = table.lookup_or_insert(ROOT, "", "a", &version("1")).ino;
+        assert_eq!(table.lookup_or_insert(ROOT, "", "a", &version("1")).ino, first);
+        let second = table.lookup_or_insert(ROOT, "", "a", &version("2")).ino;
         assert_ne!(first, second);
         table.forget(first, 1);
         assert!(table.node(first).is_some(), "it was given twice");
         table.forget(first, 1);
         assert!(table.node(first).is_none());
-        assert_eq!(table.give(ROOT, "", "a", &version("2")).ino, second);
+        assert_eq!(table.lookup_or_insert(ROOT, "", "a", &version("2")).ino, second);
         table.forget(second, 2);
         table.forget(ROOT, 100);
         assert_eq!(table.len(), 1, "only the root is left");

@@ -1,20 +1,21 @@
 //! The read-only filesystem, without FUSE: names, inodes, handles, listings, errno.
 //!
-//! [`Filesystem`] answers what a kernel asks, in plain types. Metadata operations are futures that
-//! are ready at once when what they need is known; [`Filesystem::read`] takes a reply and never
-//! waits. `docs/SEMANTICS.md` states what users may rely on.
+//! [`Filesystem`] answers the requests of a kernel, in plain types. A metadata operation is a future. It
+//! is ready at once if memory holds what it needs. [`Filesystem::read`] takes a reply and never waits.
+//! `docs/SEMANTICS.md` states what users may rely on.
 //!
-//! - [`inode`]: the inodes that the kernel knows, and those that it is to forget. A file's inode stands for
-//!   one *version* (key and ETag), so what the kernel caches for an inode never changes;
-//! - [`control`]: the hidden folder `.s3mount`, with what the daemon tells of itself;
-//! - [`namespace`]: what stands for a name, from memory or by asking the store with LIST requests;
+//! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and ETag), so
+//!   what the kernel caches for an inode never changes;
+//! - [`control`]: the hidden folder `.s3mount`, with files about the daemon itself;
+//! - [`namespace`]: what a name stands for. Memory answers, or a LIST request to the store;
 //! - [`directory`]: open directories, and the listings ahead of a walk;
-//! - [`ahead`]: which files and directories are wanted next;
+//! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
-//! - [`filesystem`]: the operations that the kernel asks for.
+//! - [`filesystem`]: the operations that the kernel requests.
 //!
-//! **Lock order:** the order's lock before the snapshots', the walks' before the open directories'; no
-//! other two locks of this crate are held at once, and none across a request.
+//! **Lock order:** a sequence detector's lock comes before the snapshots' lock. The walks' lock comes before
+//! the lock of the open directories. No other two locks of this crate are held at once. No lock is held
+//! across a request.
 
 mod ahead;
 mod attr;

@@ -1,13 +1,14 @@
-//! What stands for a name: from memory, or by asking the store.
+//! What a name stands for. Memory answers, or a request to the store.
 //!
-//! - [`names`]: which keys can be file names, and what a LIST page says of a directory;
-//! - [`snapshot`]: what listings have told of directories, packed, with its age;
-//! - [`lookup_limit`]: few look-ups of one directory ask the store at a time;
-//! - [`lookup_allowance`]: fewer do while the directory is listed whole;
-//! - [`lister`]: the pages of one directory, listed side by side;
-//! - [`split`]: the pieces that it is cut into, and where;
-//! - [`list_requests`]: LIST with retries and a deadline;
-//! - [`pace`]: how many LISTs the store bears that nobody waits for yet.
+//! - [`names`]: which keys can be file names;
+//! - [`page`]: the packed page of one LIST request;
+//! - [`snapshots`]: the pages of each directory, with their ages;
+//! - [`lookup_limit`]: few look-ups in one directory send LIST requests at a time;
+//! - [`lookup_allowance`]: fewer do so while the whole directory is being listed;
+//! - [`lister`]: lists the pages of one directory side by side;
+//! - [`split`]: cuts the listing of a directory into pieces;
+//! - [`list_requests`]: sends LIST requests, with retries and a deadline;
+//! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod list_requests;
 pub(crate) mod lister;
@@ -32,7 +33,7 @@ use tokio::time::Instant;
 use self::list_requests::ListRequests;
 use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
-use self::lookup_limit::{Gates, Pass};
+use self::lookup_limit::{LookupLimiter, LookupPermit};
 use self::names::{File, Target, just_before};
 use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
@@ -41,29 +42,29 @@ use crate::inode::InodeTable;
 use crate::sync::spawn;
 use crate::{FsConfig, FsError};
 
-/// LISTs of one directory at a time, on behalf of look-ups. Two thousand names of twenty thousand,
-/// asked for by 32 threads, took 141 LISTs without a bound and take some 80 with this one; a lower
-/// one would be slower in large directories.
+/// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
+/// 20,000 names, this took 141 LISTs without a bound, and takes some 80 with this one. A lower bound would be
+/// slower in large directories.
 const AT_ONCE: usize = 8;
 
-/// The names of the bucket, as far as they are known, and how to find out.
+/// The names of the bucket: those that are known, and the means to find out about others.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     requests: Arc<ListRequests>,
     snapshots: Snapshots,
-    gates: Gates,
-    /// Told when a page of a directory that is listed whole has come.
+    lookup_limiter: LookupLimiter,
+    /// Notified when a page has come of a directory that is being listed whole.
     page_has_come: Notify,
     ttl: Duration,
-    /// How long a caller waits, at most.
+    /// The longest time that a caller waits.
     limit: Duration,
     root: Arc<str>,
     inodes: Arc<InodeTable>,
 }
 
 impl Namespace {
-    /// Nothing is known yet. What is asked ahead is asked on `runtime`, and retries are taken out of
-    /// `budget`. Names that have changed outdate their `inodes`.
+    /// A namespace that knows nothing yet. Background listings run on `runtime`, and `budget` bounds all
+    /// retries. When a listing shows that a name has changed, its inode in `inodes` is outdated.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         budget: Arc<RetryBudget>,
@@ -77,7 +78,7 @@ impl Namespace {
         Arc::new(Self {
             requests: Arc::new(ListRequests::new(client, budget, config.timeout, runtime.clone())),
             snapshots: Snapshots::new(limits),
-            gates: Gates::new(AT_ONCE),
+            lookup_limiter: LookupLimiter::new(AT_ONCE),
             page_has_come: Notify::new(),
             ttl,
             limit: config.timeout,
@@ -86,7 +87,7 @@ impl Namespace {
         })
     }
 
-    /// Lets go of names that are not believed any more.
+    /// Drops pages that have expired.
     pub(crate) fn expire(&self) {
         self.snapshots.expire(Instant::now());
     }
@@ -96,20 +97,20 @@ impl Namespace {
         self.ttl
     }
 
-    /// Its LIST requests.
+    /// The sender of LIST requests.
     pub(crate) fn requests(&self) -> &Arc<ListRequests> {
         &self.requests
     }
 
-    /// Memory that known names take, in bytes.
+    /// How much memory the known names take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.snapshots.bytes()
     }
 
-    /// What `name` in the directory `prefix` stands for, and how long that is believed.
+    /// What `name` in the directory `prefix` stands for, and how long that may be believed.
     ///
     /// # Errors
-    /// `NotFound`, or the store's.
+    /// `NotFound`, or an error of the store.
     pub(crate) async fn get(
         self: &Arc<Self>,
         prefix: &Arc<str>,
@@ -133,16 +134,16 @@ impl Namespace {
         }
     }
 
-    /// The prefix of the keys that the mount shows: empty, or ending in `/`.
+    /// The prefix of the keys that the mount shows. It is empty, or ends in `/`.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
-    /// Has what a caller of the kernel waits for end in time, whatever it is: requests one after another,
-    /// and places in queues.
+    /// Waits for `answer`, but no longer than a caller may wait. The limit is for all of it: requests that
+    /// are sent one after another, and the time in queues.
     ///
     /// # Errors
-    /// `TimedOut`, or its own.
+    /// `TimedOut`, or the error of `answer`.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, FsError>>,
@@ -150,24 +151,24 @@ impl Namespace {
         tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
     }
 
-    /// Up to `count` files, or sub-directories, behind the key `after` in the directory `prefix`, as far
-    /// as they are known.
+    /// The names of up to `count` files, or subdirectories, behind the key `after` in the directory `prefix`.
+    /// Only names that are known without a gap are returned.
     pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, kind: FileKind) -> Vec<Box<str>> {
         self.snapshots.following(prefix, after, count, kind, Instant::now())
     }
 
-    /// Bytes of the files in the directory `prefix` with this extension, as far as they are known, and not
-    /// much more than `most_bytes`.
+    /// The sum of the sizes of all known files in the directory `prefix` with this extension. It stops soon
+    /// after `most_bytes`.
     pub(crate) fn file_bytes(&self, prefix: &str, extension: &str, most_bytes: u64) -> u64 {
         self.snapshots.file_bytes(prefix, extension, most_bytes)
     }
 
-    /// Forgets what is known of `name`: it has turned out wrong.
+    /// Forgets what is known of `name`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         self.snapshots.forget(prefix, name, Instant::now());
     }
 
-    /// Keeps a page, and outdates the inodes of the names that have changed with it.
+    /// Keeps a page. If it shows that a name has changed, the inode of that name is outdated.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
         let changed = self.snapshots.note(prefix, page);
         if !changed.is_empty() {
@@ -175,14 +176,14 @@ impl Namespace {
         }
     }
 
-    /// Asks the store for `name`: one LIST page that begins there. It answers for file and directory,
-    /// and for the names behind.
+    /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
+    /// and for a directory of this name, and for the names behind it.
     async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
         if self.snapshots.keeps_nothing() {
             return self.find_alone(prefix, name).await;
         }
-        let _pass = match self.wait_for_pass(prefix, name).await? {
-            Waited::Pass(pass) => pass,
+        let _permit = match self.wait_for_permit(prefix, name).await? {
+            Waited::Permitted(permit) => permit,
             Waited::Found(target) => return Ok(target),
         };
         if self.snapshots.on_miss(prefix, Instant::now()) {
@@ -202,18 +203,18 @@ impl Namespace {
         self.keep(prefix, page);
         match answer {
             Some(target) => target.ok_or(FsError::NotFound),
-            // A page of names lies between the key and where its directory would be.
+            // More than a page of names lies between the key and its directory.
             None => self.find_exactly(prefix, name).await,
         }
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
-    async fn wait_for_pass(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_>, FsError> {
+    async fn wait_for_permit(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_>, FsError> {
         loop {
             let mut page_has_come = pin!(self.page_has_come.notified());
-            let pass = tokio::select! {
+            let permit = tokio::select! {
                 biased;
-                pass = self.gates.pass(prefix) => Some(pass),
+                permit = self.lookup_limiter.acquire(prefix) => Some(permit),
                 () = &mut page_has_come => None,
             };
             match self.snapshots.get(prefix, name, Instant::now()) {
@@ -221,17 +222,17 @@ impl Namespace {
                 Known::Absent => return Err(FsError::NotFound),
                 Known::Unknown => {}
             }
-            let Some(pass) = pass else { continue };
-            if self.snapshots.may_ask(prefix, tokio::time::Instant::now()) {
-                return Ok(Waited::Pass(pass));
+            let Some(permit) = permit else { continue };
+            if self.snapshots.may_ask(prefix, Instant::now()) {
+                return Ok(Waited::Permitted(permit));
             }
-            drop(pass);
-            // A page, or another chance to ask: either way the look-up goes round once more.
+            drop(permit);
+            // After a page, or after this time, the look-up tries again.
             let _ = tokio::time::timeout(PATIENCE, page_has_come).await;
         }
     }
 
-    /// Asks for `name` where nothing else is to be kept.
+    /// Asks the store for `name` when no pages are kept.
     async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
@@ -242,7 +243,8 @@ impl Namespace {
         }
     }
 
-    /// Asks for the directory `name`, then for the key: two requests, wherever they lie.
+    /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
+    /// lie.
     async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
         let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
@@ -255,7 +257,7 @@ impl Namespace {
         page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
     }
 
-    /// Lists a directory in which names were missed, as far as there is memory for it.
+    /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
         let mut listing = Whole { namespace: &self, prefix: &prefix, outcome: Outcome::Failed };
         let (mut lister, mut bytes) = (Lister::new(&self.requests, &prefix, None), 0);
@@ -264,7 +266,7 @@ impl Namespace {
                 Ok(Some(page)) => {
                     bytes += page.bytes();
                     self.keep(&prefix, page);
-                    self.snapshots.on_listed_page(&prefix, tokio::time::Instant::now());
+                    self.snapshots.on_listed_page(&prefix, Instant::now());
                     self.page_has_come.notify_waiters();
                 }
                 Ok(None) => return listing.outcome = Outcome::Known,
@@ -277,9 +279,9 @@ impl Namespace {
     }
 }
 
-/// Who has waited may ask, or need not.
+/// What a look-up may do after it has waited.
 enum Waited<'a> {
-    Pass(Pass<'a>),
+    Permitted(LookupPermit<'a>),
     Found(Target),
 }
 
@@ -293,7 +295,7 @@ struct Whole<'a> {
 impl Drop for Whole<'_> {
     fn drop(&mut self) {
         self.namespace.snapshots.listed(self.prefix, self.outcome, Instant::now());
-        // Those who waited for its pages may ask by themselves now.
+        // Look-ups that waited for its pages may send requests now.
         self.namespace.page_has_come.notify_waiters();
     }
 }

@@ -1,8 +1,8 @@
-//! Times as they are packed into tables.
+//! Times, packed as the tables keep them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970, or before.
+/// The milliseconds from 1970 to `time`, negative before 1970.
 pub(crate) fn millis(time: SystemTime) -> i64 {
     let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
@@ -11,7 +11,7 @@ pub(crate) fn millis(time: SystemTime) -> i64 {
     }
 }
 
-/// The time of so many milliseconds since 1970, or before.
+/// The time `millis` milliseconds after 1970, or before 1970 if negative.
 pub(crate) fn time(millis: i64) -> SystemTime {
     let span = Duration::from_millis(millis.unsigned_abs());
     if millis < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }

@@ -1,4 +1,4 @@
-//! Fetching ahead of the readers: what hints name, and what the order of the opens lets guess.
+//! Fetches files ahead of their readers: those that hints name, and those that the order of opens suggests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -8,8 +8,8 @@ use s3mount_prefetch::Prefetcher;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::hints::{Guess, HintWriter, Hints, Next, Source, Todo};
-use super::sequence::Order;
+use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
+use super::sequence::SequenceDetector;
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
@@ -18,15 +18,16 @@ use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::sync::spawn;
 
-/// How often it is looked whether there is memory and a request for a hint.
+/// How often to check whether there is memory and a free request for the next hint.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Of files that were told and opened since, the last so many were the very reading that was told; the
-/// others may have been an epoch before.
+/// Files hinted and then opened within the last so many opens are taken as already read in this epoch. An
+/// earlier open may belong to the epoch before.
 const JUST_NOW: u32 = 2048;
 
-/// Files that have to be opened in their order before the next ones are fetched ahead (four by chance
-/// are rare), and how many are: at 27 ms a file, that is 2,400 files a second.
+/// After how many files that were opened in the order of their names the next ones are fetched ahead, and how
+/// many of these. Four files in order are rarely a coincidence. At 27 ms a file, 64 files ahead are 2,400
+/// files a second.
 const OPENS: (u32, u32) = (4, 64);
 
 /// Fetches files ahead of their readers.
@@ -37,7 +38,7 @@ pub(crate) struct Fetcher {
     prefetcher: Prefetcher,
     runtime: Handle,
     hints: Arc<Hints>,
-    opens: Order,
+    sequences: SequenceDetector,
 }
 
 impl Fetcher {
@@ -49,26 +50,35 @@ impl Fetcher {
         hints: Arc<Hints>,
     ) -> Self {
         let runtime = namespace.requests().runtime().clone();
-        Self { namespace, inodes, prefetcher, runtime, hints, opens: Order::new(OPENS.0, OPENS.1) }
+        Self {
+            namespace,
+            inodes,
+            prefetcher,
+            runtime,
+            hints,
+            sequences: SequenceDetector::new(OPENS.0, OPENS.1),
+        }
     }
 
-    /// Has what follows a file fetched ahead, if the files of its directory are opened in their order. One
-    /// that was opened before (`is_again`) counts when it is read: the kernel may have its pages.
-    pub(crate) fn look_ahead(self: &Arc<Self>, ino: InodeNo, key: &str, is_again: bool) {
-        let Some((parent, name)) = self.inodes.place(ino) else { return };
+    /// Fetches the next files of a directory ahead, if its files are opened in the order of their names. Call
+    /// this when a file is opened for the first time. For a file that was opened before
+    /// (`was_opened_before`), call it at the first READ, because the kernel may have the file's pages.
+    pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
+        let Some((parent, name)) = self.inodes.parent_and_name(ino) else { return };
         let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
         let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
-        let ahead = self.opens.on_open(&prefix, &name, following).into_iter();
-        let told = self.inodes.opens();
-        let guesses = ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, told, is_again });
+        let ahead = self.sequences.on_open(&prefix, &name, following).into_iter();
+        let given_at = self.inodes.open_clock();
+        let guesses =
+            ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, given_at, was_opened_before });
         if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
             spawn(&self.runtime, follow(Arc::downgrade(self), guesser));
         }
     }
 
-    /// Takes a piece of what one writer writes.
+    /// Takes the next bytes from one writer of hints.
     pub(crate) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
-        if self.hints.push(writer, data, self.inodes.opens()) {
+        if self.hints.push(writer, data, self.inodes.open_clock()) {
             spawn(&self.runtime, follow(Arc::downgrade(self), writer.clone()));
         }
     }
@@ -77,9 +87,9 @@ impl Fetcher {
     async fn look_up(self: Arc<Self>, next: Next) -> Option<Found> {
         let (prefix, name) = match &next {
             Next::Hint(hint) => {
-                let (folder, name) = hint.place();
+                let (folder, name) = hint.folder_and_name();
                 let prefix = Arc::from(format!("{}{folder}", self.namespace.root()));
-                self.hints.note_told(&prefix, Instant::now());
+                self.hints.note_hinted_folder(&prefix, Instant::now());
                 (prefix, name)
             }
             Next::Guess(guess) => (guess.prefix.clone(), &*guess.name),
@@ -96,23 +106,23 @@ impl Fetcher {
         }
     }
 
-    /// Whether a file is to be fetched: not if its reader was here meanwhile, or may have it from the
-    /// kernel.
+    /// Whether a file should be fetched. It should not if its reader has opened it meanwhile, or may have it
+    /// in the kernel's page cache.
     fn is_wanted(&self, found: &Found) -> bool {
         match &found.next {
             Next::Hint(hint) if hint.range.is_none() => {
                 let parent = self.inodes.directory(self.namespace.root(), &found.prefix);
-                let opened =
-                    parent.map_or(OpenClock::NEVER, |parent| self.inodes.opened(parent, hint.place().1));
+                let opened = parent
+                    .map_or(OpenClock::NEVER, |parent| self.inodes.opened(parent, hint.folder_and_name().1));
                 let was_just_opened =
-                    opened.since(hint.told) > 0 && self.inodes.opens().since(opened) < JUST_NOW;
+                    opened.since(hint.given_at) > 0 && self.inodes.open_clock().since(opened) < JUST_NOW;
                 !(was_just_opened || opened.was_ever() && self.hints.are_cached())
             }
             Next::Hint(_) => true,
             Next::Guess(guess) => {
                 let opened = self.inodes.opened(guess.parent, &guess.name);
-                let is_cached = opened.was_ever() && (!guess.is_again || self.hints.are_cached());
-                opened.since(guess.told) == 0 && !is_cached
+                let is_cached = opened.was_ever() && (!guess.was_opened_before || self.hints.are_cached());
+                opened.since(guess.given_at) == 0 && !is_cached
             }
         }
     }
@@ -120,23 +130,24 @@ impl Fetcher {
     async fn fetch(&self, writer: &HintWriter, found: Found) {
         let (range, source) = match &found.next {
             Next::Hint(hint) => (hint.range, hint.source()),
-            Next::Guess(_) => (None, Source::Guess),
+            Next::Guess(_) => (None, HintSource::Guess),
         };
         let reader = self.prefetcher.open(&found.file.object, found.file.size);
-        // That all GETs are taken passes. Memory may be short because of hints that nobody follows.
+        // GETs become free after a while. Memory may stay short because of hints that nobody reads, so the
+        // window is checked each time.
         let range = loop {
-            // Its reader may have come meanwhile.
+            // Its reader may have opened it meanwhile.
             if !self.is_wanted(&found) {
                 return;
             }
             if let Some(range) = reader.fetch_ahead(range) {
                 break range;
             }
-            self.hints.look(writer, self.inodes.opens(), Instant::now());
+            self.hints.look(writer, self.inodes.open_clock(), Instant::now());
             tokio::time::sleep(PAUSE).await;
         };
         if range.len() > 0 {
-            self.hints.keep(writer, reader, range, source, self.inodes.opens());
+            self.hints.keep(writer, reader, range, source, self.inodes.open_clock());
         }
     }
 }
@@ -156,9 +167,9 @@ async fn follow(fetcher: Weak<Fetcher>, writer: Arc<HintWriter>) {
         while let Some(next) = fetcher.hints.next(&writer) {
             look_ups.push_back(spawn(&fetcher.runtime, fetcher.clone().look_up(next)));
         }
-        // A quarter of the memory: streams and readers that wait have the rest.
+        // Hints may use a quarter of the memory. The rest is for streams, and for readers that wait.
         let room = fetcher.prefetcher.budget().limit_bytes() / 4;
-        match fetcher.hints.todo(&writer, room, fetcher.inodes.opens(), Instant::now()) {
+        match fetcher.hints.todo(&writer, room, fetcher.inodes.open_clock(), Instant::now()) {
             Todo::Fetch => {
                 if let Some(look_up) = look_ups.pop_front()
                     && let Ok(Some(found)) = look_up.await

@@ -1,10 +1,9 @@
-//! What readers say they will read: paths in order, written to `.s3mount/prefetch`.
+//! Hints: programs write the paths that they will read to `.s3mount/prefetch`, in the order of reading.
 //!
-//! A line is a path below the root of the mount, or a path, an offset and a length with tabs between
-//! them. Each writer (an open file, or a connection to the control socket) has a queue and a window
-//! ([`HintWindow`]) of its own, and what the daemon guesses has one, so none waits for another. Those that
-//! run share the memory evenly. Hints take memory only as reading ahead does, so whoever waits for memory
-//! takes it from here first.
+//! A line is a path below the root of the mount, or a path, an offset and a length with tabs between them. A
+//! writer is an open file, or a connection to the control socket. Each writer has its own queue and its own
+//! window ([`HintWindow`]), so no writer waits for another. The daemon's own guesses have a writer, too. All
+//! writers with hints share the memory evenly. A reader that waits for memory takes it from hints first.
 
 mod hint;
 mod queue;
@@ -21,46 +20,49 @@ use tokio::time::Instant;
 use self::hint::Line;
 pub(crate) use self::hint::{Guess, Hint};
 use self::queue::HintQueue;
+pub(crate) use self::window::HintSource;
 use self::window::HintWindow;
-pub(crate) use self::window::Source;
 use crate::open_clock::OpenClock;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
-/// Memory of all hints that wait, in bytes. A writer may have as much as is left to others, so one alone
-/// has half: the 1,281,167 paths of ImageNet, of 25 bytes each. More are dropped, and counted.
+/// The memory for all queued hints, in bytes. A writer may use as much as it leaves to the others, so a
+/// single writer may use half. That is enough for the 1,281,167 paths of ImageNet, of 25 bytes each. Further
+/// hints are refused and counted.
 const MAX_QUEUED: usize = 64 << 20;
 
-/// Guesses that wait, at most.
+/// The most guesses in the queue.
 const MAX_GUESSED: usize = 512;
 
-/// Names that are looked up at once for one writer: 192 LISTs of 60 ms each are 3,000 a second, so 1,000 cold
-/// folders are no longer what a job waits for. Those in one folder wait for each other.
+/// How many names are looked up at once for one writer. 192 LISTs of 60 ms each are 3,000 a second, so a job
+/// does not wait for 1,000 cold folders. Names in one folder wait for each other.
 const LOOK_UPS: usize = 192;
 
-/// For so long after a hint nothing is guessed in its folder: somebody knows.
-const TOLD: Duration = Duration::from_secs(30);
+/// How long after a hint the daemon guesses nothing in the same folder. Who writes hints knows better.
+const HINTED_FOLDER_MEMORY: Duration = Duration::from_secs(30);
 
-/// Folders that are remembered to have been told of; when there are more, all are forgotten.
-const MAX_TOLD: usize = 10_000;
+/// How many hinted folders are remembered. When there are more, all are forgotten.
+const MAX_HINTED_FOLDERS: usize = 10_000;
 
-/// Files that are opened again lie in the kernel's page cache, or one in nine of them does not: then
-/// hints of them are followed until so many for each such file did, at most [`MOST_DOUBT`].
-const DOUBT: u32 = 8;
-const MOST_DOUBT: u32 = 32;
+/// When a file that was opened before turns out not to be in the kernel's page cache, so many others have to
+/// be found there before hints of such files are skipped again. With 8, hints are followed if more than one
+/// file in nine is not in the page cache. The sum is [`MOST_HITS_NEEDED`] at most.
+const HITS_PER_MISS: u32 = 8;
+const MOST_HITS_NEEDED: u32 = 32;
 
 /// The hints of all writers.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// Writers with something queued or in the window, each with a task that follows it.
+    /// The writers that have something in their queue or window. A task follows each of them.
     running: Mutex<Vec<Arc<HintWriter>>>,
-    /// What the daemon has thought of by itself.
+    /// The writer of the daemon's own guesses.
     guesser: Arc<HintWriter>,
     queued_bytes: AtomicUsize,
-    /// Folders that hints were of, as their keys begin, and when.
-    told: Mutex<HashMap<Arc<str>, Instant>>,
+    /// The prefixes of folders that hints named, and when they did so last.
+    hinted_folders: Mutex<HashMap<Arc<str>, Instant>>,
     refused: AtomicU64,
-    /// How many files have to be found in the kernel's page cache until it is believed of others.
-    doubt: AtomicU32,
+    /// How many more files have to be found in the kernel's page cache before other files that were opened
+    /// before are taken to be there, too.
+    hits_needed: AtomicU32,
 }
 
 /// One writer's hints.
@@ -72,40 +74,41 @@ struct State {
     line: Line,
     queue: HintQueue,
     guessed: VecDeque<Guess>,
-    /// How many are being looked up, or are about to be fetched.
+    /// How many hints and guesses are being looked up, or wait to be fetched.
     looked_up: usize,
     window: HintWindow<Arc<ObjectReader>>,
-    /// Whether a task follows them.
+    /// Whether a task follows this writer.
     is_running: bool,
 }
 
-/// One of a queue.
+/// The next entry of a queue.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Somebody told.
+    /// A hint of a program.
     Hint(Hint),
-    /// The daemon guesses: follow it unless it was opened meanwhile.
+    /// A guess of the daemon. It is followed unless the file was opened meanwhile.
     Guess(Guess),
 }
 
-/// What to do for a writer.
+/// What a writer's task does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Todo {
-    /// The window has room: fetch what was looked up.
+    /// Fetch the next file that was looked up: the window has room.
     Fetch,
-    /// Wait so long: the window is full, or nothing is queued.
+    /// Wait for this time: the window is full, or the queue is empty.
     Wait(Duration),
-    /// Nothing is left.
+    /// End: nothing is left.
     End,
 }
 
 impl Hints {
-    /// Takes what a writer has written at `told`. Whether a task has to follow it from now on.
-    pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], told: OpenClock) -> bool {
+    /// Takes the bytes that a writer wrote at the time `given_at`. Returns whether the caller has to start a task
+    /// that follows this writer.
+    pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], given_at: OpenClock) -> bool {
         let mut state = lock(&writer.0);
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
             state.line.extend(&data[..end]);
-            self.finish(&mut state, told);
+            self.finish(&mut state, given_at);
             data = &data[end + 1..];
         }
         state.line.extend(data);
@@ -113,16 +116,16 @@ impl Hints {
         self.run(writer, state, is_needed)
     }
 
-    /// Takes guesses of files below `prefix`, unless many of them wait, or somebody who knows has told of
-    /// that folder lately. The writer that a task has to follow from now on, if it has to.
+    /// Takes guesses of files below `prefix`, as many as there is room for, unless a hint named this folder
+    /// lately. Returns the writer of guesses if the caller has to start a task that follows it.
     pub(crate) fn guess(
         &self,
         prefix: &str,
         guesses: impl Iterator<Item = Guess>,
         now: Instant,
     ) -> Option<Arc<HintWriter>> {
-        let is_fresh = |told: &Instant| now.saturating_duration_since(*told) < TOLD;
-        if lock(&self.told).get(prefix).is_some_and(is_fresh) {
+        let is_fresh = |hinted: &Instant| now.saturating_duration_since(*hinted) < HINTED_FOLDER_MEMORY;
+        if lock(&self.hinted_folders).get(prefix).is_some_and(is_fresh) {
             return None;
         }
         let mut state = lock(&self.guesser.0);
@@ -142,19 +145,19 @@ impl Hints {
         true
     }
 
-    fn finish(&self, state: &mut State, told: OpenClock) {
+    fn finish(&self, state: &mut State, given_at: OpenClock) {
         let Some(text) = state.line.take() else { return self.refuse() };
         if text.is_empty() {
             return;
         }
         let free = MAX_QUEUED.saturating_sub(self.queued_bytes.load(Ordering::Relaxed));
-        if state.queue.bytes() + text.len() > free || Hint::parse(&text, told).is_none() {
+        if state.queue.bytes() + text.len() > free || Hint::parse(&text, given_at).is_none() {
             return self.refuse();
         }
-        self.queue(state, |queue| queue.push(&text, told));
+        self.queue(state, |queue| queue.push(&text, given_at));
     }
 
-    /// Changes a queue, and keeps count of what all of them take.
+    /// Changes a queue, and updates the sum of the memory of all queues.
     fn queue<T>(&self, state: &mut State, change: impl FnOnce(&mut HintQueue) -> T) -> T {
         let before = state.queue.bytes();
         let result = change(&mut state.queue);
@@ -163,17 +166,17 @@ impl Hints {
         result
     }
 
-    /// Counts a hint that names nothing that can be fetched.
+    /// Counts a hint that names no file, or that came when the queues were full.
     pub(crate) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hints that were refused.
+    /// How many hints were refused.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Hints that wait, and those in the windows.
+    /// How many hints are queued, and how many are in the windows.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let count = |(queued, ahead): (usize, usize), writer: &Arc<HintWriter>| {
             let state = lock(&writer.0);
@@ -186,7 +189,8 @@ impl Hints {
         lock(&self.running).clone()
     }
 
-    /// Takes the next that is to be looked up; each taken is to be given back by [`Self::followed`].
+    /// Takes the next hint or guess from the queue. The caller looks it up, and calls [`Self::followed`] when
+    /// that is done.
     pub(crate) fn next(&self, writer: &HintWriter) -> Option<Next> {
         let mut state = lock(&writer.0);
         if state.looked_up >= LOOK_UPS {
@@ -198,21 +202,21 @@ impl Hints {
         Some(next)
     }
 
-    /// Something that was taken is in the window now, or leads nowhere.
+    /// Notes that a hint or guess has come into the window, or that it leads nowhere.
     pub(crate) fn followed(&self, writer: &HintWriter) {
         lock(&writer.0).looked_up -= 1;
     }
 
-    /// Notes that somebody tells what is read below `prefix`.
-    pub(crate) fn note_told(&self, prefix: &Arc<str>, now: Instant) {
-        let mut told = lock(&self.told);
-        if told.len() >= MAX_TOLD && !told.contains_key(prefix) {
-            told.clear();
+    /// Notes that a hint named a file in the folder `prefix`.
+    pub(crate) fn note_hinted_folder(&self, prefix: &Arc<str>, now: Instant) {
+        let mut folders = lock(&self.hinted_folders);
+        if folders.len() >= MAX_HINTED_FOLDERS && !folders.contains_key(prefix) {
+            folders.clear();
         }
-        told.insert(prefix.clone(), now);
+        folders.insert(prefix.clone(), now);
     }
 
-    /// Drops what was read of a writer's window, and what will not be.
+    /// Drops from a writer's window what was read, and what will not be read any more.
     pub(crate) fn look(&self, writer: &HintWriter, opens: OpenClock, now: Instant) {
         self.look_at(&mut lock(&writer.0), opens, now);
     }
@@ -229,7 +233,7 @@ impl Hints {
         }
     }
 
-    /// What is to be done for a writer, when all windows together may have `max_bytes`.
+    /// What the task of a writer does next. All windows together may hold `max_bytes`.
     pub(crate) fn todo(
         &self,
         writer: &Arc<HintWriter>,
@@ -256,20 +260,20 @@ impl Hints {
         Todo::End
     }
 
-    /// Puts what is being fetched into a writer's window.
+    /// Puts a range that is being fetched into a writer's window.
     pub(crate) fn keep(
         &self,
         writer: &HintWriter,
         reader: Arc<ObjectReader>,
         range: ByteRange,
-        source: Source,
+        source: HintSource,
         opens: OpenClock,
     ) {
         lock(&writer.0).window.put(reader, range, source, opens, Instant::now());
     }
 
-    /// The next large file that hints name and that nobody reads yet, for the reader of `before`, which will go
-    /// on with it. Each is told once. It is kept as long as the hint is.
+    /// The next large file that hints name and that nobody reads yet. The reader of `before` is expected to
+    /// go on with it. Each file is returned once. Its reader lives as long as the hint.
     pub(crate) fn take_successor(&self, before: &Arc<ObjectReader>) -> Option<Arc<ObjectReader>> {
         let may_follow = |reader: &Arc<ObjectReader>, range| {
             !Arc::ptr_eq(reader, before) && !reader.is_small() && reader.is_unread(range)
@@ -277,13 +281,17 @@ impl Hints {
         self.running().iter().find_map(|writer| lock(&writer.0).window.take_next(may_follow).cloned())
     }
 
-    /// Notes whether a file that was opened again was read when it is closed, or lay in the kernel's
+    /// Notes that a file is closed that had been opened before. If it `was_read`, it was not in the kernel's
     /// page cache.
     pub(crate) fn on_close_again(&self, reader: &Arc<ObjectReader>, was_read: bool) {
-        let next = |doubt: u32| {
-            if was_read { (doubt + DOUBT).min(MOST_DOUBT) } else { doubt.saturating_sub(1) }
+        let next = |hits_needed: u32| {
+            if was_read {
+                (hits_needed + HITS_PER_MISS).min(MOST_HITS_NEEDED)
+            } else {
+                hits_needed.saturating_sub(1)
+            }
         };
-        self.doubt.update(Ordering::Relaxed, Ordering::Relaxed, next);
+        self.hits_needed.update(Ordering::Relaxed, Ordering::Relaxed, next);
         if !was_read {
             for writer in self.running() {
                 lock(&writer.0).window.pass(|known| Arc::ptr_eq(known, reader), Instant::now());
@@ -291,9 +299,9 @@ impl Hints {
         }
     }
 
-    /// Whether files that are opened again mostly lie in the kernel's page cache.
+    /// Whether files that were opened before are mostly in the kernel's page cache.
     pub(crate) fn are_cached(&self) -> bool {
-        self.doubt.load(Ordering::Relaxed) == 0
+        self.hits_needed.load(Ordering::Relaxed) == 0
     }
 }
 

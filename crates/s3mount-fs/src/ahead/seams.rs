@@ -1,4 +1,4 @@
-//! The seam between two large files that are read one after another: the beginning of the second is
+//! The seam between two large files that are read one after another. The beginning of the second file is
 //! fetched while the first is read to its end.
 
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use s3mount_prefetch::{ObjectReader, Prefetcher};
 use tokio::runtime::Handle;
 
 use super::hints::Hints;
-use super::successors::{Names, Successors};
+use super::successors::{FolderNames, Successors};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
@@ -34,7 +34,7 @@ struct Folder<'a> {
     prefix: &'a str,
 }
 
-impl Names for Folder<'_> {
+impl FolderNames for Folder<'_> {
     fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
         self.seams.namespace.following(self.prefix, after, count, FileKind::File)
     }
@@ -45,7 +45,7 @@ impl Names for Folder<'_> {
 }
 
 impl Seams {
-    /// Files that `hints` name come before those that follow in the order of names.
+    /// Joins files that `hints` name. Without a hint, the next file is the next in the order of names.
     pub(crate) fn new(
         namespace: Arc<Namespace>,
         inodes: Arc<InodeTable>,
@@ -56,14 +56,16 @@ impl Seams {
         Self { namespace, inodes, prefetcher, runtime, hints, successors: Successors::default() }
     }
 
-    /// Notes that a file was opened, and which one is expected behind it. Small ones are fetched whole, and
-    /// ahead by themselves.
+    /// Notes that a large file was opened, and which file is expected next. Small files are fetched whole,
+    /// and ahead in another way.
     pub(crate) fn on_open(&self, ino: InodeNo, reader: &ObjectReader) {
-        let Some((parent, _)) = self.inodes.place(ino).filter(|_| !reader.is_small()) else { return };
+        let Some((parent, _)) = self.inodes.parent_and_name(ino).filter(|_| !reader.is_small()) else {
+            return;
+        };
         let (prefix, name) = folder_and_name(reader.object().key());
         let names = Folder { seams: self, parent, prefix };
-        let before = self.inodes.opens().earlier(1);
-        // What was held goes outside the lock.
+        let before = self.inodes.open_clock().earlier(1);
+        // Readers that were held are dropped without the lock.
         drop(self.successors.on_open(&Arc::from(prefix), name, before, &names));
     }
 
@@ -75,21 +77,20 @@ impl Seams {
         }
     }
 
-    /// Notes that the file of `reader`, which is open as `ino`, is read nearly to its end, or follows such a
-    /// one: the file behind it is found, and the two are joined.
+    /// Notes that the file `ino` is read nearly to its end, and that `reader` is its reader or the last one
+    /// joined to it. Finds the next file, and joins it to `reader`.
     pub(crate) fn on_near_end(self: &Arc<Self>, ino: InodeNo, reader: Arc<ObjectReader>) {
         spawn(&self.runtime, join_successor(Arc::downgrade(self), ino, reader));
     }
 }
 
-/// Finds the file that follows the one of `reader`, and joins the two. What hints name next comes before the
-/// order of names.
+/// Finds the next file after that of `reader`, and joins the two. A hint goes before the order of names.
 async fn join_successor(seams: Weak<Seams>, ino: InodeNo, reader: Arc<ObjectReader>) {
     let Some(seams) = seams.upgrade() else { return };
     if let Some(hinted) = seams.hints.take_successor(&reader) {
         return reader.go_on_with(&hinted);
     }
-    let Some((parent, _)) = seams.inodes.place(ino) else { return };
+    let Some((parent, _)) = seams.inodes.parent_and_name(ino) else { return };
     let (prefix, name) = folder_and_name(reader.object().key());
     let names = Folder { seams: &seams, parent, prefix };
     let Some(next) = seams.successors.after(prefix, name, &names) else { return };

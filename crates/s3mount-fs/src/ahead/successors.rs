@@ -1,13 +1,13 @@
-//! Which large file is opened next: the one whose beginning may be fetched while the one before it is read
-//! to its end.
+//! Predicts which large file is opened next. Its beginning may be fetched while the file before it is read to
+//! its end.
 //!
-//! At each open it is expected that the reader goes on with the name that follows in the folder: the first
-//! that is not open, not expected of another reader, and not read since this reader began. So several
-//! readers may go through one folder, each through names of its own, or all through one queue.
+//! At each open, the reader is expected to go on with a later name of the folder: the first that is not open,
+//! that no other reader is expected to open, and that was not read since this reader began. So several
+//! readers may go through one folder, each through its own names, or all through one queue.
 //!
-//! What was expected and came true earns trust, and what did not come true costs it. A folder is believed
-//! after the first two opens in order, and not after two wrong guesses in a row. What is expected is
-//! checked at each open, also while nothing is fetched.
+//! A right prediction earns the folder trust, and a wrong one costs it trust. A folder is trusted after the
+//! first two opens in order, and no longer after two wrong predictions in a row. Predictions are checked at
+//! each open, also while nothing is fetched.
 //!
 //! Pure, and bounded by [`FOLDERS`] and [`MOST_EXPECTED`].
 
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use crate::open_clock::OpenClock;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Folders that are known; the one that was read least recently leaves first.
+/// How many folders are known. The one that was read least recently leaves first.
 const FOLDERS: usize = 64;
 
-/// Files of a folder that are expected at a time: one for each reader, and some that were wrong.
+/// How many files of a folder are expected at a time: one for each reader, and some that were wrong.
 const MOST_EXPECTED: usize = 64;
 
-/// Names that are looked at behind one that is opened: as many readers may go through one queue.
+/// How many names behind an open one are examined. As many readers may go through one queue.
 const MOST_BETWEEN: usize = 64;
 
-/// The most trust, so that two wrong guesses in a row use it up, and the least.
+/// The least and the most trust. Two wrong predictions in a row use up the most.
 const TRUST: std::ops::RangeInclusive<i32> = -2..=2;
 
 /// A file that is expected to be opened next.
@@ -37,9 +37,9 @@ struct Expected<R> {
     by: Box<str>,
     /// When its reader began in this folder.
     since: OpenClock,
-    /// How many more files may be opened before it is wrong, once the file before it is closed.
+    /// Set once the file before it is closed: after how many more opens the prediction is wrong.
     left: Option<usize>,
-    /// Holds what is fetched of it.
+    /// Keeps the bytes that were fetched of it.
     held: Option<R>,
 }
 
@@ -47,20 +47,20 @@ struct Expected<R> {
 struct Folder<R> {
     prefix: Arc<str>,
     trust: i32,
-    /// What is open, and when its reader began in this folder.
+    /// The open files, and when the reader of each began in this folder.
     open: Vec<(Box<str>, OpenClock)>,
     expected: VecDeque<Expected<R>>,
 }
 
 /// What is known of the names in a folder.
-pub(crate) trait Names {
-    /// The names behind `after`, in order, so many at most.
+pub(crate) trait FolderNames {
+    /// Up to `count` names behind `after`, in order.
     fn following(&self, after: &str, count: usize) -> Vec<Box<str>>;
-    /// Whether `name` was opened after the moment `since`.
+    /// Whether `name` was opened after the time `since`.
     fn is_opened(&self, name: &str, since: OpenClock) -> bool;
 }
 
-/// The files that are expected, in all folders. Holding an `R` keeps what it fetches.
+/// The files that are expected, in all folders. While an `R` is held, the bytes that it fetched are kept.
 #[derive(Debug)]
 pub(crate) struct Successors<R>(Mutex<Vec<Folder<R>>>);
 
@@ -83,14 +83,14 @@ impl<R> Folder<R> {
         self.expected.iter().any(|known| *known.by == *name)
     }
 
-    /// When the reader of `name` began here, which is open or expected.
+    /// When the reader of `name` began in this folder. The file is open or expected.
     fn since(&self, name: &str) -> Option<OpenClock> {
         let open = self.open.iter().find(|(open, _)| **open == *name).map(|(_, since)| *since);
         open.or_else(|| Some(self.expected.iter().find(|known| *known.name == *name)?.since))
     }
 
-    /// Expects what follows `name`, of a reader that began at `since`.
-    fn expect(&mut self, name: &str, since: OpenClock, names: &impl Names) {
+    /// Expects that the reader of `name`, which began at `since`, opens the next file.
+    fn expect(&mut self, name: &str, since: OpenClock, names: &impl FolderNames) {
         let is_free = |next: &str| {
             !self.is_open(next)
                 && self.expected.iter().all(|known| *known.name != *next)
@@ -111,14 +111,14 @@ impl<R> Successors<R> {
         lock(&self.0)
     }
 
-    /// Notes that `name` in the folder `prefix` was opened; `before` is the moment before that. Returns
-    /// what was held and is not to be held any more.
+    /// Notes that `name` in the folder `prefix` was opened. `before` is the time just before this open.
+    /// Returns readers that need not be held any more.
     pub(crate) fn on_open(
         &self,
         prefix: &Arc<str>,
         name: &str,
         before: OpenClock,
-        names: &impl Names,
+        names: &impl FolderNames,
     ) -> Vec<R> {
         let mut folders = self.lock();
         let mut folder = match folders.iter().position(|known| known.prefix == *prefix) {
@@ -130,7 +130,7 @@ impl<R> Successors<R> {
             }
         };
         let is_open = folder.is_open(name);
-        // Files that are open were opened before, in the same pass.
+        // The files that are open were opened earlier in the same pass.
         let mut since = before.earlier(folder.open.len());
         let mut done = Vec::new();
         if !is_open {
@@ -159,7 +159,7 @@ impl<R> Successors<R> {
         done
     }
 
-    /// Notes that `name` was closed: what follows it is about to be opened.
+    /// Notes that `name` was closed: its reader is about to open the next file.
     pub(crate) fn on_close(&self, prefix: &str, name: &str) {
         let mut folders = self.lock();
         let Some(folder) = folders.iter_mut().find(|known| *known.prefix == *prefix) else { return };
@@ -168,23 +168,24 @@ impl<R> Successors<R> {
         if folder.is_open(name) {
             return;
         }
-        // Other readers may open theirs first.
+        // Other readers may open their next files first.
         let left = folder.open.len() + 1;
         for known in folder.expected.iter_mut().filter(|known| *known.by == *name) {
             known.left.get_or_insert(left);
         }
     }
 
-    /// The file to fetch now that `name` is read nearly to its end, or is all on its way itself, if the folder
-    /// is believed.
-    pub(crate) fn after(&self, prefix: &str, name: &str, names: &impl Names) -> Option<Box<str>> {
+    /// The file to fetch next, if the folder is trusted. `name` is read nearly to its end, or all of it is
+    /// being fetched.
+    pub(crate) fn after(&self, prefix: &str, name: &str, names: &impl FolderNames) -> Option<Box<str>> {
         let mut folders = self.lock();
         let folder = folders.iter_mut().find(|known| *known.prefix == *prefix)?;
         if folder.trust <= 0 {
             return None;
         }
         if !folder.is_followed(name) {
-            // Another reader took what was expected of this one, or it is expected itself.
+            // Another reader opened the file that this one was expected to open, or `name` is only expected
+            // itself.
             let since = folder.since(name)?;
             folder.expect(name, since, names);
         }
@@ -192,7 +193,8 @@ impl<R> Successors<R> {
         Some(next.name.clone())
     }
 
-    /// Holds `reader` until `name` is opened or turns out to be wrong. Whether it is still expected.
+    /// Holds `reader` until `name` is opened or turns out to be wrong. Returns whether `name` is still
+    /// expected.
     pub(crate) fn hold(&self, prefix: &str, name: &str, reader: R) -> bool {
         let mut folders = self.lock();
         let folder = folders.iter_mut().find(|known| *known.prefix == *prefix);
@@ -207,13 +209,13 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use super::{Names, Successors};
+    use super::{FolderNames, Successors};
     use crate::open_clock::OpenClock;
 
     /// A folder of so many files, and when each was opened last.
     struct Files(usize, RefCell<HashMap<Box<str>, OpenClock>>, RefCell<u32>);
 
-    impl Names for Files {
+    impl FolderNames for Files {
         fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
             let after: usize = after.parse().expect("a number");
             (after + 1..self.0).take(count).map(name).collect()

@@ -1,4 +1,4 @@
-//! From the pages of a listing to the names that a directory shows.
+//! Turns the pages of a listing into the names that a directory shows.
 
 use std::collections::HashSet;
 
@@ -15,14 +15,14 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// The names that are certain after the page `page` of the directory `prefix`.
+    /// Takes the next page of the directory `prefix`. Returns the names that no later page can change.
     pub(crate) fn push(&mut self, prefix: &str, page: &Page) -> Vec<Named> {
         let directories: HashSet<&str> = page.keys().filter_map(|key| key.strip_suffix('/')).collect();
         let mut names: Vec<Named> = std::mem::take(&mut self.held_back);
         names.extend(page.named(prefix));
         names.retain(|named| named.target == Target::Directory || !directories.contains(&*named.name));
         if let Some(seen) = page.upto() {
-            // Its folder would lie behind all that was listed.
+            // A folder of this name would lie behind all keys that were listed so far.
             let is_open = |named: &Named| {
                 named.target != Target::Directory && seen.bytes().lt(named.name.bytes().chain([b'/']))
             };

@@ -1,9 +1,9 @@
-//! Walks of a tree: directories that are listed one after another get the next ones listed ahead.
+//! Lists the next directories ahead of a program that walks a tree.
 //!
-//! `find`, `ls -R`, `os.walk` and `rsync` wait for each directory's listing before they go on to the
-//! next. Once two siblings were listed in order, the following ones are listed ahead, many at a time
-//! ([`Order`](crate::ahead::sequence::Order) says which), and all that lies below them with the same request
-//! if that is less than a page.
+//! `find`, `ls -R`, `os.walk` and `rsync` wait for each directory's listing before they go on to the next.
+//! Once a walk has listed two siblings in order, the next siblings are listed ahead, many at a time.
+//! [`SequenceDetector`](crate::ahead::sequence::SequenceDetector) says which. The request for a directory
+//! also lists everything below it, if all of that fits one page.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::FsError;
 use crate::namespace::list_requests::ListRequests;
 use crate::sync::{JoinHandle, Mutex, MutexGuard, lock, spawn};
 
-/// LISTs ahead of walks at a time.
+/// How many LISTs ahead of walks are in flight at a time.
 const AT_ONCE: usize = 32;
 
-/// Names in listings that wait for their walk, at most: some 12 MiB. A walk that is slower than that
-/// lists by itself.
+/// The most names that listings hold while they wait for their walk: some 12 MiB. Beyond that, a walk lists
+/// its directories itself.
 const MOST_NAMES: usize = 64 << 10;
 
-/// How old a listing may be when its walk comes by.
+/// The age up to which a listing that waits may be used.
 const STALE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -37,11 +37,11 @@ enum Listed {
 struct State {
     listed: HashMap<Arc<str>, (Instant, Listed)>,
     names: usize,
-    /// Of its directories, one has held more than a page: they are listed by themselves.
+    /// One of its subdirectories did not fit a page, so each is listed on its own.
     large: Option<Arc<str>>,
 }
 
-/// Listings that wait for their walk.
+/// The listings that wait for their walk.
 #[derive(Debug)]
 pub(crate) struct Walks {
     state: Mutex<State>,
@@ -51,7 +51,7 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
-    /// No listing waits longer than `ttl`.
+    /// A listing that waits is used for `ttl` at most.
     pub(crate) fn new(requests: Arc<ListRequests>, ttl: Duration) -> Self {
         let at_once = Semaphore::new(AT_ONCE);
         Self { state: Mutex::default(), at_once, stale: STALE.min(ttl), requests }
@@ -61,8 +61,8 @@ impl Walks {
         lock(&self.state)
     }
 
-    /// The first page of the directory `prefix`, and how old it is at most, if it was listed ahead or is
-    /// just now.
+    /// If the directory `prefix` was listed ahead, or is being listed: its first page, and when that was
+    /// requested.
     pub(crate) async fn take(&self, prefix: &str) -> Option<(ListPage, Instant)> {
         let (at, listed) = { self.lock().remove(prefix) }?;
         if at.elapsed() >= self.stale {
@@ -75,12 +75,13 @@ impl Walks {
         page.map(|page| (page, at))
     }
 
-    /// Lets go of what no walk has come by for.
+    /// Drops the listings that are too old.
     pub(crate) fn expire(&self) {
         self.lock().drop_stale(self.stale);
     }
 
-    /// Lists `directory`, which is one of `parent`'s, unless it `is_open`: then its walk has come by.
+    /// Lists `directory`, which lies in `parent`. Does nothing if the directory `is_open`, because then its
+    /// walk has already come to it.
     pub(crate) fn list_ahead(
         self: &Arc<Self>,
         parent: &Arc<str>,
@@ -91,14 +92,14 @@ impl Walks {
             return;
         }
         let mut state = self.lock();
-        // Asked under the lock: who opens it from here on finds it being listed.
+        // This is checked under the lock: a program that opens the directory after this finds the listing.
         if state.names >= MOST_NAMES || state.listed.contains_key(directory) || is_open(directory) {
             return;
         }
         let (directory, by_itself) = (Arc::<str>::from(directory), state.large.as_ref() == Some(parent));
         let (walks, parent, prefix) = (self.clone(), parent.clone(), directory.clone());
         let task = spawn(self.requests.runtime(), async move {
-            // It is never closed.
+            // The semaphore is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
             let listed = walks.list(&parent, &prefix, by_itself).await;
             let page =
@@ -130,8 +131,8 @@ impl Walks {
 }
 
 impl State {
-    /// Keeps a page that has come until its walk comes by, if there is room. Gives it back if the walk waits
-    /// for it already.
+    /// Keeps a page that has come until its walk takes it, if there is room. Returns the page if the walk
+    /// already waits for it.
     fn finish(&mut self, prefix: &Arc<str>, page: ListPage) -> Option<ListPage> {
         let Some((at, Listed::UnderWay(_))) = self.listed.get(prefix) else { return Some(page) };
         let at = *at;
@@ -169,7 +170,8 @@ fn names(page: &ListPage) -> usize {
     page.objects.len() + page.common_prefixes.len()
 }
 
-/// All directories at and below `prefix`, each as a listing of it alone would show it.
+/// Splits the page of a listing without a delimiter into all directories at and below `prefix`. Each is as a
+/// listing of this directory alone would show it.
 fn directories(prefix: &str, page: ListPage) -> BTreeMap<String, ListPage> {
     let mut directories = BTreeMap::from([(prefix.to_owned(), ListPage::default())]);
     for object in page.objects {

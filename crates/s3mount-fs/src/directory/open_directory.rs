@@ -1,4 +1,4 @@
-//! An open directory: its names, as far as they were read.
+//! One open directory, and as much of its listing as was read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,47 +14,48 @@ use crate::namespace::lister::Lister;
 use crate::namespace::names::Named;
 use crate::numbers::InodeNo;
 
-/// Names that an open directory keeps behind what was read last: more than the kernel takes at once,
-/// and a little to seek back.
+/// How many names an open directory keeps after they were read. The kernel takes fewer at once, so a reader
+/// can also seek back a little.
 const NAMES_KEPT: usize = 4096;
 
-/// An open directory: its listing as far as it was read.
+/// An open directory.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     pub(super) ino: InodeNo,
     pub(super) prefix: Arc<str>,
-    /// A name that is not shown.
-    without: Option<&'static str>,
+    /// A name that the directory does not show.
+    hidden_name: Option<&'static str>,
     pub(super) listing: Mutex<Listing>,
 }
 
 impl OpenDirectory {
-    /// The directory `prefix`, of which nothing is read yet; the name `without` is not shown.
-    pub(super) fn new(ino: InodeNo, prefix: Arc<str>, without: Option<&'static str>) -> Self {
-        Self { ino, prefix, without, listing: Mutex::default() }
+    /// The directory `prefix`, of which nothing is read yet. It does not show `hidden_name`.
+    pub(super) fn new(ino: InodeNo, prefix: Arc<str>, hidden_name: Option<&'static str>) -> Self {
+        Self { ino, prefix, hidden_name, listing: Mutex::default() }
     }
 }
 
 /// The names of a directory, in order.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// How many names came before those that are kept.
+    /// How many names were dropped from the front of `names`.
     dropped: usize,
     names: VecDeque<Named>,
     assembler: Assembler,
     lister: Option<Lister>,
-    /// When the newest page was asked for.
+    /// When the newest page was requested.
     pub(super) read_at: Option<Instant>,
 }
 
 impl Listing {
-    /// Begins anew.
+    /// Begins the listing anew.
     pub(super) fn restart(&mut self) {
         *self = Self::default();
     }
 
-    /// The names of the directory `open` from the one of the number `first` on, as far as they have come, one at
-    /// least if there are more. A place that is not kept is gone to by way of the beginning.
+    /// The names of the directory `open` from the number `first` on: those that have come so far, and one at
+    /// least if there are more. If that name was dropped already, the directory is listed again from its
+    /// beginning.
     pub(super) async fn from(
         &mut self,
         first: usize,
@@ -66,7 +67,7 @@ impl Listing {
             self.restart();
         }
         while self.dropped + self.names.len() <= first && !self.is_complete() {
-            // All that is here was read.
+            // All names that are kept were read.
             let excess = self.names.len().saturating_sub(NAMES_KEPT);
             self.names.drain(..excess);
             self.dropped += excess;
@@ -79,12 +80,12 @@ impl Listing {
         self.lister.as_ref().is_some_and(Lister::is_complete)
     }
 
-    /// The name of the number `index`, if it is kept.
+    /// The name with the number `index`, if it is kept.
     pub(super) fn get(&self, index: usize) -> Option<&Named> {
         self.names.get(index.checked_sub(self.dropped)?)
     }
 
-    /// Lists one page more.
+    /// Takes one more page of the listing.
     async fn more(
         &mut self,
         namespace: &Namespace,
@@ -101,7 +102,7 @@ impl Listing {
         if let Some(page) = lister.next().await? {
             self.read_at = Some(page.at());
             let names = self.assembler.push(&open.prefix, &page).into_iter();
-            self.names.extend(names.filter(|named| Some(named.name.as_str()) != open.without));
+            self.names.extend(names.filter(|named| Some(named.name.as_str()) != open.hidden_name));
             namespace.keep(&open.prefix, page);
         }
         Ok(())

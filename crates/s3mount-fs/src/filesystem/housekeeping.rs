@@ -1,4 +1,4 @@
-//! What is done every few seconds: what is not believed any more is let go of, and memory is given back.
+//! Every few seconds, expired names are dropped and unused memory is given back to the machine.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -9,14 +9,13 @@ use crate::directory::list_ahead::Walks;
 use crate::inode::{INODE_BYTES, InodeTable};
 use crate::namespace::Namespace;
 
-/// How often what is not believed any more is let go of.
+/// How often expired names are dropped.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Memory of names after which it is worth the trouble to give half of it back, in bytes.
+/// Memory of names, in bytes, that is worth giving back once half of it is unused.
 const WORTH_TRIMMING: usize = 16 << 20;
 
-/// Lets go of names that are not believed any more, and gives memory back once many are gone. Ends with the
-/// mount.
+/// Drops expired names, and gives memory back once many of them are gone. Ends when the mount ends.
 pub(super) async fn keep_house(namespace: Weak<Namespace>, walks: Weak<Walks>, inodes: Weak<InodeTable>) {
     let mut most_bytes = 0;
     loop {
@@ -32,7 +31,7 @@ pub(super) async fn keep_house(namespace: Weak<Namespace>, walks: Weak<Walks>, i
         most_bytes = most_bytes.max(bytes);
         if most_bytes > WORTH_TRIMMING && bytes < most_bytes / 2 {
             most_bytes = bytes;
-            // Some milliseconds, at which no request waits here.
+            // This takes some milliseconds. No request waits for it in this thread.
             let _ = tokio::task::spawn_blocking(trim_heap).await;
         }
     }

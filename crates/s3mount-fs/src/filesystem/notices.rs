@@ -1,5 +1,4 @@
-//! What the kernel is to be told by itself: names that stand for something else, and files that it is to
-//! forget.
+//! Notices to the kernel: names that now stand for something else, and files that it has to forget.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,12 +9,12 @@ use super::open_file::OpenFile;
 use crate::inode::{KnownName, Node};
 use crate::numbers::InodeNo;
 
-/// How long nothing is looked for that the kernel could forget, when all it knows is in use.
+/// When all files that the kernel knows are in use, how long to wait before looking again for some to forget.
 const ALL_IN_USE: Duration = Duration::from_secs(1);
 
 impl Filesystem {
-    /// Forgets what stands for the name of an inode, as its version is gone. Returns its directory and its
-    /// name there.
+    /// Forgets what the name of an inode stands for, because its version is gone. Returns the inode's
+    /// directory and its name there.
     pub(super) fn forget_name(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
         let (parent, name) = self.inodes.outdate_version(ino)?;
         if let Some(Node::Directory(prefix)) = self.inodes.node(parent) {
@@ -24,24 +23,24 @@ impl Filesystem {
         Some((parent, name))
     }
 
-    /// Waits until the names of more inodes may stand for something else than the kernel was given. For one
-    /// caller at a time.
+    /// Waits until more names may stand for another inode than the kernel knows. Only one caller may wait at
+    /// a time.
     pub async fn wait_for_outdated(&self) {
         self.inodes.wait_for_outdated().await;
     }
 
-    /// Takes names of which the kernel is to be told that they stand for something else: some of one
+    /// Takes names that the kernel has to drop, because they stand for something else now. All are of one
     /// directory for which `is_free` holds.
     pub fn take_outdated(&self, is_free: impl Fn(InodeNo) -> bool) -> Option<(InodeNo, Vec<KnownName>)> {
         self.inodes.take_outdated(is_free)
     }
 
-    /// Takes names back of which the kernel could not be told.
+    /// Takes names back that the kernel could not be told of.
     pub fn put_back_outdated(&self, directory: InodeNo, names: &[KnownName]) {
         self.inodes.put_back(directory, names);
     }
 
-    /// Waits until the kernel knows too many files, and gives some, by directory, that it is to forget: the
+    /// Waits until the kernel knows too many files. Returns files that it has to forget, by directory: the
     /// oldest of those that are not in use.
     pub async fn oldest(&self) -> HashMap<InodeNo, Vec<KnownName>> {
         loop {

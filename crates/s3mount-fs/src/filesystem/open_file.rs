@@ -11,30 +11,30 @@ use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
 use crate::sync::{AtomicBool, Ordering};
 
-/// How the bytes of an open file come to its readers.
+/// The way of an open file's bytes to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Through the kernel's page cache.
     Cached,
-    /// Around it: each read of a program is one READ of the kernel, or several.
+    /// Around the page cache. Each read of a program is one READ of the kernel, or several.
     Direct,
 }
 
-/// An open file, as the kernel is told.
+/// The answer to an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The handle, for the calls that follow.
+    /// The handle, which the next calls name.
     pub handle: FileHandle,
-    /// How its bytes come to its readers.
+    /// The way of its bytes to its readers.
     pub mode: OpenMode,
-    /// Whether the file is read at random through maps, and a small readahead suits it.
+    /// Whether the file is read at random through maps. Then a small readahead of the kernel suits it.
     pub is_random_map: bool,
-    /// Whether the pages that the kernel holds of it are good.
+    /// Whether the kernel may keep the pages that it has of the file.
     pub keep_cache: bool,
 }
 
 impl Opened {
-    /// A file of the daemon's own: its size is not known before, and its pages must not be kept.
+    /// A file of the daemon's own. Its size is not known before, and the kernel must not keep its pages.
     pub(super) fn own(handle: FileHandle) -> Self {
         Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
     }
@@ -44,9 +44,9 @@ impl Opened {
 #[derive(Clone, Debug)]
 pub(crate) enum OpenFile {
     Object(Arc<OpenObject>),
-    /// A file of the daemon's own, as it was when it was opened.
+    /// The text of one of the daemon's own files, as it was when the file was opened.
     Snapshot(Bytes),
-    /// Where hints are written.
+    /// The file that takes hints.
     Hints(Arc<HintWriter>),
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct OpenObject {
     pub(crate) ino: InodeNo,
     pub(crate) reader: Arc<ObjectReader>,
     /// Whether the inode was opened before.
-    pub(crate) is_again: bool,
+    pub(crate) was_opened_before: bool,
     was_read: AtomicBool,
-    /// Set for large files with `--direct-io auto`.
+    /// Set for a large file if `--direct-io auto` is on.
     pub(crate) large: Option<OpenLarge>,
     pub(crate) fills: OpenFills,
 }
@@ -67,14 +67,14 @@ impl OpenObject {
     pub(crate) fn new(
         ino: InodeNo,
         reader: Arc<ObjectReader>,
-        is_again: bool,
+        was_opened_before: bool,
         large: Option<OpenLarge>,
         fills: OpenFills,
     ) -> Self {
-        Self { ino, reader, is_again, was_read: AtomicBool::new(false), large, fills }
+        Self { ino, reader, was_opened_before, was_read: AtomicBool::new(false), large, fills }
     }
 
-    /// Notes a READ; whether it is the first.
+    /// Notes a READ. Returns whether it is the first.
     pub(crate) fn note_read(&self) -> bool {
         !self.was_read.load(Ordering::Relaxed) && !self.was_read.swap(true, Ordering::Relaxed)
     }

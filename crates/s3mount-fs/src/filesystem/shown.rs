@@ -1,4 +1,4 @@
-//! `.s3mount/stats` and `.s3mount/metrics`: what is counted and measured, and how it is shown.
+//! `.s3mount/stats` and `.s3mount/metrics` show the metrics of the mount.
 
 use s3mount_metrics::Registry;
 
@@ -8,12 +8,13 @@ use crate::control::Control;
 use crate::page_cache::direct::Reason;
 
 impl Filesystem {
-    /// The metrics of the mount: its own, those below it, and what others add to them.
+    /// The metrics of the mount: those of this crate, those of the crates below it, and those that others
+    /// add.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// What it counts and measures, up to date.
+    /// The metrics of this crate, up to date.
     pub fn metrics(&self) -> &FsMetrics {
         let metrics = &*self.metrics;
         let (hints_queued, hints_ahead) = self.hints.counts();

@@ -1,24 +1,24 @@
-//! Files that the kernel is asked to forget, because it knows more than there is memory for.
+//! Asks the kernel to forget files when it knows more of them than there is memory for.
 //!
-//! A kernel with free memory forgets nothing by itself, however many files have gone by. The files that were
-//! looked up first are asked for first, without those that are open, or were opened lately. Folders are left
-//! alone: one may be the working directory of a process, which would not find its path any more.
+//! A kernel that has free memory never forgets a file by itself. The kernel is asked to forget the files
+//! first that were looked up first. It keeps those that are open or were opened lately. It also keeps all
+//! folders: a folder may be the working directory of a process, which would no longer find its path.
 
 use std::collections::HashMap;
 
 use super::{InodeNo, InodeTable, KnownName, Tables};
 
-/// Files that are asked for at a time.
+/// How many files the kernel is asked to forget at a time.
 const AT_ONCE: usize = 4096;
 
-/// Files that are looked at for it, at most: some milliseconds.
+/// How many files are examined for that. This takes some milliseconds.
 const LOOKED_AT: usize = 1 << 16;
 
-/// How many forgotten files the order of all may hold before they are sorted out.
+/// How many forgotten files `by_age` may hold before they are removed from it.
 const FORGOTTEN: usize = 4096;
 
 impl Tables {
-    /// Notes a new file; whether there are more than `limit` since.
+    /// Notes a new file. Returns whether this file is the first above `limit`.
     pub(super) fn note_new(&mut self, ino: InodeNo, limit: usize) -> bool {
         self.by_age.push_back(ino);
         if self.by_age.len() > self.versions.len() * 2 + FORGOTTEN {
@@ -31,7 +31,7 @@ impl Tables {
         has_come
     }
 
-    /// Notes that a file was forgotten. Once there are too many, an eighth of `limit` has to go.
+    /// Notes that a file was forgotten. Once there were too many files, an eighth of `limit` has to go.
     pub(super) fn note_forgotten(&mut self, limit: usize) {
         self.are_too_many &= self.versions.len() > limit - limit / 8;
     }
@@ -45,7 +45,8 @@ impl InodeTable {
         }
     }
 
-    /// Some of the oldest files, by directory; none for which `is_open` holds, or that was opened lately.
+    /// Some of the oldest files, by directory, without those for which `is_open` holds and those that were
+    /// opened lately.
     pub(crate) fn oldest(&self, is_open: impl Fn(InodeNo) -> bool) -> HashMap<InodeNo, Vec<KnownName>> {
         let mut tables = self.lock();
         let mut wanted = (tables.versions.len() + self.limit / 8).saturating_sub(self.limit).min(AT_ONCE);
@@ -86,7 +87,7 @@ mod tests {
             size: 1,
             mtime: SystemTime::UNIX_EPOCH,
         });
-        let give = |index: u64| table.give(ROOT, "", &index.to_string(), &version).ino;
+        let give = |index: u64| table.lookup_or_insert(ROOT, "", &index.to_string(), &version).ino;
         let mut inodes: Vec<_> = (0..800).map(give).collect();
         assert!(!table.lock().are_too_many);
         inodes.extend((800..900).map(give));

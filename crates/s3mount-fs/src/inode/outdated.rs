@@ -1,15 +1,16 @@
-//! Inodes whose names stand for something else by now.
+//! Outdated inodes: their names stand for something else now.
 //!
-//! The kernel knows the name still, until it was told, and that may have to wait. Meanwhile such an inode is
-//! not opened: the kernel looks the name up again when OPEN fails with ESTALE, and takes no lock for that.
-//! They are kept by folder until the kernel has been told, each once, so they are no more than the inodes.
+//! The kernel still uses the old inode until it is told to drop the name, and this may have to wait.
+//! Meanwhile an OPEN of the inode fails with ESTALE. Then the kernel looks the name up again, and takes no
+//! lock for that. Outdated inodes are kept by folder until the kernel has been told. Each is kept once, so
+//! there are never more of them than inodes.
 
 use std::sync::Arc;
 
 use super::{InodeNo, InodeTable, KnownName, Tables};
 
-/// Names of one folder that are handed out at a time: the kernel takes about as many milliseconds for
-/// thousands of them.
+/// How many names of one folder are handed out at a time. The kernel drops a thousand names in about a
+/// millisecond.
 const AT_ONCE: usize = 4096;
 
 impl Tables {
@@ -20,7 +21,7 @@ impl Tables {
         }
     }
 
-    /// Keeps an inode as outdated, if it is not yet.
+    /// Marks an inode as outdated, unless it is marked already.
     fn outdate(&mut self, folder: InodeNo, ino: InodeNo) {
         if let Some(flag) = self.outdated_flag(ino).filter(|flag| !**flag) {
             *flag = true;
@@ -30,8 +31,8 @@ impl Tables {
 }
 
 impl InodeTable {
-    /// Keeps the inodes of these names in the directory `prefix`, as far as the kernel knows them, where the
-    /// root's prefix is `root`: the names stand for something else.
+    /// Marks the inodes of these names in the directory `prefix` as outdated, if the kernel knows them. The
+    /// root's prefix is `root`.
     pub(crate) fn outdate(&self, root: &str, prefix: &str, names: &[Box<str>]) {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
@@ -47,17 +48,17 @@ impl InodeTable {
         }
     }
 
-    /// Keeps an inode whose version is gone. Returns its directory and its name there.
+    /// Marks an inode as outdated because its version is gone. Returns its directory and its name there.
     pub(crate) fn outdate_version(&self, ino: InodeNo) -> Option<(InodeNo, Arc<str>)> {
         let mut tables = self.lock();
-        let (folder, name) = tables.place(ino).map(|(folder, name)| (folder, Arc::from(name)))?;
+        let (folder, name) = tables.parent_and_name(ino).map(|(folder, name)| (folder, Arc::from(name)))?;
         tables.outdate(folder, ino);
         drop(tables);
         self.has_outdated.notify_one();
         Some((folder, name))
     }
 
-    /// Whether the name of an inode stands for something else.
+    /// Whether an inode is outdated.
     pub(crate) fn is_outdated(&self, ino: InodeNo) -> bool {
         self.lock().outdated_flag(ino).is_some_and(|flag| *flag)
     }
@@ -81,16 +82,16 @@ impl InodeTable {
         }
         let mut names = Vec::with_capacity(taken.len());
         for ino in taken {
-            // What was forgotten, or looked up anew since, needs no notice.
+            // The kernel needs no notice of an inode that it has forgotten or looked up again meanwhile.
             let is_outdated = tables.outdated_flag(ino).is_some_and(|flag| *flag);
-            if let Some((_, name)) = tables.place(ino).filter(|_| is_outdated) {
+            if let Some((_, name)) = tables.parent_and_name(ino).filter(|_| is_outdated) {
                 names.push(KnownName { ino, name: name.into() });
             }
         }
         Some((folder, names))
     }
 
-    /// Takes back what [`take_outdated`](Self::take_outdated) gave, where the kernel was not told of it.
+    /// Takes names back from [`take_outdated`](Self::take_outdated) that the kernel was not told of.
     pub(crate) fn put_back(&self, folder: InodeNo, names: &[KnownName]) {
         if !names.is_empty() {
             let mut tables = self.lock();
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn an_inode_is_outdated_until_its_version_is_given_again() {
         let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20);
-        let [a, b] = ["a", "b"].map(|name| table.give(ROOT, "p/", name, &version("1")).ino);
+        let [a, b] = ["a", "b"].map(|name| table.lookup_or_insert(ROOT, "p/", name, &version("1")).ino);
         table.outdate("p/", "p/", &["a", "b", "c"].map(Into::into));
         table.outdate("p/", "p/", &["a".into()]);
         table.outdate("p/", "p/unknown/", &["a".into()]);
@@ -126,9 +127,9 @@ mod tests {
         assert_eq!((folder, names.iter().map(|known| known.ino).collect::<Vec<_>>()), (ROOT, vec![a, b]));
         assert_eq!(table.take_outdated(|_| true), None, "each is given once");
         // Another version is given, and fits no reply: the kernel still has the first.
-        let newer = table.give(ROOT, "p/", "a", &version("2")).ino;
+        let newer = table.lookup_or_insert(ROOT, "p/", "a", &version("2")).ino;
         table.forget(newer, 1);
-        assert_eq!(table.give(ROOT, "p/", "b", &version("1")).ino, b);
+        assert_eq!(table.lookup_or_insert(ROOT, "p/", "b", &version("1")).ino, b);
         table.put_back(folder, &names);
         let (_, names) = table.take_outdated(|_| true).expect("names");
         assert_eq!(names.iter().map(|known| &*known.name).collect::<Vec<_>>(), ["a"]);

@@ -1,4 +1,4 @@
-//! LIST requests: retries, a deadline, and what all listings of a mount share.
+//! Sends LIST requests, with retries and a deadline, and holds what all listings of a mount share.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -14,29 +14,30 @@ use super::pace::Pace;
 use crate::FsError;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// When the answer to a LIST is slow: S3 takes 60 ms mostly, and seconds after many were deleted.
+/// After this time the answer to a LIST is slow. S3 mostly takes 60 ms, and seconds after many keys were
+/// deleted.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Sends the LIST requests of a mount.
 #[derive(Debug)]
 pub(crate) struct ListRequests {
     client: Arc<dyn ObjectClient>,
-    /// A request that has no answer after this long fails, retries included.
+    /// How long a request may take, including its retries. Then it fails.
     limit: Duration,
     succeeded: AtomicU64,
     budget: Arc<RetryBudget>,
     pace: Arc<Pace>,
-    /// What nobody waits for yet is listed on this runtime.
+    /// The runtime for requests that nobody waits for yet.
     runtime: Handle,
-    /// Keys in pages that can't be shown.
+    /// Keys in pages that are hidden.
     pub(crate) hidden: Hidden,
-    /// Names in pages that wait for their turn, in all listings.
+    /// How many names wait in pages for their turn, in all listings.
     pub(crate) waiting_names: AtomicUsize,
 }
 
 impl ListRequests {
-    /// Sends requests through `client`. One that has no answer after `limit` fails. Retries are taken out of the
-    /// mount's `budget`.
+    /// Sends requests through `client`. A request fails if it has no answer after `limit`. The mount's
+    /// `budget` bounds retries.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         budget: Arc<RetryBudget>,
@@ -60,37 +61,33 @@ impl ListRequests {
         self.succeeded.load(Ordering::Relaxed)
     }
 
-    /// How many requests that nobody waits for yet the store bears.
+    /// The bound on requests that nobody waits for yet.
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         &self.pace
     }
 
-    /// The runtime on which requests are sent that nobody waits for yet.
+    /// The runtime for requests that nobody waits for yet.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
     /// The first page of the directory `prefix`.
     ///
-    /// # Errors
-    /// As of [`list`](Self::list).
+    /// # Errors Those of [`list`](Self::list).
     pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
         self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
     }
 
-    /// One page of names, for which somebody waits.
+    /// Requests a page that somebody waits for.
     ///
-    /// # Errors
-    /// The store's, once retries don't help; a time-out.
+    /// # Errors Those of the store, if retries don't help. `TimedOut`.
     pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
         self.in_time(request, false).await
     }
 
-    /// One page of names, for which nobody waits yet. It is not tried again once the store has asked for fewer
-    /// requests.
+    /// Requests a page that nobody waits for yet. It is not tried again if the store throttles it.
     ///
-    /// # Errors
-    /// As of [`list`](Self::list), and that the store was asked too much.
+    /// # Errors Those of [`list`](Self::list), and that the store throttles.
     pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
         self.in_time(request, true).await
     }
@@ -108,9 +105,9 @@ impl ListRequests {
         is_ahead: bool,
         deadline: Instant,
     ) -> Result<ListPage, FsError> {
-        let place = (request.prefix.as_str(), &request.continuation, &request.start_after);
+        let page = (request.prefix.as_str(), &request.continuation, &request.start_after);
         #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
-        let seed = RandomState::new().hash_one(place);
+        let seed = RandomState::new().hash_one(page);
         let attempts = Attempts::new(SLOW, seed);
         let mut retries = Retries::new(&self.budget, attempts, deadline);
         loop {

@@ -1,5 +1,5 @@
-//! Lists one directory: its names in order, a page after another, with as many LISTs side by side as the
-//! [`Split`] asks for and the store bears.
+//! Lists one directory. It returns the names in order, page by page. It sends as many LIST requests side by
+//! side as [`Split`] plans and the store bears.
 
 use std::sync::Arc;
 
@@ -12,28 +12,29 @@ use super::split::{Ask, Fault, Split};
 use crate::FsError;
 use crate::sync::{JoinError, JoinSet, Ordering};
 
-/// Names in pages that wait for their turn, at most, of all listings together: some 12 MiB. More than this
-/// is listed by nobody but the reader that waits for it.
+/// The most names in pages that wait for their turn, in all listings: some 12 MiB. Beyond that, only the page
+/// is requested that a reader waits for.
 const MOST_WAITING: usize = 128 << 10;
 
-/// A listing under way; what it has asked for is given up when it is dropped.
+/// A listing in progress. When it is dropped, its requests are cancelled.
 #[derive(Debug)]
 pub(crate) struct Lister {
     requests: Arc<ListRequests>,
     prefix: Arc<str>,
     split: Split,
     tasks: JoinSet<Landed>,
-    /// What it has added to the names that wait.
+    /// How many names it has added to `waiting_names`.
     waiting: usize,
-    /// Its first page, if that was listed ahead, and when it was asked for.
+    /// The first page, if it was listed ahead, and when it was requested.
     first: Option<(ListPage, Instant)>,
 }
 
-/// The number of a piece, its page, and when that was asked for.
+/// The number of a piece, a page of it, and when the page was requested.
 type Landed = (u32, Result<ListPage, FsError>, Instant);
 
 impl Lister {
-    /// Of the directory `prefix`. Its `first` page may have been listed ahead, at the time beside it.
+    /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time of its
+    /// request.
     pub(crate) fn new(
         requests: &Arc<ListRequests>,
         prefix: &Arc<str>,
@@ -49,15 +50,14 @@ impl Lister {
         }
     }
 
-    /// Whether all pages were given.
+    /// Whether all pages were returned.
     pub(crate) fn is_complete(&self) -> bool {
         self.split.is_complete()
     }
 
-    /// The next page; `None` at the end. It may be given up and asked for again.
+    /// The next page. `None` at the end. A caller may drop this future and call again.
     ///
-    /// # Errors
-    /// The store's; an integrity error when the listing goes back or has no end.
+    /// # Errors Those of the store. An integrity error if the listing goes back or has no end.
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
         if let Some((page, at)) = self.first.take()
             && let Some(ask) = self.split.ask(0)
@@ -80,7 +80,7 @@ impl Lister {
         }
     }
 
-    /// Asks for what comes next, and for what the reader will wait for later as far as there is room.
+    /// Requests the page that the reader waits for, and later pages if there is room.
     fn ask(&mut self) {
         loop {
             let has_room = self.requests.waiting_names.load(Ordering::Relaxed) < MOST_WAITING;
@@ -111,7 +111,7 @@ impl Lister {
     fn join(&mut self, landed: Result<Landed, JoinError>) -> Result<(), FsError> {
         match landed {
             Ok(landed) => self.land(landed),
-            // It has panicked, and whose it was is not known.
+            // A task has panicked, and it is not known which piece it was for.
             Err(_) => {
                 self.tasks.abort_all();
                 self.split.all_failed();
@@ -144,7 +144,7 @@ impl Lister {
         FsError::Object(error.with_source(why.to_owned()))
     }
 
-    /// Tells the mount how many names wait here.
+    /// Updates the number of names that wait, in all listings.
     fn count(&mut self) {
         let before = std::mem::replace(&mut self.waiting, self.split.waiting());
         self.requests.waiting_names.fetch_add(self.waiting.wrapping_sub(before), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Few LISTs of one directory at a time: what one brings often answers for those who wait.
+//! Bounds how many look-ups in one directory send LIST requests at a time. The page that one of them brings
+//! often answers the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,23 +8,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Gates by directory, while anybody is at them.
+/// One semaphore for each directory in which a look-up sends a request, or waits to.
 #[derive(Debug)]
-pub(crate) struct Gates {
+pub(crate) struct LookupLimiter {
     by_directory: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     at_once: usize,
 }
 
-/// A way through, or a place in the queue for one.
+/// The permission of one look-up to send a request, or its place in the queue.
 #[derive(Debug)]
-pub(crate) struct Pass<'a> {
-    gates: &'a Gates,
+pub(crate) struct LookupPermit<'a> {
+    limiter: &'a LookupLimiter,
     directory: Arc<str>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Gates {
-    /// Lets so many through at once to each directory.
+impl LookupLimiter {
+    /// Gives out `at_once` permits for each directory at a time.
     pub(crate) fn new(at_once: usize) -> Self {
         Self { by_directory: Mutex::default(), at_once }
     }
@@ -32,24 +33,24 @@ impl Gates {
         lock(&self.by_directory)
     }
 
-    /// Waits for a way to `directory`.
-    pub(crate) async fn pass(&self, directory: &Arc<str>) -> Pass<'_> {
+    /// Waits for a permit for `directory`.
+    pub(crate) async fn acquire(&self, directory: &Arc<str>) -> LookupPermit<'_> {
         let new = || Arc::new(Semaphore::new(self.at_once));
-        let gate = self.lock().entry(directory.clone()).or_insert_with(new).clone();
-        // Who goes away while waiting leaves nothing behind.
-        let mut pass = Pass { gates: self, directory: directory.clone(), permit: None };
-        pass.permit = Some(gate.acquire_owned().await.expect("it is never closed"));
-        pass
+        let semaphore = self.lock().entry(directory.clone()).or_insert_with(new).clone();
+        // A caller that is dropped while it waits leaves nothing behind.
+        let mut permit = LookupPermit { limiter: self, directory: directory.clone(), permit: None };
+        permit.permit = Some(semaphore.acquire_owned().await.expect("it is never closed"));
+        permit
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for LookupPermit<'_> {
     fn drop(&mut self) {
         self.permit = None;
-        let mut gates = self.gates.lock();
-        // The map's: nobody else is here or waits.
-        if gates.get(&self.directory).is_some_and(|gate| Arc::strong_count(gate) == 1) {
-            gates.remove(&self.directory);
+        let mut semaphores = self.limiter.lock();
+        // The map holds the last reference: no other look-up has a permit or waits.
+        if semaphores.get(&self.directory).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
+            semaphores.remove(&self.directory);
         }
     }
 }
@@ -59,23 +60,23 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Waker};
 
-    use super::Gates;
+    use super::LookupLimiter;
 
     #[tokio::test]
     async fn lets_some_through_and_forgets_who_is_gone() {
-        let (gates, directory) = (Gates::new(3), Arc::from("d/"));
-        let mut passes = Vec::new();
+        let (limiter, directory) = (LookupLimiter::new(3), Arc::from("d/"));
+        let mut permits = Vec::new();
         for _ in 0..3 {
-            passes.push(gates.pass(&directory).await);
+            permits.push(limiter.acquire(&directory).await);
         }
-        let mut late = std::pin::pin!(gates.pass(&directory));
-        let mut killed = Box::pin(gates.pass(&directory));
+        let mut late = std::pin::pin!(limiter.acquire(&directory));
+        let mut killed = Box::pin(limiter.acquire(&directory));
         let mut context = Context::from_waker(Waker::noop());
         assert!(late.as_mut().poll(&mut context).is_pending());
         assert!(killed.as_mut().poll(&mut context).is_pending());
-        passes.clear();
+        permits.clear();
         drop(late.await);
         drop(killed);
-        assert!(gates.lock().is_empty());
+        assert!(limiter.lock().is_empty());
     }
 }

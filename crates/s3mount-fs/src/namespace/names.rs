@@ -1,8 +1,8 @@
-//! From keys to names: what a directory shows of a bucket.
+//! Which keys of the bucket become names in a directory.
 //!
-//! The rules, in full in `docs/SEMANTICS.md`: `/` separates directories; a directory exists when
-//! a key lies below it; where a key and a directory have one name, the directory is shown; keys
-//! whose parts cannot be file names are hidden.
+//! `docs/SEMANTICS.md` states the rules in full. `/` separates directories. A directory exists if a key lies
+//! below it. If a key and a directory have the same name, the directory is shown. A key is hidden if a part
+//! of it can't be a file name.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,7 @@ use s3mount_object::ObjectId;
 use crate::attr::FileKind;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Longest file name in bytes: Linux' `NAME_MAX`.
+/// The longest file name, in bytes: `NAME_MAX` of Linux.
 const NAME_MAX: usize = 255;
 
 /// What a name stands for.
@@ -46,7 +46,7 @@ pub(crate) struct Named {
     pub(crate) target: Target,
 }
 
-/// Counts keys that can't be shown, and warns of the first.
+/// Counts hidden keys, and logs a warning for the first.
 #[derive(Debug, Default)]
 pub(crate) struct Hidden(AtomicU64);
 
@@ -61,21 +61,21 @@ impl Hidden {
         }
     }
 
-    /// How many there were, counting repeats.
+    /// How many hidden keys there were. A key that is listed again counts again.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Whether the kernel can name a file so.
+/// Whether this can be the name of a file.
 pub(crate) fn is_file_name(name: &str) -> bool {
     !(name.is_empty() || name == "." || name == ".." || name.len() > NAME_MAX || name.contains(['\0', '/']))
 }
 
-/// A key that lies before `name`, with nothing or little between them: what a LIST that is to begin
-/// at `name` starts after. Only plain characters go into it, because it becomes part of a URL and of
-/// XML; where there is none, the beginning of `name` has to do. It never holds a `/`: a key inside a
-/// folder would leave it to the store whether that folder is listed.
+/// The key that a LIST starts after so that its page begins at `name`. It lies before `name`, with little or
+/// nothing between them. Only plain characters are added to it, because it becomes part of a URL and of XML.
+/// If there is no such character, it is the beginning of `name`. It has no `/`, because stores differ in
+/// whether they list a folder when they start after a key inside it.
 pub(crate) fn just_before(name: &str) -> String {
     let mut stem = name.to_owned();
     let last = stem.pop().filter(|last| ('!'..='~').contains(last)).map(|last| match last {
@@ -89,10 +89,10 @@ pub(crate) fn just_before(name: &str) -> String {
     stem
 }
 
-/// The end of all keys that lie before `name`: a place, and no key that is ever asked for.
+/// The end of all keys that lie before `name`. It is only compared with keys, and never sent to a store.
 pub(crate) fn end_before(name: &str) -> String {
     let mut stem = name.to_owned();
-    // Surrogates are no characters.
+    // Surrogates are not characters.
     let before = stem.pop().and_then(|last| match u32::from(last) {
         0xe000 => Some('\u{d7ff}'),
         code => code.checked_sub(1).and_then(char::from_u32),

@@ -1,15 +1,16 @@
-//! How many LISTs that nobody waits for yet may be under way: fewer once the store throttles.
+//! Bounds how many LIST requests are in flight before anybody waits for their pages. There are fewer once the
+//! store throttles.
 
 use std::sync::Arc;
 
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Besides the one that its reader waits for, in all listings: with it, 16 of 60 ms each are 267 pages a
-/// second.
+/// The most of these requests, in all listings. With the one that a reader waits for there are 16. At 60 ms
+/// each, they bring 267 pages a second.
 const MOST: usize = 15;
 
-/// LISTs that have to succeed before twice as many are tried again. At a store that bears 20 a second this
-/// leaves one in thirty throttled.
+/// After how many successful LISTs the bound is doubled again. A store that bears 20 LISTs a second then
+/// throttles one in thirty.
 const GOOD: u32 = 64;
 
 #[derive(Debug)]
@@ -19,13 +20,13 @@ struct State {
     good: u32,
 }
 
-/// Places for LISTs that nobody waits for yet.
+/// The permits for LIST requests that nobody waits for yet.
 #[derive(Debug)]
 pub(crate) struct Pace(Mutex<State>);
 
-/// One of the places.
+/// One permit.
 #[derive(Debug)]
-pub(crate) struct Permit(Arc<Pace>);
+pub(crate) struct ListPermit(Arc<Pace>);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -38,22 +39,22 @@ impl Pace {
         lock(&self.0)
     }
 
-    /// A place, if there is one.
-    pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
+    /// A permit, if one is free.
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<ListPermit> {
         let mut state = self.lock();
         let is_free = state.under_way < state.most;
         state.under_way += usize::from(is_free);
         drop(state);
-        is_free.then(|| Permit(self.clone()))
+        is_free.then(|| ListPermit(self.clone()))
     }
 
-    /// How many places there are.
+    /// How many permits are free.
     pub(crate) fn spare(&self) -> usize {
         let state = self.lock();
         state.most.saturating_sub(state.under_way)
     }
 
-    /// Any LIST has succeeded.
+    /// Notes that a LIST has succeeded, whoever waited for it.
     pub(crate) fn on_success(&self) {
         let mut state = self.lock();
         state.good += 1;
@@ -62,14 +63,14 @@ impl Pace {
         }
     }
 
-    /// The store has asked for fewer requests.
+    /// Notes that the store has throttled a request.
     pub(crate) fn on_throttled(&self) {
         let mut state = self.lock();
         (state.good, state.most) = (0, state.most / 2);
     }
 }
 
-impl Drop for Permit {
+impl Drop for ListPermit {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
     }

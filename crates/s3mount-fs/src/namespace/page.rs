@@ -1,7 +1,7 @@
 //! One LIST page of a directory, packed.
 //!
-//! A page tells of *all* names between two keys. So it answers for the names that are there, and for those that
-//! are not. Names are kept in the order of their keys: a million of them take some 90 bytes each.
+//! A page shows *all* names between two keys. So it answers for names that are there, and for names that are
+//! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
 
 use tokio::time::Instant;
 
@@ -10,47 +10,47 @@ use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
 use crate::time::{millis, time};
 
-/// One entry: where its key ends in the page's text, and what the listing told.
+/// One name: where its text ends in the page's text, and what the listing says of its object.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     size: u64,
-    /// Milliseconds since 1970, or before.
+    /// When the object was written, in milliseconds since 1970. Negative before 1970.
     modified: i64,
-    /// Where its text ends: the key below the directory, then the ETag.
+    /// Where its text ends. The text is the key below the directory, then the ETag.
     end: u32,
     etag_len: u16,
 }
 
-/// All names of a directory between two keys. Keys are those below the directory; a sub-directory's
-/// ends in `/`.
+/// All names of a directory between two keys. Keys begin below the directory. The key of a subdirectory ends
+/// in `/`.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Names behind this key, which is not one of them.
+    /// All names of the page lie behind this key.
     pub(super) after: Box<str>,
-    /// Names up to this key; all the rest without.
+    /// The last key that the page covers. Unset if the page covers the rest of the directory.
     pub(super) upto: Option<Box<str>>,
     pub(super) at: Instant,
     text: Box<str>,
     entries: Box<[Packed]>,
-    /// When it was asked or noted last, by the snapshots' clock.
+    /// When the page was last used, by the snapshots' clock.
     pub(super) used: u64,
 }
 
 impl Page {
-    /// Packs a LIST page of the directory `prefix` that was asked for names behind `after`.
+    /// Packs the answer to a LIST of the directory `prefix` that was to begin behind `after`.
     pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, at: Instant, hidden: &Hidden) -> Self {
         let last = listed.last_key().and_then(|key| key.strip_prefix(prefix)).unwrap_or(after);
         let upto = listed.next.is_some().then_some(last);
         let first = listed.first_key().and_then(|key| key.strip_prefix(prefix));
-        // A store that begins elsewhere than it was asked to tells nothing of what lies before: it may not
-        // know StartAfter, or list the folder that holds the key which it was to start after.
+        // Some stores begin elsewhere. They may not know StartAfter, or they list the folder that holds this
+        // key. Their page says nothing of the names before its first key.
         match first.filter(|first| *first <= after && !first.is_empty()) {
             Some(first) => Self::between(prefix, &end_before(first), upto, listed, at, hidden),
             None => Self::between(prefix, after, upto, listed, at, hidden),
         }
     }
 
-    /// Packs all names of the directory `prefix` that lie behind `after`, and not behind `upto`.
+    /// Packs all names of the directory `prefix` that lie behind `after` and up to `upto`.
     pub(crate) fn between(
         prefix: &str,
         after: &str,
@@ -109,18 +109,18 @@ impl Page {
         self.texts(index).0
     }
 
-    /// Its keys in their order; those of folders end in `/`.
+    /// Its keys, in order. The keys of folders end in `/`.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         (0..self.entries.len()).map(|index| self.key(index))
     }
 
-    /// Its keys behind `key`, in their order.
+    /// Its keys behind `key`, in order.
     pub(super) fn keys_behind(&self, key: &str) -> impl Iterator<Item = &str> {
         let first = self.seek(key);
         (first..self.entries.len()).map(|index| self.key(index)).filter(move |found| *found > key)
     }
 
-    /// Its keys with the sizes of their objects in bytes; 0 for a folder.
+    /// Its keys, with the sizes of their objects in bytes. A folder has 0.
     pub(super) fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
         self.entries.iter().enumerate().map(|(index, entry)| (self.key(index), entry.size))
     }
@@ -139,12 +139,12 @@ impl Page {
         self.entries.len()
     }
 
-    /// When it was asked for.
+    /// When the page was requested.
     pub(crate) fn at(&self) -> Instant {
         self.at
     }
 
-    /// The last key that it covers, if more come behind it.
+    /// The last key that the page covers. `None` if it covers the rest of the directory.
     pub(crate) fn upto(&self) -> Option<&str> {
         self.upto.as_deref()
     }
@@ -182,21 +182,21 @@ impl Page {
         Target::File(File { object, size, mtime: time(modified) })
     }
 
-    /// What this page alone says of `name`. `None` where it does not reach.
+    /// What this page alone says of `name`. `None` if the page does not cover it.
     pub(crate) fn answer(&self, prefix: &str, name: &str) -> Option<Option<Target>> {
         let folder = format!("{name}/");
         if let Some(index) = self.find(&folder) {
             return Some(Some(self.target(prefix, index)));
         }
-        // Where a key and a folder have one name, the folder is shown: its place must be known.
+        // If a key and a folder have the same name, the folder is shown. So the page must cover both.
         if !self.covers(name) || !self.covers(&folder) {
             return None;
         }
         Some(self.find(name).map(|index| self.target(prefix, index)))
     }
 
-    /// The part of it behind `after` and up to `upto`.
-    pub(super) fn part(&self, after: &str, upto: Option<&str>) -> Self {
+    /// The part of the page behind `after` and up to `upto`.
+    pub(super) fn slice(&self, after: &str, upto: Option<&str>) -> Self {
         let behind = |key: &str| {
             let index = self.seek(key);
             index + usize::from(index < self.entries.len() && self.key(index) == key)
@@ -212,7 +212,7 @@ impl Page {
         Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries, used: self.used }
     }
 
-    /// The names of this page that `newer` covers, and knows nothing or something else of.
+    /// The names of this page that `newer` covers, and that are absent there or stand for something else.
     pub(super) fn changed(&self, newer: &Self) -> Vec<Box<str>> {
         let mut changed = Vec::new();
         let mut other = newer.seek(self.entries.first().map_or("", |_| self.key(0)));

@@ -1,10 +1,10 @@
-//! DirectorySnapshot snapshots: what LIST pages have told of directories, and how old that is.
+//! Directory snapshots: the pages of LIST requests by directory, with their ages.
 //!
-//! A page tells of *all* names between two keys. So it answers for the names that are there and for
-//! those that are not, as long as it is believed. The pages of a directory don't overlap: a newer
-//! one takes the place of what it covers.
+//! A page shows *all* names between two keys. So it answers for names that are there and for names that are
+//! absent, until it expires. The pages of a directory don't overlap: a newer page replaces what it covers of
+//! older ones.
 //!
-//! Names are kept in the order of their keys, packed: a million of them take some 90 bytes each.
+//! A page packs its names in the order of their keys. A million names take some 90 bytes each.
 
 mod directory;
 
@@ -22,26 +22,26 @@ use super::page::Page;
 use crate::attr::FileKind;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Look-ups in one directory that no page answered, after which the directory is listed whole.
+/// After how many look-ups that no page answered a directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
 
-/// How long a directory whose listing failed is not listed again for misses.
+/// How long a directory is not listed whole again after that has failed.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a LIST may have been under way when its page comes. The default time-out is as long.
+/// The longest time from a LIST request to its page. The default time-out is as long.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
 
-/// Names whose sizes are summed up, at most: it takes half a millisecond.
+/// The most names whose sizes are summed up. This takes half a millisecond.
 const MAX_SUMMED: usize = 1 << 15;
 
 /// What is known of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// What it stands for, and how long that is still believed.
+    /// What the name stands for, and how long that may still be believed.
     Found(Target, Duration),
     /// Nothing has this name.
     Absent,
-    /// No page that is believed covers it.
+    /// No page covers the name, or the page has expired.
     Unknown,
 }
 
@@ -53,7 +53,7 @@ struct State {
 }
 
 impl State {
-    /// Has `change` change what is known of a directory, if anything is, and keeps the sum.
+    /// Applies `change` to the snapshot of a directory, if there is one, and updates the sum of memory.
     fn change(&mut self, prefix: &str, change: impl FnOnce(&mut DirectorySnapshot)) {
         if let Some(directory) = self.directories.get_mut(prefix) {
             let before = directory.bytes(prefix);
@@ -63,18 +63,18 @@ impl State {
     }
 }
 
-/// How long, and how much, snapshots are kept.
+/// How long snapshots are kept, and in how much memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How long a name that was seen is believed.
+    /// How long a name that a page has shown is taken to be there.
     pub(crate) ttl: Duration,
-    /// How long it is believed that a name stands for nothing.
+    /// How long a name that a page has not shown is taken to be absent.
     pub(crate) negative_ttl: Duration,
     /// Memory for all snapshots, in bytes.
     pub(crate) bytes: usize,
 }
 
-/// Snapshots by directory. The pages that were not used for longest leave first.
+/// The snapshots of all directories. The least recently used pages leave first.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     limits: Limits,
@@ -101,7 +101,7 @@ impl Snapshots {
         let folder = format!("{name}/");
         let age = |page: &Page| now.saturating_duration_since(page.at);
         let left = |page: &Page| self.limits.ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
-        // The folder wins, and its place may be on another page than the key's.
+        // The folder goes before the key, and the two may lie on different pages.
         let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
         let Some(below) = below.map(|index| &directory.pages[index]) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
@@ -119,8 +119,8 @@ impl Snapshots {
         }
     }
 
-    /// The keys of up to `count` files, or sub-directories, of the directory `prefix` behind the key
-    /// `after`, in their order, as far as they are known without a gap.
+    /// The keys of up to `count` files, or subdirectories, behind the key `after` in the directory `prefix`,
+    /// in order. Only keys that are known without a gap are returned.
     pub(crate) fn following(
         &self,
         prefix: &str,
@@ -151,8 +151,8 @@ impl Snapshots {
         names
     }
 
-    /// Bytes of the files in the directory `prefix` with this extension, as far as they are known. Counts no
-    /// further than `most_bytes`.
+    /// The sum of the sizes of all known files in the directory `prefix` with this extension. It stops once
+    /// it reaches `most_bytes`.
     pub(crate) fn file_bytes(&self, prefix: &str, extension: &str, most_bytes: u64) -> u64 {
         let state = self.lock();
         let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
@@ -168,8 +168,7 @@ impl Snapshots {
         bytes
     }
 
-    /// Keeps a page of the directory `prefix`. Returns the names of which it tells something else than
-    /// was known.
+    /// Keeps a page of the directory `prefix`. Returns the names that the page shows to have changed.
     pub(crate) fn note(&self, prefix: &Arc<str>, mut page: Page) -> Vec<Box<str>> {
         if self.keeps_nothing() || page.upto.as_deref() == Some(&*page.after) {
             return Vec::new();
@@ -194,7 +193,7 @@ impl Snapshots {
         changed
     }
 
-    /// Has the pages leave that were not used for longest, once there is no room for all.
+    /// Drops the least recently used pages once the limit is exceeded.
     fn shrink(&self, state: &mut State) {
         if state.bytes <= self.limits.bytes {
             return;
@@ -202,7 +201,7 @@ impl Snapshots {
         let pages = state.directories.values().flat_map(|directory| &directory.pages);
         let mut by_use: Vec<_> = pages.map(|page| (page.used, page.bytes())).collect();
         by_use.sort_unstable();
-        // More than is needed, so that the next page does not have to sort them again.
+        // More than needed is dropped, so that the next page need not sort them again.
         let mut excess = state.bytes - (self.limits.bytes - self.limits.bytes / 8);
         let leave = by_use.iter().take_while(|(_, bytes)| {
             let is_needed = excess > 0;
@@ -213,7 +212,7 @@ impl Snapshots {
         self.retain(state, |page| page.used > last);
     }
 
-    /// Keeps these pages, and the directories of which anything is left.
+    /// Drops all pages for which `is_kept` does not hold, and the directories without pages.
     fn retain(&self, state: &mut State, is_kept: impl Fn(&Page) -> bool) {
         for directory in state.directories.values_mut() {
             let before = directory.pages.len();
@@ -229,8 +228,8 @@ impl Snapshots {
         state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
-    /// Forgets what is known of `name` and its neighbours: a read has found it wrong just `now`. Pages of the
-    /// directory that were asked for until then are not kept when they come.
+    /// Forgets the page that covers `name`, because a read has shown it wrong just `now`. Pages of the
+    /// directory that were requested earlier are dropped when they come.
     pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
         self.lock().change(prefix, |directory| {
             directory.pages.retain(|page| !page.covers(name));
@@ -238,8 +237,8 @@ impl Snapshots {
         });
     }
 
-    /// Counts a look-up in `prefix` that no page answered. Whether the caller shall list the
-    /// directory whole now: one of the callers, once so many have missed.
+    /// Counts a look-up in `prefix` that no page answered. Returns whether the caller has to list the whole
+    /// directory now. After enough such look-ups, this is one of the callers.
     pub(crate) fn on_miss(&self, prefix: &str, now: Instant) -> bool {
         if self.limits.ttl.is_zero() {
             return false;
@@ -287,7 +286,7 @@ impl Snapshots {
         }
     }
 
-    /// Lets go of what is not believed any more.
+    /// Drops pages that have expired.
     pub(crate) fn expire(&self, now: Instant) {
         let most = self.limits.ttl.max(self.limits.negative_ttl);
         let mut state = self.lock();
@@ -299,12 +298,12 @@ impl Snapshots {
         self.retain(&mut state, |page| now.saturating_duration_since(page.at) < most);
     }
 
-    /// Memory that is taken, in bytes.
+    /// How much memory all snapshots take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Whether nothing is kept at all.
+    /// Whether the settings keep no pages at all.
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.limits.ttl.is_zero()
     }

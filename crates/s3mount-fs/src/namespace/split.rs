@@ -1,19 +1,18 @@
-//! The listing of one directory in pieces that are asked for side by side.
+//! Cuts the listing of one directory into pieces that are listed side by side.
 //!
-//! S3 lists one page after another: a million names take a minute. So a directory of more than a few
-//! pages is cut into pieces, each of which has the keys behind one text and up to another, and is listed
-//! by itself. Where to cut is guessed from the keys that have come ([`Scale`](scale::Scale)). A wrong guess costs
-//! requests and no name: the pieces lie side by side without a gap, whatever is between their ends, and
-//! what a page has behind its piece's end is dropped. So each name is told once and in order, also while
-//! the bucket changes.
+//! S3 lists one page after another, so a million names take a minute. Therefore a directory of more than a
+//! few pages is cut into pieces. A piece has the keys behind one text and up to another, and each piece is
+//! listed by itself. The keys of earlier pages suggest where to cut ([`Scale`](scale::Scale)). A wrong guess
+//! costs requests, but no name: the pieces leave no gap between them, and what a page holds beyond its piece
+//! is dropped. So each name is listed once and in order, also while the bucket changes.
 //!
-//! - A piece whose ends both lie among keys of one density is cut each [`PIECE`](outlook::PIECE) pages
-//!   from its beginning on, because the reader waits for the names in their order.
-//! - Any other is cut at some distance, which doubles while it is right.
-//! - Pages that came in vain, and those that are to be expected, stay below a tenth of all and a few: else
-//!   nothing is cut.
+//! - If the keys at both ends of a piece are equally dense, the piece is cut every [`PIECE`](outlook::PIECE)
+//!   pages. Cuts begin at its front, because the reader takes the names in order.
+//! - Any other piece is cut once, at a distance that doubles while the cuts are right.
+//! - Nothing is cut if wasted pages, with those that are expected, would exceed a few and a tenth of all
+//!   pages.
 //!
-//! This is policy: pages in, requests out. [`Lister`](crate::namespace::lister::Lister) makes them.
+//! This is policy: pages come in, requests go out. [`Lister`](crate::namespace::lister::Lister) sends them.
 
 mod outlook;
 mod scale;
@@ -30,18 +29,18 @@ use tokio::time::Instant;
 /// Pages that are listed one after another before the first cut.
 const FIRST: u32 = 4;
 
-/// Pages without a single name, one after another, that a store may answer with. S3 does where
-/// versions were deleted; one that never ends would hold its reader for ever.
+/// How many pages without any name may follow one another. S3 sends such pages where versions were deleted. A
+/// store that never stops would hold the reader for ever.
 const MAX_EMPTY_PAGES: u32 = 1000;
 
-/// A page to ask for.
+/// A page to request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// Which piece's.
+    /// The number of its piece.
     pub(crate) piece: u32,
-    /// Whether the reader waits for this very piece.
+    /// Whether the reader waits for this piece now.
     pub(crate) is_first: bool,
-    /// The text to start after, below the directory; empty at its beginning.
+    /// The text to start after, below the directory. Empty at the directory's beginning.
     pub(crate) start_after: String,
     pub(crate) continuation: Option<String>,
 }
@@ -63,18 +62,18 @@ enum Stage {
 #[derive(Debug)]
 struct Piece {
     number: u32,
-    /// It begins behind this text.
+    /// The piece begins behind this text.
     after: String,
-    /// It was listed up to here.
+    /// The piece was listed up to this key.
     cursor: String,
-    /// Where its next page begins, in the store's words.
+    /// The store's continuation token for the next page.
     next: Option<String>,
     stage: Stage,
     has_begun: bool,
     has_failed: bool,
     empty_pages: u32,
     outlook: Outlook,
-    /// Pages that wait, one behind another.
+    /// The pages that wait for the reader, in order.
     pages: VecDeque<Page>,
 }
 
@@ -101,14 +100,14 @@ pub(crate) struct Split {
     prefix: String,
     pieces: VecDeque<Piece>,
     next_number: u32,
-    /// Everything up to here was taken; what a page has before is dropped.
+    /// The reader has taken all names up to this key. Earlier names on later pages are dropped.
     taken: Option<String>,
-    /// Names in pages that were not taken.
+    /// How many names lie in pages that the reader has not taken yet.
     waiting: usize,
     is_complete: bool,
-    /// The store does not start where it is asked to: one page after another.
+    /// The store does not start where a request says, so pages are listed one after another.
     is_whole: bool,
-    /// Pages that came, and thousandths of pages that were asked for in vain.
+    /// How many pages came, and how many thousandths of pages were wasted.
     landed: u32,
     wasted: u32,
 }
@@ -129,7 +128,7 @@ impl Split {
         }
     }
 
-    /// Names in pages that were not taken.
+    /// How many names lie in pages that the reader has not taken yet.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -139,8 +138,8 @@ impl Split {
         self.is_complete
     }
 
-    /// What to ask for next; with `spare` 0 only what the reader waits for, else also what it will, up to
-    /// so many pages at once.
+    /// The next page to request. If `spare` is 0, this is only the page that the reader waits for. Otherwise
+    /// it may also be a later one, and up to `spare` cuts are made for that.
     pub(crate) fn ask(&mut self, spare: usize) -> Option<Ask> {
         if self.pieces.front().is_some_and(|piece| piece.stage == Stage::Idle) {
             return self.ask_for(0);
@@ -156,7 +155,7 @@ impl Split {
         self.ask_for(index)
     }
 
-    /// Cuts a piece, if that is worth its requests: into so many more at most.
+    /// Cuts a piece, if that is worth its requests. At most `spare` new pieces are made.
     fn cut(&mut self, spare: usize) {
         let most = self.most_cuts().min(spare);
         if most == 0 || self.landed < FIRST || self.is_whole {
@@ -184,18 +183,19 @@ impl Split {
         }
     }
 
-    /// How many cuts may be made now. Each is expected to cost half a page: its left neighbour's last.
+    /// How many cuts may be made now. Each cut is expected to waste half a page: the last one of the piece on
+    /// its left.
     fn most_cuts(&self) -> usize {
         let open = self.pieces.iter().rev().skip(1).filter(|piece| piece.stage != Stage::Done).count();
         let spent = self.wasted as usize + open * 500;
         (2000 + self.landed as usize * 100).saturating_sub(spent) / 500
     }
 
-    /// Guesses what is left of a piece, unless that is known or cannot be.
+    /// Guesses what is left of a piece, unless that is known, or can't be guessed yet.
     fn look(&mut self, index: usize) {
         let neighbour = self.pieces.get(index + 1);
         let end = neighbour.map(|neighbour| neighbour.after.clone());
-        // What lies around its end is known once its neighbour has begun.
+        // The keys around its end are known once its right neighbour has begun.
         let is_known = neighbour.is_none_or(|neighbour| neighbour.has_begun);
         let beside = self.pieces.get_mut(index + 1).and_then(|neighbour| neighbour.outlook.first.take());
         let piece = &mut self.pieces[index];
@@ -209,13 +209,13 @@ impl Split {
         }
     }
 
-    /// Whether the piece was cut at any of these texts.
+    /// Cuts the piece at these texts. Returns whether any cut was made.
     fn cut_at(&mut self, index: usize, texts: impl Iterator<Item = String>) -> bool {
         let end = self.pieces.get(index + 1).map(|next| next.after.clone());
         let mut at = index;
         for text in texts {
             let before = if at == index { &self.pieces[index].cursor } else { &self.pieces[at].after };
-            // It becomes part of a URL and of XML, and never lies inside a folder.
+            // The text becomes part of a URL and of XML, and it must not lie inside a folder.
             let is_plain = !text.contains(|c: char| c.is_control() || c == '/');
             if is_plain && text > *before && end.as_ref().is_none_or(|end| text < *end) {
                 at += 1;
@@ -244,24 +244,23 @@ impl Split {
         self.pieces.iter().position(|piece| piece.number == number)
     }
 
-    /// A page could not be had. It is asked for again when the reader waits for it, or sooner if the store
-    /// was only asked too much. Whether the reader waits for it now.
+    /// Notes that a request failed. The page is requested again when the reader waits for it, or sooner if
+    /// the store has only throttled. Returns whether the reader waits for it now.
     pub(crate) fn failed(&mut self, number: u32, is_throttled: bool) -> bool {
         let Some(index) = self.find(number) else { return false };
         (self.pieces[index].stage, self.pieces[index].has_failed) = (Stage::Idle, !is_throttled);
         index == 0
     }
 
-    /// No page that was asked for will come.
+    /// Notes that no requested page will come.
     pub(crate) fn all_failed(&mut self) {
         let asked = self.pieces.iter_mut().filter(|piece| piece.stage == Stage::Asked);
         asked.for_each(|piece| piece.stage = Stage::Idle);
     }
 
-    /// Takes a page that was asked for at this time.
+    /// Takes a page of a piece, and the time when it was requested.
     ///
-    /// # Errors
-    /// When the listing goes back, or has no end.
+    /// # Errors A fault, if the listing goes back or has no end.
     pub(crate) fn landed(
         &mut self,
         number: u32,
@@ -280,7 +279,8 @@ impl Split {
             if piece.has_begun {
                 return Err(Fault::GoesBack);
             }
-            // It has not started where it was to: the rest is listed by way of the beginning.
+            // The store has not started where the request said. The directory is listed again from its
+            // beginning.
             self.is_whole = true;
             self.waiting = 0;
             self.pieces = VecDeque::from([Piece::new(self.next_number, String::new())]);
@@ -294,7 +294,7 @@ impl Split {
             return Err(Fault::HasNoEnd);
         }
         let had_begun = std::mem::replace(&mut piece.has_begun, true);
-        // What was taken before a listing began anew is not told again.
+        // Names that were taken before the listing began again are not listed twice.
         let taken = self.taken.as_ref().filter(|_| self.is_whole);
         let after = taken.max(Some(&piece.cursor)).cloned().unwrap_or_default();
         keep(&mut page, &self.prefix, &after, end.as_deref());
@@ -325,7 +325,8 @@ impl Split {
         Ok(())
     }
 
-    /// Tells a piece and its right neighbour of each other, once the one is done or the other has begun.
+    /// Lets a piece and its right neighbour learn from each other, once the one is done or the other has
+    /// begun.
     fn meet(&mut self, index: usize) {
         let mut both = self.pieces.iter_mut().skip(index);
         let (Some(piece), Some(neighbour)) = (both.next(), both.next()) else { return };
@@ -335,7 +336,7 @@ impl Split {
         }
     }
 
-    /// The next page in order, if it is here.
+    /// The next page in order, if it has come.
     pub(crate) fn take(&mut self) -> Option<Page> {
         loop {
             let piece = self.pieces.front_mut()?;
@@ -357,12 +358,11 @@ fn count(page: &ListPage) -> usize {
     page.objects.len() + page.common_prefixes.len()
 }
 
-/// Keeps the names behind `after` and up to `end`. Some stores begin with the key that the page before
-/// ended with.
+/// Keeps only the names behind `after` and up to `end`. Some stores repeat the last key of the page before.
 fn keep(page: &mut ListPage, prefix: &str, after: &str, end: Option<&str>) {
     let is_inside = |key: &str| {
         let key = key.strip_prefix(prefix).unwrap_or_default();
-        // The marker object of the directory has no name: it lies at its very beginning.
+        // The marker object of the directory has no name. It lies at the very beginning.
         (*key > *after || after.is_empty()) && end.is_none_or(|end| key <= end)
     };
     page.objects.retain(|object| is_inside(&object.key));

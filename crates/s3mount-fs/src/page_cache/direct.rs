@@ -1,17 +1,19 @@
-//! Which large files are opened around the kernel's page cache: `--direct-io auto`.
+//! Decides which large files are opened around the kernel's page cache (`--direct-io auto`).
 //!
-//! The page cache takes half of the processor time of a large read, and gives something for it only where
-//! the same bytes are read again before they leave it, by small pieces, or through maps. So a file is opened
-//! *directly* when the data set that it belongs to (the known files of its folder and extension) is far
-//! larger than what the page cache can hold. How its readers ask shows in the READs of a file that is open
-//! directly, and nowhere else. So the first such file of a kind is a *probe*, one at a time, and the others
-//! are opened as ever until it has shown large pieces; then its kind is opened directly, until a reader asks
-//! for small pieces or maps the file. Two files in a row that were wanted by two readers at once, or again
-//! while the page cache could have had them, end it as well. What was wrong is tried again after many more
-//! opens.
+//! The page cache takes half of the processor time of a large read. It only helps if the same bytes are read
+//! again before they leave it, if files are read in small pieces, or if they are mapped. So a file is opened
+//! *directly* when its data set is far larger than the page cache. The data set is the known files of the
+//! same kind: of its folder and extension.
 //!
-//! A file that is open keeps what it was opened with. Both kinds of opens of a file at once show the same
-//! bytes: an inode is one version.
+//! The sizes of a program's reads only show in the READs of a file that is open directly. So the first such
+//! file of a kind is a *probe*. There is one probe at a time, and other files of the kind are opened through
+//! the page cache until the probe has shown large pieces. Then all files of the kind are opened directly,
+//! until a reader asks for small pieces or maps a file. It also ends with two files in a row that several
+//! readers had open at once, or that were read again while the page cache could have held them. After many
+//! more opens the kind is tried again.
+//!
+//! An open file keeps the mode that it was opened with. A file that is open in both modes shows the same
+//! bytes in both, because an inode is one version.
 //!
 //! Pure, and bounded by [`MAX_KINDS`] and [`MAX_RECENT`].
 
@@ -22,39 +24,41 @@ use s3mount_metrics::labels;
 use crate::numbers::InodeNo;
 use crate::page_cache::kind::Kind;
 
-/// Files below this size are left alone, in bytes: looking at the machine's memory takes 0.1 ms at each
-/// open, 1 to 2 % of the time in which such a file is read.
+/// Smaller files, in bytes, are always opened through the page cache. To measure the machine's memory takes
+/// 0.1 ms at each open, which is 1 to 2 % of the time to read a file of this size.
 pub(crate) const LEAST_BYTES: u64 = 16 << 20;
 
-/// A data set is too large for the page cache that is so many times as large as that. In epochs that shuffle
-/// the files, a cache that drops what was used least recently serves 1/(2 n²) of the reads: an eighth.
+/// A data set this many times as large as the page cache is too large for it. In epochs that shuffle the
+/// files, a least recently used cache then serves 1/(2 n²) of the reads: an eighth.
 const TOO_LARGE: u64 = 2;
 
-/// Largest file, in bytes, that is a probe although nothing is known of its readers: in pieces of 4 KiB, it
-/// takes them 3 s instead of 0.2 s.
+/// The largest file, in bytes, that may be a probe while nothing is known of its readers. In pieces of 4 KiB,
+/// it takes them 3 s instead of 0.2 s.
 const PROBE_BYTES: u64 = 256 << 20;
 
-/// READs that show how a reader asks. The readers of archives (`np.load`) begin with a dozen small ones.
+/// After how many READs a reader is judged. Readers of archives (`np.load`) begin with a dozen small READs.
 const WINDOW_READS: u32 = 128;
 
-/// Large pieces bring so many bytes in a READ, on average. With 96 KiB both ways take the same processor
-/// time; with 256 KiB a direct one takes two thirds of it, with 64 KiB a sixth more. `np.load` of an `.npz`
-/// asks for 252 KiB and 4 KiB in turn.
+/// The average size of a READ, in bytes, from which pieces are large. At 96 KiB both modes take the same
+/// processor time. At 256 KiB the direct mode takes two thirds of it, at 64 KiB a sixth more. `np.load` of an
+/// `.npz` reads 252 KiB and 4 KiB in turn.
 const LARGE_BYTES: u64 = 96 << 10;
 
-/// What a file counts for that should not have been opened directly; each further one counts one against it.
+/// What one file that should not have been opened directly adds to `wrong`. Each later direct open subtracts
+/// one.
 const WRONG: u32 = 4;
 
-/// With so much counted, a kind goes back: two wrong ones in a row, or a quarter of all.
+/// The value of `wrong` at which a kind goes back to the page cache: two wrong files in a row, or a quarter
+/// of all.
 const TOO_WRONG: u32 = 2 * WRONG - 1;
 
-/// Opens of a kind before it is tried again, and how much longer it takes each time.
+/// After how many opens a kind is tried again. Each time, it takes this many times as long.
 const PAUSE: u32 = 16;
 
-/// Kinds that are known, at most; then all are forgotten.
+/// How many kinds are known. When there are more, all are forgotten.
 const MAX_KINDS: usize = 256;
 
-/// Files that were read lately and are remembered, at most: the smallest would fill 128 GiB of page cache.
+/// How many recently read files are remembered. As many of the smallest ones fill 128 GiB of page cache.
 const MAX_RECENT: usize = 8192;
 
 labels! {
@@ -62,11 +66,11 @@ labels! {
     pub enum Reason("reason") {
         /// Its readers ask for small pieces.
         SmallPieces = "small_pieces",
-        /// It is mapped.
+        /// A file of the kind is mapped.
         Mapped = "mapped",
         /// Several readers have the same file open at once.
         Shared = "shared",
-        /// Files are read again that the page cache could hold.
+        /// Files are read again that the page cache could have held.
         Again = "again",
     }
 }
@@ -76,23 +80,23 @@ impl Reason {
     pub(crate) const ALL: [Self; 4] = [Self::SmallPieces, Self::Mapped, Self::Shared, Self::Again];
 }
 
-/// News of a kind.
+/// A change of a kind's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Its files are opened directly from now on.
     Direct,
-    /// They are opened through the page cache again.
+    /// Its files are opened through the page cache again.
     Cached(Reason),
 }
 
-/// What was decided since the mount, and what stands.
+/// The decisions since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Files that were opened directly.
+    /// How many files were opened directly.
     pub(crate) opens: u64,
-    /// Kinds of which all files are.
+    /// How many kinds are opened directly now.
     pub(crate) kinds: usize,
-    /// How often a kind went back for each reason, in their order.
+    /// How often a kind went back to the page cache, by reason.
     pub(crate) back: [u64; 4],
 }
 
@@ -100,36 +104,36 @@ pub(crate) struct Counts {
 enum Stage {
     #[default]
     Unknown,
-    /// This file shows how its readers ask.
+    /// This file is the probe.
     Probing(InodeNo),
     Direct,
-    /// Not before so many opens.
+    /// The kind is tried again after this many opens.
     Cached(u32),
 }
 
 #[derive(Debug, Default)]
 struct KindState {
     stage: Stage,
-    /// Most bytes that its known files had together.
+    /// The most bytes that its known files had together.
     data_set_bytes: u64,
-    /// A reader began with a large piece.
+    /// Whether a reader began with a large piece.
     asks_large: bool,
     wrong: u32,
-    /// How often it was given up.
+    /// How often the kind went back to the page cache.
     given_up: u32,
 }
 
 /// A file that was read lately.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    /// How many bytes of large files the mount had read then.
+    /// How many bytes of large files the mount had read by then.
     at: u64,
-    /// Bytes of it that were read.
+    /// How many bytes of the file were read.
     bytes: u64,
     is_direct: bool,
 }
 
-/// Who has a file open.
+/// How many readers have a file open, and how many of them directly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readers {
     count: u32,
@@ -142,11 +146,11 @@ pub(crate) struct Large {
     pub(crate) ino: InodeNo,
     /// Its size in bytes.
     pub(crate) size: u64,
-    /// What the page cache may hold for the reader, in bytes.
+    /// How much the page cache may hold for the reader, in bytes.
     pub(crate) cache_bytes: u64,
 }
 
-/// A file that was read, and is closed.
+/// A large file that is closed after it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
     pub(crate) ino: InodeNo,
@@ -157,13 +161,13 @@ pub(crate) struct Closed {
     pub(crate) is_direct: bool,
 }
 
-/// The policy of a mount.
+/// The policy of one mount.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
     kinds: HashMap<Kind, KindState>,
     recent: HashMap<InodeNo, Recent>,
     open: HashMap<InodeNo, Readers>,
-    /// Bytes of large files that were read since the mount.
+    /// How many bytes of large files were read since the mount.
     read_bytes: u64,
     opens: u64,
     back: [u64; 4],
@@ -182,8 +186,8 @@ impl Direct {
         self.kinds.get(kind).map_or(0, |known| known.data_set_bytes)
     }
 
-    /// Whether a file is opened directly, and what its kind has become by that. The known files of its kind
-    /// have `data_set_bytes` together.
+    /// Decides whether a file is opened directly. Also returns whether that changes the mode of its kind. The
+    /// known files of its kind have `data_set_bytes` together.
     pub(crate) fn on_open(
         &mut self,
         kind: &Kind,
@@ -221,14 +225,14 @@ impl Direct {
         (is_direct, None)
     }
 
-    /// A reader of a file that is open through the page cache begins with a large piece.
+    /// Notes that a reader of a file that is open through the page cache begins with a large piece.
     pub(crate) fn on_large_beginning(&mut self, kind: &Kind) {
         if let Some(known) = self.kinds.get_mut(kind) {
             known.asks_large = true;
         }
     }
 
-    /// A reader of a file that is open directly asks for large pieces, or for small ones.
+    /// Notes whether a reader of a file that is open directly asks for large pieces.
     pub(crate) fn on_pieces(&mut self, kind: &Kind, ino: InodeNo, are_large: bool) -> Option<Change> {
         let known = self.kinds.get_mut(kind)?;
         if !are_large {
@@ -240,7 +244,7 @@ impl Direct {
         })
     }
 
-    /// A file that is open directly is mapped.
+    /// Notes that a file that is open directly is mapped.
     pub(crate) fn on_map(&mut self, kind: &Kind) -> Option<Change> {
         self.give_up(kind, Reason::Mapped)
     }
@@ -250,7 +254,7 @@ impl Direct {
         change.inspect(|change| count(&mut self.back, *change))
     }
 
-    /// A large file is closed.
+    /// Notes that a large file is closed.
     pub(crate) fn on_close(&mut self, kind: &Kind, file: &Closed) {
         if let Some(readers) = self.open.get_mut(&file.ino) {
             readers.count -= 1;
@@ -263,11 +267,11 @@ impl Direct {
             && file.is_direct
             && known.stage == Stage::Probing(file.ino)
         {
-            // It was too short to tell.
+            // The probe was too short to judge its reader.
             known.stage = Stage::Unknown;
         }
         self.read_bytes += file.read_bytes;
-        // One that was in the page cache as a whole is read without READs.
+        // A file that is wholly in the page cache is read without READs.
         if file.read_bytes < LEAST_BYTES.min(file.size / 2) && !self.recent.contains_key(&file.ino) {
             return;
         }
@@ -280,7 +284,7 @@ impl Direct {
         self.recent.insert(file.ino, Recent { at: self.read_bytes, bytes, is_direct: file.is_direct });
     }
 
-    /// What was decided.
+    /// The decisions so far.
     pub(crate) fn counts(&self) -> Counts {
         let kinds = self.kinds.values().filter(|known| known.stage == Stage::Direct).count();
         Counts { opens: self.opens, kinds, back: self.back }
@@ -294,7 +298,7 @@ fn count(back: &mut [u64; 4], change: Change) {
 }
 
 impl KindState {
-    /// Whether a file that nothing speaks against is opened directly.
+    /// Whether a file of this kind is opened directly, if nothing about the file itself speaks against it.
     fn takes(&mut self, file: &Large) -> bool {
         if let Stage::Cached(opens) = self.stage {
             self.stage = opens.checked_sub(1).map_or(Stage::Unknown, Stage::Cached);
@@ -331,7 +335,7 @@ impl KindState {
     }
 }
 
-/// How one reader of a file that is open directly asks.
+/// The READs of one reader of a file that is open directly.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pieces {
     pub(crate) reads: u32,
@@ -339,7 +343,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Whether these READs show large pieces, or small ones; `None` where they are too few.
+    /// Whether these READs show large pieces. `None` if they are too few.
     pub(crate) fn are_large(self) -> Option<bool> {
         let enough = u64::from(WINDOW_READS) * LARGE_BYTES;
         if self.bytes >= enough { Some(true) } else { (self.reads >= WINDOW_READS).then_some(false) }

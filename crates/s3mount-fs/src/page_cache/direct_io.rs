@@ -1,4 +1,4 @@
-//! `--direct-io auto`: large files that are opened around the kernel's page cache.
+//! Follows the policy of `--direct-io auto`: opens large files around the kernel's page cache.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// A first READ of this many bytes, through the page cache, shows a reader who asked for a large piece, where
-/// the kernel's readahead was not set: all of its default.
+/// The kernel's default readahead, in bytes. If the readahead was not set, a first READ of this size shows
+/// that the reader asked for a large piece.
 const KERNEL_READAHEAD_BYTES: u64 = 128 << 10;
 
 /// The largest READ that the kernel sends, in bytes.
@@ -28,8 +28,8 @@ pub(crate) struct OpenLarge {
     kind: Kind,
     is_direct: bool,
     read_bytes: AtomicU64,
-    /// READs since its readers were judged, and the bytes these asked for. Another thread may count a READ in
-    /// between: that moves the judgement by one.
+    /// The READs since its readers were last judged, and their bytes. Another thread may count a READ in
+    /// between, which moves the judgement by one READ.
     reads: AtomicU32,
     bytes: AtomicU64,
     is_mapped: AtomicBool,
@@ -41,7 +41,7 @@ impl OpenLarge {
         self.is_direct
     }
 
-    /// Counts a READ. Whether the last ones show large pieces, once they are enough.
+    /// Counts a READ. Once there are enough, returns whether they show large pieces.
     fn count(&self, len: u64) -> Option<bool> {
         self.read_bytes.fetch_add(len, Ordering::Relaxed);
         if !self.is_direct {
@@ -62,14 +62,14 @@ pub(crate) struct DirectIo {
     namespace: Arc<Namespace>,
     inodes: Arc<InodeTable>,
     policy: Mutex<Direct>,
-    /// How much the page cache may hold for a process; unset without `--direct-io auto`.
+    /// Returns how much the page cache may hold for a process. Unset without `--direct-io auto`.
     page_cache_bytes: Option<PageCacheBytes>,
-    /// Whether a file that is open directly could not be mapped.
+    /// Whether this kernel can't map a file that is open directly.
     keeps_page_cache: AtomicBool,
 }
 
 impl DirectIo {
-    /// Leaves every file to the page cache unless `page_cache_bytes` is set.
+    /// Opens every file through the page cache unless `page_cache_bytes` is set.
     pub(crate) fn new(
         namespace: Arc<Namespace>,
         inodes: Arc<InodeTable>,
@@ -83,18 +83,18 @@ impl DirectIo {
         lock(&self.policy)
     }
 
-    /// What was decided since the mount.
+    /// The decisions since the mount.
     pub(crate) fn counts(&self) -> Counts {
         self.policy().counts()
     }
 
-    /// Leaves every file that was not named to the page cache: the kernel could not map one that is open
+    /// Opens every file through the page cache from now on, because this kernel can't map a file that is open
     /// directly.
     pub(crate) fn keep_page_cache(&self) {
         self.keeps_page_cache.store(true, Ordering::Relaxed);
     }
 
-    /// Decides how a file is opened by the process `pid`. `None` for one that is left alone.
+    /// Decides how the process `pid` opens a file. `None` for a file that the policy does not concern.
     pub(crate) fn on_open(&self, ino: InodeNo, file: &File, pid: u32) -> Option<OpenLarge> {
         let is_left_alone = file.size < LEAST_BYTES || self.keeps_page_cache.load(Ordering::Relaxed);
         let page_cache_bytes = self.page_cache_bytes.filter(|_| !is_left_alone)?;
@@ -106,7 +106,7 @@ impl DirectIo {
             data_set_bytes = self.namespace.file_bytes(folder, &kind.1, large.too_large_bytes());
         }
         let (is_direct, change) = self.policy().on_open(&kind, &large, data_set_bytes);
-        tell(change, folder, &kind);
+        log_change(change, folder, &kind);
         Some(OpenLarge {
             ino,
             kind,
@@ -118,16 +118,16 @@ impl DirectIo {
         })
     }
 
-    /// Counts a READ of a large file, and learns from how its reader asks. Takes no lock but once in many.
+    /// Counts a READ of a large file, and learns from its size. Takes a lock only once in many READs.
     pub(crate) fn on_read(&self, large: &OpenLarge, reader: &ObjectReader, len: usize) {
         if let Some(are_large) = large.count(len as u64) {
             let change = self.policy().on_pieces(&large.kind, large.ino, are_large);
-            tell(change, folder_and_name(reader.object().key()).0, &large.kind);
+            log_change(change, folder_and_name(reader.object().key()).0, &large.kind);
         }
     }
 
-    /// Looks at a READ that fills the page cache: of a file that is open directly, only maps send these. The
-    /// kernel reads `readahead_bytes` ahead.
+    /// Learns from a READ that fills the page cache. If the file is open directly, the READ comes from a map.
+    /// The kernel reads `readahead_bytes` ahead.
     pub(crate) fn on_fill(
         &self,
         large: &OpenLarge,
@@ -139,11 +139,11 @@ impl DirectIo {
         if large.is_direct {
             if !large.is_mapped.swap(true, Ordering::Relaxed) {
                 let change = self.policy().on_map(&large.kind);
-                tell(change, folder_and_name(reader.object().key()).0, &large.kind);
+                log_change(change, folder_and_name(reader.object().key()).0, &large.kind);
             }
         } else if offset == 0 {
-            // The kernel begins with what was asked for, and a little more: with all of its readahead where
-            // that was a quarter of it.
+            // The kernel begins with a little more than the program asked for. It begins with its whole
+            // readahead if the program asked for a quarter of that.
             let readahead = readahead_bytes.clamp(KERNEL_READAHEAD_BYTES, MAX_READ_BYTES);
             if len as u64 >= readahead {
                 self.policy().on_large_beginning(&large.kind);
@@ -159,7 +159,7 @@ impl DirectIo {
     }
 }
 
-fn tell(change: Option<Change>, folder: &str, kind: &Kind) {
+fn log_change(change: Option<Change>, folder: &str, kind: &Kind) {
     let extension = &*kind.1;
     match change {
         Some(Change::Direct) => {

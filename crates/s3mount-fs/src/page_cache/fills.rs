@@ -1,4 +1,5 @@
-//! READs that fill the kernel's page cache: those of random maps are answered by the piece.
+//! Sorts the READs that fill the kernel's page cache. Those of random maps are refused, or answered piece by
+//! piece.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,10 +14,10 @@ use crate::inode::InodeTable;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// Pages to be dropped that wait for it, at most.
+/// How many ranges of pages may wait to be dropped.
 const MAX_REFUSED_PAGES: usize = 256;
 
-/// Bytes of an inode.
+/// A range of bytes of an inode.
 type Pages = (InodeNo, ByteRange);
 
 /// Sorts the READs that fill the page cache.
@@ -24,7 +25,7 @@ type Pages = (InodeNo, ByteRange);
 pub(crate) struct Fills {
     inodes: Arc<InodeTable>,
     maps: MapTable,
-    /// Pages that the kernel is to drop.
+    /// Pages that the kernel has to drop.
     refused_pages: (mpsc::Sender<Pages>, Mutex<mpsc::Receiver<Pages>>),
 }
 
@@ -34,9 +35,9 @@ pub(crate) struct OpenFills {
     ino: InodeNo,
     /// Where the last READ ended.
     last_end: AtomicU64,
-    /// Whether a READ has gone on from another since [`watched`](Self::watched) was asked.
+    /// Whether a READ has gone on from another since [`watched`](Self::watched) was last used.
     has_gone_on: AtomicBool,
-    /// Set once its READs look like random faults of a map.
+    /// Set once the READs look like random page faults of a map.
     watched: OnceLock<Arc<Watched>>,
 }
 
@@ -69,7 +70,7 @@ impl Fills {
         }
     }
 
-    /// What to do with a READ. A hit of a stream takes no lock here.
+    /// Decides about a READ. A READ of a stream takes no lock here.
     pub(crate) fn sort(&self, open: &OpenFills, reader: &ObjectReader, read: ByteRange) -> Answer {
         let readahead_bytes = self.maps.readahead_bytes();
         if readahead_bytes == 0 {
@@ -90,7 +91,8 @@ impl Fills {
         let decision = self.maps.on_read(&file, read, was_stream, || reader.is_streamed(read));
         tracing::trace!(%read, len = read.len(), ?decision, "sorted");
         if let Some(range) = decision.drop {
-            // One that finds no room is dropped later, or never: its reader is slow then, and right.
+            // If there is no room, these pages are dropped later or never. Then their reader is slow, but its
+            // bytes are right.
             let _ = self.refused_pages.0.try_send((open.ino, range));
         }
         if let Some(change) = decision.change {
@@ -107,13 +109,13 @@ impl Fills {
         Some(open.watched.get_or_init(|| file).clone())
     }
 
-    /// Waits until pages that were refused are in somebody's way: an inode and its bytes, which the kernel
-    /// is to drop from its page cache. For one caller at a time.
+    /// Waits until pages that were refused slow a reader down. Returns the inode and the bytes which the
+    /// kernel has to drop from its page cache. Only one caller may wait at a time.
     pub(crate) async fn refused_pages(&self) -> (InodeNo, ByteRange) {
         let mut pages = self.refused_pages.1.lock().await;
         match pages.recv().await {
             Some(refused) => refused,
-            // The sender is ours.
+            // This never ends, because the sender lives as long as the receiver.
             None => std::future::pending().await,
         }
     }

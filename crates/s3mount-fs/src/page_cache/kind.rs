@@ -10,6 +10,6 @@ pub(crate) type Kind = (InodeNo, Box<str>);
 
 /// The kind of a file, unless the kernel has forgotten its inode.
 pub(crate) fn kind_of(inodes: &InodeTable, ino: InodeNo) -> Option<Kind> {
-    let (parent, name) = inodes.place(ino)?;
+    let (parent, name) = inodes.parent_and_name(ino)?;
     Some((parent, extension(&name).into()))
 }

@@ -1,25 +1,24 @@
-//! Random reads of a map, told by the shape of the kernel's READs.
+//! Recognises random reads of a map by the shape of the kernel's READs.
 //!
-//! A fault of a map makes the kernel read *around* the page: the whole readahead of the file, half of
-//! it before that page. This suits a map that is read in order, and fetches a hundred times too much for
-//! one whose readers take small windows anywhere. The readahead belongs to the open file, and cannot be
-//! changed from here. But a READ that only fills the page cache may be *refused*: the kernel then asks
-//! for the page that faulted by itself, and nobody sees an error.
+//! At a page fault of a map, the kernel reads *around* the page: the whole readahead of the file, half of it
+//! before that page. This suits a map that is read in order. It fetches a hundred times too much for readers
+//! that take small windows anywhere. The readahead belongs to the open file, and can't be changed from here.
+//! But a READ that only fills the page cache may be *refused*: then the kernel reads only the page that
+//! faulted, and no program sees an error.
 //!
-//! What is refused must be known well, because a read(2) of 1 MiB whose READ is refused comes back as
-//! 256 READs of a page. So the policy watches first. READs of a whole readahead that begin on no edge,
-//! go on from nothing and are followed by nothing are what random faults look like. After a few of them
-//! one is refused as a probe. When the page that is asked for then lies inside of what was refused, it
-//! was a fault of a map: the file is *random*, and its next read-arounds are refused. When it is the
-//! first page, it was a read(2), and the next probe is far away. Windows that turn out wide end the
-//! refusals, too.
+//! A wrong refusal is dear: if a READ of a read(2) of 1 MiB is refused, it comes back as 256 READs of a page.
+//! So the policy watches first. Random page faults show as READs of a whole readahead that begin on no edge,
+//! do not go on from another READ, and are not followed by one. After a few of them, one READ is refused as a
+//! probe. If the kernel then reads a page inside of the refused range, it was a page fault of a map: the file
+//! is *random*, and its next read-arounds are refused. If the kernel reads the first page of the range, it
+//! was a read(2), and the next probe comes much later. Wide windows end the refusals, too.
 //!
-//! Never refused is what somebody may be waiting for in this size: READs of [`PIECE_BYTES`] and less,
-//! READs inside of what was refused a moment ago, READs of the size and on the edge of a large folio,
-//! the beginning and the end of the file, and whatever belongs to a stream. READs of O_DIRECT do not come
-//! here.
+//! Some READs are never refused, because a program may be waiting for all of their bytes: READs of
+//! [`PIECE_BYTES`] and less, READs inside of a range that was refused a moment ago, READs of the size and on
+//! the edge of a large folio, READs of the beginning and the end of the file, and READs of a stream. READs of
+//! O_DIRECT do not come here.
 //!
-//! Pure: it sees READs and answers.
+//! Pure: READs come in, answers go out.
 
 use std::collections::VecDeque;
 

@@ -1,10 +1,10 @@
-//! The files whose READs look like random faults of maps, and what is known of their kinds.
+//! The files whose READs look like random page faults of maps, and their kinds.
 //!
-//! A file comes here with its first READ in that shape, and stays after it was closed: one that is opened
-//! for each batch shows one window at a time. Two files of a kind (a folder and an extension) that are
-//! read so speak for the others of the kind, until one of them turns out otherwise.
+//! A file is added with its first READ of that shape, and stays after it was closed, because a file that is
+//! opened for each batch shows one window at a time. Once two files of a kind (a folder and an extension) are
+//! read at random, the other files of the kind are expected to be, too, until one of them is not.
 //!
-//! **Lock order:** the table's lock before a file's.
+//! **Lock order:** the table's lock comes before a file's lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::numbers::InodeNo;
 use crate::page_cache::map_reads::{Change, Decision, MapReads, PIECE_BYTES};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// Files that are watched, at most; the one that was opened or added longest ago leaves.
+/// How many files are watched. The one that was opened or added longest ago leaves.
 const MAX_FILES: usize = 1024;
 
-/// Kinds that are known, at most; then all are forgotten.
+/// How many kinds are known. When there are more, all are forgotten.
 const MAX_KINDS: usize = 256;
 
-/// Random files that make a random kind.
+/// How many random files make a random kind.
 const FILES_OF_A_KIND: usize = 2;
 
-/// Below this many readaheads a file is soon in the page cache as a whole.
+/// A file of fewer readaheads than this is soon in the page cache as a whole.
 const LEAST_READAHEADS: u64 = 8;
 
 /// A file whose READs are watched.
@@ -33,7 +33,7 @@ const LEAST_READAHEADS: u64 = 8;
 pub(crate) struct Watched {
     ino: InodeNo,
     kind: Kind,
-    /// Whether only READs in the shape of a read-around are of interest.
+    /// Whether only READs in the shape of a read-around matter.
     is_only_watching: AtomicBool,
     is_random: AtomicBool,
     reads: Mutex<MapReads>,
@@ -51,12 +51,12 @@ impl Watched {
         }
     }
 
-    /// Whether only READs in the shape of a read-around are of interest.
+    /// Whether only READs in the shape of a read-around matter.
     pub(crate) fn is_only_watching(&self) -> bool {
         self.is_only_watching.load(Ordering::Relaxed)
     }
 
-    /// Whether it is read at random through maps.
+    /// Whether the file is read at random through maps.
     pub(crate) fn is_random(&self) -> bool {
         self.is_random.load(Ordering::Relaxed)
     }
@@ -75,17 +75,17 @@ impl Watched {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Each with the time it was opened or added.
+    /// Each file, with the time when it was last opened or added.
     files: HashMap<InodeNo, (Arc<Watched>, u64)>,
     /// The random files of each kind, up to [`FILES_OF_A_KIND`].
     kinds: HashMap<Kind, Vec<InodeNo>>,
     clock: u64,
 }
 
-/// All files that are watched.
+/// All watched files.
 #[derive(Debug, Default)]
 pub(crate) struct MapTable {
-    /// What the kernel reads around a fault, in bytes; 0 where nothing is to be gained.
+    /// How much the kernel reads around a page fault, in bytes. 0 if a refusal gains nothing.
     readahead_bytes: AtomicU64,
     is_used: AtomicBool,
     refused: AtomicU64,
@@ -99,12 +99,12 @@ impl MapTable {
         self.readahead_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// What the kernel reads around a fault, in bytes; 0 where nothing is to be gained.
+    /// How much the kernel reads around a page fault, in bytes. 0 if a refusal gains nothing.
     pub(crate) fn readahead_bytes(&self) -> u64 {
         self.readahead_bytes.load(Ordering::Relaxed)
     }
 
-    /// READs that were refused since the mount.
+    /// How many READs were refused since the mount.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl MapTable {
         lock(&self.tables)
     }
 
-    /// What is known of a file that is opened, if anything is.
+    /// The watched file of an inode that is opened, if it is watched, or if its kind is random.
     pub(crate) fn on_open(
         &self,
         ino: InodeNo,
@@ -151,13 +151,13 @@ impl MapTable {
         known.unwrap_or_else(|| tables.add(ino, kind, MapReads::new(self.readahead_bytes(), size, false)))
     }
 
-    /// Whether a file is so large that random windows of it are worth the trouble.
+    /// Whether a file is so large that refusals may gain something.
     pub(crate) fn is_worth_it(&self, size: u64) -> bool {
         size / LEAST_READAHEADS >= self.readahead_bytes()
     }
 
-    /// What to do with a READ that fills the page cache. `was_stream` says that the file's readers went on
-    /// from READ to READ since the last one; `is_streamed` tells whether a stream is there.
+    /// Decides about a READ that fills the page cache. `was_stream` is set if READs of the file went on from
+    /// one another since the last call. `is_streamed` returns whether the READ belongs to a stream.
     pub(crate) fn on_read(
         &self,
         file: &Watched,

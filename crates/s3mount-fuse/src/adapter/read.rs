@@ -92,7 +92,7 @@ fn fail_read(request: &PendingRequest, wanted: Wanted, error: &FsError, reply: R
     let Wanted { ino, fh, offset, len } = wanted;
     let errno = request.errno((fh, offset, len), error);
     let (runtime, kernel) = (&request.shared.runtime, request.shared.kernel.clone());
-    if let FsError::Stale { place: Some((folder, name)), .. } = error {
+    if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
         let folder = INodeNo(folder.0);
         let names = vec![KnownName { ino: fs_inode(ino), name: (&**name).into() }];
         runtime.spawn(async move {

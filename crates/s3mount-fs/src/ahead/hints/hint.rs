@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use super::window::Source;
+use super::window::HintSource;
 use crate::namespace::names::is_file_name;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 
-/// Longest line: S3's longest key, and two numbers.
+/// The longest line, in bytes: S3's longest key, and two numbers.
 pub(crate) const MAX_LINE: usize = 1024 + 2 * 21;
 
-/// A path below the root, and which of its bytes; without these, as many as reading ahead begins with.
+/// A path below the root, and optionally an offset and a length. Without these, a file is fetched from its
+/// beginning, as far as a new stream would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) path: Box<str>,
     pub(crate) range: Option<(u64, u64)>,
-    /// When it came.
-    pub(crate) told: OpenClock,
+    /// When the hint was written.
+    pub(crate) given_at: OpenClock,
 }
 
 impl Hint {
-    /// Reads a line that came at `told`; `None` for one that names no file.
-    pub(crate) fn parse(line: &[u8], told: OpenClock) -> Option<Self> {
+    /// Parses a line that was written at the time `given_at`. `None` for a line that names no file.
+    pub(crate) fn parse(line: &[u8], given_at: OpenClock) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let mut fields = line.split('\t');
         let path = fields.next()?;
@@ -34,31 +35,31 @@ impl Hint {
             }
             _ => return None,
         };
-        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range, told })
+        path.split('/').all(is_file_name).then(|| Self { path: path.into(), range, given_at })
     }
 
-    pub(crate) fn source(&self) -> Source {
-        if self.range.is_some() { Source::Range } else { Source::File }
+    pub(crate) fn source(&self) -> HintSource {
+        if self.range.is_some() { HintSource::Range } else { HintSource::File }
     }
 
-    /// The folder, as its keys begin below the root: empty, or ending in `/`; and the name in it.
-    pub(crate) fn place(&self) -> (&str, &str) {
+    /// The folder below the root, which is empty or ends in `/`, and the name in it.
+    pub(crate) fn folder_and_name(&self) -> (&str, &str) {
         self.path.split_at(self.path.rfind('/').map_or(0, |slash| slash + 1))
     }
 }
 
-/// A file that will be read, if its directory's files are opened in order.
+/// A file that will be read if the files of its directory are opened in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guess {
     pub(crate) parent: InodeNo,
     pub(crate) prefix: Arc<str>,
     pub(crate) name: Box<str>,
-    /// When it was guessed, and whether from files that had been opened before.
-    pub(crate) told: OpenClock,
-    pub(crate) is_again: bool,
+    /// When it was guessed, and whether the guess comes from files that had been opened before.
+    pub(crate) given_at: OpenClock,
+    pub(crate) was_opened_before: bool,
 }
 
-/// A writer's last line, as far as it has come.
+/// The bytes of a writer's unfinished line.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     text: Vec<u8>,
@@ -74,7 +75,7 @@ impl Line {
         }
     }
 
-    /// Ends the line: its text, or `None` where that was too long.
+    /// Ends the line. Returns its text, or `None` if it was too long.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let Self { text, is_too_long } = std::mem::take(self);
         (!is_too_long).then_some(text)
@@ -86,16 +87,16 @@ mod tests {
     use super::{Hint, Line};
     use crate::open_clock::OpenClock;
 
-    const TOLD: OpenClock = OpenClock(0);
+    const GIVEN_AT: OpenClock = OpenClock(0);
 
     fn hint(path: &str, range: Option<(u64, u64)>) -> Option<Hint> {
-        Some(Hint { path: path.into(), range, told: TOLD })
+        Some(Hint { path: path.into(), range, given_at: GIVEN_AT })
     }
 
     #[test]
     fn lines_are_paths_with_or_without_ranges() {
-        assert_eq!(Hint::parse(b"a/b c.bin", TOLD), hint("a/b c.bin", None));
-        assert_eq!(Hint::parse("ä\t0\t5".as_bytes(), TOLD), hint("ä", Some((0, 5))));
+        assert_eq!(Hint::parse(b"a/b c.bin", GIVEN_AT), hint("a/b c.bin", None));
+        assert_eq!(Hint::parse("ä\t0\t5".as_bytes(), GIVEN_AT), hint("ä", Some((0, 5))));
         let bad: [&[u8]; 11] = [
             b"",
             b"/a",
@@ -110,19 +111,19 @@ mod tests {
             b"\xff",
         ];
         for line in bad {
-            assert_eq!(Hint::parse(line, TOLD), None, "{}", line.escape_ascii());
+            assert_eq!(Hint::parse(line, GIVEN_AT), None, "{}", line.escape_ascii());
         }
-        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes(), TOLD), None);
+        assert_eq!(Hint::parse(format!("a\t{}\t2", u64::MAX).as_bytes(), GIVEN_AT), None);
     }
 
     #[test]
     fn a_path_is_a_folder_and_a_name() {
-        let place = |path: &[u8]| {
-            let hint = Hint::parse(path, TOLD).expect("a hint");
-            (hint.place().0.to_owned(), hint.place().1.to_owned())
+        let folder_and_name = |path: &[u8]| {
+            let hint = Hint::parse(path, GIVEN_AT).expect("a hint");
+            (hint.folder_and_name().0.to_owned(), hint.folder_and_name().1.to_owned())
         };
-        assert_eq!(place(b"a/b/c"), ("a/b/".into(), "c".into()));
-        assert_eq!(place(b"c"), (String::new(), "c".into()));
+        assert_eq!(folder_and_name(b"a/b/c"), ("a/b/".into(), "c".into()));
+        assert_eq!(folder_and_name(b"c"), (String::new(), "c".into()));
     }
 
     #[test]

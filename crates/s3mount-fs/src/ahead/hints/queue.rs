@@ -1,17 +1,17 @@
-//! Hints that wait, packed as they were written: an epoch has millions of them.
+//! A queue of hints, packed as they were written, because an epoch may have millions of them.
 
 use std::collections::VecDeque;
 
 use super::hint::Hint;
 use crate::open_clock::OpenClock;
 
-/// Text of one chunk, in bytes: the first line that does not fit begins another.
+/// The text of one chunk, in bytes. The first line that does not fit begins the next chunk.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What a chunk takes besides its text, in bytes: its place in the row, and the allocator's own.
+/// What a chunk takes besides its text, in bytes: its entry in the queue, and the allocator's overhead.
 const CHUNK_OVERHEAD: usize = size_of::<Chunk>() + 32;
 
-/// A row of hints.
+/// A queue of hints.
 #[derive(Debug, Default)]
 pub(crate) struct HintQueue {
     chunks: VecDeque<Chunk>,
@@ -21,10 +21,10 @@ pub(crate) struct HintQueue {
     bytes: usize,
 }
 
-/// Lines that came at one time, each with a newline at its end.
+/// Lines that were written at one time. Each ends in a newline.
 #[derive(Debug)]
 struct Chunk {
-    told: OpenClock,
+    given_at: OpenClock,
     text: Vec<u8>,
 }
 
@@ -35,25 +35,26 @@ impl Chunk {
 }
 
 impl HintQueue {
-    /// How many there are.
+    /// How many hints there are.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The memory that they take, in bytes.
+    /// How much memory the hints take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Appends a line that [`Hint::parse`] takes.
-    pub(crate) fn push(&mut self, line: &[u8], told: OpenClock) {
-        let fits = |chunk: &&mut Chunk| chunk.told == told && chunk.text.len() + line.len() < CHUNK_BYTES;
+    /// Appends a line that [`Hint::parse`] accepts.
+    pub(crate) fn push(&mut self, line: &[u8], given_at: OpenClock) {
+        let fits =
+            |chunk: &&mut Chunk| chunk.given_at == given_at && chunk.text.len() + line.len() < CHUNK_BYTES;
         let chunk = match self.chunks.back_mut().filter(fits) {
             Some(chunk) => {
                 self.bytes -= chunk.bytes();
                 chunk
             }
-            None => self.chunks.push_back_mut(Chunk { told, text: Vec::with_capacity(line.len() + 1) }),
+            None => self.chunks.push_back_mut(Chunk { given_at, text: Vec::with_capacity(line.len() + 1) }),
         };
         chunk.text.extend_from_slice(line);
         chunk.text.push(b'\n');
@@ -61,12 +62,12 @@ impl HintQueue {
         self.len += 1;
     }
 
-    /// Takes the first.
+    /// Takes the first hint.
     pub(crate) fn pop(&mut self) -> Option<Hint> {
         let chunk = self.chunks.front()?;
         let rest = &chunk.text[self.at..];
         let end = rest.iter().position(|byte| *byte == b'\n')?;
-        let hint = Hint::parse(&rest[..end], chunk.told);
+        let hint = Hint::parse(&rest[..end], chunk.given_at);
         self.len -= 1;
         self.at += end + 1;
         if self.at == chunk.text.len() {
@@ -94,8 +95,8 @@ mod tests {
         assert!(queue.bytes() < 3_000_000, "{} bytes for 2,000,000", queue.bytes());
         // Each at a time of its own.
         let mut queue = HintQueue::default();
-        for told in 0..1000 {
-            queue.push(b"a", OpenClock(told));
+        for given_at in 0..1000 {
+            queue.push(b"a", OpenClock(given_at));
         }
         assert!(queue.bytes() >= 1000 * CHUNK_OVERHEAD, "what they really take is counted");
     }
@@ -108,15 +109,15 @@ mod tests {
         ) {
             let mut queue = HintQueue::default();
             let (mut came, mut popped) = (Vec::new(), Vec::new());
-            for (index, (path, told)) in hints.iter().enumerate() {
-                queue.push(path.as_bytes(), OpenClock(*told));
-                came.push((path.as_str(), *told));
+            for (index, (path, given_at)) in hints.iter().enumerate() {
+                queue.push(path.as_bytes(), OpenClock(*given_at));
+                came.push((path.as_str(), *given_at));
                 if index < pops {
                     popped.push(queue.pop().expect("one"));
                 }
             }
             popped.extend(std::iter::from_fn(|| queue.pop()));
-            let popped: Vec<_> = popped.iter().map(|hint| (&*hint.path, hint.told.0)).collect();
+            let popped: Vec<_> = popped.iter().map(|hint| (&*hint.path, hint.given_at.0)).collect();
             prop_assert_eq!(popped, came);
             prop_assert_eq!((queue.len(), queue.bytes()), (0, 0));
         }

@@ -1,8 +1,9 @@
-//! What of the hints is here or on its way: each until it is read, or taken for skipped.
+//! The window of hints: the hinted ranges that are in memory or being fetched. Each stays until it is read,
+//! or is taken for skipped.
 //!
-//! A hint far behind one that was read was skipped, and so was one that had half a minute while other
-//! files were opened. Where nobody opens anything, whoever told may not have begun: a job takes
-//! minutes to load its libraries and its model. After [`ABANDONED`] all is let go of.
+//! A hint far behind a newer one that was read is taken for skipped. So is a hint that nobody read for half a
+//! minute while other files were opened. If no files are opened at all, the program may not have begun: a job
+//! takes minutes to load its libraries and its model. After [`ABANDONED`] the whole window is dropped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,26 +13,28 @@ use tokio::time::Instant;
 
 use crate::open_clock::OpenClock;
 
-/// Hints in the window, and how far behind the newest that was read one may be before it is taken for
-/// skipped: eight workers of a DataLoader that read a batch of 64 each are 448 apart.
+/// The most hints in the window, and how far behind the newest read hint another one may be before it is
+/// taken for skipped. Eight workers of a DataLoader that read a batch of 64 each are 448 apart.
 const MOST: usize = 2048;
 const SKIPPED: u64 = 2048;
 
-/// After this time a guess is wrong, and a hint skipped if [`ELSEWHERE`] files were opened meanwhile.
+/// After this time a guess is taken for wrong. A hint is taken for skipped if [`ELSEWHERE`] files were opened
+/// meanwhile.
 const STALE: Duration = Duration::from_secs(30);
 const ELSEWHERE: u32 = 64;
 
-/// When nothing in the window was read for so long, nobody follows.
+/// How long nothing in the window is read before the window is dropped.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// How often it is looked what was read; more seldom in a window that has not moved for [`RESTING`].
-const LOOK: Duration = Duration::from_millis(5);
-const REST: Duration = Duration::from_millis(100);
-const RESTING: Duration = Duration::from_secs(1);
+/// How often the window is checked for hints that were read. A window in which nothing was read for
+/// [`IDLE_AFTER`] is checked less often.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Who says that something will be read.
+/// Where the expectation comes from that a range will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum HintSource {
     /// A hint names the file.
     File,
     /// A hint names a range of it.
@@ -40,7 +43,7 @@ pub(crate) enum Source {
     Guess,
 }
 
-/// The window. Holding a reader `R` keeps what it fetches.
+/// The window. While a reader `R` is held, the bytes that it fetched are kept.
 #[derive(Debug)]
 pub(crate) struct HintWindow<R> {
     kept: VecDeque<Kept<R>>,
@@ -48,7 +51,7 @@ pub(crate) struct HintWindow<R> {
     next_number: u64,
     newest_read: u64,
     looked: Option<Instant>,
-    /// When something was read, or the first came.
+    /// When a hint in the window was last read, or the first hint came.
     moved: Option<Instant>,
 }
 
@@ -57,7 +60,7 @@ struct Kept<R> {
     number: u64,
     reader: R,
     range: ByteRange,
-    source: Source,
+    source: HintSource,
     since: Instant,
     since_opens: OpenClock,
     /// Whether it is expected behind a file that is being read.
@@ -75,17 +78,17 @@ impl<R> HintWindow<R> {
         self.kept.len()
     }
 
-    /// Whether there is room for one more, in a window of `max_bytes`.
+    /// Whether a window of `max_bytes` has room for one more hint.
     pub(crate) fn has_room(&self, max_bytes: u64) -> bool {
         self.kept.len() < MOST && self.bytes < max_bytes
     }
 
-    /// Puts `range` into it, which `reader` is fetching.
+    /// Puts `range` into the window. `reader` is fetching it.
     pub(crate) fn put(
         &mut self,
         reader: R,
         range: ByteRange,
-        source: Source,
+        source: HintSource,
         opens: OpenClock,
         now: Instant,
     ) {
@@ -106,30 +109,29 @@ impl<R> HintWindow<R> {
         });
     }
 
-    /// The next file that nobody reads, and that is expected behind no other, of those that `may_follow`: it
-    /// is expected from now on.
+    /// The next file that `may_follow` allows, and that is not yet expected behind another file. It is
+    /// expected from now on.
     pub(crate) fn take_next(&mut self, may_follow: impl Fn(&R, ByteRange) -> bool) -> Option<&R> {
         let is_next = |kept: &&mut Kept<R>| {
-            kept.source == Source::File && !kept.is_expected && may_follow(&kept.reader, kept.range)
+            kept.source == HintSource::File && !kept.is_expected && may_follow(&kept.reader, kept.range)
         };
         let next = self.kept.iter_mut().find(is_next)?;
         next.is_expected = true;
         Some(&next.reader)
     }
 
-    /// A file was opened and closed, and none of it was read: the kernel has its pages. Drops the
-    /// hints that name it.
+    /// Drops the hints of a file that was opened and closed without a READ, because the kernel has its pages.
     pub(crate) fn pass(&mut self, is_it: impl Fn(&R) -> bool, now: Instant) {
-        self.drop_unless(now, |kept| kept.source == Source::Range || !is_it(&kept.reader));
+        self.drop_unless(now, |kept| kept.source == HintSource::Range || !is_it(&kept.reader));
     }
 
-    /// How long the window may be left alone.
+    /// How long to wait before the window is checked again.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
-        if self.rested(now) < RESTING { LOOK } else { REST }
+        if self.rested(now) < IDLE_AFTER { POLL_INTERVAL } else { IDLE_POLL_INTERVAL }
     }
 
-    /// Drops what was read and what was skipped; `let_go` is told of the latter. Whether everything was,
-    /// because nobody follows.
+    /// Drops the hints that were read, and those that were skipped. `let_go` is called for the latter.
+    /// Returns whether the whole window was dropped because nobody reads what was hinted.
     pub(crate) fn look(
         &mut self,
         opens: OpenClock,
@@ -137,7 +139,7 @@ impl<R> HintWindow<R> {
         is_unread: impl Fn(&R, ByteRange) -> bool,
         let_go: impl Fn(&R, ByteRange),
     ) -> bool {
-        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
+        if self.looked.is_some_and(|at| now.saturating_duration_since(at) < POLL_INTERVAL) {
             return false;
         }
         self.looked = Some(now);
@@ -146,14 +148,14 @@ impl<R> HintWindow<R> {
         let is_skipped = |kept: &Kept<R>| {
             kept.number + SKIPPED <= newest_read
                 || now.saturating_duration_since(kept.since) >= STALE
-                    && (kept.source == Source::Guess || opens.since(kept.since_opens) >= ELSEWHERE)
+                    && (kept.source == HintSource::Guess || opens.since(kept.since_opens) >= ELSEWHERE)
         };
         let is_abandoned = self.rested(now) >= ABANDONED;
         let mut is_emptied = false;
         self.kept.retain(|kept| {
             let is_dropped = is_abandoned || is_skipped(kept);
             if is_dropped {
-                // Others may hold the reader, and what it has fetched with it.
+                // Others may hold the same reader, and with it the bytes that it fetched.
                 let_go(&kept.reader, kept.range);
             }
             is_emptied |= is_dropped && is_abandoned;
@@ -187,7 +189,7 @@ mod tests {
     use s3mount_object::ByteRange;
     use tokio::time::Instant;
 
-    use super::{HintWindow, Source};
+    use super::{HintSource, HintWindow};
     use crate::open_clock::OpenClock;
 
     fn range() -> ByteRange {
@@ -204,7 +206,7 @@ mod tests {
         )
     }
 
-    fn window(count: u64, source: Source, start: Instant) -> HintWindow<u64> {
+    fn window(count: u64, source: HintSource, start: Instant) -> HintWindow<u64> {
         let mut window = HintWindow::default();
         for number in 1..=count {
             window.put(number, range(), source, OpenClock(0), start);
@@ -215,14 +217,14 @@ mod tests {
     #[test]
     fn what_was_read_and_what_is_far_behind_it_leaves() {
         let start = Instant::now();
-        let mut window = window(2048, Source::File, start);
+        let mut window = window(2048, HintSource::File, start);
         assert!(!window.has_room(u64::MAX));
         look(&mut window, start, 1, 48);
         assert_eq!(window.len(), 2000);
         assert!(window.has_room(20_001) && !window.has_room(20_000), "10 bytes each");
         // The newest is read, and those that are 2,048 before it are not.
         for number in 2049..=2098 {
-            window.put(number, range(), Source::File, OpenClock(0), start);
+            window.put(number, range(), HintSource::File, OpenClock(0), start);
         }
         window.look(OpenClock(0), start + Duration::from_secs(2), |number, _| *number != 2098, |_, _| ());
         assert_eq!(window.len(), 2050 - 1 - 2);
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn a_job_that_has_not_begun_finds_all_and_one_that_died_leaves_nothing() {
         let start = Instant::now();
-        let mut window = window(100, Source::File, start);
+        let mut window = window(100, HintSource::File, start);
         assert!(!look(&mut window, start, 599, 0));
         assert_eq!(window.len(), 100);
         look(&mut window, start, 600, 1);
@@ -239,18 +241,18 @@ mod tests {
         assert!(!look(&mut window, start, 1199, 1));
         assert!(look(&mut window, start, 1200, 1));
         assert_eq!(window.len(), 0);
-        window.put(101, range(), Source::File, OpenClock(0), start + Duration::from_secs(2000));
+        window.put(101, range(), HintSource::File, OpenClock(0), start + Duration::from_secs(2000));
         assert!(!look(&mut window, start, 2001, 1), "somebody begins anew");
     }
 
     #[test]
     fn readers_that_are_elsewhere_have_skipped_and_guesses_are_wrong_soon() {
         let start = Instant::now();
-        let mut window = window(100, Source::Range, start);
-        window.put(101, range(), Source::Guess, OpenClock(0), start);
+        let mut window = window(100, HintSource::Range, start);
+        window.put(101, range(), HintSource::Guess, OpenClock(0), start);
         look(&mut window, start, 30, 0);
         assert_eq!(window.len(), 100, "only the guess leaves");
-        window.put(102, range(), Source::Range, OpenClock(1), start);
+        window.put(102, range(), HintSource::Range, OpenClock(1), start);
         let let_go = std::cell::RefCell::new(Vec::new());
         let note = |number: &u64, _| let_go.borrow_mut().push(*number);
         window.look(OpenClock(64), start + Duration::from_secs(31), |_, _| true, note);
@@ -261,9 +263,9 @@ mod tests {
     #[test]
     fn each_file_follows_one_that_is_read() {
         let start = Instant::now();
-        let mut window = window(2, Source::File, start);
-        window.put(3, range(), Source::Range, OpenClock(0), start);
-        window.put(4, range(), Source::File, OpenClock(0), start);
+        let mut window = window(2, HintSource::File, start);
+        window.put(3, range(), HintSource::Range, OpenClock(0), start);
+        window.put(4, range(), HintSource::File, OpenClock(0), start);
         let mut next = || window.take_next(|number, _| *number > 1).copied();
         assert_eq!([next(), next(), next()], [Some(2), Some(4), None], "a range is no file");
     }
@@ -271,11 +273,11 @@ mod tests {
     #[test]
     fn what_the_kernel_has_is_passed() {
         let start = Instant::now();
-        let mut window = window(3, Source::File, start);
-        window.put(2, range(), Source::Range, OpenClock(0), start);
+        let mut window = window(3, HintSource::File, start);
+        window.put(2, range(), HintSource::Range, OpenClock(0), start);
         window.pass(|number| *number == 2, start + Duration::from_secs(5));
         assert_eq!(window.len(), 3, "the range may be read later");
-        assert_eq!(window.pause(start + Duration::from_millis(5500)), super::LOOK);
-        assert_eq!(window.pause(start + Duration::from_secs(7)), super::REST);
+        assert_eq!(window.pause(start + Duration::from_millis(5500)), super::POLL_INTERVAL);
+        assert_eq!(window.pause(start + Duration::from_secs(7)), super::IDLE_POLL_INTERVAL);
     }
 }

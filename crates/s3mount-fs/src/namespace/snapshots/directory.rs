@@ -1,38 +1,38 @@
-//! What is known of one directory: its pages, and what came of listing it.
+//! The snapshot of one directory: its pages, and the outcome of listing it whole.
 
 use tokio::time::Instant;
 
 use crate::namespace::lookup_allowance::LookupAllowance;
 use crate::namespace::page::Page;
 
-/// What a directory takes beside its pages, in bytes: its place in the table, and its name twice.
+/// What a directory takes besides its pages, in bytes: its entry in the table, and its name twice.
 const DIRECTORY_BYTES: usize = 160;
 
 /// What is known of one directory.
 #[derive(Debug, Default)]
 pub(super) struct DirectorySnapshot {
-    /// In the order of their keys, none over another.
+    /// The pages, in the order of their keys. No two overlap.
     pub(super) pages: Vec<Page>,
     pub(super) misses: u32,
     /// While it is being listed whole: which look-ups may ask by themselves.
     pub(super) being_listed: Option<LookupAllowance>,
-    /// What came of it the last time, and when.
+    /// The outcome of the last listing of the whole directory, and when it ended.
     pub(super) listed: Option<(Outcome, Instant)>,
-    /// When a read found a name wrong, if that was lately: pages that were asked for before may have it, too.
+    /// When a read last showed a name to be wrong. Pages that were requested earlier may be wrong, too.
     pub(super) was_wrong: Option<Instant>,
 }
 
-/// What came of listing a directory whole.
+/// The outcome of listing a whole directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Known,
-    /// There is no memory for all of it.
+    /// There is not enough memory for all names.
     TooLarge,
     Failed,
 }
 
 impl DirectorySnapshot {
-    /// The page that covers `key`, which is used now.
+    /// The page that covers `key`. It counts as used now.
     pub(super) fn index(&mut self, key: &str, clock: u64) -> Option<usize> {
         let index = self.pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
         let page = self.pages.get_mut(index).filter(|page| page.covers(key))?;
@@ -40,14 +40,14 @@ impl DirectorySnapshot {
         Some(index)
     }
 
-    /// Whether anything is known, or it is known that it cannot be.
+    /// Whether the snapshot holds anything worth keeping.
     pub(super) fn is_of_use(&self) -> bool {
         let is_too_large = matches!(self.listed, Some((Outcome::TooLarge, _)));
         !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
     }
 
-    /// Puts a page in the place of what it covers. Returns the names that are there no more, or stand
-    /// for something else now.
+    /// Replaces what a page covers of older pages. Returns the names that are gone, or stand for something
+    /// else now.
     pub(super) fn insert(&mut self, page: Page) -> Vec<Box<str>> {
         let ends_before = |old: &Page| old.upto.as_deref().is_some_and(|upto| *upto <= *page.after);
         let starts_behind = |old: &Page| page.upto.as_deref().is_some_and(|upto| *upto <= *old.after);
@@ -56,12 +56,12 @@ impl DirectorySnapshot {
         let changed = self.pages[first..last].iter().flat_map(|old| old.changed(&page)).collect();
         let mut pieces = Vec::with_capacity(3);
         if let Some(old) = self.pages[first..last].first().filter(|old| *old.after < *page.after) {
-            pieces.push(old.part(&old.after, Some(&page.after)));
+            pieces.push(old.slice(&old.after, Some(&page.after)));
         }
         let tail = self.pages[first..last].last().and_then(|old| {
             let from = page.upto.as_deref()?;
             let reaches = old.upto.as_deref().is_none_or(|upto| from < upto);
-            reaches.then(|| old.part(from, old.upto.as_deref()))
+            reaches.then(|| old.slice(from, old.upto.as_deref()))
         });
         pieces.push(page);
         pieces.extend(tail);
@@ -69,7 +69,7 @@ impl DirectorySnapshot {
         changed
     }
 
-    /// What it takes, and its place in the table under this name, in bytes.
+    /// How much memory the directory takes under this name, in bytes.
     pub(super) fn bytes(&self, name: &str) -> usize {
         DIRECTORY_BYTES + name.len() + self.pages.iter().map(Page::bytes).sum::<usize>()
     }

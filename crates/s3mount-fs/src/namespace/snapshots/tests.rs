@@ -111,7 +111,7 @@ fn the_third_miss_has_the_directory_listed() {
     let misses = |now: Instant| [(); 4].map(|()| snapshots.on_miss("d/", now));
     assert_eq!(misses(now), [false, false, true, false]);
     assert!(
-        !(0..100).all(|_| snapshots.may_ask("d/", tokio::time::Instant::now())),
+        !(0..100).all(|_| snapshots.may_ask("d/", Instant::now())),
         "few look-ups ask beside the listing"
     );
     let [soon, later] = [10, 60].map(|seconds| now + Duration::from_secs(seconds));

@@ -1,4 +1,4 @@
-//! What is left of a piece, and where to cut it: guesses from the keys of its last page.
+//! Guesses from the keys of a piece's last pages what is left of it, and where to cut it.
 
 use std::collections::VecDeque;
 
@@ -6,33 +6,33 @@ use s3mount_object::ListPage;
 
 use super::scale::Scale;
 
-/// Pages that a piece has, about. Shorter ones cost more requests, since the last page of a piece is half
-/// its neighbour's; longer ones have more pages wait for the reader.
+/// About how many pages a piece has. Shorter pieces cost more requests, because half of a piece's last page
+/// belongs to its neighbour. With longer pieces, more pages wait for the reader.
 pub(super) const PIECE: u128 = 6;
 
-/// How far the first cut lies from the beginning where it is not known what comes, and the furthest, in
-/// pages.
+/// The distance of the first cut, if nothing is known of what comes, and the largest distance. How many pages
+/// are left.
 const FIRST_REACH: u128 = 4;
 const MOST_REACH: u128 = 32;
 
-/// An even piece with fewer pages left is not cut, nor another with fewer than twice as many.
+/// An even piece with fewer pages left is not cut. A piece that is not even needs twice as many.
 const LEAST: u128 = 4;
 
-/// Densities at the two ends of a piece that differ by more than this factor say that it is not even.
+/// A piece is not even if the densities at its two ends differ by more than this factor.
 const UNEVEN: u128 = 16;
 
-/// Pages, back from where a piece was listed up to, that tell its density. One alone says little of dates,
-/// or of names that have a number of a class first: it may lie within a day, or a class.
-const RUN: usize = 8;
+/// From how many of the last pages the density is computed. A single page may lie within one day, if names
+/// are dates, or within one class, if names begin with a class number.
+const RECENT_PAGES: usize = 8;
 
-/// Keys of a page that its scale is made of.
+/// How many keys of a page its scale is made from.
 const SAMPLES: usize = 32;
 
-/// Some keys of a page in their order, below the directory and without the slash of folders.
+/// Some keys of a page, in order, below the directory and without the slash of folders.
 #[derive(Debug)]
 pub(super) struct Sample {
     keys: Vec<String>,
-    /// Names of the page.
+    /// How many names the page has.
     names: u128,
 }
 
@@ -48,7 +48,7 @@ impl Sample {
         Some(Self { keys: chosen.collect(), names: keys.len() as u128 })
     }
 
-    /// How many numbers its names take, and how many names come after the first.
+    /// How many numbers its names span, and how many names come after the first.
     fn span(&self, scale: &Scale) -> Option<(u128, u128)> {
         let (first, last) = (scale.number(self.keys.first()?)?, scale.number(self.keys.last()?)?);
         Some((last.checked_sub(first)?, self.names - 1))
@@ -59,51 +59,51 @@ impl Sample {
 #[derive(Clone, Debug)]
 pub(super) enum Cuts {
     None,
-    /// Here, as far as there are requests for it.
+    /// Cut at these texts, as far as there are requests for the pieces.
     At(Vec<String>),
-    /// Here, if there is nothing better to do; it has so many pages left.
+    /// Cut at this text if no other piece is worth more. The piece has this many pages left.
     IfIdle(u128, String),
 }
 
-/// What is known, and guessed, of the keys of one piece.
+/// What is known and guessed about the keys of one piece.
 #[derive(Debug)]
 pub(super) struct Outlook {
-    /// Of its first page, and of its last so far.
+    /// Samples of its first page, and of its last page so far.
     pub(super) first: Option<Sample>,
     last: Option<Sample>,
-    /// The first keys of the last pages, which lie one behind another, and how many names each has.
-    run: VecDeque<(String, u128)>,
-    /// How far the next cut lies where it is not known what comes, in pages.
+    /// The first key of each of the last pages, and how many names the page has.
+    recent: VecDeque<(String, u128)>,
+    /// The distance of the next cut if nothing is known of what comes, in pages.
     pub(super) reach: u128,
-    /// The guess, if one was made since anything changed.
+    /// The guess, if one was made since the last change.
     cuts: Option<Cuts>,
 }
 
 impl Default for Outlook {
     fn default() -> Self {
-        Self { first: None, last: None, run: VecDeque::new(), reach: FIRST_REACH, cuts: None }
+        Self { first: None, last: None, recent: VecDeque::new(), reach: FIRST_REACH, cuts: None }
     }
 }
 
-/// The rest of a piece in numbers.
+/// The rest of a piece, in numbers of its scale.
 struct Rest {
     scale: Scale,
-    /// The numbers of where it begins, and of its end or of the last key there can be.
+    /// The number of its beginning, and the number of its end. If it has no end, the last possible number.
     at: u128,
     end: u128,
-    /// So many numbers to so many names, and names to a page.
+    /// `names` names span `span` numbers, and a page has `page` names.
     span: u128,
     names: u128,
     page: u128,
 }
 
 impl Rest {
-    /// In pages.
+    /// How many pages are left.
     fn pages(&self) -> u128 {
         self.end.saturating_sub(self.at).saturating_mul(self.names) / self.span / self.page
     }
 
-    /// A text so many pages further on, which are no more than there are.
+    /// The text that lies `pages` pages further on. There must be as many left.
     fn further(&self, pages: u128) -> String {
         self.scale.text(self.at + self.span * pages * self.page / self.names)
     }
@@ -121,7 +121,7 @@ impl Outlook {
     pub(super) fn sample(&mut self, page: &ListPage, prefix: &str) {
         if let Some(sample) = Sample::of(page, prefix) {
             let sample = self.last.insert(sample);
-            self.run.extend(sample.keys.first().map(|first| (first.clone(), sample.names)));
+            self.recent.extend(sample.keys.first().map(|first| (first.clone(), sample.names)));
             if self.first.is_none() {
                 self.first = Some(Sample { keys: sample.keys.clone(), names: sample.names });
             }
@@ -131,35 +131,35 @@ impl Outlook {
     }
 
     fn shorten(&mut self) {
-        let excess = self.run.len().saturating_sub(RUN);
-        self.run.drain(..excess);
+        let excess = self.recent.len().saturating_sub(RECENT_PAGES);
+        self.recent.drain(..excess);
     }
 
-    /// The piece before has come up to where this one begins.
+    /// The piece before this one was listed up to the beginning of this one.
     pub(super) fn follow(&mut self, before: &mut Self) {
-        before.run.append(&mut self.run);
-        std::mem::swap(&mut before.run, &mut self.run);
+        before.recent.append(&mut self.recent);
+        std::mem::swap(&mut before.recent, &mut self.recent);
         self.shorten();
         self.forget();
     }
 
-    /// Something has changed.
+    /// Drops the guess, because something has changed.
     pub(super) fn forget(&mut self) {
         self.cuts = None;
     }
 
-    /// How far a piece reaches that begins at a cut of this one.
+    /// The distance of the next cut in a piece that begins at a cut of this one.
     pub(super) fn further_reach(&self) -> u128 {
         (self.reach * 2).min(MOST_REACH)
     }
 
-    /// The cuts as they were guessed.
+    /// The guessed cuts.
     pub(super) fn cuts(&self) -> Cuts {
         self.cuts.clone().unwrap_or(Cuts::None)
     }
 
-    /// Guesses, if anything has changed: the piece was listed up to `cursor`, and ends with `end`, where
-    /// `beside` begins.
+    /// Makes a guess, if anything has changed. The piece was listed up to `cursor`, and ends with `end`.
+    /// `beside` is a sample from behind that end.
     pub(super) fn look(&mut self, cursor: &str, end: Option<&str>, beside: Option<&Sample>) {
         if self.cuts.is_none() {
             self.cuts = Some(self.guess(cursor, end, beside).unwrap_or(Cuts::None));
@@ -168,12 +168,12 @@ impl Outlook {
 
     fn guess(&self, cursor: &str, end: Option<&str>, beside: Option<&Sample>) -> Option<Cuts> {
         let sample = self.last.as_ref()?;
-        let (first, _) = self.run.front()?;
+        let (first, _) = self.recent.front()?;
         let keys: Vec<&str> = std::iter::once(first).chain(&sample.keys).map(String::as_str).collect();
         let scale = Scale::new(&keys, end)?;
         let at = scale.number(cursor.trim_end_matches('/'))?;
         let span = at.checked_sub(scale.number(first)?).filter(|span| *span > 0)?;
-        let names = self.run.iter().map(|(_, names)| names).sum::<u128>() - 1;
+        let names = self.recent.iter().map(|(_, names)| names).sum::<u128>() - 1;
         let end = end.and_then(|end| scale.number(end)).unwrap_or(scale.total());
         let rest = Rest { scale, at, end, span, names, page: sample.names };
         let left = rest.pages();
@@ -186,7 +186,7 @@ impl Outlook {
         } else if left < 2 * PIECE {
             Cuts::IfIdle(left, rest.further(left / 2))
         } else {
-            // More than are ever asked for at once would be in vain.
+            // More cuts than requests in flight would be useless.
             let cuts = (left / PIECE - 1).min(u128::from(u8::MAX));
             Cuts::At((1..=cuts).map(|cut| rest.further(cut * PIECE)).collect())
         })

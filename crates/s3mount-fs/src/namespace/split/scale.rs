@@ -1,13 +1,14 @@
-//! Keys as numbers: where a key lies between others, and which text lies some names further on.
+//! Turns keys into numbers, to tell where a key lies between others, and which text lies some names further
+//! on.
 //!
-//! A few keys of a page tell how the keys of a directory are made: which places are digits, hexadecimal
-//! digits, letters, or characters of another script. Read as a number of mixed radix, the keys of most
-//! directories are spread evenly near each other, be they counted, hashed or dated. So a page tells how
-//! many names lie between two numbers, and a number becomes a text to start a listing after. What comes
-//! out is a guess: whoever uses it compares texts.
+//! A few keys of a page show how the keys of a directory are made: which positions hold digits, hexadecimal
+//! digits, letters, or characters of another script. Each key is then read as a number of mixed radix. In
+//! most directories, neighbouring keys are spread evenly over these numbers, whether names are counters,
+//! hashes or dates. So a page shows how many names lie between two numbers, and a number gives a text to
+//! start a listing after. The result is a guess, so its user compares texts.
 
-/// Numbers stay below two to the power of this and its double: half for the places where the keys of a
-/// page differ, half for those before, which change in other pages.
+/// How many bits of a number are for the positions where the keys of a page differ. As many are for the
+/// positions before these, which change from page to page.
 const HALF_BITS: u32 = 50;
 
 const DIGIT: u8 = 1;
@@ -27,21 +28,21 @@ fn class(c: char) -> u8 {
     }
 }
 
-/// The characters that a place may have.
+/// The characters that may stand at one position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    /// In order, none over another, from and to.
+struct Position {
+    /// Ranges of characters, from and to, in order. No two overlap.
     ranges: Vec<(u32, u32)>,
-    /// Whether keys may end before it: that comes before all characters.
+    /// Whether keys may end before this position. The end comes before all characters.
     may_end: bool,
 }
 
-impl Place {
+impl Position {
     fn fixed(c: char) -> Self {
         Self { ranges: vec![(c.into(), c.into())], may_end: false }
     }
 
-    /// All characters of these classes, and these besides with their neighbours of a script.
+    /// All characters of these classes, and `others` with the neighbours of their scripts.
     fn new(classes: u8, others: impl Iterator<Item = char>, may_end: bool) -> Self {
         let has = |class| classes & class != 0;
         let mut ranges = Vec::new();
@@ -73,7 +74,7 @@ impl Place {
         u128::from(count) + u128::from(self.may_end)
     }
 
-    /// The number of the last character up to `c`, and whether it is `c`; `None` where none is.
+    /// The number of the last possible character up to `c`, and whether it is `c`. `None` if there is none.
     fn digit(&self, c: Option<char>) -> (Option<u128>, bool) {
         let Some(c) = c.map(u32::from) else { return (self.may_end.then_some(0), self.may_end) };
         let before = |(from, to): &(u32, u32)| if c < *from { 0 } else { c.min(*to) - from + 1 };
@@ -82,7 +83,7 @@ impl Place {
         (upto.checked_sub(1), is_it)
     }
 
-    /// The character of a number; `None` for the end of a key.
+    /// The character of a number. `None` for the end of a key.
     fn char(&self, digit: u128) -> Option<char> {
         let mut left = u32::try_from(digit.checked_sub(u128::from(self.may_end))?).ok()?;
         for (from, to) in &self.ranges {
@@ -95,17 +96,17 @@ impl Place {
     }
 }
 
-/// How keys near a page become numbers.
+/// The rule by which keys near a page become numbers.
 #[derive(Debug)]
 pub(crate) struct Scale {
-    /// What all of them begin with.
+    /// The text that all keys begin with.
     fixed: String,
-    places: Vec<Place>,
-    /// What comes behind the places.
+    positions: Vec<Position>,
+    /// The text behind the positions.
     tail: String,
 }
 
-/// The digits that follow, once a key has a character that its place has not.
+/// The digits that follow a position whose character is not a possible one.
 enum Rest {
     AsInKey,
     Lowest,
@@ -121,56 +122,57 @@ fn bits(radix: u128) -> u32 {
 }
 
 impl Scale {
-    /// For keys near `samples`, which are some of a page in their order, and up to `end`. `None` where
-    /// they tell nothing.
+    /// A scale for keys near `samples`, which are some keys of a page in order, and up to `end`. `None` if
+    /// the samples show nothing.
     pub(crate) fn new(samples: &[&str], end: Option<&str>) -> Option<Self> {
         let keys: Vec<Vec<char>> = samples.iter().map(|key| key.chars().collect()).collect();
         let (first, last) = (keys.first()?, keys.last()?);
         let differ = common(first, last);
         let longest = keys.iter().map(Vec::len).max()?;
-        let at = |place: usize| keys.iter().map(move |key| key.get(place).copied());
-        let is_varying = |place: usize| at(place).any(|c| c != last.get(place).copied());
-        let behind = (differ..longest).rev().find(|place| is_varying(*place))? + 1;
-        let place = |index: usize| Self::place(last, index, &at, &is_varying);
-        let mut places: Vec<Place> = Vec::new();
+        let at = |position: usize| keys.iter().map(move |key| key.get(position).copied());
+        let is_varying = |position: usize| at(position).any(|c| c != last.get(position).copied());
+        let behind = (differ..longest).rev().find(|position| is_varying(*position))? + 1;
+        let position = |index: usize| Self::position(last, index, &at, &is_varying);
+        let mut positions: Vec<Position> = Vec::new();
         let mut left = HALF_BITS;
-        for place in (differ..behind).map(place) {
-            match left.checked_sub(bits(place.radix())) {
+        for position in (differ..behind).map(position) {
+            match left.checked_sub(bits(position.radix())) {
                 Some(rest) => left = rest,
                 None => break,
             }
-            places.push(place);
+            positions.push(position);
         }
-        let behind = differ + places.len();
+        let behind = differ + positions.len();
         let shared = end.map_or(0, |end| common(first, &end.chars().collect::<Vec<_>>()).min(differ));
         let (mut begin, mut left) = (differ, HALF_BITS);
-        for place in (shared..differ).rev().map(place) {
-            match left.checked_sub(bits(place.radix())) {
+        for position in (shared..differ).rev().map(position) {
+            match left.checked_sub(bits(position.radix())) {
                 Some(rest) => left = rest,
                 None => break,
             }
             begin -= 1;
-            places.insert(0, place);
+            positions.insert(0, position);
         }
         let text = |part: Option<&[char]>| part.unwrap_or_default().iter().collect::<String>();
-        Some(Self { fixed: text(last.get(..begin)), places, tail: text(last.get(behind..)) })
+        Some(Self { fixed: text(last.get(..begin)), positions, tail: text(last.get(behind..)) })
     }
 
-    /// What may stand at a place of a key such as `key`: what was seen there, and all that belongs to
-    /// it. What the digits and letters of a word vary over, one of them does that happens to stand still.
-    fn place<I: Iterator<Item = Option<char>>>(
+    /// The characters that may stand at a position of keys like `key`: the classes of those that the samples
+    /// have there. If other positions of the same word vary over more classes, this one may, too, although
+    /// its character is the same in all samples.
+    fn position<I: Iterator<Item = Option<char>>>(
         key: &[char],
         index: usize,
         at: &impl Fn(usize) -> I,
         is_varying: &impl Fn(usize) -> bool,
-    ) -> Place {
+    ) -> Position {
         let is_word = |c: &char| class(*c) != 0;
         let begin = key.iter().take(index).rposition(|c| !is_word(c)).map_or(0, |before| before + 1);
         let len = key.iter().skip(begin).take_while(|c| is_word(c)).count();
-        let classes = |place: usize| at(place).flatten().fold(0, |classes, c| classes | class(c));
+        let classes = |position: usize| at(position).flatten().fold(0, |classes, c| classes | class(c));
         let is_in_word = (begin..begin + len).contains(&index);
-        let word = (begin..begin + len).filter(|place| is_in_word && is_varying(*place));
-        let word = word.fold(0, |all, place| all | classes(place));
+        let word = (begin..begin + len).filter(|position| is_in_word && is_varying(*position));
+        let word = word.fold(0, |all, position| all | classes(position));
         let own = classes(index);
         let classes = if is_varying(index) || own & !word == 0 {
             own | word
@@ -186,26 +188,26 @@ impl Scale {
             && !is_varying(index)
             && let Some(c) = key.get(index).filter(|c| c.is_ascii())
         {
-            return Place::fixed(*c);
+            return Position::fixed(*c);
         }
-        Place::new(classes, others, at(index).any(|c| c.is_none()))
+        Position::new(classes, others, at(index).any(|c| c.is_none()))
     }
 
     /// How many numbers there are.
     pub(crate) fn total(&self) -> u128 {
-        self.places.iter().map(Place::radix).product()
+        self.positions.iter().map(Position::radix).product()
     }
 
-    /// The number of a key, or of the last text before it that has one. `None` for keys that begin
-    /// otherwise.
+    /// The number of a key, or of the last text before it that has a number. `None` for a key with another
+    /// beginning.
     pub(crate) fn number(&self, key: &str) -> Option<u128> {
         let mut chars = key.strip_prefix(self.fixed.as_str())?.chars();
         let (mut number, mut rest) = (0, Rest::AsInKey);
-        for place in &self.places {
+        for position in &self.positions {
             let digit = match rest {
                 Rest::Lowest => 0,
-                Rest::Highest => place.radix() - 1,
-                Rest::AsInKey => match place.digit(chars.next()) {
+                Rest::Highest => position.radix() - 1,
+                Rest::AsInKey => match position.digit(chars.next()) {
                     (Some(digit), true) => digit,
                     (Some(digit), false) => {
                         rest = Rest::Highest;
@@ -217,18 +219,18 @@ impl Scale {
                     }
                 },
             };
-            number = number * place.radix() + digit;
+            number = number * position.radix() + digit;
         }
         Some(number)
     }
 
-    /// A text of this number.
+    /// The text with this number.
     pub(crate) fn text(&self, number: u128) -> String {
         let mut text = self.fixed.clone();
         let (mut weight, mut left) = (self.total(), number);
-        for place in &self.places {
-            weight /= place.radix();
-            match place.char(left / weight) {
+        for position in &self.positions {
+            weight /= position.radix();
+            match position.char(left / weight) {
                 Some(c) => text.push(c),
                 None => return text,
             }
@@ -306,7 +308,7 @@ mod tests {
             let number = scale.total() / 1000 * part;
             let text = scale.text(number);
             let back = scale.number(&text).expect("a number");
-            let has_ends = scale.places.iter().any(|place| place.may_end);
+            let has_ends = scale.positions.iter().any(|position| position.may_end);
             prop_assert!(back == number || has_ends && back < number, "{text} of {number}: {scale:?}");
             prop_assert!(!text.contains('/'));
         }
