@@ -102,8 +102,8 @@ pub(crate) enum Todo {
 }
 
 impl Hints {
-    /// Takes the bytes that a writer wrote at the time `given_at`. Returns whether the caller has to start a task
-    /// that follows this writer.
+    /// Takes the bytes that a writer wrote at the time `given_at`. Returns whether the caller has to start a
+    /// task that follows this writer.
     pub(crate) fn push(&self, writer: &Arc<HintWriter>, mut data: &[u8], given_at: OpenClock) -> bool {
         let mut state = lock(&writer.0);
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {

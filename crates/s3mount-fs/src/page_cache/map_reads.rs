@@ -43,47 +43,49 @@ const CAUTION: u32 = 16;
 /// cache (`MADV_WILLNEED`) and nobody reads yet.
 const PATIENCE: u32 = 256;
 
-/// Spots that are remembered: where a window is being read. Twice as many as a large machine has loaders.
+/// How many spots are remembered, at each of which a window is being read. A large machine has half as many
+/// loaders.
 const SPOTS: usize = 128;
 
-/// What a wide window, or a read(2) that was refused, counts for; each new spot counts one against it.
+/// What a wide window, or a refused read(2), adds to `wrong`. Each new spot subtracts one.
 const WRONG: u32 = 4;
 
-/// With so much counted, the refusals end: two wrong ones in a row, or a quarter of all.
+/// The value of `wrong` at which the refusals end: two wrong refusals in a row, or a quarter of all.
 const TOO_WRONG: u32 = 2 * WRONG - 1;
 
-/// Pages of the kernel's that are dropped before a reader who has come upon refused ones that nobody
-/// remembers. It may read on for long, and the kernel takes a millisecond to drop so many.
+/// How many bytes of the kernel's pages are dropped ahead of a reader that has come upon a refused range
+/// which is no longer remembered. The reader may go on for long, and the kernel drops this many bytes in a
+/// millisecond.
 const DROP_BYTES: u64 = 64 << 20;
 
-/// What to do with a READ that fills the page cache.
+/// The answer to a READ that fills the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Serve it like any other.
+    /// Serve it like any other READ.
     Serve,
     /// Serve it apart from the streams: a piece of a random window.
     Apart,
-    /// Refuse it: the kernel asks for the pages that are wanted.
+    /// Refuse it. Then the kernel reads the pages that are wanted.
     Refuse,
 }
 
-/// An answer, and what follows from the READ besides.
+/// The answer to a READ, and what else follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) answer: Answer,
-    /// The kernel's pages here were refused, and somebody reads on into them, a page at a time. Once they
-    /// are dropped, it reads ahead again.
+    /// The kernel's pages in this range were refused, and a reader goes on into them page by page. Once the
+    /// kernel has dropped them, it reads ahead again.
     pub(crate) drop: Option<ByteRange>,
-    /// What the file has become by this READ.
+    /// What the READ has shown the file to be.
     pub(crate) change: Option<Change>,
 }
 
-/// News of a file.
+/// A change in how a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is read at random through maps.
+    /// The file is read at random through maps.
     Random,
-    /// It is not, or no longer.
+    /// The file is not read at random through maps, or no longer.
     Ordinary,
 }
 
@@ -93,17 +95,17 @@ impl From<Answer> for Decision {
     }
 }
 
-/// Where a random window is being read.
+/// A spot where a random window is being read.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
-    /// What was refused, if the window began so.
+    /// The refused range, if the window began with a refusal.
     refused: Option<ByteRange>,
-    /// Where the window's reader goes on.
+    /// Where the window's reader is expected to go on.
     next: u64,
-    /// Bytes read in order, without the first piece.
+    /// How many bytes were read in order, without the first piece.
     run_bytes: u64,
     has_begun: bool,
-    /// It was counted as wrong.
+    /// Whether the spot was counted as wrong.
     is_wrong: bool,
 }
 
@@ -115,11 +117,12 @@ impl Spot {
 
 #[derive(Debug)]
 enum State {
-    /// So many READs in a row looked like random faults.
+    /// `lone` READs in a row looked like random page faults.
     Watching {
         lone: u32,
     },
-    /// This READ was refused, to see which page is wanted; so many more are waited for.
+    /// This READ was refused as a probe, to see which page is wanted. The probe is given up after `patience`
+    /// more READs.
     Probing {
         refused: ByteRange,
         patience: u32,
@@ -130,22 +133,22 @@ enum State {
 /// What is known of the READs of one version of a file.
 #[derive(Debug)]
 pub(crate) struct MapReads {
-    /// The kernel's readahead, as files are opened with: the size of a read-around.
+    /// The kernel's readahead, in bytes: the size of a read-around.
     readahead_bytes: u64,
     /// The file's size in bytes.
     size: u64,
     state: State,
-    /// READs in the shape of random faults before the next probe.
+    /// How many READs in the shape of random page faults come before the next probe.
     lone_wanted: u32,
-    /// Where the last READs in that shape ended that were served.
+    /// Where the last served READs of that shape ended.
     ends: VecDeque<u64>,
-    /// The newest last.
+    /// The spots. The newest is last.
     spots: VecDeque<Spot>,
     wrong: u32,
 }
 
 impl MapReads {
-    /// A file of `size` bytes whose readers are not known, or are known to be random.
+    /// A file of `size` bytes. Nothing is known of its readers, unless `is_random` is set.
     pub(crate) fn new(readahead_bytes: u64, size: u64, is_random: bool) -> Self {
         Self {
             readahead_bytes,
@@ -163,19 +166,20 @@ impl MapReads {
         matches!(self.state, State::Random)
     }
 
-    /// Whether only READs that [`may_be_read_around`] have to be shown.
+    /// Whether the policy only needs to see READs that [`may_be_read_around`].
     pub(crate) fn is_only_watching(&self) -> bool {
         matches!(self.state, State::Watching { .. })
     }
 
-    /// The reader of the file has gone on from READ to READ since the last one that was shown.
+    /// Notes that READs of the file went on from one another since the last READ that the policy saw.
     pub(crate) fn on_stream(&mut self) {
         if let State::Watching { lone } = &mut self.state {
             *lone = 0;
         }
     }
 
-    /// A READ that fills the page cache. `is_streamed` tells whether a stream of the file is there.
+    /// Decides about a READ that fills the page cache. `is_streamed` returns whether the READ belongs to a
+    /// stream.
     pub(crate) fn on_read(&mut self, read: ByteRange, is_streamed: impl FnOnce() -> bool) -> Decision {
         match self.state {
             State::Watching { lone } => self.watch(read, lone, is_streamed),
@@ -217,7 +221,7 @@ impl MapReads {
         Answer::Serve.into()
     }
 
-    /// Of a random file, a READ of somebody's piece is served, a larger one refused.
+    /// Decides about a READ of a random file. A READ of a reader's piece is served, a larger one is refused.
     fn take_apart(&mut self, read: ByteRange, is_streamed: impl FnOnce() -> bool) -> Decision {
         if let Some(spot) = self.spots.iter_mut().rev().find(|spot| spot.holds(read.start())) {
             let (decision, is_wrong) = spot.go_on(read, self.size);
@@ -225,7 +229,7 @@ impl MapReads {
                 self.wrong += WRONG;
                 if self.wrong >= TOO_WRONG {
                     self.be_cautious();
-                    // Nobody looks any more for what was refused.
+                    // The refused ranges are no longer remembered.
                     let drop = Some(ByteRange::new(0, self.size));
                     return Decision { change: Some(Change::Ordinary), drop, ..decision };
                 }
@@ -265,12 +269,13 @@ impl Spot {
         Self { refused: None, next: read.end(), run_bytes: 0, has_begun: true, is_wrong: false }
     }
 
-    /// The next READ here. Also says whether it shows that this was no small window.
+    /// Decides about the next READ at this spot. Also returns whether the READ shows that the window is not a
+    /// small one.
     fn go_on(&mut self, read: ByteRange, size: u64) -> (Decision, bool) {
         let was_wrong = self.is_wrong;
         let goes_on = self.has_begun && read.start() == self.next;
         self.run_bytes = if goes_on { self.run_bytes + read.len() } else { 0 };
-        // A fault lies inside of what is read around it.
+        // A page fault lies inside the range that is read around it.
         let is_first = !self.has_begun && self.refused.is_some_and(|refused| refused.start() == read.start());
         let is_wide = self.run_bytes > WIDE_BYTES;
         self.is_wrong |= is_first || is_wide;
