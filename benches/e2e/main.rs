@@ -1,12 +1,15 @@
-//! `make bench`: the whole chain, beside its two ceilings, in one run.
+//! `make bench` measures a mount beside its two ceilings in one run. The targets are:
 //!
-//! - *raw*: our S3 client fetches the same bytes into the same pool, without FUSE;
-//! - *null*: our filesystem and FUSE adapter over a client that answers at once;
-//! - *mount*: the real binary; *peer*: another `mount-s3`-like binary, when one is given.
+//! - *raw*: the S3 client fetches the same bytes into the same pool, without FUSE;
+//! - *null*: the filesystem and the FUSE adapter stand over a client that answers at once;
+//! - *mount*: the real binary mounts the bucket;
+//! - *base*: an earlier build of the binary, when one is given;
+//! - *peer*: another binary with the flags of `mount-s3`, when one is given.
 //!
-//! Each is a process of its own, so are the server and the readers; so CPU and memory are told
-//! apart. Passes are interleaved, the page cache is dropped before each, the first pass is not
-//! counted, and the median of the others is shown.
+//! Each target, the server and the readers are processes of their own, so that their CPU time and memory can
+//! be told apart. The passes of the targets are interleaved, in one order and then in the other. The page
+//! cache is dropped before each pass. The first pass does not count, and the table shows the median of the
+//! others.
 #![expect(clippy::print_stdout, reason = "it reports to a terminal")]
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
@@ -62,7 +65,7 @@ struct Args {
 }
 
 fn main() -> anyhow::Result<()> {
-    // Processes that this one starts of itself.
+    // This program starts itself in these roles.
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("role-reader") => return reader::serve(),
@@ -96,7 +99,7 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     if wanted("raw") && scenario.is_sequential() {
         targets.push(Target::raw(&server, scenario)?);
     }
-    // What answers at once knows no latency.
+    // The null client answers at once, so it has no model of latency.
     if wanted("null") && scenario.model == Model::Fast {
         targets.push(Target::null(scenario)?);
     }

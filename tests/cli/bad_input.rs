@@ -1,4 +1,4 @@
-//! What can't be mounted: each message says what, with which value, and what to do.
+//! Command lines that cannot work. Each message says what is wrong, with which value, and what to do.
 
 use std::os::unix::fs::symlink;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::run::{check_fails, check_usage, run, s3mount};
 
-/// An empty folder, by its real path.
+/// An empty folder and its real path.
 fn folder() -> (TempDir, String) {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().canonicalize().expect("its path").display().to_string();
@@ -146,7 +146,7 @@ fn folders_that_cannot_be_mounted_at() {
         format!("the folder {dir} is not empty; give an empty one, or pass --nonempty to hide what is in it");
     check_fails(&["bucket", &dir], &full);
     check_fails(&["mount", "bucket", &dir], &full);
-    // By a link, and from the folder itself, it is the same folder.
+    // A link to the folder, and `.` in the folder, lead to the same message.
     let link = folder.path().join("link");
     symlink(&dir, &link).expect("a link");
     check_fails(&["bucket", &link.display().to_string()], &full);

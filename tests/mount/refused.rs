@@ -1,4 +1,4 @@
-//! Stores that can't be mounted: exit code 1, and a message with value and remedy.
+//! Stores that cannot be mounted. The command exits with 1, and its message has the value and the remedy.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::world::{BUCKET, World, s3mount};
 
-/// What a mount of `source` says before it fails.
+/// The message with which a mount of `source` fails.
 fn refusal(endpoint: &str, source: &str, flags: &[&str]) -> String {
     let _watchdog = watchdog(Duration::from_secs(60));
     let folder = TempDir::new().expect("a folder");
