@@ -92,7 +92,7 @@ fn bench_says_why_it_cannot() {
         let (is_good, said) = run(&server, args, &temporary);
         assert!(!is_good && said.starts_with(message), "{said}");
     };
-    check(&["bench", BUCKET], "s3mount: \"data\" names no object; write s3://BUCKET/KEY");
+    check(&["bench", BUCKET], "s3mount: \"data\" does not name an object; write s3://BUCKET/KEY");
     check(
         &["bench", "data/no/such"],
         "s3mount: there is no key \"no/such\" in bucket \"data\"; check its name",
