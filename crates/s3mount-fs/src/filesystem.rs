@@ -153,7 +153,8 @@ impl Filesystem {
 
     /// Opens a file for reading, for the process `pid`. The number 0 is an unknown process.
     ///
-    /// # Errors `IsDirectory`, `UnknownInode`, or `Outdated`. After `Outdated` the kernel has to look the
+    /// # Errors
+    /// `IsDirectory`, `UnknownInode`, or `Outdated`. After `Outdated` the kernel has to look the
     /// name up again.
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
         match Control::of(ino) {

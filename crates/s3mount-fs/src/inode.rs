@@ -230,7 +230,8 @@ impl InodeTable {
 
     /// The prefix of the keys in a directory that the kernel knows.
     ///
-    /// # Errors `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
+    /// # Errors
+    /// `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
     pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
         match self.node(ino) {
             Some(Node::Directory(prefix)) => Ok(prefix),

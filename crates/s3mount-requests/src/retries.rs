@@ -1,6 +1,5 @@
-//! The one loop in which a request is made again, for every operation.
-//!
-//! A caller writes the loop like this:
+//! How a request is made again, for every operation: how long an attempt may take, and when the next may
+//! follow. What an attempt needs (a buffer, a turn) is the caller's, so the caller writes the loop:
 //!
 //! ```text
 //! loop {

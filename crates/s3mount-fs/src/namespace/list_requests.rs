@@ -73,21 +73,24 @@ impl ListRequests {
 
     /// The first page of the directory `prefix`.
     ///
-    /// # Errors Those of [`list`](Self::list).
+    /// # Errors
+    /// Those of [`list`](Self::list).
     pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
         self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
     }
 
     /// Requests a page that somebody waits for.
     ///
-    /// # Errors Those of the store, if retries don't help. `TimedOut`.
+    /// # Errors
+    /// Those of the store, if retries don't help. `TimedOut`.
     pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
         self.in_time(request, false).await
     }
 
     /// Requests a page that nobody waits for yet. It is not tried again if the store throttles it.
     ///
-    /// # Errors Those of [`list`](Self::list), and that the store throttles.
+    /// # Errors
+    /// Those of [`list`](Self::list), and that the store throttles.
     pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
         self.in_time(request, true).await
     }

@@ -57,7 +57,8 @@ impl Lister {
 
     /// The next page. `None` at the end. A caller may drop this future and call again.
     ///
-    /// # Errors Those of the store. An integrity error if the listing goes back or has no end.
+    /// # Errors
+    /// Those of the store. An integrity error if the listing goes back or has no end.
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
         if let Some((page, at)) = self.first.take()
             && let Some(ask) = self.split.ask(0)

@@ -260,7 +260,8 @@ impl Split {
 
     /// Takes a page of a piece, and the time when it was requested.
     ///
-    /// # Errors A fault, if the listing goes back or has no end.
+    /// # Errors
+    /// A fault, if the listing goes back or has no end.
     pub(crate) fn landed(
         &mut self,
         number: u32,
