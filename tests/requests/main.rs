@@ -260,9 +260,10 @@ fn warm_walks_once_and_then_all_is_known() {
     };
     let tree = world.path("tree").display().to_string();
     assert!(warm(&[&tree]).starts_with("2,000 files in 41 folders in "));
-    // A program that the machine holds up for long enough may list a folder that is being listed ahead.
+    // The mount may list a folder ahead after the program has read and closed it. On a busy machine that
+    // happens to a few folders: one to three of the 41 were seen, in one run of ten.
     let (lists, gets, others) = take(&world);
-    assert!((42..=44).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
+    assert!((42..=48).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
     assert!(
         warm(&[&tree, "--read", "--jobs", "8"]).starts_with("2,000 files in 41 folders, 13.67 MiB read in ")
     );
