@@ -1,11 +1,11 @@
-//! What we keep of an HTTP answer's headers.
+//! The headers of an HTTP answer that we keep.
 
 use mountpoint_s3_crt::http::request_response::Headers;
 use s3mount_object::ByteRange;
 
 use crate::checksum::{Checksum, is_of_parts};
 
-/// The headers that we look at, and the status.
+/// The status of an answer, and the headers that we use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: i32,
@@ -16,14 +16,14 @@ pub(crate) struct Answer {
     pub(crate) storage_class: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) request_id: Option<String>,
-    /// Of the whole object.
+    /// The checksum of the whole object.
     pub(crate) checksum: Option<Checksum>,
-    /// Whether there is a CRC of each part in which the object was uploaded.
+    /// Whether the store keeps a CRC of each part in which the object was uploaded.
     pub(crate) has_part_checksums: bool,
 }
 
 impl Answer {
-    /// Called in the CRT's callbacks: it can't fail.
+    /// The CRT's callbacks call this, so it can't fail.
     pub(crate) fn new(headers: &Headers, status: i32) -> Self {
         let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
         Self {
@@ -40,20 +40,20 @@ impl Answer {
         }
     }
 
-    /// Whether the body, `range`, is all of its object.
+    /// Whether the body, which has the bytes of `range`, is the whole object.
     pub(crate) fn is_whole(&self, range: ByteRange) -> bool {
         let size = self.content_range.as_deref().and_then(|header| header.rsplit_once('/'));
         range.start() == 0 && size.and_then(|(_, size)| size.trim().parse().ok()) == Some(range.end())
     }
 
-    /// Whether the body is exactly `range` of its object. A store has to say so: the CRT takes no
-    /// answer without `Content-Range` to a request with `Range`, not even of the whole object.
+    /// Whether the body is exactly `range` of its object. The store has to send `Content-Range`: for a
+    /// request with `Range` the CRT accepts no answer without it, not even the whole object.
     pub(crate) fn is_range(&self, range: ByteRange) -> bool {
         self.content_range.as_deref().and_then(content_range) == Some(range)
     }
 }
 
-/// The range in `bytes 0-9/100`.
+/// The range in a header such as `bytes 0-9/100`.
 pub(crate) fn content_range(header: &str) -> Option<ByteRange> {
     let (range, _) = header.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;

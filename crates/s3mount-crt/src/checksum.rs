@@ -1,4 +1,5 @@
-//! S3's own checksums of objects, compared where they cover exactly what was fetched.
+//! The checksums that S3 keeps of objects. We compare a checksum when it covers exactly the bytes that we
+//! fetched.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,10 +8,10 @@ use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::http::request_response::Headers;
 use s3mount_object::{ChecksumAlgorithm, ObjectChecksum};
 
-/// What asks for checksums.
+/// The header that asks the store for checksums.
 pub(crate) const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
 
-/// The checksums that S3 keeps; the cheap ones first.
+/// The algorithms of the checksums that S3 keeps. The fastest algorithms come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     Crc64nvme,
@@ -28,10 +29,10 @@ const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("x-amz-checksum-sha256", Algorithm::Sha256),
 ];
 
-/// Whether an answer's headers tell that the store keeps a CRC of each part in which the object was
-/// uploaded. Stores that are too old to say which type a checksum has are not believed: they may not
-/// know the request for those of the parts, and answer it with the object. Called in the CRT's
-/// callbacks: it can't fail.
+/// Whether the headers say that the store keeps a CRC of each part in which the object was uploaded. An old
+/// store does not send the type of a checksum. We do not believe such a store: it may not know the request
+/// for the checksums of the parts, and may answer that request with the object. The CRT's callbacks call
+/// this, so it can't fail.
 pub(crate) fn is_of_parts(headers: &Headers) -> bool {
     let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
     let (crcs, _) = ALGORITHMS.split_at(3);
@@ -39,23 +40,23 @@ pub(crate) fn is_of_parts(headers: &Headers) -> bool {
         && crcs.iter().any(|(name, _)| text(name).is_some())
 }
 
-/// A checksum of a whole object, as an answer's headers have it.
+/// The checksum of a whole object, as the headers of an answer have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Checksum {
     algorithm: Algorithm,
-    /// In base64.
+    /// The checksum in base64.
     value: String,
 }
 
 impl Checksum {
-    /// The checksum in the headers, unless it is one of the parts' checksums. Called in the CRT's
-    /// callbacks: it can't fail.
+    /// The checksum in the headers, unless it is a checksum of the parts' checksums. The CRT's callbacks call
+    /// this, so it can't fail.
     pub(crate) fn of(headers: &Headers) -> Option<Self> {
         let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
         let (algorithm, value) =
             ALGORITHMS.into_iter().find_map(|(name, algorithm)| Some((algorithm, text(name)?)))?;
         let is_of_parts = text("x-amz-checksum-type").is_some_and(|kind| kind == "COMPOSITE");
-        // As S3 writes those of parts: the value, and how many they are.
+        // S3 writes a checksum of parts as the value, a hyphen and the number of the parts.
         (!is_of_parts && !value.contains('-')).then_some(Self { algorithm, value })
     }
 
@@ -70,7 +71,8 @@ impl Checksum {
         ObjectChecksum::from_base64(algorithm, &self.value)
     }
 
-    /// Whether these are the bytes. A value that can't be read says nothing.
+    /// Whether `bytes` have this checksum. Also true if the value is not base64: then nothing can be
+    /// compared.
     pub(crate) fn is_of(&self, bytes: &[u8]) -> Result<bool, CrtError> {
         let Ok(expected) = BASE64_STANDARD.decode(&self.value) else { return Ok(true) };
         Ok(match self.algorithm {
@@ -87,10 +89,10 @@ impl Checksum {
 mod tests {
     use super::{Algorithm, Checksum};
 
-    /// The checksums that catalogues of them give for the nine digits.
+    /// Catalogues of checksums give these values for the nine digits.
     #[test]
     fn known_checksums_hold_and_others_do_not() {
-        // OpenSSL's hashes want the CRT set up.
+        // OpenSSL's hashes work only after the CRT is initialised. A client initialises it.
         let _client = crate::CrtClient::new(crate::CrtConfig::new("b")).expect("a client");
         let cases = [
             (Algorithm::Crc64nvme, "rosUhgp5mIg="),

@@ -1,4 +1,4 @@
-//! Building the client, and its contract with the layers above.
+//! How the client is built, and how it implements [`ObjectClient`] for the layers above.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,17 +30,18 @@ use crate::tuning::tune;
 use crate::warm::{self, Warm};
 use crate::xml::{etag, list_page, object_attributes};
 
-/// The endpoint of this region is asked for the region of a bucket whose region is not known: it knows all.
+/// If the region of a bucket is not known, we ask the endpoint of this region for it. This endpoint knows the
+/// regions of all buckets.
 const FIRST_REGION: &str = "us-east-1";
 
-/// What the CRT takes one connection to carry when it derives their number from a target, in
-/// Gbit/s (`s_throughput_per_connection_gbps` in its source).
+/// The throughput that the CRT expects of one connection, in Gbit/s. The CRT divides its target by this to
+/// get the number of connections (`s_throughput_per_connection_gbps` in its source).
 const GBPS_PER_CONNECTION: f64 = 0.4;
 
-/// The CRT never uses fewer connections than this without an override.
+/// Without an override, the CRT uses at least this many connections.
 const MIN_CONNECTIONS: u32 = 10;
 
-/// The CRT refuses less. It bounds nothing here: payload lies in lent buffers.
+/// The CRT refuses a lower limit. This limit bounds no memory here: bodies are written into lent buffers.
 const CRT_MEMORY_LIMIT_BYTES: u64 = 1 << 30;
 
 /// An S3 client for one bucket.
@@ -55,7 +56,7 @@ pub struct CrtClient {
     pub(crate) next_id: AtomicU64,
     pub(crate) warm: Arc<Warm>,
     pub(crate) max_connections: u32,
-    /// Answers that asked to slow down.
+    /// The number of answers that asked the client to slow down.
     pub(crate) refused: Arc<AtomicU64>,
     bucket: String,
 }
@@ -70,14 +71,14 @@ impl fmt::Debug for CrtClient {
 }
 
 impl CrtClient {
-    /// Makes a client and asks for the bucket. Where the configuration names no region, the one
-    /// that the store names is used.
+    /// Makes a client and asks the store for the bucket. If the configuration names no region, the client
+    /// uses the region that the store names.
     ///
     /// A refusal by the store does not fail this call: the answer to a HEAD has no body, so it does not say
-    /// why the store refuses. The answer to the first listing does.
+    /// why the store refuses. The answer to the first listing says why.
     ///
     /// # Errors
-    /// What [`new`](Self::new) and [`head_bucket`](ObjectClient::head_bucket) fail with.
+    /// The errors of [`new`](Self::new) and [`head_bucket`](ObjectClient::head_bucket).
     pub async fn connect(mut config: CrtConfig) -> Result<(Self, BucketInfo), ObjectError> {
         let client = Self::new(config.clone())?;
         let elsewhere = match client.head_bucket().await {
@@ -106,7 +107,8 @@ impl CrtClient {
         }
     }
 
-    /// Makes a client, without a request. Its threads start here: fork before.
+    /// Makes a client, and sends no request. The client's threads start here, so a process that forks must
+    /// fork before.
     ///
     /// # Errors
     /// `Rejected` for an endpoint that is not a URL; `Tls` for a CA bundle that can't be read;
@@ -149,8 +151,8 @@ fn build(
     let mut network = Network { event_loops: event_loops.clone(), host_resolver };
     let bootstrap = network.bootstrap(allocator).map_err(fail)?;
     let mut retries = StandardRetryOptions::default(&mut event_loops);
-    // One, at once, for a connection that the store closed meanwhile; 0 would mean three. The
-    // layers above retry with their own deadline.
+    // One retry without delay, for a connection that the store has closed meanwhile. A value of 0 would mean
+    // three retries. The layers above retry until a deadline of their own.
     retries.backoff_retry_options.max_retries = 1;
     retries.backoff_retry_options.backoff_scale_factor = Duration::from_millis(50);
     let retries = RetryStrategy::standard(allocator, &retries).map_err(fail)?;
@@ -178,8 +180,9 @@ fn build(
     Ok((Client::new(allocator, options).map_err(fail)?, signer, warm, pool))
 }
 
-/// Two loops bring 8 GB/s over plain connections and about 3 over TLS, on four cores: half of the
-/// cores leaves the others to the readers, and eight loops fill any network card.
+/// On four cores, two event loops bring 8 GB/s over plain connections and about 3 GB/s over TLS. So half of
+/// the cores are enough for event loops, and the readers have the other half. Eight loops fill any network
+/// card.
 fn event_loop_threads(wanted: u16) -> u16 {
     const MOST: usize = 8;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -189,7 +192,7 @@ fn event_loop_threads(wanted: u16) -> u16 {
     }
 }
 
-/// A TLS context that trusts the authorities in `pem`, and no others.
+/// A TLS context that trusts the certificate authorities in `pem`, and no others.
 fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, ObjectError> {
     let name = pem.display().to_string();
     let bad = |error: &dyn fmt::Display| {
@@ -236,7 +239,7 @@ impl ObjectClient for CrtClient {
             let headers = [checksum::MODE, ("If-Match", if_match.as_str())];
             let path = self.endpoint.object_path(key);
             let (answer, _) = self.send("HeadObject", key, "HEAD", &path, &headers).await?;
-            // Not each store knows If-Match.
+            // Not every store knows If-Match.
             if answer.etag.as_deref().map(etag).as_ref() != Some(&if_match) {
                 return Err(ObjectError::new(ErrorKind::PreconditionFailed, "HeadObject", key));
             }
@@ -291,7 +294,8 @@ impl ObjectClient for CrtClient {
                 ("max-keys", &max_keys),
             ];
             query.extend(optional.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
-            // SigV4 signs the query sorted, and some stores compare it as it was sent.
+            // SigV4 signs the query in sorted order. Some stores check the signature against the query in the
+            // order in which it was sent.
             query.sort_unstable();
             let path = self.endpoint.bucket_path(&query);
             let (answer, body) = self.send("ListObjectsV2", &prefix, "GET", &path, &[]).await?;

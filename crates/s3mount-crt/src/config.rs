@@ -8,30 +8,32 @@ use std::path::PathBuf;
 pub struct CrtConfig {
     /// The bucket's name.
     pub bucket: String,
-    /// Its region. If it is `None`, [`CrtClient::connect`](crate::CrtClient::connect) asks the store.
+    /// The bucket's region. If it is `None`, [`CrtClient::connect`](crate::CrtClient::connect) asks the
+    /// store.
     pub region: Option<String>,
-    /// `http://` or `https://` URL of another endpoint than AWS's public one.
+    /// The `http://` or `https://` URL of an endpoint that replaces AWS's public endpoint.
     pub endpoint_url: Option<String>,
-    /// Put the bucket into the path and not into the host name. For an `endpoint_url` outside
-    /// `amazonaws.com` the bucket is always in the path.
+    /// Put the bucket into the path instead of the host name. For an `endpoint_url` outside `amazonaws.com`
+    /// the bucket is always in the path.
     pub force_path_style: bool,
     /// The credentials that sign the requests.
     pub credentials: Credentials,
-    /// PEM file of the certificate authorities to trust, in place of the system's.
+    /// A PEM file of certificate authorities. The client trusts these instead of the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// Ask for checksums of objects, and compare those that cover the fetched bytes.
+    /// Ask the store for checksums of objects, and compare each checksum that covers exactly the fetched
+    /// bytes.
     pub verify: bool,
-    /// Connections to the store, at most.
+    /// The largest number of connections to the store.
     pub max_connections: u32,
-    /// Threads for network I/O; the CRT starts as many again to hand bodies over. 0: half of the
-    /// cores, at most 8.
+    /// The number of threads for network I/O. The CRT starts the same number of threads again, which hand
+    /// bodies over. 0 means half of the cores, and at most 8 threads.
     pub event_loop_threads: u16,
     /// The product's part of the `User-Agent` header.
     pub user_agent: String,
 }
 
 impl CrtConfig {
-    /// Settings for `bucket`, with everything else at its default.
+    /// Settings for `bucket`; every other setting has its default.
     pub fn new(bucket: &str) -> Self {
         Self {
             bucket: bucket.to_owned(),
@@ -49,7 +51,7 @@ impl CrtConfig {
 }
 
 impl Default for CrtConfig {
-    /// Settings with no bucket yet.
+    /// Settings without a bucket: its name is empty.
     fn default() -> Self {
         Self::new("")
     }
@@ -63,16 +65,16 @@ pub enum Credentials {
     Chain,
     /// A profile of the AWS configuration files.
     Profile(String),
-    /// These.
+    /// These credentials.
     Static {
-        /// Access key id.
+        /// The access key id.
         access_key_id: String,
-        /// Secret access key.
+        /// The secret access key.
         secret_access_key: String,
-        /// Session token of temporary credentials.
+        /// The session token of temporary credentials.
         session_token: Option<String>,
     },
-    /// None: requests are not signed.
+    /// No credentials: requests are not signed.
     Anonymous,
 }
 

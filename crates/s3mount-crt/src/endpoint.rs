@@ -1,4 +1,4 @@
-//! Where requests go, and how keys are spelled in a URL.
+//! The URL to which requests go, and how a key is encoded in a URL.
 
 use mountpoint_s3_crt::auth::signing_config::SigningAlgorithm;
 use mountpoint_s3_crt::common::allocator::Allocator;
@@ -9,13 +9,13 @@ use s3mount_object::{ErrorKind, ObjectError};
 
 use crate::CrtConfig;
 
-/// The bucket's place: base URL, and how to sign for it.
+/// The base URL of the bucket, and how requests to it are signed.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) uri: Uri,
-    /// Value of the `Host` header.
+    /// The value of the `Host` header.
     pub(crate) host: String,
-    /// What comes before the key: empty, or `/bucket`.
+    /// The part of the path before the key: empty, or `/bucket`.
     path: String,
     pub(crate) signing_region: String,
     pub(crate) signing_service: String,
@@ -31,8 +31,8 @@ impl Endpoint {
         }
     }
 
-    /// An endpoint that was named. The bucket goes into the path, because host names per bucket
-    /// need DNS that few stores have; AWS's own endpoints have it.
+    /// The endpoint at `url`. The bucket goes into the path, because a host name per bucket needs DNS entries
+    /// that few stores have. AWS's own endpoints have them.
     fn custom(
         url: &str,
         config: &CrtConfig,
@@ -65,7 +65,7 @@ impl Endpoint {
         })
     }
 
-    /// AWS's own, by its rules.
+    /// AWS's own endpoint, by the CRT's rules for endpoints.
     fn aws(config: &CrtConfig, region: &str, allocator: &Allocator) -> Result<Self, ObjectError> {
         let bucket = config.bucket.as_str();
         let fail = |error: &dyn std::fmt::Display| invalid(bucket, error.to_string());
@@ -96,12 +96,12 @@ impl Endpoint {
         })
     }
 
-    /// The path of an object, encoded.
+    /// The path of an object, percent-encoded.
     pub(crate) fn object_path(&self, key: &str) -> String {
         format!("{}/{}", self.path, encode_path(key))
     }
 
-    /// The path of the bucket, with a query whose values are encoded here.
+    /// The path of the bucket with `query`, whose values are encoded here.
     pub(crate) fn bucket_path(&self, query: &[(&str, &str)]) -> String {
         let base = if self.path.is_empty() { "/" } else { &self.path };
         let pairs: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
@@ -113,10 +113,10 @@ fn invalid(what: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     ObjectError::new(ErrorKind::Rejected, "resolve endpoint", what).with_source(why)
 }
 
-/// What SigV4 wants percent-encoded: all but letters, digits and `-._~`.
+/// The characters that SigV4 wants percent-encoded: all but letters, digits and `-._~`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The same in a path, which keeps its slashes.
+/// The characters that are percent-encoded in a path: a path keeps its slashes.
 const ENCODED_IN_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 fn encode(text: &str) -> String {
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(decode("a+b%2Bc%"), "a b+c%");
     }
 
-    /// `Host` and path of the key `k` in `bucket`.
+    /// The `Host` header and the path of the key `k` in `bucket`.
     fn place(bucket: &str, url: Option<&str>, force_path_style: bool) -> (String, String) {
         let config =
             CrtConfig { endpoint_url: url.map(str::to_owned), force_path_style, ..CrtConfig::new(bucket) };

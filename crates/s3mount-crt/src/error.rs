@@ -1,4 +1,4 @@
-//! From the CRT's results to ours.
+//! Translates the CRT's results and errors to ours.
 
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::MetaRequestResult;
@@ -11,7 +11,8 @@ use crate::xml::{S3Error, s3_error};
 pub(crate) const NO_ETAG: &str =
     "the store gives the object no ETag: nothing tells its versions apart, so parts of two could be mixed";
 
-/// The error that a finished request stands for. `signing_region` tells a redirect from a refusal.
+/// The error for a request that has failed. `signing_region` is the region that the request was signed for:
+/// if the answer names another region, the bucket may be there.
 pub(crate) fn failed(
     operation: &'static str,
     target: &str,
@@ -36,12 +37,12 @@ pub(crate) fn failed(
         .with_source(result.crt_error)
 }
 
-/// An error of the CRT before there is any result.
+/// The error for a request that the CRT could not send: it has no result.
 pub(crate) fn crt_error(operation: &'static str, target: &str, error: CrtError) -> ObjectError {
     ObjectError::new(kind_of_crt(error), operation, target).with_source(error)
 }
 
-/// Codes that say that the credentials themselves are bad, whatever the status.
+/// S3's error codes that mean bad credentials, whatever the status is.
 const BAD_CREDENTIALS: &[&str] = &[
     "ExpiredToken",
     "InvalidAccessKeyId",
@@ -75,14 +76,15 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
     }
 }
 
-/// The CRT names its errors by the library they come from; the names are stable, unlike the list.
+/// The kind of a CRT error, by its name. The name begins with the library that the error comes from. The
+/// names are stable; the list of errors is not.
 fn kind_of_crt(error: CrtError) -> ErrorKind {
     let text = error.to_string();
     let has = |name: &str| text.contains(name);
     if has("AWS_ERROR_S3_CANCELED") {
         ErrorKind::Cancelled
     } else if has("TIME_TOO_SKEWED") {
-        // The clock is wrong, so no signature is good.
+        // The machine's clock is wrong, so the store accepts no signature.
         ErrorKind::BadCredentials
     } else if has("NO_CREDENTIALS") || has("AWS_AUTH_CREDENTIALS") || has("AWS_AUTH_PROFILE") {
         ErrorKind::NoCredentials
@@ -101,7 +103,7 @@ fn kind_of_crt(error: CrtError) -> ErrorKind {
     } else if has("AWS_IO_") || has("AWS_ERROR_HTTP") {
         ErrorKind::Network
     } else if has("AWS_ERROR_S3_") || has("DEST_COPY_TOO_SMALL") {
-        // Headers that are missing or wrong, lengths that don't fit.
+        // A header is missing or wrong, or a length does not fit.
         ErrorKind::Integrity
     } else {
         ErrorKind::Rejected
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn kinds_follow_the_crt() {
-        // Registers the names of the errors.
+        // A new client registers the names of the CRT's errors.
         let _client = crate::CrtClient::new(crate::CrtConfig::new("b")).expect("a client");
         let cases = [
             (aws_s3_errors::AWS_ERROR_S3_CANCELED as i32, ErrorKind::Cancelled),

@@ -1,4 +1,4 @@
-//! The one request that carries payload.
+//! The GET, the only request whose answer carries the bytes of an object.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,25 +20,25 @@ use crate::xml::etag;
 
 const OPERATION: &str = "GetObject";
 
-/// Why an answer is not the one that was asked for.
+/// The kind of error, and the reason why the answer is not the one that was asked for.
 type Refusal = (ErrorKind, String);
 
 /// How a GET ends.
 enum End {
-    /// The CRT has come to an end with it.
+    /// The CRT has finished the request.
     Finished(MetaRequestResult),
-    /// Its headers tell that it leads nowhere.
+    /// The headers of the answer show that its body can't be used.
     Refused(Refusal),
 }
 
-/// What the callbacks leave for the one that waits.
+/// What the CRT's callbacks have stored for the caller that waits for the part.
 struct Part {
     answer: Answer,
     first_byte: Duration,
     body: Option<Bytes>,
-    /// More came than one part.
+    /// The store sent more bytes than the part has.
     excess: bool,
-    /// **Invariant:** taken by whoever ends the part first.
+    /// **Invariant:** whoever ends the part first takes the sender.
     end: Option<oneshot::Sender<End>>,
 }
 
@@ -47,15 +47,15 @@ fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
 }
 
 fn end(part: &Mutex<Part>, end: End) {
-    // Not under the lock: the one that waits takes it next.
+    // Send without the lock: the caller that waits takes the lock next.
     let sender = lock(part).end.take();
     if let Some(sender) = sender {
-        // Nobody waits any more: then nobody has to be told.
+        // Sending fails if nobody waits for the part any more. That is no error.
         let _ = sender.send(end);
     }
 }
 
-/// Takes a buffer back that the CRT never asked for.
+/// Takes a lent buffer back if the CRT never asked for it.
 struct TakeBack<'a>(&'a LendingPool, u64);
 
 impl Drop for TakeBack<'_> {
@@ -64,7 +64,7 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-/// What is wrong with the headers of a good answer. Stores that don't know `If-Match` answer with
+/// What is wrong with the headers of a successful answer. A store that does not know `If-Match` answers with
 /// whatever version is there now.
 fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
     let asked = etag(request.object.etag().as_str());
@@ -82,11 +82,11 @@ fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
 }
 
 impl CrtClient {
-    /// As [`get_object`](s3mount_object::ObjectClient::get_object), and tells how long it took to the
-    /// answer's first byte: the waiting for a connection, the request, and the store.
+    /// Like [`get_object`](s3mount_object::ObjectClient::get_object). Also returns the time until the first
+    /// byte of the answer: the wait for a connection, the request, and the store's work.
     ///
     /// # Errors
-    /// Those of `get_object`.
+    /// The errors of `get_object`.
     pub async fn get_object_timed(
         &self,
         request: GetObject,
@@ -108,7 +108,8 @@ impl CrtClient {
                 .with_source("the range is empty, or longer than the buffer that was brought"));
         }
         if request.object.etag().as_str().trim_matches('"').is_empty() {
-            // The listing had none either: any version would do, and parts of several be mixed.
+            // The listing had no ETag either. Any version would match, and parts of several versions could be
+            // mixed.
             return Err(ObjectError::new(ErrorKind::NoEtag, OPERATION, key).with_source(NO_ETAG));
         }
         self.keep_warm();
@@ -134,7 +135,7 @@ impl CrtClient {
         };
         let result = match ended.await {
             Ok(End::Finished(result)) => result,
-            // `sent` is dropped here, which cancels the rest.
+            // `sent` is dropped here, which cancels the request.
             Ok(End::Refused(refusal)) => return refuse(&lock(&part).answer, refusal),
             Err(oneshot::Canceled) => {
                 return Err(ObjectError::new(ErrorKind::Cancelled, OPERATION, key));
@@ -164,7 +165,7 @@ impl CrtClient {
         Ok((body, part.first_byte))
     }
 
-    /// Sends the GET called `id`; its callbacks fill `part`.
+    /// Sends the GET with the id `id`. Its callbacks fill `part`.
     fn send_get(
         &self,
         request: &GetObject,
@@ -175,7 +176,8 @@ impl CrtClient {
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
         let if_match = etag(object.etag().as_str());
         let mut headers = vec![("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
-        // A store sends checksums of whole objects, so only what begins at the beginning can have one.
+        // A store sends checksums of whole objects only, so only a range from the object's first byte can
+        // have one.
         headers.extend((self.verify && range.start() == 0).then_some(checksum::MODE));
         let [on_headers, on_body, on_telemetry, on_finish] = [(); 4].map(|()| part.clone());
         let (asked, refused) = (request.clone(), self.refused.clone());
@@ -192,21 +194,22 @@ impl CrtClient {
                 let refusal = (200..300).contains(&status).then(|| mismatch(&answer, &asked)).flatten();
                 lock(&on_headers).answer = answer;
                 if let Some(refusal) = refusal {
-                    // At once: the CRT believes a wrong Content-Range, and would go on to fetch
-                    // what that lacks of the range that was asked for.
+                    // The part ends here and not at the end of the request: the CRT believes a wrong
+                    // Content-Range, and would fetch the bytes of the requested range that the wrong range
+                    // lacks.
                     end(&on_headers, End::Refused(refusal));
                 }
             })
             .on_body(move |_, buffer| {
-                // The ticket that keeps the lent buffer with us. Without one (it is not our pool's)
-                // the bytes have to be copied.
+                // The owned buffer holds the CRT's ticket, which keeps the lent buffer with us. A buffer
+                // without a ticket is not from our pool, so its bytes have to be copied.
                 let bytes = match buffer.to_owned_buffer() {
                     Some(owned) => Bytes::from_owner(owned),
                     None => Bytes::copy_from_slice(buffer),
                 };
                 let mut part = lock(&on_body);
                 if part.end.is_none() {
-                    // Refused already. The bytes go when the lock is gone.
+                    // The answer was refused already. The bytes are freed after the lock is released.
                 } else if part.body.is_none() {
                     part.body = Some(bytes);
                     return;
@@ -215,7 +218,8 @@ impl CrtClient {
                 }
                 drop(part);
             })
-            // Headers and body are handed out when the whole part is there: only this tells of before.
+            // The CRT calls back with headers and body only when the whole part is here. Only telemetry has
+            // the time of the first byte.
             .on_telemetry(move |metrics| {
                 note_refusal(&refused, metrics);
                 if let Some(received) = metrics.receive_start_timestamp_ns() {

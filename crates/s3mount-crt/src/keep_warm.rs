@@ -1,4 +1,4 @@
-//! The request that stays under way, so that connections stay open ([`warm`](crate::warm)).
+//! Sends the request that stays under way, so that connections stay open ([`warm`](crate::warm)).
 
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestType};
@@ -7,9 +7,10 @@ use crate::client::CrtClient;
 use crate::warm::ID;
 
 impl CrtClient {
-    /// Keeps connections open from here on. To be called for each request.
+    /// Keeps connections open from now on. Every request calls this.
     pub(crate) fn keep_warm(&self) {
-        // The request that stays takes one of as many places as there are connections.
+        // The request that stays under way counts as one of the requests that may run at once. Their number
+        // is the number of connections, so with one connection it would leave no room for others.
         if self.max_connections == 1 || !self.warm.touch() {
             return;
         }
@@ -19,7 +20,7 @@ impl CrtClient {
         }
     }
 
-    /// Sends the request that stays on its way to the pool.
+    /// Sends the request that stays under way: it waits in the pool.
     fn stay(&self) -> Result<(), CrtError> {
         let mut options = MetaRequestOptions::new();
         options

@@ -1,15 +1,15 @@
-//! The object store on the AWS Common Runtime (CRT): all of its FFI.
+//! The S3 client, built on the AWS Common Runtime (CRT). All FFI to the CRT is in this crate.
 //!
-//! [`CrtClient`] speaks S3 for one bucket. A part is one `GetObject` request of the CRT, with the
-//! range and the version that *we* choose, so the CRT neither splits nor orders anything. The CRT
-//! writes the part's body straight into the buffer that the caller lent ([`pool`] says how), and
-//! the caller gets that same memory back as `Bytes`.
+//! [`CrtClient`] speaks S3 for one bucket. A part is one `GetObject` request of the CRT. *We* choose the
+//! range and the version of the part, so the CRT neither splits requests nor orders them. The CRT writes the
+//! body of the part straight into the buffer that the caller lent ([`pool`] says how). The caller gets the
+//! same memory back as `Bytes`.
 //!
 //! Invariants:
-//! - No callback panics: a panic there ends the process.
-//! - The process must fork *before* the first client is made: the CRT's threads don't survive it.
-//! - One client per endpoint host: the CRT caches connections by host name alone, without port
-//!   and scheme.
+//! - No callback panics: a panic in a callback ends the process.
+//! - The process must fork *before* it makes the first client: the CRT's threads do not survive a fork.
+//! - There is one client per endpoint host: the CRT caches connections by host name alone, without port and
+//!   scheme.
 #![expect(
     clippy::disallowed_methods,
     reason = "the CRT's callbacks come by the machine's time, in threads of its own"
@@ -35,7 +35,7 @@ pub use client::CrtClient;
 pub use config::{Credentials, CrtConfig};
 pub use logging::init_logging;
 
-/// What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+/// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

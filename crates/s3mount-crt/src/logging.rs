@@ -1,16 +1,17 @@
-//! What the CRT logs, as `tracing` events with the target `awscrt`.
+//! Sends the CRT's log lines to `tracing`, as events with the target `awscrt`.
 //!
-//! At its info level the CRT logs what it signs: the canonical request with the session token, and
-//! the authorization header. So the parts that handle credentials may only warn, and a line that
-//! names such a header is dropped whoever wrote it. Its trace level holds bodies and is never on.
+//! At its info level the CRT logs what it signs: the canonical request with the session token, and the
+//! authorization header. So the CRT's components that handle credentials may log warnings only. A line that
+//! names such a header is dropped, whichever component wrote it. The CRT's trace level logs bodies, so it is
+//! never on.
 
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::logging::{Level, Logger, LoggerImpl, Subject};
 use tracing::level_filters::LevelFilter;
 
-/// Sends what the CRT logs to `tracing`, under the target `awscrt`; credentials are left out.
-/// Meant for `--debug`: it takes time in every request. To be called after the subscriber is set;
-/// a second call changes nothing.
+/// Sends the CRT's log lines to `tracing`, under the target `awscrt`, and leaves credentials out. This is
+/// meant for `--debug`: it makes every request slower. Call it after the subscriber is set; a second call
+/// changes nothing.
 pub fn init_logging() {
     if Logger::new(&Allocator::default(), ToTracing).try_init().is_err() {
         tracing::debug!("the CRT has a logger already");
@@ -25,7 +26,7 @@ impl LoggerImpl for ToTracing {
             return;
         }
         let subject = subject.name();
-        // What the CRT calls an error is often a request that it repeats.
+        // The CRT often logs an error for a request that it then retries.
         match level {
             Level::Fatal => tracing::error!(target: "awscrt", "{subject}: {message}"),
             Level::Error | Level::Warn => tracing::warn!(target: "awscrt", "{subject}: {message}"),
@@ -41,7 +42,8 @@ impl LoggerImpl for ToTracing {
     }
 }
 
-/// What the subscriber takes of the CRT: lines that it doesn't are not even made.
+/// The most detailed level of the CRT's lines that the subscriber takes. The CRT does not even format lines
+/// with more detail.
 fn wanted() -> LevelFilter {
     if tracing::enabled!(target: "awscrt", tracing::Level::DEBUG) {
         LevelFilter::DEBUG
@@ -54,13 +56,13 @@ fn wanted() -> LevelFilter {
     }
 }
 
-/// How much the CRT's `subject` may say.
+/// The most detailed level at which the CRT's `subject` may log.
 fn level_of(subject: &str, wanted: LevelFilter) -> Level {
     if wanted == LevelFilter::OFF {
         Level::None
     } else if subject == "http-stream" {
-        // Its errors quote what a server sent, which need not be text; the binding to the logger
-        // ends the process over a line that isn't.
+        // Errors of this subject quote what a server sent, which may not be valid text. The binding to the
+        // logger ends the process at such a line.
         Level::Fatal
     } else if wanted < LevelFilter::INFO || subject.to_ascii_lowercase().contains("auth") {
         Level::Warn

@@ -1,16 +1,16 @@
-//! Lending: the CRT writes each part into the buffer that its caller brought.
+//! The pool that lends buffers: the CRT writes each part into the buffer that the caller brought.
 //!
-//! The CRT asks its pool for memory when it prepares a request, and tells which request it is
-//! for. So a caller's buffer is put down here under the request's id, and the pool hands out that
-//! one: it never waits, and never allocates (but for the request that keeps connections open, which waits
-//! here for its end).
+//! When the CRT prepares a request, it asks its pool for memory and names the request. So the client stores
+//! the caller's buffer here under the id of the request, and the pool gives that buffer to the CRT. For such
+//! a request the pool never waits and never allocates. Only the request that keeps connections open waits
+//! here, until it ends.
 //!
-//! A request asks once. It asks for its range's length, and keeps its ticket when the CRT tries it
-//! again (`s_s3_client_retry_ready` prepares it anew without the pool), so a retry writes into the
-//! same buffer from the front. Only an answer whose `Content-Range` begins elsewhere makes the CRT
-//! invent more requests under the same id; those get memory of their own from the heap, and are
-//! cancelled as soon as the headers are seen. A buffer that the CRT lets go is therefore never put
-//! down again: it goes straight back to its lender.
+//! A request asks for memory once, as much as its range is long. When the CRT retries the request, the
+//! request keeps its ticket (`s_s3_client_retry_ready` prepares it anew without the pool), so the retry
+//! writes into the same buffer from its start. If an answer has a `Content-Range` that begins elsewhere, the
+//! CRT makes more requests under the same id. Those requests get memory from the heap, and they are cancelled
+//! when the headers arrive. So a buffer that the CRT releases is never stored here again: it goes back to its
+//! lender.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use s3mount_object::PartBuffer;
 
 use crate::warm::{self, Warm};
 
-/// Buffers by the id of the request they were brought for. Cheap to clone.
+/// The lent buffers, by the id of the request they were brought for. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LendingPool {
     lent: Arc<Mutex<HashMap<u64, Box<dyn PartBuffer>>>>,
@@ -35,7 +35,8 @@ impl std::fmt::Debug for LendingPool {
 }
 
 impl LendingPool {
-    /// Nothing is lent yet. The request that keeps connections open waits here as long as `warm` says.
+    /// A pool without any lent buffer. The request that keeps connections open waits here as long as `warm`
+    /// says.
     pub(crate) fn new(warm: Arc<Warm>) -> Self {
         Self { lent: Arc::default(), warm }
     }
@@ -44,20 +45,20 @@ impl LendingPool {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `buffer` down for the request `id`.
+    /// Stores `buffer` for the request `id`.
     pub(crate) fn lend(&self, id: u64, buffer: Box<dyn PartBuffer>) {
         self.lock().insert(id, buffer);
     }
 
-    /// Takes it back, if the CRT has not asked for it.
+    /// Takes the buffer of the request `id` back, if the CRT has not asked for it.
     pub(crate) fn take_back(&self, id: u64) {
         let buffer = self.lock().remove(&id);
-        // Not under the lock: it goes to a pool of its own.
+        // Drop the buffer without the lock: it returns to a pool of its own.
         drop(buffer);
     }
 }
 
-/// What the CRT writes a body into.
+/// The memory into which the CRT writes a body.
 pub(crate) enum BodyBuffer {
     Lent { buffer: Box<dyn PartBuffer>, len: usize },
     Own(Vec<u8>),
@@ -66,8 +67,9 @@ pub(crate) enum BodyBuffer {
 impl AsMut<[u8]> for BodyBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         match self {
-            // Exactly what was asked for, so that a longer body is an error and no overrun. No panic
-            // here, in the CRT's thread: too short a buffer becomes an empty one, which is refused.
+            // The slice is exactly as long as the CRT asked for, so a longer body is an error and no overrun.
+            // This code runs in a thread of the CRT and must not panic: a buffer that is too short gives an
+            // empty slice, which is refused.
             BodyBuffer::Lent { buffer, len } => (**buffer).as_mut().get_mut(..*len).unwrap_or_default(),
             BodyBuffer::Own(bytes) => bytes,
         }

@@ -1,4 +1,4 @@
-//! Requests about metadata: sent as they are, their small bodies collected on the heap.
+//! Requests for metadata. The CRT sends them unchanged, and their small bodies are collected on the heap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,24 +16,24 @@ use crate::CrtClient;
 use crate::answer::Answer;
 use crate::error::{crt_error, failed};
 
-/// No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
+/// The longest body that is kept. No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
 ///
-/// It bounds what is copied and parsed, and not what the CRT collects before. A `Default` request of the
-/// CRT appends all of the body to a buffer that grows (`s_s3_meta_request_incoming_body` in aws-c-s3), and
-/// calls back for headers and body when the last byte has come
-/// (`s_s3_meta_request_default_request_finished`). So nobody could cancel it in time. `GetObject`
-/// requests have a buffer of a fixed size, but send `Range` and take no answer without `Content-Range`,
-/// which a listing does not have. What bounds a body without end is the time limit of an attempt.
+/// This limit bounds what is copied and parsed. It does not bound what the CRT collects before: a `Default`
+/// request of the CRT appends the whole body to a buffer that grows (`s_s3_meta_request_incoming_body` in
+/// aws-c-s3). The CRT calls back for headers and body when the last byte has come
+/// (`s_s3_meta_request_default_request_finished`), so nobody could cancel the request in time. `GetObject`
+/// requests have a buffer of a fixed size, but they send `Range` and accept no answer without
+/// `Content-Range`, which a listing does not have. The time limit of an attempt bounds a body without end.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
-/// Headers and body of an answer, as the callbacks leave them.
+/// The headers and the body of an answer, as the callbacks have stored them.
 type Collected = Arc<Mutex<(Answer, Vec<u8>)>>;
 
-/// Cancels a request whose answer nobody waits for any more.
+/// Cancels a request when nobody waits for its answer any more.
 pub(crate) struct CancelOnDrop(pub(crate) Option<MetaRequest>);
 
 impl CancelOnDrop {
-    /// The request has come to its end.
+    /// The request has ended, so there is nothing to cancel.
     pub(crate) fn done(mut self) {
         self.0 = None;
     }
@@ -47,7 +47,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Counts an answer that asks to slow down.
+/// Counts an answer that asks the client to slow down.
 pub(crate) fn note_refusal(refused: &AtomicU64, metrics: &RequestMetrics) {
     if matches!(metrics.status_code(), Some(429 | 503)) {
         refused.fetch_add(1, Ordering::Relaxed);
@@ -74,13 +74,14 @@ impl CrtClient {
         Ok(message)
     }
 
-    /// Counts the answers that ask to slow down, also of attempts that the CRT makes again.
+    /// Counts the answers that ask the client to slow down, including answers to attempts that the CRT
+    /// retries.
     fn count_refusals(&self) -> impl Fn(&RequestMetrics) + Send + use<> {
         let refused = self.refused.clone();
         move |metrics| note_refusal(&refused, metrics)
     }
 
-    /// Sends one request as it is; returns the headers and the body of a good answer.
+    /// Sends one request unchanged. Returns the headers and the body of a successful answer.
     pub(crate) async fn send(
         &self,
         operation: &'static str,
@@ -145,7 +146,7 @@ impl CrtClient {
             })
             .on_telemetry(self.count_refusals())
             .on_finish(move |result| {
-                // Nobody waits any more: then nobody has to be told.
+                // Sending fails if nobody waits for the answer any more. That is no error.
                 let _ = finish.send(result);
             });
         Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))

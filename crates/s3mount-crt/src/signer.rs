@@ -1,8 +1,8 @@
-//! Who asks: credentials, and what is done when the store refuses them.
+//! The credentials that sign requests, and what happens when the store refuses them.
 //!
-//! The CRT's providers keep what they have found for up to 15 minutes, and have no word for "ask
-//! again". So when the store refuses credentials, a new provider takes the place of the old one: it
-//! reads the files, the environment and the metadata services anew.
+//! The CRT's providers keep the credentials that they found for up to 15 minutes, and have no call to look
+//! for them again. So when the store refuses credentials, a new provider replaces the old one. The new
+//! provider reads the files, the environment and the metadata services again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,11 +26,11 @@ use s3mount_object::{ErrorKind, ObjectError};
 use crate::endpoint::Endpoint;
 use crate::{Credentials, CrtConfig};
 
-/// Credentials that were never taken, and are refused within this time after they were looked for,
-/// are bad: others are not looked for more often.
+/// If the store refuses credentials that it never accepted, within this time after the signer looked for
+/// them, then they are bad. The signer does not look for others before this time is over.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Signs requests, by credentials that can be renewed.
+/// Signs requests with credentials that can be renewed.
 pub(crate) struct Signer {
     credentials: Credentials,
     region: String,
@@ -38,18 +38,18 @@ pub(crate) struct Signer {
     algorithm: SigningAlgorithm,
     tls: Option<TlsContext>,
     provider: RwLock<CredentialsProvider>,
-    /// Whether the store has taken what the provider gave.
+    /// Whether the store has accepted the credentials of the provider.
     was_taken: AtomicBool,
     renewal: Mutex<Renewal>,
 }
 
-/// What the making of a provider takes, and when one was made last.
+/// What is needed to make a provider, and when the last one was made.
 struct Renewal {
     network: Network,
     at: Instant,
 }
 
-/// Threads and names of hosts, for providers that ask the network.
+/// Event loops and a host resolver, for providers that ask the network.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) event_loops: EventLoopGroup,
@@ -90,14 +90,14 @@ impl Signer {
         })
     }
 
-    /// How to sign the next request.
+    /// The signing configuration of the next request.
     pub(crate) fn signing(&self) -> SigningConfig {
         let provider = self.provider.read().unwrap_or_else(PoisonError::into_inner).clone();
         init_signing_config(&self.region, provider, Some(self.algorithm), Some(&self.service), Some(false))
     }
 
-    /// Takes what became of a request that was sent at `sent`. Where its credentials were refused, and
-    /// there may be others now, the error says that it may be tried again.
+    /// Looks at the result of a request that was sent at `sent`. If the store refused the credentials and
+    /// there may be others now, the returned error says that the request may be retried.
     pub(crate) fn judge<T>(&self, sent: Instant, result: Result<T, ObjectError>) -> Result<T, ObjectError> {
         if result.is_ok() && !self.was_taken.load(Ordering::Relaxed) {
             self.was_taken.store(true, Ordering::Relaxed);
@@ -110,7 +110,8 @@ impl Signer {
         })
     }
 
-    /// Renews the credentials, if that was not done since `sent`. Whether they may be others now.
+    /// Renews the credentials, unless they were renewed after `sent`. Returns whether the credentials may be
+    /// others now.
     fn renew(&self, sent: Instant, is_expired: bool) -> bool {
         if matches!(self.credentials, Credentials::Static { .. } | Credentials::Anonymous) {
             return false;
@@ -120,7 +121,7 @@ impl Signer {
             return true;
         }
         if !self.was_taken.load(Ordering::Relaxed) && renewal.at.elapsed() < RENEWAL_PAUSE {
-            // Who writes tokens that expire will write another, and may be late.
+            // A program that writes tokens which expire will write a new token, and may be late.
             return is_expired;
         }
         match provider(&self.credentials, &mut renewal.network, self.tls.as_ref(), &Allocator::default()) {

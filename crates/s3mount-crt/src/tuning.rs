@@ -1,16 +1,17 @@
-//! The one global of the CRT that we set.
+//! The only global variable of the CRT that we set.
 #![expect(unsafe_code, reason = "the CRT has no function to set it")]
 
 use std::sync::Once;
 
-/// Bytes that the CRT reads from a socket at once, and per turn of its event loop. Its own choice is 16 KiB;
-/// 256 KiB brings a client from 0.57 to 0.23 CPU seconds per GiB and doubles what one loop carries (measured
-/// on loopback with 8 MiB parts, 2 loops). 512 KiB takes 5 to 14 % off the daemon's CPU seconds per GiB, and
-/// 1 MiB up to 20 %, but a message of this size may become resident for each connection, beside
-/// `--memory-limit`: 64 streams take 11 MiB more with 512 KiB, and 20 with 1 MiB.
+/// The number of bytes that the CRT reads from a socket at once, and in one turn of its event loop. The CRT's
+/// default is 16 KiB. With 256 KiB a client takes 0.23 CPU seconds per GiB instead of 0.57, and one loop
+/// carries twice as much (measured on loopback with 8 MiB parts, 2 loops). 512 KiB takes 5 to 14 % off the
+/// daemon's CPU seconds per GiB, and 1 MiB up to 20 %. But a message of this size may become resident for
+/// each connection, in addition to `--memory-limit`: 64 streams take 11 MiB more with 512 KiB, and 20 MiB
+/// more with 1 MiB.
 const FRAGMENT_BYTES: usize = 512 << 10;
 
-/// To be called before anything else of the CRT.
+/// Sets the variable. Must be called before any other call of the CRT.
 pub(crate) fn tune() {
     static TUNED: Once = Once::new();
     TUNED.call_once(|| {

@@ -1,14 +1,14 @@
-//! Keeps connections open while nothing is asked.
+//! Keeps connections open while no request is sent.
 //!
-//! Every five seconds the CRT destroys each host's connections if no request to the host is under way
-//! in that moment (`s_s3_endpoints_cleanup_task` in its source), so a job that reads in bursts would
-//! pay for handshakes in each. It has no setting for this. A request of ours therefore stays under way:
-//! it asks the pool for its buffer, as each does before it is sent, and the pool makes it wait. It takes
-//! no connection and sends nothing.
+//! Every five seconds the CRT looks at each host. If no request to the host is under way at that moment, the
+//! CRT destroys the connections to the host (`s_s3_endpoints_cleanup_task` in its source). So a job that
+//! reads in bursts would pay for handshakes in each burst. The CRT has no setting for this. Therefore a
+//! request of ours stays under way. Like every request, it asks the pool for its buffer before it is sent,
+//! and the pool makes it wait. It takes no connection and sends nothing.
 //!
-//! It ends when nothing was asked for [`IDLE`], so that connections which a firewall has forgotten
-//! meanwhile are not used again; the next request begins another. A thread of ours watches for that. A
-//! timer of the CRT can't be taken back, and would delay the exit of a process that drops its client.
+//! This request ends when there was no other request for [`IDLE`], so that we do not use connections which a
+//! firewall has forgotten meanwhile. The next request begins another one. A thread of ours watches the time.
+//! A timer of the CRT can't be cancelled, so it would delay the exit of a process that drops its client.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,29 +17,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-/// Connections are let go of after this time without a request. Steps of training jobs take seconds;
+/// After this time without a request, connections are no longer kept. Steps of training jobs take seconds;
 /// firewalls and NAT forget connections after some minutes.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The id under which the request that stays asks for its buffer. Others have ids from 1.
+/// The id under which the request that stays under way asks for its buffer. Other requests have ids from 1.
 pub(crate) const ID: u64 = 0;
 
-/// Whether connections are kept, and for how long yet.
+/// Whether connections are kept, and when the last request was.
 #[derive(Debug)]
 pub(crate) struct Warm {
     started: Instant,
-    /// Milliseconds from `started` to the last request.
+    /// The milliseconds from `started` to the last request.
     used: AtomicU64,
     is_kept: AtomicBool,
     ends: Mutex<Ends>,
 }
 
-/// What ends the keeping.
+/// The channels that end the keeping of connections.
 #[derive(Debug, Default)]
 struct Ends {
-    /// The request that stays waits for this.
+    /// The request that stays under way ends when the sender of this is dropped.
     idle: Option<oneshot::Receiver<()>>,
-    /// The thread that watches ends when this is dropped.
+    /// The watching thread ends when this sender is dropped.
     client: Option<mpsc::Sender<()>>,
 }
 
@@ -57,19 +57,19 @@ impl Warm {
         change(&mut self.ends.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long ago the last request was.
+    /// The time since the last request.
     fn idle(&self) -> Duration {
         self.started.elapsed().saturating_sub(Duration::from_millis(self.used.load(Ordering::Relaxed)))
     }
 
-    /// Something is asked. Whether the request that keeps the connections has to be begun.
+    /// Notes a request. Returns whether the caller has to begin the request that stays under way.
     pub(crate) fn touch(&self) -> bool {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.used.store(now, Ordering::Relaxed);
         !self.is_kept.load(Ordering::Relaxed) && !self.is_kept.swap(true, Ordering::Relaxed)
     }
 
-    /// Starts the thread that watches.
+    /// Starts the thread that ends the keeping after [`IDLE`].
     pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
         let ((client, over), (end, idle)) = (mpsc::channel::<()>(), oneshot::channel::<()>());
         self.set(|ends| *ends = Ends { idle: Some(idle), client: Some(client) });
@@ -84,15 +84,15 @@ impl Warm {
         std::thread::Builder::new().name("warm".to_owned()).spawn(watch).map(drop)
     }
 
-    /// Ends the keeping: the client is dropped.
+    /// Stops keeping connections, because the client is dropped.
     pub(crate) fn end(&self) {
         self.set(|ends| ends.client = None);
     }
 
-    /// Comes back when the connections shall be let go of. Called in the CRT's threads: it can't fail.
+    /// Waits until the connections need not be kept any more. Runs in the CRT's threads, so it can't fail.
     pub(crate) async fn kept(&self) {
         if let Some(idle) = self.set(|ends| ends.idle.take()) {
-            // Nothing is ever sent: it ends when the other side is dropped.
+            // The sender sends nothing: this wait ends when the sender is dropped.
             let _ = idle.await;
         }
     }
