@@ -1,5 +1,5 @@
-//! The client against the test server: its faults, parts and certificates. What every client promises is
-//! checked in `contract`, and what needs an answer made to measure in `canned`.
+//! The client against the test server: the server's faults, parts and certificates. `contract` checks what
+//! every client promises. `canned` has the tests that need an answer byte for byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const CRC: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 const KEY: &str = "a b/ü+%20'.bin";
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// A lent buffer that tells when it came back.
+/// A lent buffer that notes when it came back.
 struct Lent {
     bytes: Vec<u8>,
     back: Arc<AtomicBool>,

@@ -7,13 +7,13 @@ use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ByteRange, GetObject, ObjectClient as _, ObjectId};
 use s3mount_testkit::{FirstByte, Shape, TestS3};
 
-/// GETs at once in a burst.
+/// The number of GETs that run at once in a burst.
 const BURST: u64 = 8;
 
-/// Longer than the CRT keeps the connections of a host that nobody asks.
+/// A pause that is longer than the CRT keeps the connections of a host without requests.
 const PAUSE: Duration = Duration::from_secs(7);
 
-/// Reads three bursts of a server; returns the connections that it accepted.
+/// Reads three bursts from a server, and returns how many connections the server accepted.
 async fn connections(server: TestS3, ca: Option<tempfile::NamedTempFile>) -> u64 {
     let config = CrtConfig {
         endpoint_url: Some(server.endpoint()),
@@ -48,7 +48,7 @@ fn slow() -> s3mount_testkit::Builder {
 #[tokio::test]
 async fn bursts_share_their_connections() {
     let connections = connections(slow().start().expect("a server"), None).await;
-    // The HEAD brought the first.
+    // The HEAD opened the first connection, before the count began.
     assert_eq!(connections, BURST - 1, "of three bursts");
 }
 

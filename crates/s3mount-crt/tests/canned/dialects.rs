@@ -1,4 +1,4 @@
-//! Listings and errors as different stores write them. The shapes are theirs, the names are ours.
+//! Listings and errors as different stores write them. The form is the stores' own, the names are ours.
 
 use std::time::SystemTime;
 
@@ -14,10 +14,10 @@ async fn list(xml: &'static str) -> ListPage {
     store.client().list_objects(request).await.expect(xml)
 }
 
-/// Key, ETag, size and the second of the time of an object.
+/// The key, the ETag, the size of an object, and its time in seconds.
 type Shown<'a> = (&'a str, &'a str, u64, u64);
 
-/// The objects, the prefixes, and what follows.
+/// The objects and the prefixes of a page, and the token of the next page.
 fn shown(page: &ListPage) -> (Vec<Shown<'_>>, Vec<&str>, Option<&str>) {
     let second =
         |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |span| span.as_secs());
@@ -32,20 +32,20 @@ const WHEN: u64 = 1_255_369_830;
 
 #[test]
 fn listings() {
-    // AWS: checksums and their types, quotes as entities, times with milliseconds.
+    // AWS sends checksums and their types, quotes as entities, and times with milliseconds.
     const AWS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><Prefix>d/</Prefix><NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=</NextContinuationToken><KeyCount>2</KeyCount><MaxKeys>1000</MaxKeys><Delimiter>/</Delimiter><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated><Contents><Key>d/a+b%2Bc%C3%A9</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified><ETag>&quot;e-17&quot;</ETag><ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType><Size>5</Size><StorageClass>INTELLIGENT_TIERING</StorageClass></Contents><CommonPrefixes><Prefix>d/x+y/</Prefix></CommonPrefixes></ListBucketResult>"#;
-    // MinIO: other entities, an owner without a name, a token that is a key with more in it.
+    // MinIO sends other entities, an owner without a name, and a token that is a key with more text in it.
     const MINIO: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><Prefix>d/</Prefix><StartAfter></StartAfter><NextContinuationToken>ZC9hIGJbbWluaW9fY2FjaGU6djJd</NextContinuationToken><KeyCount>2</KeyCount><MaxKeys>1</MaxKeys><Delimiter>/</Delimiter><IsTruncated>true</IsTruncated><Contents><Key>d/a+b%2Bc%C3%A9</Key><LastModified>2009-10-12T17:50:30.123Z</LastModified><ETag>&#34;e-17&#34;</ETag><Size>5</Size><Owner><ID></ID><DisplayName></DisplayName></Owner><StorageClass>STANDARD</StorageClass></Contents><CommonPrefixes><Prefix>d/x%20y/</Prefix></CommonPrefixes><EncodingType>url</EncodingType></ListBucketResult>"#;
-    // Ceph's gateway: elements in another order, with types and empty markers; nothing is encoded.
+    // Ceph's gateway sends the elements in another order, with types and empty markers. It encodes nothing.
     const CEPH: &str = r#"<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name><Prefix>d/</Prefix><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated><Contents><Key>d/a b+cé</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified><ETag>&quot;e-17&quot;</ETag><Size>5</Size><StorageClass>STANDARD</StorageClass><Owner><ID>u</ID><DisplayName>U</DisplayName></Owner><Type>Normal</Type></Contents><CommonPrefixes><Prefix>d/x y/</Prefix></CommonPrefixes><Marker></Marker><NextMarker/></ListBucketResult>"#;
-    // Google: another namespace, generations, no storage class.
+    // Google has another namespace and generations, and sends no storage class.
     const GOOGLE: &str = r#"<?xml version='1.0' encoding='UTF-8'?><ListBucketResult xmlns='http://doc.s3.amazonaws.com/2006-03-01'><Name>b</Name><Prefix>d/</Prefix><IsTruncated>false</IsTruncated><Contents><Key>d/a b+cé</Key><Generation>1476739831420000</Generation><MetaGeneration>1</MetaGeneration><LastModified>2009-10-12T17:50:30.000Z</LastModified><ETag>"e-17"</ETag><Size>5</Size></Contents><CommonPrefixes><Prefix>d/x y/</Prefix></CommonPrefixes></ListBucketResult>"#;
-    // versitygw: elements that are there and empty.
+    // versitygw sends empty elements.
     const VERSITY: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult><Contents><ChecksumAlgorithm></ChecksumAlgorithm><ChecksumType></ChecksumType><ETag>e-17</ETag><Key>d/a b+cé</Key><LastModified>2009-10-12T17:50:30Z</LastModified><Owner></Owner><RestoreStatus></RestoreStatus><Size>5</Size><StorageClass></StorageClass></Contents><CommonPrefixes><Prefix>d/x y/</Prefix></CommonPrefixes><EncodingType></EncodingType><IsTruncated>false</IsTruncated><NextContinuationToken></NextContinuationToken></ListBucketResult>"#;
-    // One with a prefix for its namespace, a time zone, and white space wherever it may be.
+    // This listing has a prefix for its namespace, a time zone, and white space wherever XML allows it.
     const SPACED: &str = r#"<?xml version="1.0"?>
 <s3:ListBucketResult xmlns:s3="http://s3.amazonaws.com/doc/2006-03-01/">
   <s3:IsTruncated> false </s3:IsTruncated>

@@ -1,4 +1,4 @@
-//! Parts: they land in the lent buffer, or the buffer comes back.
+//! The bytes of a part are written into the lent buffer; if the part fails, the buffer comes back.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use crate::store::{
     serve_range,
 };
 
-/// What most tests ask for.
+/// The range that most tests ask for.
 fn range() -> ByteRange {
     ByteRange::new(1000, 301_000)
 }
 
-/// Asks a store that always answers `reply`, and returns what kind of error that is. The buffer has
+/// Sends a GET to a store that always answers with `reply`, and returns the kind of the error. The buffer has
 /// to come back.
 async fn kind_of(reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> ErrorKind {
     let client = Store::new(reply).client();
@@ -60,7 +60,7 @@ fn large_parts_are_one_request() {
         let whole = ByteRange::new(0, 40 << 20);
         let (buffer, lender) = Lent::new(whole.len());
         let error = client.get_object(get("k", whole), buffer).await.unwrap_err();
-        // The store tells that the object is smaller, so this is refused, after one request.
+        // The store says that the object is smaller, so the client refuses the answer, after one request.
         assert_eq!(*error.kind(), ErrorKind::Integrity);
         lender.wait();
         let whole = ByteRange::new(0, OBJECT_BYTES);
@@ -114,7 +114,7 @@ fn a_retry_writes_into_the_same_buffer() {
     run(async {
         for broken in [
             |_: &Request| Reply::Send(error("503 Slow Down", "SlowDown")),
-            // Half of the body came, of other bytes.
+            // Half of the body comes, and its last 1,000 bytes are wrong.
             |request: &Request| {
                 let mut bytes = serve_range(request);
                 bytes.truncate(bytes.len() / 2);
@@ -151,7 +151,8 @@ fn dropping_the_future_returns_the_buffer() {
         ] {
             let store = Store::new(reply);
             let client = store.client();
-            // Before it was ever polled, before the CRT asks for memory, and in the middle.
+            // The request is dropped before its first poll, before the CRT asks for memory, and in the middle
+            // of the body.
             for wait in [None, Some(0), Some(300)] {
                 let (buffer, lender) = Lent::new(range().len());
                 let part = client.get_object(get("k", range()), buffer);
@@ -172,7 +173,8 @@ fn dropping_the_future_returns_the_buffer() {
 #[test]
 fn another_version_is_refused() {
     run(async {
-        // By a store that knows If-Match, and by one that does not.
+        // A store that knows If-Match refuses the request itself. For a store that does not, the client
+        // refuses the answer.
         let refused = |_: &Request| Reply::Send(error("412 Precondition Failed", "PreconditionFailed"));
         assert_eq!(kind_of(refused).await, ErrorKind::PreconditionFailed);
         let ignored = |request: &Request| {
@@ -233,7 +235,7 @@ fn errors_keep_what_the_store_said() {
 
 #[test]
 fn a_body_that_is_not_the_range_is_refused() {
-    /// Answers any range with `bytes` of the object, under the header `content_range`.
+    /// Answers every request with `bytes` of the object, under the header `content_range`.
     fn odd(content_range: &'static str, bytes: ByteRange) -> impl Fn(&Request) -> Reply {
         move |_| {
             let etag = format!("ETag: {ETAG}");
@@ -242,20 +244,20 @@ fn a_body_that_is_not_the_range_is_refused() {
         }
     }
     run(async {
-        // Shorter than asked for, with and without saying so.
+        // The body is shorter than the range, and the header says so or does not.
         let short = ByteRange::new(1000, 2000);
         let kind = kind_of(odd("Content-Range: bytes 1000-1999/9999999", short)).await;
         assert_eq!(kind, ErrorKind::Integrity);
         let kind = kind_of(odd("Content-Range: bytes 1000-300999/9999999", short)).await;
         assert_eq!(kind, ErrorKind::Integrity);
-        // Longer.
+        // The body is longer than the range.
         let long = ByteRange::new(1000, 400_000);
         let kind = kind_of(odd("Content-Range: bytes 1000-300999/9999999", long)).await;
         assert_eq!(kind, ErrorKind::Integrity);
-        // Another place, of the right length.
+        // The body has the right length, but begins elsewhere.
         let kind = kind_of(odd("Content-Range: bytes 2000-301999/9999999", range())).await;
         assert_eq!(kind, ErrorKind::Integrity);
-        // The whole object, without a Content-Range.
+        // The body is the whole object, without a Content-Range.
         let whole = |_: &Request| {
             let etag = format!("ETag: {ETAG}");
             Reply::Send(answer("200 OK", &[&etag], &content(range())))
@@ -297,7 +299,7 @@ fn an_object_without_etag_is_refused_at_once() {
         assert_eq!(*error.kind(), ErrorKind::NoEtag, "{error}");
         assert!(!error.is_retryable());
         lender.wait();
-        // One whose listing has none is not even asked for.
+        // If the listing has no ETag either, the client sends no request.
         let seen = store.seen().len();
         let nameless = GetObject { object: ObjectId::new("k", ETag::new("\"\"")), range: range() };
         let (buffer, lender) = Lent::new(range().len());

@@ -1,6 +1,6 @@
-//! The client against answers that no decent store gives, byte for byte.
+//! The client against answers, byte for byte, that no correct store gives.
 //!
-//! Each test has a store and a client of its own, because the CRT knows endpoints by host alone.
+//! Each test has a store and a client of its own, because the CRT tells endpoints apart by host name alone.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 #![expect(clippy::disallowed_methods, reason = "the CRT lives by the machine's time")]
 

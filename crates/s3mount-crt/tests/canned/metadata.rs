@@ -1,4 +1,4 @@
-//! HEAD, LIST and the bucket: what is asked, and what is made of the answers.
+//! HEAD, LIST and the bucket: which requests the client sends, and how it reads the answers.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ fn head_tells_the_version() {
                 "Last-Modified: Mon, 12 Oct 2009 17:50:30 GMT",
                 "x-amz-storage-class: GLACIER",
             ];
-            // A HEAD has the length of the body, and no body.
+            // The answer to a HEAD has the length of the body, but no body.
             let mut bytes = answer("200 OK", &headers, b"12345");
             bytes.truncate(bytes.len() - 5);
             Reply::Send(bytes)
@@ -103,7 +103,7 @@ fn a_refused_list_keeps_what_the_store_said() {
     });
 }
 
-/// A store in eu-west-1 that answers `elsewhere` to what is signed for another region.
+/// A store in eu-west-1, which answers `elsewhere` to a request that is signed for another region.
 fn european(elsewhere: &'static str) -> Store {
     const REGION: &[&str] = &["x-amz-bucket-region: eu-west-1"];
     Store::new(move |request: &Request| {
@@ -140,7 +140,7 @@ fn a_refused_head_is_no_failure_to_connect() {
         let region = &["x-amz-bucket-region: us-east-1"];
         let store = Store::new(|_| Reply::Send(answer("403 Forbidden", region, b"")));
         let config = CrtConfig { region: None, ..store.config() };
-        // Whoever may read objects need not be allowed to ask for the bucket.
+        // Credentials that may read objects may still be refused for HeadBucket.
         let (client, _) = CrtClient::connect(config).await.unwrap();
         assert_eq!(*client.head_bucket().await.unwrap_err().kind(), ErrorKind::Forbidden);
     });

@@ -1,4 +1,4 @@
-//! A store of canned answers, and buffers that tell when they come back.
+//! A store of canned answers, and lent buffers that report when they come back.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,16 +11,16 @@ use std::time::Duration;
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ByteRange, ETag, GetObject, ObjectId};
 
-/// No test takes longer, whatever hangs.
+/// The time after which a test that hangs is ended.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// Size of the object that [`serve_range`] serves.
+/// The size of the object that [`serve_range`] serves.
 pub(crate) const OBJECT_BYTES: u64 = 4 << 20;
 
-/// Its ETag.
+/// The ETag of that object.
 pub(crate) const ETAG: &str = "\"0123456789abcdef-2\"";
 
-/// Runs a test, for a while.
+/// Runs a test, at most for [`LIMIT`].
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -30,27 +30,27 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(LIMIT, test).await.expect("in time") });
 }
 
-/// The head of a request; names of headers in lower case.
+/// The head of a request. The names of headers are in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
-    /// How many came before it, on all connections.
+    /// The number of requests before this one, on all connections.
     pub(crate) number: usize,
 }
 
-/// What the store does about a request.
+/// What the store does with a request.
 pub(crate) enum Reply {
-    /// Sends these bytes, head and all, and takes the next request.
+    /// Sends these bytes, which include the head, and takes the next request.
     Send(Vec<u8>),
-    /// Sends these bytes, and closes the connection.
+    /// Sends these bytes and closes the connection.
     SendAndClose(Vec<u8>),
-    /// Sends these bytes, and nothing more.
+    /// Sends these bytes, and nothing after them.
     SendAndStall(Vec<u8>),
 }
 
-/// An answer with a `Content-Length`. `headers` are lines without their ends.
+/// An answer with a `Content-Length`. `headers` are lines without line ends.
 pub(crate) fn answer(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len()).into_bytes();
     for header in headers {
@@ -94,7 +94,7 @@ pub(crate) fn serve_range(request: &Request) -> Vec<u8> {
     answer("206 Partial Content", &[&content_range, &etag], &content(range))
 }
 
-/// A store that answers by `reply`. It lives as long as the test.
+/// A store that answers with `reply`. It lives as long as the test.
 pub(crate) struct Store {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -115,7 +115,7 @@ impl Store {
         Self { address, seen }
     }
 
-    /// The requests so far.
+    /// The requests that the store has received.
     pub(crate) fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -151,7 +151,7 @@ fn serve(stream: &TcpStream, reply: &dyn Fn(&Request) -> Reply, seen: &Mutex<Vec
             request.number = seen.len();
             seen.push(request.clone());
         }
-        // A client may go away while it is written to.
+        // The client may close the connection while the store writes.
         match reply(&request) {
             Reply::Send(bytes) => {
                 if writer.write_all(&bytes).is_err() {
@@ -164,7 +164,7 @@ fn serve(stream: &TcpStream, reply: &dyn Fn(&Request) -> Reply, seen: &Mutex<Vec
             }
             Reply::SendAndStall(bytes) => {
                 let _ = writer.write_all(&bytes);
-                // Until the client closes the connection.
+                // Wait until the client closes the connection.
                 let _ = read_head(&mut reader);
                 return;
             }
@@ -192,26 +192,26 @@ pub(crate) fn get(key: &str, range: ByteRange) -> GetObject {
     GetObject { object: ObjectId::new(key, ETag::new(ETAG)), range }
 }
 
-/// Memory to lend, that tells when it is given back.
+/// Memory to lend. It reports when the client gives it back.
 pub(crate) struct Lent {
     memory: Box<[u8]>,
     back: Sender<()>,
 }
 
-/// Learns of a buffer's return.
+/// Receives the report that a buffer came back.
 pub(crate) struct Lender {
     back: Receiver<()>,
-    /// Where the buffer lies.
+    /// The address of the buffer.
     pub(crate) address: *const u8,
 }
 
 impl Lender {
-    /// Whether the buffer is still away.
+    /// Whether the buffer has not come back yet.
     pub(crate) fn is_lent(&self) -> bool {
         self.back.try_recv().is_err()
     }
 
-    /// Waits for the buffer.
+    /// Waits until the buffer comes back.
     pub(crate) fn wait(&self) {
         match self.back.recv_timeout(Duration::from_secs(3)) {
             Ok(()) => {}
@@ -234,7 +234,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // The test may be over.
+        // The test may be over, so nobody may receive this.
         let _ = self.back.send(());
     }
 }

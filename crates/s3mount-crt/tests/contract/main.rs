@@ -1,5 +1,5 @@
-//! The client keeps the contract, on servers of three makes. Where one of them can't do what S3 does, it is
-//! said here with the reason.
+//! The client keeps the contract of `ObjectClient` on servers of three makes. If a server can't do what S3
+//! does, this file says so, with the reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,8 @@ fn client(endpoint: &str, bucket: &str) -> CrtClient {
     CrtClient::new(config).expect("a client")
 }
 
-/// Makes the bucket and puts the contract's objects into it by boto3, without the keys that are refused.
+/// Makes the bucket and puts the contract's objects into it with boto3, except the keys that the server
+/// refuses.
 fn fill(endpoint: &str, folder: &Path, refused_keys: &[&str]) {
     let mut objects = contract::objects();
     objects.retain(|key, _| !refused_keys.contains(&key.as_str()));
@@ -63,14 +64,14 @@ async fn on_the_test_server() {
     contract::check(&Store::new(&client, &missing)).await;
 }
 
-/// Checks a server of another make, which takes all keys but some.
+/// Checks a server of another make, which accepts all keys except `refused_keys`.
 async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'static str]) {
     fill(server.endpoint(), folder, refused_keys);
     let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
     let store = Store {
         refused_keys,
-        // The GetObjectAttributes of neither has ObjectParts; versitygw forgets the parts when the upload is
-        // complete.
+        // Neither server sends ObjectParts for GetObjectAttributes. versitygw forgets the parts when the
+        // upload is complete.
         tells_part_checksums: false,
         ..Store::new(&client, &missing)
     };
@@ -81,10 +82,10 @@ async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'st
 async fn on_moto() {
     let folder = TempDir::new().expect("a folder");
     let venv = format!("{TARGET}/venv");
-    // `tests/mount` has moto check signatures; here it would cost half of the time.
+    // In `tests/mount`, moto checks signatures. Here that check would take half of the time.
     let server = OtherServer::moto(Path::new(&venv), u32::MAX, &folder.path().join("log"));
     let server = server.expect("moto in target/venv; `make test` installs it");
-    // It finds no route for a path with a line break.
+    // moto finds no route for a path with a line break.
     let refused_keys = &["odd/new\nline"];
     check(&server, folder.path(), refused_keys).await;
 }
@@ -95,7 +96,8 @@ async fn on_versitygw() {
     let program = format!("{TARGET}/tools/bin/versitygw");
     let server = OtherServer::versitygw(Path::new(&program), folder.path(), ACCESS_KEY, SECRET);
     let server = server.expect("versitygw in target/tools; `make test` installs it");
-    // A name in a folder is a file or a folder, and not both; and `.`, `..` and `//` mean something.
+    // In a folder of versitygw, a name is either a file or a folder, not both. `.`, `..` and `//` have a
+    // special meaning in a path.
     let refused_keys = &["order/a", "order/a/b", "odd/./here", "odd/../there", "odd//double"];
     check(&server, folder.path(), refused_keys).await;
 }
