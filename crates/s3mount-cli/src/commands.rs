@@ -1,4 +1,4 @@
-//! The commands beside the mount itself.
+//! The commands other than `mount`.
 
 pub(crate) mod bench;
 pub(crate) mod tune;

@@ -1,4 +1,4 @@
-//! From flags and environment to settings, checked once.
+//! Makes the settings from flags and environment, and checks them once.
 
 pub(crate) mod environment;
 pub(crate) mod memory;
@@ -20,13 +20,14 @@ use crate::system::mounts;
 
 const MIB: u64 = 1 << 20;
 
-/// Everything that a mount is to be.
+/// All settings of a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) store: Store,
-    /// Empty, or ending in `/`.
+    /// The prefix of the keys that the mount shows. It is empty or ends in `/`.
     pub(crate) prefix: String,
-    /// Absolute, without symbolic links where they can be followed: as mountinfo has it.
+    /// The folder of the mount, as mountinfo has it: an absolute path without symbolic links, as long as the
+    /// links can be resolved.
     pub(crate) dir: PathBuf,
     pub(crate) nonempty: bool,
     pub(crate) read_only: bool,
@@ -59,15 +60,15 @@ pub(crate) struct Config {
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) log_directory: Option<PathBuf>,
     pub(crate) debug: bool,
-    /// What the user should be told before it starts.
+    /// Warnings that the user gets before the mount starts.
     pub(crate) warnings: Vec<String>,
 }
 
-/// What `--immutable` means.
+/// The time for which `--immutable` believes a listing.
 const FOR_EVER: MetadataTtl = MetadataTtl(s3mount_fs::MetadataTtl::Indefinite);
 
 impl Config {
-    /// Checks the flags and fills in what they leave open.
+    /// Checks the flags, and fills in the defaults of flags that were not given.
     pub(crate) fn new(args: &MountArgs) -> anyhow::Result<Self> {
         let source = args.source.as_deref().context("no bucket was given; see s3mount --help")?;
         let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
@@ -121,10 +122,11 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
 }
 
-/// The value of `--direct-io` that has the mount find out by itself.
+/// The value of `--direct-io` with which the mount chooses the files by itself.
 const AUTO: &str = "auto";
 
-/// The files to read without page cache. A pattern without a slash means the name, in any folder.
+/// The files that are read without the page cache. A pattern without a slash matches the file's name in any
+/// folder.
 fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns.iter().filter(|pattern| *pattern != AUTO) {
@@ -139,7 +141,7 @@ fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
     Ok(set.build()?)
 }
 
-/// Room for a page or two of a listing at least.
+/// The limit on the memory for names. It holds at least a page or two of a listing.
 fn metadata_limit(flag: Option<Size>) -> anyhow::Result<usize> {
     let size = flag.unwrap_or_else(|| Size(memory::names().max(MIB)));
     ensure!(
@@ -149,7 +151,7 @@ fn metadata_limit(flag: Option<Size>) -> anyhow::Result<usize> {
     Ok(usize::try_from(size.0).unwrap_or(usize::MAX))
 }
 
-/// The largest and the first window of a stream.
+/// The largest window and the first window of a stream.
 fn windows(args: &MountArgs, memory_limit_bytes: u64) -> anyhow::Result<(u64, u64)> {
     let largest = args.prefetch_window.map_or_else(|| memory::window(memory_limit_bytes), |size| size.0);
     ensure!(
@@ -165,7 +167,8 @@ fn windows(args: &MountArgs, memory_limit_bytes: u64) -> anyhow::Result<(u64, u6
     Ok((largest, initial.0.min(largest)))
 }
 
-/// A unit that segments, whose edges are multiples of 1 MiB, are made of.
+/// The size of a block. Segments consist of blocks, and have their edges at multiples of 1 MiB, so the size
+/// must be a power of two.
 fn random_read(size: Size) -> anyhow::Result<u64> {
     ensure!(
         size.0.is_power_of_two() && (MIB / 16..=8 * MIB).contains(&size.0),

@@ -1,5 +1,5 @@
-//! The command line: flags to settings, checks, the daemon, and the one place that wires the
-//! layers together ([`daemon::mount`]). Nothing below this crate reads flags or the environment.
+//! The command line: it turns flags into settings, checks them, and runs the daemon. Only [`daemon::mount`]
+//! joins the layers together. No crate below this one reads flags or the environment.
 #![expect(clippy::disallowed_methods, reason = "the command line measures, and waits for other processes")]
 
 mod commands;
@@ -19,7 +19,7 @@ use daemon::start;
 use flags::{Args, Command, options};
 use system::terminal;
 
-/// Runs the command line `args`, its own name first; returns what to exit with: 0, 1 for a
+/// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match options::expand(args).and_then(Args::try_parse_from) {
@@ -40,7 +40,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// What fuzzers reach of this crate: `cargo fuzz` builds with it, nothing else does.
+/// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {

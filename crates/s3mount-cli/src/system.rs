@@ -1,4 +1,4 @@
-//! What the machine tells and does: mounts, FUSE's helper, the terminal.
+//! What this crate asks of the machine: its mounts, its limits, FUSE's helper, the terminal.
 
 pub(crate) mod connections;
 pub(crate) mod fusermount;

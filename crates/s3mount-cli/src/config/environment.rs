@@ -1,6 +1,6 @@
-//! The environment's variables.
+//! Reads environment variables.
 
-/// An environment variable that is set and not empty.
+/// The value of an environment variable, if it is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

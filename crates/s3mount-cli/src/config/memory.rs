@@ -1,4 +1,4 @@
-//! How much memory there is, and how parts share it.
+//! The memory that there is, and the limits and the part size that follow from it.
 
 use anyhow::ensure;
 use s3mount_fs::INODE_BYTES;
@@ -8,23 +8,24 @@ use crate::flags::size::Size;
 
 const MIB: u64 = 1 << 20;
 
-/// The least memory that reads anything at speed: a few parts for each of a few streams.
+/// The smallest memory limit that lets s3mount read fast: a few parts for each of a few streams.
 const MIN_LIMIT_BYTES: u64 = 64 * MIB;
 
-/// What the process takes besides object data and names: the program, its threads and connections stay
-/// below 64 MiB, and the kernel counts sockets and page tables to the cgroup, too.
+/// The memory that the process takes in addition to object data and names. The program, its threads and its
+/// connections stay below 64 MiB. The kernel also counts sockets and page tables to the cgroup.
 const OVERHEAD_BYTES: u64 = 96 * MIB;
 
-/// The part size that needs no tuning.
+/// The default part size, unless memory is short.
 const PART_BYTES: u64 = 8 * MIB;
 
 /// The largest GET that one buffer holds.
 const MAX_PART_BYTES: u64 = 64 * MIB;
 
-/// Fewer parts than this in memory leave connections idle; smaller parts then bring more speed.
+/// With fewer parts than this in memory, connections are idle. Smaller parts are faster then.
 const MIN_PARTS: u64 = 16;
 
-/// The bound on object data: the flag's, or an eighth of what the machine and the cgroup allow.
+/// The limit on object data: the flag's value, or an eighth of the memory that the machine and the cgroup
+/// allow.
 pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
     if let Some(Size(bytes)) = flag {
         ensure!(
@@ -38,7 +39,7 @@ pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
     Ok(share(bound()))
 }
 
-/// The bound on names that needs no tuning: 128 MiB, where an eighth of the memory is as much.
+/// The default limit on names: 128 MiB, or an eighth of the memory if that is less.
 pub(crate) fn names() -> u64 {
     names_of(bound())
 }
@@ -47,12 +48,14 @@ fn names_of(bound_bytes: u64) -> u64 {
     (bound_bytes / 8).min(128 * MIB)
 }
 
-/// The files that the kernel may know: as many as take a sixteenth of the memory.
+/// The number of inodes that the kernel may know: as many as fit into a sixteenth of the memory.
 pub(crate) fn inodes() -> usize {
     usize::try_from(bound() / 16).unwrap_or(usize::MAX) / INODE_BYTES
 }
 
-/// An eighth, within bounds, unless no more than less fits: the kernel kills who exceeds a cgroup.
+/// The default limit on object data: an eighth of the memory, from 256 MiB to 4 GiB. It is smaller if no more
+/// fits beside the names and the rest of the process, because the kernel kills a process that exceeds its
+/// cgroup's memory.
 fn share(bound_bytes: u64) -> u64 {
     let fitting = bound_bytes.saturating_sub(OVERHEAD_BYTES + names_of(bound_bytes));
     let share = (bound_bytes / 8).clamp(256 * MIB, 4096 * MIB).min(fitting);
@@ -65,7 +68,7 @@ fn bound() -> u64 {
     group_bytes().map_or(machine, |limit| limit.min(machine))
 }
 
-/// The largest GET, and a warning where the flag's does not suit the memory.
+/// The part size, and a warning if the flag's value does not suit the memory.
 pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64, Option<String>)> {
     let fitting = 1 << (limit_bytes / MIN_PARTS).max(MIB).ilog2();
     let Some(size) = flag else {
@@ -87,7 +90,7 @@ pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64,
     Ok((size.0, warning))
 }
 
-/// The largest window of a stream that needs no tuning: one that is alone may have most of the memory.
+/// The default of the largest window of a stream. A stream that is alone may have most of the memory.
 pub(crate) fn window(limit_bytes: u64) -> u64 {
     (limit_bytes / 4 * 3).min(512 * MIB)
 }

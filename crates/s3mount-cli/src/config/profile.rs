@@ -1,11 +1,11 @@
-//! The region that a profile of `~/.aws/config` names: the one thing of it that the CRT does not
-//! read by itself.
+//! Reads the region that a profile of `~/.aws/config` names. It is the only setting of the profile that the
+//! CRT does not read by itself.
 
 use std::path::PathBuf;
 
 use crate::config::environment::variable;
 
-/// The region of the profile named by the flag, by `$AWS_PROFILE`, or of the default one.
+/// The region of the profile that the flag names, or `$AWS_PROFILE`, or of the profile `default`.
 pub(crate) fn region(flag: Option<&str>) -> Option<String> {
     let file = variable("AWS_CONFIG_FILE")
         .map(PathBuf::from)
@@ -14,8 +14,8 @@ pub(crate) fn region(flag: Option<&str>) -> Option<String> {
     region_in(&std::fs::read_to_string(file).ok()?, profile.as_deref().unwrap_or("default"))
 }
 
-/// Reads `region` in the section `[profile NAME]`; `[default]` goes without the word. Indented
-/// lines belong to the setting above them.
+/// Reads `region` in the section `[profile NAME]`. The section of the default profile is `[default]`, without
+/// the word `profile`. An indented line belongs to the setting above it.
 fn region_in(text: &str, profile: &str) -> Option<String> {
     let mut is_here = false;
     let mut found = None;
@@ -32,7 +32,7 @@ fn region_in(text: &str, profile: &str) -> Option<String> {
     found.filter(|region| !region.is_empty())
 }
 
-/// The profile that a section is of; other sections are of none.
+/// The name of the profile that a section describes. `None` for a section that describes no profile.
 fn profile_of(section: &str) -> Option<&str> {
     match section.strip_prefix("profile") {
         Some(name) if name.starts_with([' ', '\t']) => Some(name.trim().trim_matches(['"', '\''])),
@@ -40,7 +40,7 @@ fn profile_of(section: &str) -> Option<&str> {
     }
 }
 
-/// A value without the comment behind it.
+/// The value without the comment after it.
 fn plain(value: &str) -> String {
     let comment = [" #", " ;", "\t#", "\t;"].iter().filter_map(|mark| value.find(mark)).min();
     value[..comment.unwrap_or(value.len())].trim().to_owned()

@@ -2,11 +2,11 @@
 
 use anyhow::{bail, ensure};
 
-/// What the command line names.
+/// The source of a mount that the command line names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bucket: String,
-    /// Empty, or ending in `/`.
+    /// The prefix below the bucket. It is empty or ends in `/`.
     pub(crate) prefix: String,
 }
 
@@ -34,8 +34,8 @@ pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
     Ok((bucket.to_owned(), key.to_owned()))
 }
 
-/// The first slash ends the bucket, except in an ARN such as
-/// `arn:aws:s3:eu-west-1:123456789012:accesspoint/name`, which has one of its own.
+/// Splits a source into bucket and rest at the first slash. An ARN such as
+/// `arn:aws:s3:eu-west-1:123456789012:accesspoint/name` has a slash of its own, so the next slash ends it.
 fn split(path: &str) -> (&str, &str) {
     let own = match path.find(":accesspoint/") {
         Some(at) if path.starts_with("arn:") => at + ":accesspoint/".len(),
@@ -47,8 +47,8 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// Checks a bucket's name: by AWS's rules, or, where it is not AWS that is asked, for what can't be
-/// a name anywhere.
+/// Checks a bucket's name. For AWS it applies AWS's rules. For another store it refuses only what can't be
+/// the name of a bucket on any store.
 pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
     let remedy = "write BUCKET, BUCKET/PREFIX or s3://BUCKET/PREFIX";
     ensure!(!bucket.is_empty(), "the name of the bucket is missing; {remedy}");

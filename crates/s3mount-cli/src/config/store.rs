@@ -1,4 +1,4 @@
-//! Which store, with which credentials; and reaching it.
+//! The store and the credentials that the flags name, and the first connection to the store.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::config::environment::variable;
 use crate::config::{profile, source};
 use crate::flags::access::AccessArgs;
 
-/// How long the store may take to answer for the first time.
+/// The time that the store may take for its first answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a store's silence may mean. A certificate that is not trusted is one of them, because s2n
-/// waits for up to 30 s before it says so.
+/// The advice for a store that does not answer. An untrusted certificate also looks like no answer, because
+/// s2n waits for up to 30 s before it reports the certificate.
 const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
 
-/// A bucket, where it is, and who asks.
+/// A bucket, the endpoint of its store, and the credentials to use.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) bucket: String,
@@ -31,7 +31,8 @@ pub(crate) struct Store {
     pub(crate) ca_bundle: Option<PathBuf>,
 }
 
-/// The flag's, the environment's, or the profile's; none is found out later.
+/// The region that the flag, the environment or the profile names. `None` if none of them names a region: the
+/// client then asks the store.
 fn region(args: &AccessArgs) -> Option<String> {
     args.region
         .clone()
@@ -40,7 +41,8 @@ fn region(args: &AccessArgs) -> Option<String> {
         .or_else(|| profile::region(args.profile.as_deref()))
 }
 
-/// A daemon works in `/`, so the caller makes it absolute.
+/// The CA bundle that the flag or the environment names. The daemon's working folder is `/`, so the caller
+/// must make the path absolute.
 fn ca_bundle(args: &AccessArgs) -> Option<PathBuf> {
     args.ca_bundle.clone().or_else(|| variable("AWS_CA_BUNDLE").map(PathBuf::from))
 }
@@ -59,7 +61,7 @@ fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
 }
 
 impl Store {
-    /// `bucket` as the flags and the environment have it.
+    /// The store of `bucket`, as the flags and the environment describe it.
     pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
         let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?;
         source::check_bucket(&bucket, endpoint_url.is_none())?;
@@ -74,12 +76,13 @@ impl Store {
         })
     }
 
-    /// What to call it.
+    /// The name of the store for messages.
     fn shown(&self) -> &str {
         self.endpoint_url.as_deref().unwrap_or("S3")
     }
 
-    /// Settings of a client for it, with so many connections, beside `threads` of ours.
+    /// The settings of a client for this store, with at most `max_connections` connections. The process has
+    /// `threads` threads besides the CRT's.
     pub(crate) fn crt_config(&self, max_connections: u32, threads: usize) -> CrtConfig {
         let credentials = match (&self.profile, self.no_sign_request) {
             (_, true) => Credentials::Anonymous,
@@ -98,7 +101,7 @@ impl Store {
         }
     }
 
-    /// The flags that name it, for a command line of our own.
+    /// The flags that name this store, for a command line that we start ourselves.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let values = [
             ("--region", self.region.clone().map(OsString::from)),
@@ -113,8 +116,8 @@ impl Store {
         values.flatten().chain(switches.map(|(flag, _)| flag.into())).collect()
     }
 
-    /// Makes a client and has the store answer by a page of at most `max_keys` keys below
-    /// `prefix`: what will not work is said before anything is built on it.
+    /// Makes a client, and asks the store for a page of at most `max_keys` keys below `prefix`. So an error
+    /// is reported before anything is built on the client.
     pub(crate) async fn connect(
         &self,
         config: CrtConfig,
@@ -135,7 +138,7 @@ impl Store {
     }
 }
 
-/// What went wrong, with which value, and what to do.
+/// Explains an error: what failed, with which value, and what the user can do.
 fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
     let Store { bucket, region, .. } = store;
     let store = store.shown();
@@ -169,7 +172,7 @@ fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
             "no TLS with {store}; an http:// server needs http:// in --endpoint-url, and a certificate of your own \
              authority needs --ca-bundle FILE"
         ),
-        // What a server without TLS makes of a handshake: it hangs up.
+        // A server without TLS closes the connection during the TLS handshake.
         ErrorKind::Network if store.starts_with("https://") => format!(
             "cannot reach {store} for bucket {bucket:?}; check --endpoint-url (a server without TLS takes http://) \
              and the network"

@@ -1,4 +1,4 @@
-//! `-o a,b=c`: the flags in the spelling of mount(8) and of fstab.
+//! `-o a,b=c`: the flags, spelled as mount(8) and fstab spell options.
 
 use std::ffi::OsString;
 
@@ -7,9 +7,9 @@ use clap::{Arg, Command, CommandFactory, Error};
 
 use crate::flags::Args;
 
-/// Options that mount(8), fstab or libfuse's programs mean for themselves, or that say what s3mount does
-/// anyway: the source and the type of the mount are its own, and it cleans up behind itself. `rw` is
-/// among them because mount(8) adds it to every line that does not say `ro`.
+/// Options that s3mount accepts and ignores. Some are meant for mount(8), fstab or libfuse's programs. Others
+/// ask for what s3mount does anyway: it sets the source and the type of the mount itself, and it unmounts
+/// when it ends. `rw` is among them because mount(8) adds it to every line that does not say `ro`.
 const MEANT_FOR_OTHERS: &[&str] = &[
     "_netdev",
     "async",
@@ -39,13 +39,14 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "users",
 ];
 
-/// More edits than this make another word of it.
+/// A word that needs more edits than this is another word, not a misspelled flag.
 const MAX_EDITS: usize = 3;
 
-/// Turns each `-o` into the flags it names.
+/// Replaces each `-o` by the flags that it names.
 ///
 /// # Errors
-/// When an option is no flag, or lacks its value; as of a flag that can't be read.
+/// Fails if an option is no flag, or lacks its value. The error looks like that for a flag that can't be
+/// read.
 pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Error> {
     let mut command = Args::command();
     let mut expanded = Vec::new();
@@ -65,14 +66,14 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
             "" => args.next(),
             text => Some(text.into()),
         };
-        // Without options it is left for the parser to refuse.
+        // An `-o` without options stays for the parser, which refuses it.
         let Some(options) = options else {
             expanded.push("-o".into());
             break;
         };
         for option in options.to_string_lossy().split(',') {
             match flag(&command, option) {
-                // `ro,read_only` says one thing twice.
+                // `ro,read_only` names the same flag twice.
                 Ok(flag) => {
                     expanded.extend(flag.filter(|flag| flag != "--read-only" || !expanded.contains(flag)));
                 }
@@ -83,13 +84,13 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
     Ok(expanded)
 }
 
-/// Of `-o`, `-oOPTIONS`, or `-fdo`: the short flags before the `o`, and what follows it.
+/// Splits `-o`, `-oOPTIONS` or `-fdo` into the short flags before the `o`, and the text after it.
 fn split(arg: &str) -> Option<(&str, &str)> {
     let (before, attached) = arg.strip_prefix('-')?.split_once('o')?;
     before.chars().all(|flag| "fd".contains(flag)).then_some((before, attached))
 }
 
-/// The flag of one option; none for what is not for us.
+/// The flag that an option names. `None` for an option that is not meant for s3mount.
 fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     let is_for_others = name.starts_with("x-") || name == "comment" || MEANT_FOR_OTHERS.contains(&name);
@@ -110,7 +111,7 @@ fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     }
 }
 
-/// Whether a flag makes sense among mount options.
+/// Whether a flag can be given as a mount option.
 fn is_option(long: &str) -> bool {
     !matches!(long, "help" | "version")
 }
@@ -120,7 +121,7 @@ fn nearest<'a>(name: &str, flags: impl Iterator<Item = &'a Arg>) -> Option<&'a s
     rated.min().filter(|(edits, _)| *edits <= MAX_EDITS).map(|(_, long)| long)
 }
 
-/// How many letters to change, add or leave out to get from one word to the other.
+/// The number of letters to change, add or leave out to get from one word to the other.
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

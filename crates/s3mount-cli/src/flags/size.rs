@@ -12,7 +12,8 @@ const UNITS: [&str; 5] = ["", "K", "M", "G", "T"];
 impl FromStr for Size {
     type Err = String;
 
-    /// `K`, `KiB`, `M` ... are powers of 1024, `KB`, `MB` ... powers of 1000, as coreutils has it.
+    /// Parses a size. `K`, `KiB`, `M` ... are powers of 1024; `KB`, `MB` ... are powers of 1000, as in
+    /// coreutils.
     fn from_str(text: &str) -> Result<Self, String> {
         let error = || "not a size; write a number with a unit, such as 8MiB or 2G".to_owned();
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,9 +1,9 @@
-//! How long names are believed, as flags have it.
+//! The values of the flags that say how long names are believed.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// `--metadata-ttl`.
+/// The value of `--metadata-ttl` or `--negative-metadata-ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetadataTtl(pub(crate) s3mount_fs::MetadataTtl);
 

@@ -1,16 +1,16 @@
-//! How many network connections the process has.
+//! Counts the network connections of the process.
 
 use std::fs;
 use std::os::fd::RawFd;
 
 use nix::sys::socket::{AddressFamily, SockaddrLike as _, SockaddrStorage, getpeername};
 
-/// How many of the process's sockets are connected by TCP (or, for a moment, to a name server by UDP).
+/// The number of the process's sockets that are connected by TCP (or, for a moment, by UDP to a name server).
 ///
-/// The CRT tells how many requests it has on the network, and not how many connections it keeps open. So the
-/// kernel is asked about each file that the process has open, which takes some 2 µs a file. To read the socket
-/// table of the system (`/proc/net/tcp`) takes 6 ms on a machine with 24 GiB that has 500 connections, and longer
-/// on larger machines.
+/// The CRT knows how many requests it has on the network, but does not say how many connections it keeps
+/// open. So this function asks the kernel about each file that the process has open, which takes some 2 µs a
+/// file. To read the socket table of the system (`/proc/net/tcp`) takes 6 ms on a machine with 24 GiB that
+/// has 500 connections, and longer on larger machines.
 pub(crate) fn connections() -> usize {
     let Ok(files) = fs::read_dir("/proc/self/fd") else { return 0 };
     let numbers = files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok());

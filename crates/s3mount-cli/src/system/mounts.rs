@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`.
+//! Reads the machine's mounts from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountedAt {
-    /// The kernel's number of the mount: tells apart what is stacked in one place.
+    /// The kernel's number of the mount. It tells mounts apart that are stacked in one folder.
     pub(crate) id: u64,
     pub(crate) dir: PathBuf,
-    /// Such as `fuse.s3mount`.
+    /// The type of the mount, such as `fuse.s3mount`.
     pub(crate) kind: String,
-    /// Such as `s3://bucket/`.
+    /// The source of the mount, such as `s3://bucket/`.
     pub(crate) source: String,
 }
 
-/// `dir`, absolute and without symbolic links, as mountinfo has it. Where the daemon of a mount is
-/// dead its folder can't be looked into; then the links before the last name have to do.
+/// The path of `dir` as mountinfo has it: absolute and without symbolic links. If `dir` can't be resolved
+/// because the daemon of its mount is dead, this resolves only the links before the last name.
 pub(crate) fn resolve(dir: &Path) -> io::Result<PathBuf> {
     if let Ok(path) = dir.canonicalize() {
         return Ok(path);

@@ -1,13 +1,13 @@
-//! Room for connections: each is an open file of the process.
+//! Makes room for connections: each connection is an open file of the process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What the daemon has open besides connections to the store: less than 100 files, and one for each
-/// client of the control socket.
+/// Room for the files that the daemon has open besides connections to the store. These are less than 100
+/// files, and one for each client of the control socket.
 const OTHERS: u64 = 256;
 
-/// Raises the limit on open files to what `connections` take. Returns how many of them there is room
-/// for: fewer where the limit may not be raised so far.
+/// Raises the limit on open files so that `connections` connections fit. Returns how many connections fit:
+/// fewer if the limit can't be raised enough.
 pub(crate) fn make_room(connections: u32) -> u32 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
     let (wanted, allowed) = plan(soft, hard, connections);
@@ -27,10 +27,10 @@ pub(crate) fn make_room(connections: u32) -> u32 {
     allowed
 }
 
-/// The soft limit to have, and the connections that fit into it.
+/// The soft limit to set, and the number of connections that fit into it.
 fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
     let limit = soft.max((u64::from(connections) + OTHERS).min(hard));
-    // Where there is hardly any room, half of it.
+    // If the limit is very low, connections get half of it.
     let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
     (limit, connections.min(u32::try_from(room).unwrap_or(u32::MAX)))
 }

@@ -1,4 +1,4 @@
-//! Where the command speaks to its user. A reader who is gone is no reason to fail.
+//! Prints to the user's terminal. A failed write is no error: the reader may be gone.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ pub(crate) fn result(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Prints what is wrong, or what the user should know.
+/// Prints an error, or something else that the user should know.
 pub(crate) fn notice(line: &str) {
     let _ = writeln!(io::stderr(), "s3mount: {line}");
 }
