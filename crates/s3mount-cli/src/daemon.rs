@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::flags::mount::MountArgs;
 use crate::system::terminal;
 
-/// Mounts, in the foreground or as a daemon; returns what to exit with.
+/// Mounts, in the foreground or as a daemon. Returns the exit code.
 pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let config = Config::new(args)?;
     checks::check(&config)?;
@@ -29,7 +29,7 @@ pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
         mount::mount(&config, || terminal::result(&mounted(&config)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The fork comes before the first thread of ours, of tokio's, or of the CRT's.
+    // The fork must come before any thread of ours, of tokio's or of the CRT's starts.
     match daemonise().context("cannot start a daemon")? {
         Role::Parent(Outcome::Ready) => {
             terminal::result(&mounted(&config));

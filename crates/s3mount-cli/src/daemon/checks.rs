@@ -1,4 +1,4 @@
-//! What can be known to fail before anything is started.
+//! Finds the reasons why a mount would fail, before anything is started.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use crate::config::Config;
 use crate::system::fusermount::fusermount;
 use crate::system::mounts::mount_at;
 
-/// What a container needs for FUSE.
+/// The options that a container needs for FUSE.
 const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 
-/// Checks folder, device and permissions; takes away a mount whose daemon is dead.
+/// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     check_dir(&config.dir, config.nonempty)?;
     config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
@@ -27,7 +27,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Users other than root may open their mounts to others only where fuse.conf lets them.
+/// A user other than root may open a mount to other users only if fuse.conf allows it.
 fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow::Result<()> {
     let flag = match (allow_other, allow_root) {
         (true, _) => "--allow-other",
@@ -55,7 +55,7 @@ fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
     let mut entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
-            // Each turn takes one dead mount away, so there is an end to it.
+            // Each call unmounts one dead mount, so the recursion ends.
             recover(dir)?;
             return check_dir(dir, nonempty);
         }
@@ -82,7 +82,7 @@ fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes away what a killed daemon has left.
+/// Unmounts the mount that a killed daemon has left at `dir`.
 fn recover(dir: &Path) -> anyhow::Result<()> {
     let shown = dir.display();
     let Some(mount) = mount_at(dir).filter(|mount| mount.kind.starts_with("fuse")) else {

@@ -1,8 +1,9 @@
-//! `--control-socket`: what `.s3mount/` in the mount offers, for those who can't get at it there.
+//! `--control-socket`: serves the files of the mount's `.s3mount/` on a Unix socket, for programs that can't
+//! use them in the mount.
 //!
-//! A container whose mount is read-only, or another user's loader, connects to a Unix socket, sends a
-//! line with the name of a file of `.s3mount/`: `stats` or `metrics`, and gets what that holds, or `prefetch`, and
-//! hints, as many as it likes.
+//! Such a program may run in a container whose mount is read-only, or as another user. It connects to the
+//! socket and sends a line with the name of a file of `.s3mount/`. For `stats` or `metrics` it receives the
+//! contents of the file. After `prefetch` it sends hints, as many as it likes.
 
 use std::fs::Permissions;
 use std::io;
@@ -20,25 +21,25 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// Longest first line.
+/// The longest first line, in bytes.
 const MAX_COMMAND: u64 = 64;
 
-/// Clients at a time; more of them wait.
+/// The number of clients that are served at a time. Other clients wait.
 const MAX_CLIENTS: usize = 64;
 
-/// Who says nothing for so long is hung up on, so that idle clients keep nobody out. A loader that has
-/// more hints later connects again.
+/// A client that sends nothing for this long is disconnected, so that idle clients keep no other client out.
+/// A loader that has more hints later connects again.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
 
-/// A socket that is gone when it is dropped.
+/// A socket whose file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ControlSocket(PathBuf);
 
 impl ControlSocket {
-    /// Listens at `path`, for this user, for root, and with `all_users` for everybody.
+    /// Listens at `path`. This user and root may connect; with `all_users`, every user may.
     ///
     /// # Errors
-    /// When something else is there, or the folder is none.
+    /// Fails if `path` is something else than a stale socket, or if its folder is missing or no folder.
     pub(crate) fn listen(
         path: &Path,
         all_users: bool,
@@ -58,13 +59,14 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Whoever has removed it was faster.
+        // Removing fails if somebody has removed the file already. That is no error.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Makes the socket in a folder that nobody else may enter, and moves it to `path` when it has its mode:
-/// others may write to a folder such as /tmp, and would put a link where the mode is set.
+/// Makes the socket in a folder that no other user may enter, sets its mode there, and then moves it to
+/// `path`. Other users may write to a folder such as /tmp: there they could put a link in the place of the
+/// socket before its mode is set.
 fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     let home = tempfile::Builder::new().prefix(".s3mount-").tempdir_in(folder)?;
@@ -75,7 +77,7 @@ fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket of a daemon that is no more.
+/// Removes the socket of a daemon that has ended.
 fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
@@ -95,7 +97,7 @@ async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(error) => {
-                // Out of descriptors, mostly: they come back.
+                // Most often the process has no file descriptor left. Descriptors become free again.
                 tracing::warn!(%error, "the control socket cannot accept");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
@@ -138,14 +140,14 @@ async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
     }
 }
 
-/// Opens a file of `.s3mount/`; says whether it can be written, too.
+/// Opens a file of `.s3mount/`. Also returns whether the file can be written.
 async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<(FileHandle, bool), FsError> {
     let folder = fs.lookup(ROOT, ".s3mount").await?.attr.ino;
     let file = fs.lookup(folder, name).await?.attr.ino;
     Ok((fs.open(file)?.handle, fs.is_writable(file)))
 }
 
-/// Writes what the client sends into the file.
+/// Writes the bytes that the client sends into the file.
 async fn copy_in(
     from: &mut (impl AsyncReadExt + Unpin),
     fs: &Arc<Filesystem>,
@@ -166,7 +168,7 @@ async fn copy_in(
 async fn read(fs: &Arc<Filesystem>, file: FileHandle) -> Vec<u8> {
     let (send, receive) = tokio::sync::oneshot::channel();
     fs.read(file, 0, 1 << 20, move |result| {
-        // Nobody waits any more: then nobody has to be told.
+        // Sending fails if nobody waits for the result any more. That is no error.
         let _ = send.send(result.map(<[u8]>::to_vec).unwrap_or_default());
     });
     receive.await.unwrap_or_default()

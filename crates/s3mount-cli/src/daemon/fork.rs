@@ -1,4 +1,4 @@
-//! Becoming a daemon, whose parent waits until the mount answers.
+//! Forks into a daemon and a parent that waits until the mount answers.
 #![expect(unsafe_code, reason = "fork")]
 
 use std::fs::File;
@@ -13,34 +13,34 @@ use nix::unistd::{
     ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, getpid, getppid, pipe2, setsid,
 };
 
-/// Who we are after the fork.
+/// Which of the two processes this is after the fork.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The one that the user started; with what became of the daemon.
+    /// The process that the user started, with the outcome of the daemon.
     Parent(Outcome),
-    /// The one that mounts.
+    /// The process that mounts.
     Daemon(Parent),
 }
 
-/// What became of the daemon.
+/// The outcome of the daemon's start.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The mount answers.
     Ready,
-    /// It failed, and says why.
+    /// The daemon failed, for this reason.
     Failed(String),
 }
 
-/// The daemon's word to the one that waits for it.
+/// The pipe by which the daemon reports to the parent that waits for it.
 #[derive(Debug)]
 pub(crate) struct Parent(File);
 
 const READY: &str = "ready";
 
 impl Parent {
-    /// Tells that the mount answers. From here on the daemon has no terminal, and needs nobody.
+    /// Reports that the mount answers. From now on the daemon has no terminal and outlives its parent.
     ///
-    /// To be called by the thread that came out of [`daemonise`].
+    /// Must be called by the thread that returned from [`daemonise`].
     pub(crate) fn ready(&self) {
         let _ = set_pdeathsig(None);
         if let Ok(null) = File::options().write(true).open("/dev/null") {
@@ -49,21 +49,21 @@ impl Parent {
         self.send(READY);
     }
 
-    /// Tells why there will be no mount.
+    /// Reports why the mount failed.
     pub(crate) fn failed(&self, why: &str) {
-        // One line: the other side reads no more.
+        // The text must be one line: the parent reads no more.
         self.send(&why.replace(['\n', '\r'], " "));
     }
 
     fn send(&self, text: &str) {
-        // A parent that is gone does not wait.
+        // Writing fails if the parent is gone. Then nobody waits for the report.
         let _ = (&self.0).write_all(format!("{text}\n").as_bytes());
     }
 }
 
-/// Forks. To be called while the process has one thread.
+/// Forks. Must be called while the process has one thread.
 pub(crate) fn daemonise() -> io::Result<Role> {
-    // Programs that the daemon starts must not hold the pipe open.
+    // O_CLOEXEC: programs that the daemon starts must not hold the pipe open.
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     let parent = getpid();
     // SAFETY: this process has one thread, so the child's copy of its memory is consistent.
@@ -71,7 +71,7 @@ pub(crate) fn daemonise() -> io::Result<Role> {
         ForkResult::Parent { child } => {
             drop(write);
             let mut line = Vec::new();
-            // The first line says it all.
+            // The daemon reports with one line.
             BufReader::new(File::from(read)).read_until(b'\n', &mut line)?;
             Ok(Role::Parent(match String::from_utf8_lossy(&line).trim_end() {
                 READY => Outcome::Ready,
@@ -82,14 +82,13 @@ pub(crate) fn daemonise() -> io::Result<Role> {
         ForkResult::Child => {
             drop(read);
             setsid()?;
-            // Who ends the one that waits (Ctrl-C) wants no mount later.
+            // A user who ends the waiting parent (Ctrl-C) does not want the mount to appear later.
             set_pdeathsig(Signal::SIGTERM)?;
             if getppid() != parent {
                 return Err(io::Error::other("nobody waits for this daemon any more"));
             }
             chdir("/")?;
-            // Standard error stays until the mount is ready: a panic, or the C below us, may have
-            // something to say.
+            // Standard error stays open until the mount is ready: a panic or a C library may write to it.
             let null = File::options().read(true).write(true).open("/dev/null")?;
             dup2_stdin(null.as_fd())?;
             dup2_stdout(null.as_fd())?;
@@ -98,7 +97,7 @@ pub(crate) fn daemonise() -> io::Result<Role> {
     }
 }
 
-/// What is known of a daemon that told nothing.
+/// Describes the end of a daemon that reported nothing.
 fn last_words(status: WaitStatus) -> String {
     let how = match status {
         WaitStatus::Exited(_, code) => format!("ended with exit code {code}"),

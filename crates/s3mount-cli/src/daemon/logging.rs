@@ -1,4 +1,4 @@
-//! Where the log goes.
+//! Chooses where the log goes, and starts logging.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use crate::config::Config;
 use crate::config::environment::variable;
 use crate::system::terminal;
 
-/// Starts logging: to the terminal in the foreground, else to a file where a folder is given,
-/// else to syslog.
+/// Starts logging: to a file if a log folder is given, else to the terminal in the foreground, else to
+/// syslog.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
-    // fuser calls it an error that the kernel did not wait for the answer to an interrupt.
+    // When the kernel interrupts a request and does not wait for the answer, fuser logs that as an error.
     let default =
         if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info,fuser::reply=off" };
     let filter = variable("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
@@ -48,13 +48,13 @@ fn log_file(directory: &std::path::Path) -> anyhow::Result<Arc<File>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
     std::fs::create_dir_all(directory)
-        // Others may write to a folder such as /tmp: no file or link of theirs is followed.
+        // Other users may write to a folder such as /tmp, so this must not open a file or a link of theirs.
         .and_then(|()| File::options().create_new(true).append(true).mode(0o640).open(&path))
         .map(Arc::new)
         .with_context(|| format!("cannot write the log {}", path.display()))
 }
 
-/// The system's log, if there is one.
+/// The connection to the system's log, if there is one.
 #[derive(Clone, Debug)]
 struct Syslog(Option<Arc<UnixDatagram>>);
 
@@ -63,7 +63,7 @@ impl Syslog {
         let connect = || -> io::Result<UnixDatagram> {
             let socket = UnixDatagram::unbound()?;
             socket.connect("/dev/log")?;
-            // A log that is not read must not hold up reads.
+            // The socket must not block: a log that nobody reads must not delay reads of the mount.
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
@@ -77,7 +77,7 @@ impl Write for Syslog {
             // Facility 3 (daemon), severity 6 (info): RFC 3164. The line names its own level.
             let mut message = format!("<30>s3mount[{}]: ", std::process::id()).into_bytes();
             message.extend_from_slice(line.trim_ascii_end());
-            // A full or absent log loses lines, never the mount.
+            // A full or missing log loses lines, but the mount goes on.
             let _ = socket.send(&message);
         }
         Ok(line.len())

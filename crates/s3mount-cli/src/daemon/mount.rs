@@ -1,4 +1,4 @@
-//! Putting the layers together: store, memory, prefetcher, filesystem, kernel.
+//! Joins the layers together: store, memory, prefetcher, filesystem, kernel.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::system::connections::connections;
 use crate::system::mounts::{MountedAt, mount_at};
 use crate::system::{open_files, terminal};
 
-/// How long readers may take to let go of a mount that is coming down.
+/// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Mounts, calls `ready` when the mount answers, and stays until it is unmounted, by SIGHUP, SIGINT or
-/// SIGTERM, or from outside.
+/// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
+/// SIGTERM, or because somebody unmounted it.
 pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()> {
     let max_connections = open_files::make_room(config.max_connections);
     let config = &Config { max_connections, ..config.clone() };
@@ -53,7 +53,8 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .as_deref()
         .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
     let _control = control.transpose()?;
-    // Before there is a mount: one that a signal's default ends is left behind, without a daemon.
+    // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
+    // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
@@ -65,12 +66,12 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let (reads, read_bytes) = (metrics.reads.get(), metrics.read_bytes.get());
     let (gets, fetched_bytes) = (metrics.get_requests.get(), metrics.fetched_bytes.get());
     tracing::info!(reads, read_bytes, gets, fetched_bytes, "unmounted");
-    // GETs that nobody waits for any more must not hold the process up.
+    // The process must not wait for GETs whose answers nobody needs any more.
     runtime.shutdown_background();
     result
 }
 
-/// Shows in `registry` what the process holds.
+/// Adds the metrics of the process to `registry`.
 fn register_process(registry: &Registry) {
     let metrics = Arc::new(DaemonMetrics::default());
     let shown = metrics.clone();
@@ -84,7 +85,7 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;
-        // For whoever waits, and for who looks into the log later.
+        // The notice is for the user who waits, the log line for somebody who reads the log later.
         let text =
             format!("there is no key below the prefix {prefix:?} of bucket {bucket:?}: the mount is empty");
         tracing::warn!("{text}");
@@ -95,12 +96,13 @@ async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     Ok(Arc::new(client))
 }
 
-/// The signals that ask for an end.
+/// The signals that ask the daemon to end.
 struct Signals(Vec<Signal>);
 
 impl Signals {
-    /// From here on they are taken, whenever somebody looks. Those that whoever started this has it
-    /// ignore (`nohup` does, and a shell for what is in its background) stay ignored.
+    /// From now on these signals are caught, and wait until they are polled. The program that started the
+    /// daemon may have set some of them to be ignored, as `nohup` does, and a shell for background jobs.
+    /// These stay ignored.
     fn new(runtime: &Runtime) -> anyhow::Result<Self> {
         let ignored = Process::myself()?.status()?.sigign;
         let _inside = runtime.enter();
@@ -118,7 +120,7 @@ impl Signals {
     }
 }
 
-/// Waits for the end of the mount, which is listed as `there`.
+/// Waits until the mount ends. `there` is the mount's entry in mountinfo.
 fn serve(
     runtime: &Runtime,
     mut mount: Mount,
@@ -143,8 +145,8 @@ fn serve(
     Ok(())
 }
 
-/// A session ends also when its connection is aborted, by way of /sys/fs/fuse/connections: then the mount
-/// is still there, and answers ENOTCONN.
+/// A FUSE session also ends when its connection is aborted through /sys/fs/fuse/connections. Then the mount
+/// is still there and answers ENOTCONN, so this unmounts it.
 fn take_down_what_is_left(mount: &Mount, there: Option<&MountedAt>) {
     let Some(there) = there.filter(|there| mount_at(&there.dir).is_some_and(|now| now.id == there.id)) else {
         return;
