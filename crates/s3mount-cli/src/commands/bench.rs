@@ -1,5 +1,5 @@
-//! `s3mount bench`: one object, read with parts of many sizes over many connections, by the client
-//! alone and through a mount.
+//! `s3mount bench`: reads one object with parts of many sizes over many connections, by the client alone and
+//! through a mount.
 
 mod client;
 mod measure;
@@ -92,7 +92,7 @@ pub(crate) struct BenchArgs {
 
 pub(crate) const MEASURING: &str = "What to measure";
 
-/// Measures, prints, and writes the files.
+/// Measures, prints the table, and writes the files.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (bucket, key) = source::object(&args.object)?;
     for size in &args.part_sizes {
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let mut report = Report::new(&bench);
     terminal::result(&report.heading());
     let bar = progress(points.len() as u64);
-    // What is allocated for the first time, and the store's own caches, are not to be measured.
+    // A first run is not counted: it allocates memory for the first time, and fills the store's own caches.
     bench.client(points[points.len() / 2])?;
     for point in points {
         bar.set_message(format!("parts of {}, {} connections", Size(point.part_bytes), point.connections));
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A bar on the terminal; nothing where standard error is not a terminal.
+/// A progress bar on the terminal. It shows nothing if standard error is not a terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
     ProgressBar::new(steps).with_style(style.expect("a template that is right"))

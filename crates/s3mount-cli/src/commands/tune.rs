@@ -1,4 +1,4 @@
-//! `s3mount tune`: the flags that suit a bucket, and why.
+//! `s3mount tune`: finds the flags that suit a bucket, and says why.
 
 use std::ffi::OsString;
 
@@ -38,23 +38,25 @@ pub(crate) struct TuneArgs {
 
 const MIB: u64 = 1 << 20;
 
-/// Keys that are looked at: ten pages of a listing.
+/// The number of pages of a listing that are read, to find objects to measure.
 const MAX_PAGES: usize = 10;
 
-/// Below this, an object is read by one GET or two, and what counts is how many at once.
+/// An object below this size is read by one or two GETs. For such objects the speed depends on how many are
+/// read at once.
 const SMALL_BYTES: u64 = 8 * MIB;
 
-/// Objects that are measured, and bytes of each.
+/// The number of objects that are measured, and the number of bytes that are read of each.
 const OBJECTS: usize = 3;
 const BYTES: u64 = 1 << 30;
 
 const PARTS: [u64; 4] = [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB];
 const CONNECTIONS: [u32; 5] = [8, 16, 32, 64, 128];
 
-/// A setting this near to the best is as good: the rest is noise.
+/// A setting with at least this share of the best speed is as good as the best: a smaller difference is
+/// noise.
 const AS_GOOD: f64 = 0.95;
 
-/// Passes of the mount with each set of flags.
+/// The number of passes through a mount with each set of flags.
 const PASSES: usize = 3;
 
 /// Measures, and prints the flags.
@@ -85,7 +87,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let large: Vec<_> = objects.iter().filter(|object| object.meta.size >= SMALL_BYTES).collect();
-    // The largest, and others evenly between it and the smallest.
+    // Choose the largest object, and others at even distances between it and the smallest, in the order of
+    // size.
     let mut chosen: Vec<_> =
         (1..=OBJECTS).map(|turn| large[(large.len() * turn).div_ceil(OBJECTS) - 1]).collect();
     chosen.dedup_by(|a, b| a.key == b.key);
@@ -102,7 +105,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     compare(&benches, &flags, best)
 }
 
-/// The objects below `prefix`, by size, and whether there are more.
+/// The objects below `prefix`, sorted by size, and whether there are more than were read.
 fn sizes(store: &Store, prefix: &str) -> anyhow::Result<(Vec<ListedObject>, bool)> {
     let runtime = runtime(2)?;
     let (client, mut page) = runtime.block_on(store.connect(store.crt_config(1, 2), prefix, 1000))?;
@@ -124,7 +127,7 @@ fn sizes(store: &Store, prefix: &str) -> anyhow::Result<(Vec<ListedObject>, bool
     Ok((objects, page.next.is_some()))
 }
 
-/// The client alone, over all parts and connections, on each object in turn.
+/// Measures the client alone on each object in turn, with all part sizes and numbers of connections.
 fn sweep(benches: &[Bench]) -> anyhow::Result<Vec<(Point, Measured)>> {
     let points: Vec<_> = PARTS
         .into_iter()
@@ -142,7 +145,7 @@ fn sweep(benches: &[Bench]) -> anyhow::Result<Vec<(Point, Measured)>> {
     Ok(measured)
 }
 
-/// Of those that are as good as the best, the one that takes the least memory.
+/// Chooses, of the settings that are as good as the best, the one that takes the least memory.
 fn choose(measured: &[(Point, Measured)]) -> Option<(Point, &Measured)> {
     let best = measured.iter().map(|(_, measured)| measured.gb_s()).fold(0.0, f64::max);
     let good = measured.iter().filter(|(_, measured)| measured.gb_s() >= best * AS_GOOD);
@@ -150,7 +153,7 @@ fn choose(measured: &[(Point, Measured)]) -> Option<(Point, &Measured)> {
         .map(|(point, measured)| (*point, measured))
 }
 
-/// Flags, and what speaks for each.
+/// Flags with their values, and the reason for each flag.
 struct Flags(Vec<(&'static str, String, String)>);
 
 impl Flags {
@@ -168,7 +171,8 @@ impl Flags {
                 format!("more bring less than 5 % on top of {:.2} GB/s", best.gb_s()),
             ),
         ];
-        // Twice what is in flight: parts come out of order, and what has come waits for its reader.
+        // The window is twice the bytes in flight: parts arrive out of order, and parts that have arrived
+        // wait for their reader.
         let window = in_flight * 2;
         if window > crate::config::memory::window(limit) {
             let why =
@@ -188,7 +192,7 @@ impl Flags {
     }
 }
 
-/// A mount as it is, and one with the flags, in turn; and what follows.
+/// Measures a mount without flags and a mount with the flags, in turn, and prints the conclusion.
 fn compare(benches: &[Bench], flags: &Flags, best: &Measured) -> anyhow::Result<()> {
     let (args, mut plain, mut tuned) = (flags.args(), Vec::new(), Vec::new());
     let bar = progress(2 * PASSES as u64);
@@ -223,11 +227,11 @@ fn compare(benches: &[Bench], flags: &Flags, best: &Measured) -> anyhow::Result<
     Ok(())
 }
 
-/// Where a mount stays far below its client.
+/// The advice if a mount is much slower than the client alone.
 const REST: &str = "\nOne reader through the kernel is slower than the client alone: several at once, or reads of \
                     8MiB with --direct-io, come nearer to it.";
 
-/// All passes together.
+/// Adds the passes up to one measurement.
 fn total(passes: &[Measured]) -> Measured {
     let sum = |of: fn(&Measured) -> f64| passes.iter().map(of).sum::<f64>();
     Measured {
@@ -240,7 +244,7 @@ fn total(passes: &[Measured]) -> Measured {
     }
 }
 
-/// A size to be read, not to be computed with.
+/// A rounded size for people to read, not for a flag.
 fn about(bytes: u64) -> String {
     let power = (bytes.max(1).ilog2() / 10).min(4);
     let unit = ["B", "KiB", "MiB", "GiB", "TiB"][power as usize];

@@ -1,4 +1,4 @@
-//! `s3mount umount DIR`.
+//! `s3mount umount DIR`: unmounts what s3mount has mounted.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use nix::mount::{MntFlags, umount2};
 use crate::system::fusermount::fusermount;
 use crate::system::mounts::{MountedAt, mount_at, resolve};
 
-/// How long the kernel may take to let go.
+/// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Processes that a message names, at most.
+/// The largest number of processes that a message names.
 const MAX_USERS: usize = 10;
 
-/// Unmounts what s3mount has mounted at `dir`, and returns when it is gone; also what is in use, if that
-/// is to be `lazy`.
+/// Unmounts what s3mount has mounted at `dir`, and returns when the mount is gone. With `lazy` it also
+/// unmounts a mount that is in use.
 pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     let dir = resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
     let shown = dir.display();
@@ -50,13 +50,13 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether it is a FUSE mount whose daemon is gone.
+/// Whether this is a FUSE mount whose daemon is gone.
 fn is_stale(mount: &MountedAt) -> bool {
     let is_dead = |error: std::io::Error| error.raw_os_error() == Some(Errno::ENOTCONN as i32);
     mount.kind.starts_with("fuse") && std::fs::metadata(&mount.dir).is_err_and(is_dead)
 }
 
-/// The kernel says it by a number, fusermount by a word.
+/// Whether the mount is in use. The kernel says so by an error number, fusermount by a word in its message.
 fn is_busy(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<Errno>() {
         Some(errno) => *errno == Errno::EBUSY,
@@ -64,7 +64,7 @@ fn is_busy(error: &anyhow::Error) -> bool {
     }
 }
 
-/// The processes that use something below `dir`, as far as we may see: " by cat (12)".
+/// The processes that use something below `dir`, if we are allowed to see them: " by cat (12)".
 fn users(dir: &Path) -> String {
     let describe = |process: PathBuf| {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
@@ -77,7 +77,7 @@ fn users(dir: &Path) -> String {
     if found.is_empty() { String::new() } else { format!(" by {}", found.join(", ")) }
 }
 
-/// Whether a process works in `dir`, or has something in it open or mapped.
+/// Whether a process has its working folder in `dir`, or has a file of `dir` open or mapped.
 fn uses(process: &Path, dir: &Path) -> bool {
     let listed = |name: &str| {
         let entries = std::fs::read_dir(process.join(name)).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! `s3mount warm DIR|LIST`: has a mount list, and read, what a job will need.
+//! `s3mount warm DIR|LIST`: lists and reads, through a mount, the files that a job will need.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -31,13 +31,13 @@ pub(crate) struct WarmArgs {
     jobs: u16,
 }
 
-/// What is asked for at once.
+/// The number of bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
 
-/// Failures that get a line of their own.
+/// The largest number of failures that are reported one by one.
 const MAX_TOLD: u64 = 10;
 
-/// What is to be visited; those at work may still find more.
+/// The paths that are still to be visited. The workers that are at work may find more paths.
 #[derive(Default)]
 struct Work {
     paths: VecDeque<PathBuf>,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to begin with: a folder, or the lines of a file.
+/// The paths to begin with: a folder, or the lines of a file.
 fn paths(source: &Path) -> anyhow::Result<VecDeque<PathBuf>> {
     let lines = |from: &mut dyn BufRead, folder: &Path| {
         let lines = from.lines().filter(|line| line.as_ref().map_or(true, |line| !line.is_empty()));
@@ -107,7 +107,7 @@ impl Walk {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Visits one path after the other, until nothing is left and nobody can find more.
+    /// Visits one path after the other, until no path is left and no other worker can find more.
     fn work(&self) {
         let mut buffer = if self.read { vec![0; READ_BYTES] } else { Vec::new() };
         while let Some(path) = self.next() {
@@ -125,7 +125,7 @@ impl Walk {
     fn next(&self) -> Option<PathBuf> {
         let mut work = self.lock();
         loop {
-            // The deepest first: a wide tree does not have to be held whole.
+            // Take the deepest folder first, so that a wide tree need not be held whole in memory.
             if let Some(path) = work.paths.pop_back() {
                 work.at_work += 1;
                 return Some(path);
@@ -141,7 +141,8 @@ impl Walk {
         if path.metadata()?.is_dir() {
             for entry in path.read_dir()? {
                 let entry = entry?;
-                // A file's attributes have come with its name.
+                // The listing of the folder has brought the file's attributes too, so the file needs no
+                // visit.
                 if entry.file_type()?.is_dir() || self.read {
                     self.lock().paths.push_back(entry.path());
                     self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! The client alone: what the network and the store can do.
+//! Measures the client alone: this shows what the network and the store can do.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,14 +13,14 @@ use s3mount_object::{ByteRange, GetObject};
 use super::measured::{Measured, Part, Point, usage};
 use super::subject::Bench;
 
-/// Fetches from the object's beginning, with a part in flight on each connection.
+/// Fetches the object from its beginning, with one part in flight on each connection.
 pub(crate) async fn measure(bench: &Bench, config: CrtConfig, point: Point) -> anyhow::Result<Measured> {
     let (client, _) = CrtClient::connect(config).await?;
     let client = Arc::new(client);
     let pool =
         BufferPool::new(MemoryBudget::new(bench.memory_limit_bytes)).context("cannot reserve memory")?;
     let me = Process::myself()?;
-    // Sets the peak to what it is now.
+    // Resets the peak of the process's memory to the present value.
     me.clear_refs(ClearRefs::PeakRSS)?;
     let (cpu_before, _) = usage(me.pid())?;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! One measurement, by the client alone or through a mount.
+//! Takes one measurement, by the client alone or through a mount.
 
 use std::ffi::OsString;
 
@@ -10,13 +10,13 @@ use super::private::PrivateMount;
 use super::subject::Bench;
 
 impl Bench {
-    /// The client alone, with a part in flight on each connection.
+    /// Measures the client alone, with one part in flight on each connection.
     pub(crate) fn client(&self, point: Point) -> anyhow::Result<Measured> {
         let config = self.store.crt_config(point.connections, self.threads);
         self.runtime.block_on(client::measure(self, config, point)).context("cannot measure the client alone")
     }
 
-    /// Through a mount with these flags.
+    /// Measures a read through a mount with these flags.
     pub(crate) fn mount(&self, flags: &[OsString]) -> anyhow::Result<Measured> {
         let mount = PrivateMount::new(self, flags)?;
         mount.measure(self.bytes, self.limit)

@@ -1,4 +1,4 @@
-//! What is varied, and what a measurement came to.
+//! The settings that a measurement varies, and its result.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::flags::size::Size;
 
-/// What is varied.
+/// The settings that a measurement varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Point {
     pub(crate) part_bytes: u64,
@@ -14,40 +14,40 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The flags of a mount that reads like that.
+    /// The flags of a mount that reads with these settings.
     pub(crate) fn flags(self) -> Vec<OsString> {
         let (part, connections) = (Size(self.part_bytes).to_string(), self.connections.to_string());
         ["--part-size", &part, "--max-connections", &connections].map(OsString::from).into()
     }
 }
 
-/// What one measurement came to.
+/// The result of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// Of the process that fetched.
+    /// The CPU seconds of the process that fetched the object.
     pub(crate) cpu_seconds: f64,
-    /// Of the process that fetched: the largest resident size.
+    /// The largest resident size of the process that fetched the object.
     pub(crate) peak_memory_bytes: u64,
     pub(crate) requests: u64,
-    /// What became of each part, where it was the client alone.
+    /// The times of each part. Empty for a measurement through a mount.
     pub(crate) parts: Vec<Part>,
 }
 
 impl Measured {
-    /// 10^9 bytes a second.
+    /// The speed, in 10^9 bytes a second.
     pub(crate) fn gb_s(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e9
     }
 
-    /// CPU seconds for each GiB.
+    /// The CPU seconds for each GiB.
     pub(crate) fn cpu_per_gib(&self) -> f64 {
         self.cpu_seconds / (self.bytes as f64 / f64::from(1 << 30))
     }
 }
 
-/// What became of one part, in seconds since the first was asked for.
+/// The times of one part, in seconds since the first part was asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Part {
     pub(crate) start: f64,
@@ -55,7 +55,7 @@ pub(crate) struct Part {
     pub(crate) end: f64,
 }
 
-/// CPU seconds and the largest resident size of a process.
+/// The CPU seconds and the largest resident size of a process.
 pub(crate) fn usage(pid: i32) -> anyhow::Result<(f64, u64)> {
     let process = procfs::process::Process::new(pid)?;
     let stat = process.stat()?;

@@ -1,4 +1,4 @@
-//! One page with the table, the plots of speed over the size of parts, and the best run's timeline.
+//! Makes an HTML page with the table, the plots of speed over part size, and the timeline of the best run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use crate::flags::size::Size;
 
 const WIDTH: u32 = 1000;
 
-/// Parts that a timeline shows at most, from the first.
+/// The largest number of parts in a timeline. It shows the first ones.
 const MAX_PARTS: usize = 300;
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// The page.
+/// The HTML page of `report`.
 pub(crate) fn html(report: &Report) -> anyhow::Result<String> {
     let mut page = format!(
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>s3mount bench</title>\n\
@@ -76,7 +76,7 @@ fn drawn(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<S
     Ok(svg)
 }
 
-/// GB/s over the size of parts, a line for each number of connections.
+/// Plots GB/s over the part size, with a line for each number of connections.
 fn speeds(area: &Area<'_>, name: &str, report: &Report, of: fn(&Row) -> Option<&Measured>) -> Drawn {
     let mut lines: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
     for row in &report.rows {
@@ -89,7 +89,7 @@ fn speeds(area: &Area<'_>, name: &str, report: &Report, of: fn(&Row) -> Option<&
     let least = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
     let most = points().map(|point| point.0).fold(0.0, f64::max);
     let top = points().map(|point| point.1).fold(0.01, f64::max);
-    // Room for the names at the right.
+    // Leave room for the names at the right.
     let right = most + (most - least).max(1.0) * 0.25;
     let mut chart = ChartBuilder::on(area)
         .margin(10)
@@ -115,7 +115,7 @@ fn speeds(area: &Area<'_>, name: &str, report: &Report, of: fn(&Row) -> Option<&
     Ok(())
 }
 
-/// A bar for each part.
+/// Draws a bar for each part.
 fn timeline(area: &Area<'_>, parts: &[Part]) -> Drawn {
     let last = parts.iter().map(|part| part.end).fold(0.001, f64::max);
     let count = parts.len() as f64;

@@ -1,4 +1,4 @@
-//! A mount of our own, by this very program, in a process of its own.
+//! Mounts for a measurement, by a second process of this program.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,26 +19,26 @@ use super::subject::Bench;
 use crate::system::fusermount::fusermount;
 use crate::system::mounts::mount_at;
 
-/// How long a mount may take to come up, beyond what the store takes to answer.
+/// The time that a mount may take to appear, without the time that the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);
 
-/// How long it may take to come down.
+/// The time that the mount may take to go away.
 const DOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a reader asks for at once.
+/// The number of bytes that the reader asks for at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// A mount that goes when it is dropped.
+/// A mount that is unmounted when this is dropped.
 pub(crate) struct PrivateMount {
     daemon: Child,
     folder: PathBuf,
     file: PathBuf,
     log: PathBuf,
-    /// Has both of them, and nobody else may enter it.
+    /// The folder that contains the mount and the log. No other user may enter it.
     _home: TempDir,
 }
 
-/// What we want of `.s3mount/stats`.
+/// The metrics of `.s3mount/stats` that we use.
 #[derive(Deserialize)]
 struct Stats {
     get_requests: u64,
@@ -54,7 +54,7 @@ impl PrivateMount {
         let folder = home.path().join("mount");
         std::fs::create_dir(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        // A file, not a pipe: nobody reads it while the daemon runs.
+        // The log is a file and not a pipe, because nobody reads it while the daemon runs.
         let log = home.path().join("log");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["mount", "--foreground"]).args(bench.store.flags()).args(flags);
@@ -87,7 +87,7 @@ impl PrivateMount {
         Ok(())
     }
 
-    /// Reads up to `bytes` of the file, for as long as `limit`.
+    /// Reads up to `bytes` of the file, for at most `limit`.
     pub(crate) fn measure(&self, bytes: u64, limit: Duration) -> anyhow::Result<Measured> {
         let pid = i32::try_from(self.daemon.id())?;
         let (cpu_before, _) = usage(pid)?;
@@ -119,7 +119,7 @@ impl PrivateMount {
 
 impl Drop for PrivateMount {
     fn drop(&mut self) {
-        // Ctrl-C may have ended it already; then there is nothing left to do in each step.
+        // Ctrl-C may have ended the daemon already. Then none of these steps does anything.
         if let Ok(pid) = i32::try_from(self.daemon.id())
             && matches!(self.daemon.try_wait(), Ok(None))
         {
@@ -138,7 +138,7 @@ impl Drop for PrivateMount {
     }
 }
 
-/// Takes away what a daemon that had to be killed has left.
+/// Unmounts the mount of a daemon that had to be killed.
 fn detach(folder: &Path) {
     if umount2(folder, MntFlags::MNT_DETACH).is_err() {
         let _ = fusermount(folder, &["-u", "-z"]);

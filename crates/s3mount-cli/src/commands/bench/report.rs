@@ -1,4 +1,4 @@
-//! The table and the JSON.
+//! Makes the table and the JSON of a bench.
 
 use serde::Serialize;
 
@@ -6,7 +6,8 @@ use super::measured::{Measured, Point};
 use super::subject::Bench;
 use crate::flags::size::Size;
 
-/// A line of the table. What is missing did not fit, or was not wanted.
+/// A line of the table. A measurement is missing if it did not fit into the memory limit, if a mount can't
+/// have this part size, or if it was not wanted.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     #[serde(flatten)]
@@ -28,7 +29,7 @@ impl Row {
     }
 }
 
-/// Speed, CPU, memory and requests, in columns.
+/// The speed, the CPU time, the memory and the requests, as columns.
 pub(crate) fn columns(measured: Option<&Measured>) -> String {
     match measured {
         Some(measured) => format!(
@@ -42,12 +43,12 @@ pub(crate) fn columns(measured: Option<&Measured>) -> String {
     }
 }
 
-/// The names of these.
+/// The headings of these columns.
 pub(crate) fn headings() -> String {
     format!(" {:>6} {:>9} {:>6} {:>8}", "GB/s", "CPU s/GiB", "MiB", "requests")
 }
 
-/// Everything that was measured.
+/// All results of a bench.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     bucket: String,
@@ -72,7 +73,7 @@ impl Report {
         }
     }
 
-    /// What is measured, in a line.
+    /// Says in one line what is measured.
     pub(crate) fn title(&self) -> String {
         format!(
             "s3://{}/{} ({}): {} or {} s each, in a memory limit of {}",
@@ -98,13 +99,13 @@ impl Report {
         )
     }
 
-    /// The fastest row by what `of` tells of it.
+    /// The row with the fastest of the measurements that `of` chooses.
     pub(crate) fn best(&self, of: fn(&Row) -> Option<&Measured>) -> Option<(&Row, &Measured)> {
         let rows = self.rows.iter().filter_map(|row| Some((row, of(row)?)));
         rows.max_by(|(_, a), (_, b)| a.gb_s().total_cmp(&b.gb_s()))
     }
 
-    /// The best of both, in words.
+    /// Says in words which settings were the fastest for the client and for the mount.
     pub(crate) fn verdict(&self) -> String {
         let best = |name: &str, of| match self.best(of) {
             Some((Row { point, .. }, measured)) => format!(

@@ -1,4 +1,4 @@
-//! The object that is measured, and within which bounds.
+//! The object that a bench reads, and the limits of a measurement.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use tokio::runtime::Runtime;
 use super::measured::Point;
 use crate::config::store::Store;
 
-/// What is read, and within which bounds.
+/// The object that is read, and the limits of each measurement.
 pub(crate) struct Bench {
     pub(crate) store: Store,
     pub(crate) object: ObjectId,
     pub(crate) size: u64,
     pub(crate) memory_limit_bytes: u64,
-    /// Bytes of one measurement.
+    /// The number of bytes that one measurement reads.
     pub(crate) bytes: u64,
-    /// The longest that one takes.
+    /// The longest time of one measurement.
     pub(crate) limit: Duration,
     pub(super) runtime: Runtime,
     pub(super) threads: usize,
 }
 
 impl Bench {
-    /// Finds the object `key`.
+    /// Finds the object `key` in the store.
     pub(crate) fn new(
         store: Store,
         key: &str,
@@ -34,7 +34,7 @@ impl Bench {
     ) -> anyhow::Result<Self> {
         let threads = crate::config::cores();
         let runtime = runtime(threads)?;
-        // Credentials may be bound to a prefix, so nothing beside the key is asked for.
+        // Credentials may be limited to a prefix, so this asks for nothing but the key.
         let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads), key, 1))?;
         let meta = runtime.block_on(client.head_object(key)).map_err(|error| {
             let what = match error.kind() {
