@@ -15,7 +15,7 @@ async fn main() -> anyhow::Result<()> {
         credentials: Credentials::Anonymous,
         ..CrtConfig::new("data")
     };
-    // The CRT's threads start here. A daemon has forked before.
+    // The CRT's threads start here, so a daemon must fork before this line.
     let (client, _bucket) = CrtClient::connect(config).await?;
 
     let meta = client.head_object(KEY).await?;
