@@ -1,4 +1,4 @@
-//! The bucket beneath the network, for tests of single layers.
+//! A bucket in memory, without a network, for tests of single layers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::lent::Lent;
 use crate::list::{Query, page};
 use crate::object::Object;
 
-/// How many requests came, by kind.
+/// How many requests of each operation came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// GetObject.
@@ -30,7 +30,7 @@ pub struct Requests {
     pub attributes: usize,
 }
 
-/// An [`ObjectClient`] over objects in memory, with counters, latency and faults.
+/// An [`ObjectClient`] that has its objects in memory. It counts requests, and can be made slow or faulty.
 #[derive(Debug, Default)]
 pub struct MemoryClient(Mutex<State>);
 
@@ -55,7 +55,7 @@ struct State {
     most_running: usize,
 }
 
-/// LISTs that may come now; so many more each second.
+/// How many LISTs are answered now (`left`). The number grows by `per_second` each second.
 #[derive(Debug)]
 struct ListBucket {
     per_second: f64,
@@ -79,7 +79,7 @@ impl ListBucket {
     }
 }
 
-/// Counts a GET while it runs, also when it is dropped half-way.
+/// A GET that runs. Dropping this lowers the number of running GETs, also when the GET is dropped half-way.
 struct Running<'a>(&'a MemoryClient);
 
 impl Drop for Running<'_> {
@@ -98,7 +98,7 @@ impl MemoryClient {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an object; returns its version.
+    /// Puts an object, and returns its version.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) -> ObjectId {
         self.insert(key, Object::bytes(bytes.into()))
     }
@@ -122,63 +122,65 @@ impl MemoryClient {
         self.lock().objects.remove(key);
     }
 
-    /// Lets each request wait this long.
+    /// Makes each request wait this long.
     pub fn set_latency(&self, latency: Duration) {
         self.lock().latency = latency;
     }
 
-    /// Fails the next requests with these, in order.
+    /// Makes each of the next requests fail with one of these kinds of errors, in this order.
     pub fn fail_next(&self, kinds: impl IntoIterator<Item = ErrorKind>) {
         self.lock().failures.extend(kinds);
     }
 
-    /// Has the next requests, one each, wait so long besides.
+    /// Makes each of the next requests wait longer by one of these times, in this order.
     pub fn stall_next(&self, stalls: impl IntoIterator<Item = Duration>) {
         self.lock().stalls.extend(stalls);
     }
 
-    /// Flips a bit of the body of the next GETs, one each, where this is `true`.
+    /// Says for each of the next GETs, in order, whether a bit of its body is flipped.
     pub fn flip_next(&self, flips: impl IntoIterator<Item = bool>) {
         self.lock().flips.extend(flips);
     }
 
-    /// Keeps no checksum of objects.
+    /// Makes the store keep no checksums of objects.
     pub fn keep_no_checksums(&self) {
         self.lock().no_checksums = true;
     }
 
-    /// Lists a prefix also where the key to start after lies inside it, as S3 does not.
+    /// Lists a prefix also when the key to start after lies below this prefix. S3 does not do so.
     pub fn keep_prefixes(&self) {
         self.lock().keeps_prefixes = true;
     }
 
-    /// Keeps CRCs of parts of this length, in bytes, of objects that are longer and are put from now on.
+    /// Makes the store keep the CRCs of parts of `len` bytes. This holds for objects that are longer than a
+    /// part, and are put from now on.
     pub fn keep_part_checksums(&self, len: u64) {
         self.lock().upload_part = Some(len);
     }
 
-    /// Refuses requests for parts, as S3 does to a caller without the permission.
+    /// Refuses requests for the parts of an upload, as S3 refuses them to a caller without the permission.
     pub fn refuse_attributes(&self) {
         self.lock().refuses_attributes = true;
     }
 
-    /// Answers the next listings with these pages, whatever they ask for; the last one for ever.
+    /// Answers the next LISTs with these pages, whatever the LISTs ask for. The last page answers all later
+    /// LISTs.
     pub fn list_next(&self, pages: impl IntoIterator<Item = ListPage>) {
         self.lock().pages = pages.into_iter().collect();
     }
 
-    /// Answers so many LISTs a second, and refuses the others.
+    /// Answers this many LISTs a second, and refuses the others.
     pub fn throttle_lists(&self, per_second: f64) {
         let at = tokio::time::Instant::now();
         self.lock().bucket = Some(ListBucket { per_second, left: per_second, at, refused: 0 });
     }
 
-    /// LISTs that were refused because too many came.
+    /// How many LISTs were refused because too many came.
     pub fn refused_lists(&self) -> usize {
         self.lock().bucket.as_ref().map_or(0, |bucket| bucket.refused)
     }
 
-    /// While frozen, no request is answered.
+    /// While the client is frozen, it answers no request.
     pub fn freeze(&self, frozen: bool) {
         self.lock().frozen = frozen;
     }
@@ -193,17 +195,17 @@ impl MemoryClient {
         self.lock().ranges.clone()
     }
 
-    /// The requests since the last call of this.
+    /// The requests since the last call of this method.
     pub fn take_requests(&self) -> Requests {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// The ranges that were asked for since the last call of this.
+    /// The ranges that were asked for since the last call of this method.
     pub fn take_ranges(&self) -> Vec<(String, Range<u64>)> {
         std::mem::take(&mut self.lock().ranges)
     }
 
-    /// How many GETs run now, and how many ever did at once.
+    /// How many GETs run now, and the largest number that ever ran at the same time.
     pub fn running(&self) -> (usize, usize) {
         let state = self.lock();
         (state.running, state.most_running)
@@ -255,7 +257,7 @@ impl MemoryClient {
         let len = range.len() as usize;
         let has_whole = |state: &State| !state.no_checksums && state.part_len(&object).is_none();
         if is_flipped && range.len() == object.size && has_whole(&self.lock()) {
-            // A client finds out by the checksum that comes with a whole object.
+            // The checksum of the whole object comes with its bytes. By it, a client notices the flipped bit.
             return Err(fail(ErrorKind::Integrity));
         }
         let mut done = 0;
@@ -274,7 +276,7 @@ impl MemoryClient {
 }
 
 impl State {
-    /// The object, if it still is that version.
+    /// The object that is kept under the key, if it is still the version that `object` names.
     fn version(&self, operation: &'static str, object: &ObjectId) -> Result<&Object, ObjectError> {
         let fail = |kind| ObjectError::new(kind, operation, object.key());
         let kept = self.objects.get(object.key()).ok_or_else(|| fail(ErrorKind::NotFound))?;

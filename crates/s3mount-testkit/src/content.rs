@@ -1,9 +1,9 @@
 //! Content that can be computed from a key and an offset.
 //!
-//! An object is a row of blocks of 1 MiB. Each block is a stretch of one ring of random bytes; the
-//! key and the block's number decide where in the ring it begins. So any range of an object of any
-//! size is there without having been stored, and blocks that were swapped, shifted or taken from
-//! another object are noticed.
+//! An object is a row of blocks of 1 MiB. Each block is a part of one ring of random bytes. The key and the
+//! block's number decide where in the ring the block begins. So any range of an object of any size can be
+//! read, and nothing of it is stored. A check also notices blocks that were swapped, shifted or taken from
+//! another object.
 
 use std::sync::OnceLock;
 
@@ -11,14 +11,14 @@ use bytes::Bytes;
 
 use crate::random::mix;
 
-/// Length of a block in bytes.
+/// The length of a block in bytes.
 const BLOCK: u64 = 1 << 20;
 
-/// Length of the ring in bytes. Twice what the last-level cache of a small machine holds, so that
-/// serving it costs what serving any memory costs.
+/// The length of the ring in bytes. It is twice the last-level cache of a small machine. So to send bytes of
+/// the ring costs as much as to send any other memory.
 const RING: usize = 32 << 20;
 
-/// FNV-1a over the text's bytes, mixed.
+/// The hash FNV-1a of the text's bytes, with its bits mixed.
 pub(crate) fn hash(text: &str) -> u64 {
     let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     mix(text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
@@ -38,8 +38,8 @@ fn ring() -> &'static Bytes {
     })
 }
 
-/// The bytes of the object hashed `key` from `offset` to the end of its block: memory of the ring,
-/// not a copy.
+/// The bytes of an object from `offset` to the end of the block. `key` is the hash of the object's key. The
+/// bytes are memory of the ring, not a copy.
 pub(crate) fn block_from(key: u64, offset: u64) -> Bytes {
     let start = mix(key ^ (offset / BLOCK)) as usize % RING;
     let within = (offset % BLOCK) as usize;
@@ -61,7 +61,7 @@ pub fn content(key: &str, offset: u64, len: usize) -> Vec<u8> {
 /// Compares `got` with the bytes at `offset` of the synthetic object `key`.
 ///
 /// # Errors
-/// The first offset that differs.
+/// Names the first offset at which the bytes differ.
 pub fn check(key: &str, offset: u64, got: &[u8]) -> Result<(), String> {
     let hash = hash(key);
     let mut done = 0;

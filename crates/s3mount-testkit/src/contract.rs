@@ -1,9 +1,9 @@
 //! What every [`ObjectClient`](s3mount_object::ObjectClient) promises, as one suite of checks.
 //!
 //! Each check is a promise of the trait's documentation. [`check`] runs all of them on a bucket that holds
-//! [`objects`] and nothing else, whichever client and store stand behind it. A store that lacks something
-//! which S3 has says so as data, in [`Store`]; but for keys that it does not take, the suite then checks that
-//! it really lacks it.
+//! [`objects`] and nothing else, whichever client and store serve this bucket. What a store lacks of S3 is
+//! written in [`Store`], and the suite then checks that the store really lacks it. Only keys that a store
+//! refuses are not checked in this way.
 
 mod get;
 mod lend;
@@ -22,7 +22,8 @@ pub use list::*;
 pub use metadata::*;
 pub use store::{PART_BYTES, PARTS_KEY, Store, objects};
 
-/// No check takes longer, in a build without optimisation on a busy machine.
+/// The most time that a check may take. No check needs more, in a build without optimisation on a busy
+/// machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 macro_rules! all {
@@ -32,7 +33,7 @@ macro_rules! all {
 /// Runs all checks.
 ///
 /// # Panics
-/// When the store breaks a promise. All that are broken are named.
+/// When the store breaks promises. The message names all that are broken.
 pub async fn check(store: &Store<'_>) {
     let checks = all![store:
         whole_objects_come_as_they_were_put,

@@ -1,8 +1,8 @@
-//! Lent buffers, as bytes.
+//! Makes lent buffers into bytes.
 
 use s3mount_object::PartBuffer;
 
-/// A lent buffer that bytes can be made of.
+/// A lent buffer, from which `Bytes` can be made.
 pub(crate) struct Lent(pub(crate) Box<dyn PartBuffer>);
 
 impl AsRef<[u8]> for Lent {

@@ -1,13 +1,14 @@
-//! What the tests and the demo stand on: an S3 server, a guard for mounts, a client in memory.
+//! What the tests and the demo are built on: an S3 server, a guard for mounts, and a client in memory.
 //!
-//! - [`TestS3`] is a real S3 server on loopback, in this process or as the program
-//!   `s3mount-test-server`. Its synthetic objects ([`content`]) have any size, cost nothing, and
-//!   every range of them can be checked. It counts what it serves, and can be made slow or faulty.
-//! - [`OtherServer`] is a server of another make.
-//! - [`MountGuard`] mounts with the real binary and takes the mount down again, also when a test panics.
-//! - [`MemoryClient`] is the same bucket beneath the network: an
-//!   [`ObjectClient`](s3mount_object::ObjectClient) for the tests of single layers. [`NullClient`]
-//!   answers without moving a byte, to see what all above it costs.
+//! - [`TestS3`] is a real S3 server on loopback, in this process or as the program `s3mount-test-server`. Its
+//!   synthetic objects ([`content`]) have any size and take no memory, and every range of them can be
+//!   checked. The server counts its requests and bytes, and a test can make it slow or faulty.
+//! - [`OtherServer`] is an S3 server that somebody else wrote, such as moto.
+//! - [`MountGuard`] mounts a bucket with the real binary. It takes the mount down again, also when a test
+//!   panics.
+//! - [`MemoryClient`] is such a bucket without a network: an [`ObjectClient`](s3mount_object::ObjectClient)
+//!   for the tests of single layers. [`NullClient`] answers without copying a byte, so that a measurement
+//!   shows what the layers above it cost.
 //! - [`contract`] checks that a client keeps what the trait promises.
 #![expect(
     clippy::disallowed_methods,
@@ -41,9 +42,10 @@ pub use server::stats::{Counts, Stats};
 pub use server::{Builder, TestS3};
 pub use server_process::ServerProcess;
 
-/// The methods of an [`ObjectClient`](s3mount_object::ObjectClient) that move no bytes of objects, each as
-/// the client in the field `$inner` has it: for a client that changes how GETs are answered. One that
-/// changes listings, too, writes `delegate_metadata!(inner, but no listings)`.
+/// The methods of an [`ObjectClient`](s3mount_object::ObjectClient) that move no bytes of objects. Each of
+/// them calls the same method of the client in the field `$inner`. A client that only changes how GETs are
+/// answered uses this macro. A client that changes listings, too, writes `delegate_metadata!(inner, but no
+/// listings)`.
 #[macro_export]
 macro_rules! delegate_metadata {
     ($inner:tt) => {
@@ -106,7 +108,7 @@ macro_rules! delegate_metadata {
     };
 }
 
-/// Parses a size such as `8GiB`, `100KiB` or `4096`; units are powers of 1024.
+/// Parses a size such as `8GiB`, `100KiB` or `4096`. Units are powers of 1024.
 ///
 /// # Errors
 /// When the text is not a size.

@@ -1,24 +1,24 @@
-//! Listing: ListObjectsV2's order, roll-up and paging over sorted keys.
+//! Listings as ListObjectsV2 answers them: the order of keys, the rolled-up prefixes, and the pages.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use s3mount_object::ListObjects;
 
-/// What to list.
+/// What a request asks to list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     pub(crate) prefix: String,
     pub(crate) delimiter: Option<String>,
-    /// Only what comes after this key, or after this rolled-up prefix.
+    /// Only names after this key, or after this rolled-up prefix, are listed.
     pub(crate) after: Option<String>,
     pub(crate) max_keys: usize,
-    /// Whether a prefix that lies before `after` is told for the keys below it that lie behind.
+    /// Whether a prefix before `after` is listed when keys below the prefix come after `after`.
     pub(crate) keeps_prefixes: bool,
 }
 
 impl Query {
-    /// What a request asks for, of a store whose continuations are names.
+    /// The query of a request to a store whose continuations are names.
     pub(crate) fn new(request: ListObjects) -> Self {
         Self {
             prefix: request.prefix,
@@ -30,7 +30,7 @@ impl Query {
     }
 }
 
-/// One page.
+/// One page of a listing.
 #[derive(Debug)]
 pub(crate) struct Page<'a, V> {
     pub(crate) objects: Vec<(&'a String, &'a V)>,
@@ -39,11 +39,11 @@ pub(crate) struct Page<'a, V> {
     pub(crate) next: Option<String>,
 }
 
-/// The least string behind all that begin with `prefix`, if there is one.
+/// The least string that comes after all strings that begin with `prefix`, if there is one.
 fn behind(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
-        // Surrogates are no characters: the next one lies behind them.
+        // Surrogates are no characters. The next character comes after them.
         let next = match u32::from(last) + 1 {
             0xd800 => char::from_u32(0xe000),
             code => char::from_u32(code),
@@ -85,9 +85,9 @@ pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<
             break;
         }
         if let Some(common) = rolled_up(key) {
-            // Straight to what follows the prefix, however many keys it has.
+            // The search goes on after the prefix at once, however many keys the prefix has.
             let next = behind(&common);
-            // As S3 has it: prefixes that are not behind StartAfter are left out.
+            // Like S3, this leaves out prefixes that are not after StartAfter.
             if *keeps_prefixes || after.as_ref().is_none_or(|after| common > *after) {
                 last = Some(common.clone());
                 page.prefixes.push(common);
@@ -113,7 +113,7 @@ mod tests {
     use super::{Query, page};
 
     proptest! {
-        /// All pages together are what a look at every key gives, in order, none twice.
+        /// All pages together have the names that a look at every key finds, in order, and each name once.
         #[test]
         fn pages_add_up(
             keys in proptest::collection::btree_set("[ab/\\-\u{d7ff}]{1,6}", 0..60),

@@ -1,4 +1,4 @@
-//! Mounting with the real binary, and coming down again whatever happens.
+//! Mounts by the real binary, which are taken down again whatever happens.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -15,13 +15,14 @@ use procfs::process::{Process, Status};
 
 use crate::process::group;
 
-/// How long a mount may take to answer.
+/// How long a mount may take to appear, and how long it may then take to answer.
 const MOUNT_LIMIT: Duration = Duration::from_secs(100);
 
-/// The mounts of this process that are up, for [`watchdog`]: directory and process group.
+/// The mounts of this process that are up, each with its directory and its process group. The [`watchdog`]
+/// takes them down.
 static MOUNTS: Mutex<Vec<(PathBuf, u32)>> = Mutex::new(Vec::new());
 
-/// A mount by a daemon in the foreground. Dropping it takes both down, also in a panic.
+/// A mount by a daemon in the foreground. Dropping this ends the daemon and its mount, also in a panic.
 #[derive(Debug)]
 pub struct MountGuard {
     dir: PathBuf,
@@ -33,9 +34,11 @@ impl MountGuard {
     /// mount answers.
     ///
     /// # Errors
-    /// When it ends instead, with what it said; when it takes longer than 100 s.
+    /// When the daemon ends instead: the error then quotes what the daemon said. Also when the mount takes
+    /// longer than 100 s to appear or to answer.
     pub fn new(command: &mut Command, dir: &Path) -> anyhow::Result<Self> {
-        // As the kernel lists it. Where it can't be resolved, the daemon says so better.
+        // The kernel lists a mount by its resolved path. Where the path can't be resolved, the daemon
+        // explains this better.
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let log = File::create(log_of(&dir)).context("creating the daemon's log")?;
         let child = command
@@ -64,7 +67,7 @@ impl MountGuard {
         }
         let (answered, answer) = mpsc::channel();
         let dir = self.dir.clone();
-        // In a thread, because it hangs where the mount does.
+        // This call hangs when the mount hangs, so it runs in a thread.
         std::thread::spawn(move || answered.send(std::fs::metadata(dir).map(drop)).is_ok());
         answer
             .recv_timeout(MOUNT_LIMIT)
@@ -72,7 +75,7 @@ impl MountGuard {
         Ok(())
     }
 
-    /// Where it is mounted.
+    /// The directory of the mount.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -82,7 +85,7 @@ impl MountGuard {
         self.child.id()
     }
 
-    /// What the daemon has printed.
+    /// What the daemon has printed so far.
     pub fn stderr(&self) -> String {
         log_text(&self.dir)
     }
@@ -97,7 +100,7 @@ impl MountGuard {
         status(self.pid()).and_then(|status| status.vmrss).unwrap_or(0) * 1024
     }
 
-    /// CPU time that the daemon has used, in seconds.
+    /// The CPU time that the daemon has used, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.pid())
     }
@@ -105,7 +108,7 @@ impl MountGuard {
     /// Asks the daemon to unmount and end, by SIGTERM.
     ///
     /// # Errors
-    /// When it has not ended after 10 s.
+    /// When the daemon has not ended after 10 s.
     pub fn unmount(mut self) -> anyhow::Result<ExitStatus> {
         killpg(group(self.child.id()), Signal::SIGTERM).context("asking the daemon to end")?;
         self.wait(Duration::from_secs(10))?
@@ -141,7 +144,7 @@ fn log_text(dir: &Path) -> String {
 fn last_words(dir: &Path) -> String {
     let (answered, answer) = mpsc::channel();
     let stats = dir.join(".s3mount/stats");
-    // In a thread: it may hang, too.
+    // This read may hang, too, so it runs in a thread.
     std::thread::spawn(move || answered.send(std::fs::read_to_string(stats)).is_ok());
     let stats = answer.recv_timeout(Duration::from_secs(5));
     format!("{}: {stats:?}, log: {}", dir.display(), log_text(dir))
@@ -155,12 +158,12 @@ fn status(pid: u32) -> Option<Status> {
     process(pid).and_then(|process| process.status()).ok()
 }
 
-/// A process's largest resident size so far, in bytes; 0 when it is gone.
+/// A process's largest resident size so far, in bytes, or 0 when the process is gone.
 pub fn peak_rss_bytes(pid: u32) -> u64 {
     status(pid).and_then(|status| status.vmhwm).unwrap_or(0) * 1024
 }
 
-/// CPU time that a process has used, in seconds; 0 when it is gone.
+/// The CPU time that a process has used, in seconds, or 0 when the process is gone.
 pub fn cpu_seconds(pid: u32) -> f64 {
     let stat = process(pid).and_then(|process| process.stat());
     stat.map_or(0.0, |stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
@@ -170,7 +173,7 @@ impl Drop for MountGuard {
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         let pid = self.child.id();
-        // What is gone already needs no signal: its number may be another's by now.
+        // A daemon that has ended needs no signal. Its number may belong to another process by now.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = killpg(group(pid), Signal::SIGTERM);
             if !matches!(self.wait(PATIENCE), Ok(Some(_))) {
@@ -187,7 +190,7 @@ impl Drop for MountGuard {
                 eprintln!("the daemon said: {}", self.stderr());
             }
         }
-        // A log that can't be removed lies with the directory, which is temporary too.
+        // A log that can't be removed lies beside the mount's directory, and both are temporary.
         let _ = std::fs::remove_file(log_of(&self.dir));
         MOUNTS.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, mounted)| *mounted != pid);
     }
@@ -206,16 +209,16 @@ fn is_mounted(dir: &Path) -> bool {
     })
 }
 
-/// Holds a [`watchdog`] back for as long as it lives.
+/// Stops a [`watchdog`] when it is dropped.
 #[derive(Debug)]
 #[must_use = "the time runs until it is dropped"]
 pub struct WatchdogGuard {
-    /// Its drop is the signal.
+    /// The watchdog notices when this sender is dropped.
     _leash: mpsc::Sender<()>,
 }
 
-/// Ends this process when it is not dropped within `limit`, after taking down its mounts: a test
-/// that hangs in the kernel can't be ended otherwise.
+/// Takes down this process's mounts and ends this process, unless the guard is dropped within `limit`. A test
+/// that hangs in the kernel can't be ended in another way.
 pub fn watchdog(limit: Duration) -> WatchdogGuard {
     let (leash, let_go) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! A bucket that costs nothing, to see what everything above it costs.
+//! A bucket whose requests cost nearly nothing. With it, a measurement shows what all layers above the client
+//! cost.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -14,18 +15,18 @@ use s3mount_object::{
 use crate::lent::Lent;
 use crate::list::{Query, page};
 
-/// An [`ObjectClient`] that answers at once. Its objects hold whatever the lent buffers hold: not a
-/// byte is moved. GETs succeed for each key and version.
+/// An [`ObjectClient`] that answers at once. A GET returns the lent buffer as it is, so not a byte is moved.
+/// GETs succeed for each key and version.
 #[derive(Debug)]
 pub struct NullClient(BTreeMap<String, u64>);
 
 impl NullClient {
-    /// A bucket of these keys and sizes.
+    /// A bucket that holds objects with these keys and sizes.
     pub fn new(objects: impl IntoIterator<Item = (String, u64)>) -> Self {
         Self(objects.into_iter().collect())
     }
 
-    /// The version of every one of its objects.
+    /// The version of the object `key`. All objects have the same ETag.
     pub fn object(&self, key: &str) -> ObjectId {
         ObjectId::new(key, meta(0).etag)
     }

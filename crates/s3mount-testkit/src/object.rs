@@ -1,4 +1,4 @@
-//! Objects, however their bytes come about.
+//! Objects, whose bytes are in memory, computed, or in a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use crate::random::mix;
 pub(crate) struct Object {
     pub(crate) content: Content,
     pub(crate) size: u64,
-    /// With its quotes.
+    /// The ETag with its quotes.
     pub(crate) etag: String,
     pub(crate) modified: SystemTime,
     pub(crate) storage_class: Option<String>,
@@ -31,12 +31,12 @@ pub(crate) struct Object {
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Bytes(Bytes),
-    /// Computed; the number is the key's hash.
+    /// Computed content. The number is the key's hash.
     Synthetic(u64),
     File(PathBuf),
 }
 
-/// Whole seconds, as S3's dates are.
+/// The time now in whole seconds, because S3's dates have whole seconds.
 fn now() -> SystemTime {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -80,7 +80,7 @@ impl Object {
         Ok(Self::new(Content::File(path), metadata.len(), etag, modified))
     }
 
-    /// The checksum of all bytes. It is computed once.
+    /// The checksum of all bytes. It is computed when it is first asked for.
     pub(crate) fn checksum(&self, algorithm: ChecksumAlgorithm) -> std::io::Result<ObjectChecksum> {
         let mut kept = self.checksum.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = kept.filter(|kept| kept.algorithm == algorithm) {
@@ -109,14 +109,15 @@ impl Object {
         Ok(ObjectChecksum { algorithm, value: digest.finalize() })
     }
 
-    /// Gives it the ETag of an object that was uploaded in parts of `len` bytes, if it is longer.
+    /// Gives the object the ETag of an upload in parts of `len` bytes, if the object is longer than a part.
     pub(crate) fn upload_in_parts(&mut self, len: u64) {
         if self.size > len && !self.etag.contains('-') {
             self.etag = format!("{}-{}\"", self.etag.trim_end_matches('"'), self.size.div_ceil(len));
         }
     }
 
-    /// The parts of an object that was uploaded in parts of `len` bytes. They are computed once.
+    /// The parts of the object, if it was uploaded in parts of `len` bytes. They are computed when they are
+    /// first asked for.
     pub(crate) fn parts(&self, algorithm: ChecksumAlgorithm, len: u64) -> std::io::Result<Vec<UploadPart>> {
         let mut kept = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = kept.1.first().is_some_and(|part| part.checksum.algorithm == algorithm);
@@ -131,7 +132,8 @@ impl Object {
         Ok(kept.1.clone())
     }
 
-    /// Some of the bytes from `offset` on: at least one, at most `most`. The offset lies inside.
+    /// Reads some of the bytes from `offset` on: at least one byte, and at most `most` bytes. The offset lies
+    /// inside the object.
     pub(crate) fn read(&self, offset: u64, most: usize) -> std::io::Result<Bytes> {
         let most = usize::try_from(self.size - offset).unwrap_or(usize::MAX).min(most);
         match &self.content {

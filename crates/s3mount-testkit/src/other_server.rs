@@ -1,4 +1,4 @@
-//! S3 servers of other makes, as processes.
+//! S3 servers that others wrote, each run as a process.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -13,26 +13,28 @@ use procfs::process::{FDTarget, all_processes};
 
 use crate::process::group;
 
-/// Seconds after which such a server is killed, however its test ended.
+/// The seconds after which such a server is killed, however its test ended.
 const LIFETIME: &str = "300";
 
-/// How long one may take to listen. moto takes 2 s, of which Python's imports are most.
+/// How long a server may take until it listens. moto takes 2 s, and most of this time goes into Python's
+/// imports.
 const START_LIMIT: Duration = Duration::from_secs(100);
 
-/// A running server. Dropping it ends it, also in a panic.
+/// A running server. Dropping this ends the server, also in a panic.
 #[derive(Debug)]
 pub struct OtherServer {
-    /// `timeout`, which leads the server's process group.
+    /// The program `timeout`, which leads the server's process group.
     child: Child,
     endpoint: String,
 }
 
 impl OtherServer {
-    /// Runs `program`, which listens on a port of 127.0.0.1 that the kernel chooses, and waits until it does.
-    /// What it says goes to the file `log`.
+    /// Runs `program`, and waits until it listens. The program listens on a port of 127.0.0.1 that the kernel
+    /// chooses. Its output goes to the file `log`.
     ///
     /// # Errors
-    /// When it can't be started, ends, or does not listen within 100 s: then with what it said.
+    /// When the program can't be started. Also when it ends, or does not listen within 100 s: the error then
+    /// quotes what the program said.
     pub fn start(program: &Command, log: &Path) -> anyhow::Result<Self> {
         let output = File::create(log).context("creating the server's log")?;
         let mut command = Command::new("timeout");
@@ -58,7 +60,8 @@ impl OtherServer {
         }
     }
 
-    /// A moto of the virtual environment at `venv`. It checks signatures and policies after so many requests.
+    /// Starts moto from the virtual environment at `venv`. moto checks signatures and policies, but not those
+    /// of the first `unchecked_requests` requests.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -69,12 +72,12 @@ impl OtherServer {
         Self::start(&program, log)
     }
 
-    /// The versitygw `program`, for the user `key` with `secret`. Its buckets are folders in
-    /// `folder/buckets`; what it knows of objects lies beside them, because not each filesystem has
-    /// extended attributes.
+    /// Starts `program`, which is versitygw, for the user `key` with `secret`. Its buckets are folders in
+    /// `folder/buckets`. The metadata of its objects lies in `folder/metadata`, because some filesystems have
+    /// no extended attributes.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start); when the folders can't be made.
+    /// Those of [`start`](Self::start). Also when the folders can't be made.
     pub fn versitygw(program: &Path, folder: &Path, key: &str, secret: &str) -> anyhow::Result<Self> {
         let [buckets, metadata]: [PathBuf; 2] = ["buckets", "metadata"].map(|name| folder.join(name));
         std::fs::create_dir(&buckets).and_then(|()| std::fs::create_dir(&metadata)).context("folders")?;
@@ -84,17 +87,17 @@ impl OtherServer {
         Self::start(&command, &folder.join("log"))
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// The port that a process of its group listens on.
+    /// The port that a process of the server's group listens on.
     fn port(&self) -> Option<u16> {
         let leader = i32::try_from(self.child.id()).ok()?;
         let is_member =
             |process: &procfs::process::Process| process.stat().is_ok_and(|stat| stat.pgrp == leader);
-        // Processes that end meanwhile are no servers.
+        // A process that ends while this looks at it is not the server.
         let members = all_processes().ok()?.filter_map(Result::ok).filter(is_member);
         let files = members.filter_map(|process| process.fd().ok()).flatten().filter_map(Result::ok);
         let sockets: Vec<u64> = files
@@ -111,7 +114,7 @@ impl OtherServer {
 
 impl Drop for OtherServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = killpg(group(self.child.id()), Signal::SIGKILL);
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Running programs that might hang.
+//! Runs programs that might hang.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -18,17 +18,19 @@ pub(crate) fn group(pid: u32) -> Pid {
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A pipe that breaks ends the output, which is then what there is.
+        // A pipe that breaks ends the output. What was read before counts as the output.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
 }
 
-/// Runs `command` to its end and returns what it printed. It runs in a process group of its own,
-/// all of which is killed after `limit`, and what is left of it when the command has ended.
+/// Runs `command` to its end, and returns what it printed. The command runs in a process group of its own.
+/// The whole group is killed after `limit`. When the command ends before, the processes that are left of the
+/// group are killed.
 ///
 /// # Errors
-/// When it can't be started, or was killed: then with what it had printed.
+/// When the command can't be started. Also when it was killed: the error then quotes what the command had
+/// printed.
 pub fn run_with_timeout(command: &mut Command, limit: Duration) -> anyhow::Result<Output> {
     let deadline = Instant::now() + limit;
     let mut child = command
@@ -42,7 +44,7 @@ pub fn run_with_timeout(command: &mut Command, limit: Duration) -> anyhow::Resul
     let stderr = drain(child.stderr.take().context("stderr is piped")?);
     let status = loop {
         if let Some(status) = child.try_wait()? {
-            // They would hold the pipes open. Mostly there are none.
+            // Processes that are left of the group would hold the pipes open. Mostly there are none.
             let _ = killpg(group(child.id()), Signal::SIGKILL);
             break Some(status);
         }

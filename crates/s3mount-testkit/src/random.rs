@@ -1,8 +1,9 @@
-//! Numbers that look random and are the same in each run.
+//! Numbers that look random, and are the same in each run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// SplitMix64: the well-known finaliser of a counter, good enough to tell blocks apart.
+/// SplitMix64, a well-known function that makes random numbers of a counter. It is good enough to tell blocks
+/// apart.
 pub fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -10,12 +11,12 @@ pub fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A row of random numbers, by [`mix`] of a counter.
+/// A row of random numbers. Each is [`mix`] of a counter.
 #[derive(Debug, Default)]
 pub struct Sequence(AtomicU64);
 
 impl Sequence {
-    /// A row from its beginning.
+    /// A row that starts with its first number.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -26,7 +27,7 @@ impl Sequence {
         (bits as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// A standard normal number, by Box and Muller.
+    /// The next number with a standard normal distribution, by the method of Box and Muller.
     pub fn normal(&self) -> f64 {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }

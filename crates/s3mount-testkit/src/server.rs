@@ -1,10 +1,11 @@
 //! The S3 server.
 //!
-//! On hyper, directly: a synthetic object is served at 0.21 CPU seconds per GiB on one connection
-//! and 0.25 on four (release build, 4 cores, `curl` reading ranges of 1 GiB), nearly all of it the
-//! kernel's sending. Bodies are slices of memory that is there already.
+//! The server uses hyper directly, because that is cheap. To send 1 GiB of a synthetic object takes 0.21 CPU
+//! seconds on one connection, and 0.25 on four (release build, 4 cores, `curl` reading ranges of 1 GiB).
+//! Nearly all of this time is the kernel's, which sends the bytes. A body is a slice of memory that exists
+//! already.
 //!
-//! What it does not do: it checks who signs a request, not the signature itself.
+//! The server checks which access key signs a request. It does not check the signature itself.
 
 mod body;
 mod connection;
@@ -40,7 +41,7 @@ use crate::server::shape::{Limiter, Shape};
 use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
 
-/// Settings of a server that is to be.
+/// Settings of a server that is not started yet.
 #[derive(Debug)]
 pub struct Builder {
     buckets: Buckets,
@@ -78,18 +79,18 @@ impl Builder {
         self.add(bucket, key, Object::synthetic(key, size))
     }
 
-    /// Adds an object that was written at `modified`, and is empty.
+    /// Adds an empty object that was written at `modified`.
     pub fn written_at(self, bucket: &str, key: &str, modified: SystemTime) -> Self {
         self.add(bucket, key, Object { modified, ..Object::bytes(Bytes::new()) })
     }
 
-    /// Adds an object that has to be restored before it can be read.
+    /// Adds an object in an archive, which has to be restored before it can be read.
     pub fn archived(self, bucket: &str, key: &str, size: u64) -> Self {
         let object = Object { storage_class: Some("GLACIER".to_owned()), ..Object::synthetic(key, size) };
         self.add(bucket, key, object)
     }
 
-    /// Adds each file below `dir`.
+    /// Adds each file below `dir` as an object.
     ///
     /// # Errors
     /// When the folder can't be walked.
@@ -111,72 +112,74 @@ impl Builder {
         Ok(self)
     }
 
-    /// Answers only requests that this access key signs.
+    /// Makes the server answer only requests that this access key signs.
     pub fn credentials(mut self, access_key: &str) -> Self {
         self.access_key = Some(access_key.to_owned());
         self
     }
 
-    /// Says that its buckets are in this region, and refuses requests signed for another.
+    /// Puts the buckets into this region. The server refuses requests that are signed for another region.
     pub fn region(mut self, region: &str) -> Self {
         self.region = Some(region.to_owned());
         self
     }
 
-    /// Denies access to keys and listings that begin with this.
+    /// Denies access to keys, and to listings of prefixes, that begin with `prefix`.
     pub fn deny(mut self, prefix: &str) -> Self {
         self.denied.push(prefix.to_owned());
         self
     }
 
-    /// Denies access to everything in its buckets but the keys that begin with this, and the listings of
-    /// prefixes that do: an IAM policy that is scoped to a prefix.
+    /// Denies access to all keys and listings but those whose key or prefix begins with `prefix`. So does an
+    /// IAM policy that is scoped to a prefix.
     pub fn allow_only(mut self, prefix: &str) -> Self {
         self.allowed = Some(prefix.to_owned());
         self
     }
 
-    /// The checksum that it keeps of objects, as S3 keeps CRC-64/NVME by default; `None` for none.
+    /// Sets the checksum that the server keeps of each object. S3 keeps CRC-64/NVME by default, and so does
+    /// this server. With `None`, it keeps no checksum.
     pub fn checksum(mut self, algorithm: Option<ChecksumAlgorithm>) -> Self {
         self.checksum = algorithm;
         self
     }
 
-    /// Has its objects uploaded in parts of `len` bytes, if they are longer, with this checksum of each
-    /// part and none of the whole, as S3 has it by default for CRC-32 and CRC-32C.
+    /// Treats each object that is longer than `len` bytes as uploaded in parts of `len` bytes. The server
+    /// then keeps this checksum of each part, and none of the whole object. S3 does so by default for CRC-32
+    /// and CRC-32C.
     pub fn uploaded_in_parts(mut self, len: u64, algorithm: ChecksumAlgorithm) -> Self {
         self.upload_part = Some(len.max(1));
         self.checksum(Some(algorithm))
     }
 
-    /// Makes it slow.
+    /// Makes the server as slow as `shape` says.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
     }
 
-    /// Threads that serve; 2 if not set.
+    /// Sets how many threads serve requests. Without this, there are 2.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The port; a free one if not set.
+    /// Sets the port. Without this, the kernel chooses a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Serves HTTPS, by a certificate of [`TestS3::ca_pem`]'s authority.
+    /// Makes the server speak HTTPS. [`TestS3::ca_pem`] returns the authority that signed its certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Errors
-    /// When the port can't be had.
+    /// When the server can't listen on the port.
     pub fn start(mut self) -> anyhow::Result<TestS3> {
         if let Some(len) = self.upload_part {
             let objects = self.buckets.values_mut().flat_map(|keys| keys.values_mut());
@@ -219,10 +222,10 @@ impl Builder {
     }
 }
 
-/// How long [`TestS3::stop`] waits at most; none of its tasks blocks.
+/// How long [`TestS3::stop`] waits at most for the server's tasks. None of these tasks blocks a thread.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running server. Dropping it ends it and breaks its connections.
+/// A running server. Dropping it ends the server and breaks its connections.
 #[derive(Debug)]
 pub struct TestS3 {
     shared: Arc<Shared>,
@@ -249,7 +252,7 @@ impl TestS3 {
         }
     }
 
-    /// Its URL. Its name is `localhost` under TLS, its address otherwise.
+    /// The server's URL. It has the name `localhost` under TLS, and the address otherwise.
     pub fn endpoint(&self) -> String {
         match self.ca_pem {
             Some(_) => format!("https://localhost:{}", self.address.port()),
@@ -257,7 +260,7 @@ impl TestS3 {
         }
     }
 
-    /// The certificate of the authority to trust under TLS, as PEM.
+    /// The certificate of the authority that a client has to trust under TLS, as PEM.
     pub fn ca_pem(&self) -> Option<&str> {
         self.ca_pem.as_deref()
     }
@@ -284,12 +287,12 @@ impl TestS3 {
         self.shared.write().get_mut(bucket).and_then(|keys| keys.remove(key));
     }
 
-    /// Makes it slow, or fast again.
+    /// Makes the server slow, or fast again.
     pub fn shape(&self, shape: Shape) {
         self.shared.set_shape(shape);
     }
 
-    /// Answers only requests that this access key signs.
+    /// Makes the server answer only requests that this access key signs.
     pub fn set_access_key(&self, access_key: &str) {
         *self.shared.access_key.write().unwrap_or_else(PoisonError::into_inner) = Some(access_key.to_owned());
     }
@@ -299,17 +302,17 @@ impl TestS3 {
         self.shared.faults.add(fault);
     }
 
-    /// Takes all faults away.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.shared.faults.clear();
     }
 
-    /// While frozen, requests are taken and not answered.
+    /// While the server is frozen, it takes requests but does not answer them.
     pub fn freeze(&self, frozen: bool) {
         self.shared.freeze(frozen);
     }
 
-    /// Lets go of everything that waits: the frozen server's requests, and those that
+    /// Answers all requests that wait: those that came while the server was frozen, and those that
     /// [`FaultKind::Freeze`](crate::FaultKind::Freeze) holds.
     pub fn thaw(&self) {
         self.freeze(false);

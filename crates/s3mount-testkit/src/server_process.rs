@@ -1,4 +1,5 @@
-//! The test server as a process of its own: what it costs is then not the test's, or the bench's.
+//! The test server as a process of its own. So its CPU time and memory don't count as those of the test or
+//! the bench.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +11,7 @@ use anyhow::Context;
 use crate::mount::cpu_seconds;
 use crate::{Shape, Stats};
 
-/// A running `s3mount-test-server`. Dropping it ends it.
+/// A running `s3mount-test-server`. Dropping this ends the server.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
@@ -18,12 +19,13 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Runs `command` and waits until it listens.
+    /// Runs `command` and waits until the server listens.
     ///
     /// # Errors
-    /// When it does not start, or says something else.
+    /// When the server does not start, or does not say where it listens.
     pub fn start(command: &mut Command) -> anyhow::Result<Self> {
-        // Ctrl-C at the terminal is for whoever started it, who ends it when the mounts are down.
+        // Ctrl-C at the terminal must not end the server. The program that started the server ends it, after
+        // its mounts are down.
         let command = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
         let child = command.spawn().context("starting the test server")?;
         let mut server = Self { child, endpoint: String::new() };
@@ -34,12 +36,12 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// CPU time that it has used, in seconds.
+    /// The CPU time that the server has used, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.child.id())
     }
@@ -47,7 +49,7 @@ impl ServerProcess {
     /// The counters.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         Ok(serde_json::from_str(&self.control("stats", "")?)?)
     }
@@ -55,15 +57,15 @@ impl ServerProcess {
     /// Sets the counters to zero.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
     pub fn reset_stats(&self) -> anyhow::Result<()> {
         self.control("reset", "").map(drop)
     }
 
-    /// Makes it slow, or fast again.
+    /// Makes the server slow, or fast again.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
     pub fn shape(&self, shape: Shape) -> anyhow::Result<()> {
         self.control("shape", &serde_json::to_string(&shape)?).map(drop)
     }
@@ -86,7 +88,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -139,7 +139,7 @@ async fn main() -> anyhow::Result<()> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
-        // Time for the answer to leave.
+        // The answer to this request needs some time until it is sent.
         () = server.quit_requested() => tokio::time::sleep(Duration::from_millis(50)).await,
         result = tokio::signal::ctrl_c() => result?,
     }

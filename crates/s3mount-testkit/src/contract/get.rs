@@ -10,7 +10,7 @@ use super::lend::lend;
 use super::store::{EMPTY, LARGE, NOTHING, SMALL, Store, kind};
 use crate::content::check as check_content;
 
-/// Every object comes byte for byte, whatever characters its key has.
+/// A GET brings an object byte for byte, whatever characters the object's key has.
 pub async fn whole_objects_come_as_they_were_put(store: &Store<'_>) {
     for (key, bytes) in store.objects().into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
         let object = store.version(&key).await;
@@ -19,8 +19,8 @@ pub async fn whole_objects_come_as_they_were_put(store: &Store<'_>) {
     }
 }
 
-/// A range comes with just its bytes, in the front of the buffer that was lent, which comes back when the
-/// last of them is dropped.
+/// A GET of a range brings exactly the bytes of this range, at the front of the buffer that was lent. The
+/// buffer comes back when the last of these bytes is dropped.
 pub async fn ranges_come_exactly_and_in_the_lent_memory(store: &Store<'_>) {
     let object = store.version(LARGE).await;
     let size = store.objects()[LARGE].len() as u64;
@@ -62,7 +62,7 @@ pub async fn gets_at_once_keep_to_their_buffers(store: &Store<'_>) {
     }
 }
 
-/// A GET of a version that is not there (any more) fails with `PreconditionFailed`.
+/// A GET of a version that is not there, or no longer there, fails with `PreconditionFailed`.
 pub async fn a_get_of_another_version_is_refused(store: &Store<'_>) {
     let other = store.version(LARGE).await.etag().clone();
     for etag in [other, ETag::new("\"0123456789abcdef0123456789abcdef\"")] {
@@ -72,7 +72,7 @@ pub async fn a_get_of_another_version_is_refused(store: &Store<'_>) {
     }
 }
 
-/// A GET of a key without an object fails with `NotFound`, and one in a bucket that is not there with
+/// A GET of a key without an object fails with `NotFound`. A GET in a bucket that is not there fails with
 /// `NoSuchBucket`.
 pub async fn a_get_of_no_object_is_refused(store: &Store<'_>) {
     let etag = store.version(SMALL).await.etag().clone();
@@ -85,8 +85,9 @@ pub async fn a_get_of_no_object_is_refused(store: &Store<'_>) {
     }
 }
 
-/// A range that begins at the object's end or behind it fails with `RangeNotSatisfiable`, and one that only
-/// ends behind it with `Integrity`: never are there fewer bytes than were asked for.
+/// A GET of a range that begins at the object's end, or behind it, fails with `RangeNotSatisfiable`. A GET of
+/// a range that only ends behind the object's end fails with `Integrity`. So a GET never brings fewer bytes
+/// than were asked for.
 pub async fn a_range_that_is_not_in_the_object_is_refused(store: &Store<'_>) {
     for key in [LARGE, SMALL, EMPTY] {
         let (object, size) = (store.version(key).await, store.objects()[key].len() as u64);
@@ -101,7 +102,8 @@ pub async fn a_range_that_is_not_in_the_object_is_refused(store: &Store<'_>) {
     }
 }
 
-/// An empty range, and one that is longer than the buffer, fail with `Rejected`. The buffer comes back.
+/// A GET of an empty range fails with `Rejected`, and so does a GET of a range that is longer than the
+/// buffer. The buffer comes back.
 pub async fn a_range_that_does_not_fit_is_refused(store: &Store<'_>) {
     let object = store.version(LARGE).await;
     for (end, len) in [(5, 10), (16, 10), (1005, 999)] {
@@ -113,7 +115,8 @@ pub async fn a_range_that_does_not_fit_is_refused(store: &Store<'_>) {
     }
 }
 
-/// A GET of a version whose ETag is empty fails with `NoEtag`: parts of several versions could be mixed.
+/// A GET of a version whose ETag is empty fails with `NoEtag`. Without an ETag, ranges of several versions
+/// could be mixed.
 pub async fn a_version_without_etag_is_refused(store: &Store<'_>) {
     for etag in ["", "\"\""] {
         let object = ObjectId::new(SMALL, ETag::new(etag));
@@ -121,7 +124,8 @@ pub async fn a_version_without_etag_is_refused(store: &Store<'_>) {
     }
 }
 
-/// Futures may be dropped at any point. A buffer that was lent comes back, and the client goes on.
+/// The future of a request may be dropped at any point. The buffer that was lent then comes back, and the
+/// client answers later requests.
 pub async fn dropped_requests_leave_nothing_behind(store: &Store<'_>) {
     let (object, end) = (store.version(LARGE).await, store.objects()[LARGE].len() as u64);
     for pause in [None, Some(0), Some(1), Some(3), Some(10)] {
@@ -131,7 +135,7 @@ pub async fn dropped_requests_leave_nothing_behind(store: &Store<'_>) {
         let head = store.client.head_object(SMALL);
         let list = store.client.list_objects(ListObjects::default());
         if let Some(pause) = pause {
-            // Whether an answer comes in time does not matter here: it is dropped.
+            // It does not matter here whether an answer comes in time, since it is dropped.
             let all = async { drop(futures::join!(get, head, list)) };
             let _ = timeout(Duration::from_millis(pause), all).await;
         } else {

@@ -1,4 +1,4 @@
-//! Buffers to lend, that tell when they come back.
+//! Buffers to lend to a client. The lender sees when a buffer comes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use s3mount_object::PartBuffer;
 
-/// What a buffer holds when it is lent: no object's content begins like this.
+/// The byte that fills a buffer when it is lent. It shows where a client wrote nothing.
 const FILL: u8 = 0xaa;
 
 struct Buffer {
@@ -32,7 +32,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A buffer that is away.
+/// A buffer that is lent.
 pub(super) struct Loan {
     address: usize,
     is_back: Arc<AtomicBool>,

@@ -7,10 +7,10 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ListedObject};
 
 use super::store::{NOTHING, Store, kind};
 
-/// Keys and rolled-up prefixes.
+/// The keys and the rolled-up prefixes of a listing.
 type Names = (Vec<String>, Vec<String>);
 
-/// What `request` has to list, found by a look at each key.
+/// The names that `request` has to list. They are found by a look at each key of the store.
 fn expected(store: &Store<'_>, request: &ListObjects) -> Names {
     let after = request.start_after.as_deref().unwrap_or_default();
     let (mut keys, mut prefixes) = (Vec::new(), BTreeSet::new());
@@ -29,7 +29,8 @@ fn expected(store: &Store<'_>, request: &ListObjects) -> Names {
     (keys, prefixes.into_iter().collect())
 }
 
-/// Reads all pages, and checks each by itself and behind the one before it.
+/// Reads all pages. Each page is checked by itself, and its names have to come after those of the page before
+/// it.
 async fn pages(store: &Store<'_>, request: &ListObjects) -> Vec<ListPage> {
     let mut pages = Vec::<ListPage>::new();
     let mut request = request.clone();
@@ -45,7 +46,8 @@ async fn pages(store: &Store<'_>, request: &ListObjects) -> Vec<ListPage> {
         }
         let next = page.next.clone();
         pages.push(page);
-        // The key to start after is for the first page: the continuation says where the others begin.
+        // The key to start after is for the first page only. The continuation says where each other page
+        // begins.
         match next {
             Some(next) => (request.continuation, request.start_after) = (Some(next), None),
             None => return pages,
@@ -54,7 +56,7 @@ async fn pages(store: &Store<'_>, request: &ListObjects) -> Vec<ListPage> {
     }
 }
 
-/// Checks that the pages have the names they must have, and returns how many pages they are.
+/// Checks that the pages have the names they must have, and returns the number of pages.
 async fn check_names(store: &Store<'_>, request: &ListObjects) -> usize {
     let pages = pages(store, request).await;
     let count = pages.len();
@@ -73,7 +75,7 @@ fn request(prefix: &str, delimiter: bool) -> ListObjects {
     ListObjects { prefix: prefix.to_owned(), delimiter, ..ListObjects::default() }
 }
 
-/// Without a delimiter every key is told, in the order of UTF-8 bytes, as it was put.
+/// Without a delimiter, a listing has every key, spelt as it was put, in the order of UTF-8 bytes.
 pub async fn listings_have_every_key_in_order(store: &Store<'_>) {
     for prefix in
         ["", "o", "order/", "order/a", "order/é", "order/a/b", "odd/", "odd/a", "odd/a+", "odd/100%"]
@@ -82,7 +84,7 @@ pub async fn listings_have_every_key_in_order(store: &Store<'_>) {
     }
 }
 
-/// A page has at most `max_keys` names, prefixes among them, and all pages together have each name once.
+/// A page has at most `max_keys` names, and prefixes count as names. All pages together have each name once.
 pub async fn pages_are_no_longer_than_asked_for_and_add_up(store: &Store<'_>) {
     for (prefix, delimiter) in [("", false), ("", true), ("order/", true), ("odd/", true), ("rolled/", true)]
     {
@@ -95,7 +97,8 @@ pub async fn pages_are_no_longer_than_asked_for_and_add_up(store: &Store<'_>) {
     }
 }
 
-/// With the delimiter, keys are rolled up at the next `/` behind the prefix, and each prefix is told once.
+/// With the delimiter, keys are rolled up at the next `/` behind the prefix, and a listing has each rolled-up
+/// prefix once.
 pub async fn prefixes_are_rolled_up(store: &Store<'_>) {
     let prefixes =
         ["", "o", "order", "order/", "order/a", "order/a/", "odd/", "rolled/", "rolled/1", "rolled/3/"];
@@ -104,7 +107,7 @@ pub async fn prefixes_are_rolled_up(store: &Store<'_>) {
     }
 }
 
-/// A listing starts after any name, whether there is such a key or not, and does not tell the name itself.
+/// A listing may start after any name, whether there is such a key or not. It does not have the name itself.
 pub async fn listings_start_after_any_name(store: &Store<'_>) {
     let mut names: Vec<String> = store.objects().into_keys().collect();
     let not_keys = [
@@ -122,7 +125,7 @@ pub async fn listings_start_after_any_name(store: &Store<'_>) {
     names.extend(not_keys.map(str::to_owned));
     for name in names {
         for (prefix, delimiter) in [("", false), ("", true), ("order/", true), ("rolled/", true)] {
-            // Of the names before these prefixes, one stands for all.
+            // One name that does not begin with the prefix is enough, for all others of its kind.
             if name.starts_with(prefix) || name == "odd/a" {
                 let start_after = Some(name.clone());
                 check_names(store, &ListObjects { start_after, ..request(prefix, delimiter) }).await;
@@ -131,7 +134,8 @@ pub async fn listings_start_after_any_name(store: &Store<'_>) {
     }
 }
 
-/// A key that ends in `/` is a prefix for the folder above it, and an object in the listing of its own.
+/// A key that ends in `/` is a prefix in the listing of the folder above it, and an object in the listing of
+/// its own folder.
 pub async fn markers_are_objects_of_their_folders(store: &Store<'_>) {
     for (folder, expected) in
         [("folder/", vec!["folder/", "folder/file"]), ("marker-alone/", vec!["marker-alone/"])]
@@ -145,8 +149,8 @@ pub async fn markers_are_objects_of_their_folders(store: &Store<'_>) {
     }
 }
 
-/// A listing of nothing is a page without names, and no error; one of a bucket that is not there fails with
-/// `NoSuchBucket`.
+/// A LIST below a prefix without keys answers with a page without names, and does not fail. A LIST of a
+/// bucket that is not there fails with `NoSuchBucket`.
 pub async fn nothing_is_an_empty_page(store: &Store<'_>) {
     for delimiter in [false, true] {
         for prefix in [NOTHING, "nothing/", "order/a/b/c/d/", "large.bin/"] {
@@ -160,8 +164,8 @@ pub async fn nothing_is_an_empty_page(store: &Store<'_>) {
     }
 }
 
-/// Size, ETag, time to the second and storage class of a listed object, which is `STANDARD` where none is
-/// named.
+/// The size, the ETag, the time in whole seconds, and the storage class of a listed object. The class is
+/// `STANDARD` where the store names none.
 fn told(object: &ListedObject) -> (u64, &str, u64, &str) {
     let meta = &object.meta;
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -170,7 +174,7 @@ fn told(object: &ListedObject) -> (u64, &str, u64, &str) {
     (meta.size, meta.etag.as_str(), seconds(meta.last_modified), class)
 }
 
-/// A listing tells of an object what a HEAD tells, so an ETag that was listed is good for a GET.
+/// A LIST says the same of an object as a HEAD does. So a GET may use an ETag that a LIST brought.
 pub async fn listings_tell_what_heads_tell(store: &Store<'_>) {
     let mut listed = BTreeMap::new();
     for page in pages(store, &ListObjects::default()).await {

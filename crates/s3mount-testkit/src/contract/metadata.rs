@@ -8,27 +8,27 @@ use s3mount_object::{ETag, ErrorKind, KeptChecksum, ObjectChecksum, ObjectId, Up
 use super::store::{LARGE, NOTHING, PART_BYTES, PARTS_KEY, SMALL, Store, kind};
 use crate::object::Object;
 
-/// A HEAD tells size, ETag and time of every object, whatever characters its key has.
+/// A HEAD returns the size, the ETag and the time of an object, whatever characters the object's key has.
 pub async fn a_head_tells_of_the_object(store: &Store<'_>) {
     for (key, bytes) in store.objects() {
         let meta = store.client.head_object(&key).await.expect("a HEAD");
         assert_eq!(meta.size, bytes.len() as u64, "the size of {key:?}");
         let etag = meta.etag.as_str();
         assert!(etag.len() > 2 && etag.starts_with('"') && etag.ends_with('"'), "{key:?} has ETag {etag}");
-        // The bucket was filled just now, by a clock that may be another.
+        // The bucket was filled just now. The store's clock may differ from this machine's clock.
         let age = SystemTime::now().duration_since(meta.last_modified).unwrap_or_default();
         assert!(age < Duration::from_secs(3600), "{key:?} is {age:?} old");
     }
 }
 
-/// A HEAD of a key without an object fails with `NotFound`, also where other keys begin with it.
+/// A HEAD of a key without an object fails with `NotFound`, also when other keys begin with this key.
 pub async fn a_head_of_no_object_is_refused(store: &Store<'_>) {
     for key in [NOTHING, "order", "order/", "order/a/", "folder", "rolled/1", "large.bin/", "large.bin/x"] {
         assert_eq!(kind(store.client.head_object(key).await), Some(ErrorKind::NotFound), "{key:?}");
     }
 }
 
-/// A checksum that the store keeps is one of the object's bytes.
+/// If the store keeps a checksum of an object, it is the checksum of the object's bytes.
 pub async fn checksums_are_of_the_bytes(store: &Store<'_>) {
     for key in [SMALL, LARGE] {
         let kept = store.client.checksum(&store.version(key).await).await.expect("an answer");
@@ -48,7 +48,8 @@ fn own(bytes: &Bytes, told: ObjectChecksum) -> ObjectChecksum {
     Object::bytes(bytes.clone()).checksum(told.algorithm).expect("a checksum of memory")
 }
 
-/// Checksums of another version fail with `PreconditionFailed`, and those of no object with `NotFound`.
+/// A request for the checksum of another version fails with `PreconditionFailed`. A request for the checksum
+/// of a key without an object fails with `NotFound`.
 pub async fn checksums_of_another_version_are_refused(store: &Store<'_>) {
     for key in [SMALL, PARTS_KEY] {
         let other = ObjectId::new(key, ETag::new("\"0123456789abcdef0123456789abcdef\""));
@@ -64,8 +65,8 @@ pub async fn checksums_of_another_version_are_refused(store: &Store<'_>) {
     assert_eq!(kind(store.client.checksum(&missing).await), Some(ErrorKind::NotFound));
 }
 
-/// The parts of an upload are told in order, with a checksum of the bytes of each. A store that does not tell
-/// them has none to tell, and that is no error.
+/// The store lists the parts of an upload in order, each with the checksum of its bytes. A store that can't
+/// list them answers with no parts, and does not fail.
 pub async fn parts_are_those_of_the_upload(store: &Store<'_>) {
     let object = store.version(PARTS_KEY).await;
     let (mut parts, mut after) = (Vec::<UploadPart>::new(), Some(0));
@@ -92,7 +93,7 @@ pub async fn parts_are_those_of_the_upload(store: &Store<'_>) {
     }
 }
 
-/// A HEAD of the bucket tells whether it is there.
+/// A HEAD of the bucket succeeds if the bucket is there, and fails with `NoSuchBucket` if it is not.
 pub async fn the_bucket_is_there_or_not(store: &Store<'_>) {
     store.client.head_bucket().await.expect("the bucket");
     if let Some(missing) = store.missing_bucket {

@@ -8,25 +8,25 @@ use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectClient, ObjectError,
 use super::lend::lend;
 use crate::content::content;
 
-/// The key of the object that is uploaded in parts, by stores that take it so.
+/// The key of the object that is uploaded in parts, where the store has uploads in parts.
 pub const PARTS_KEY: &str = "in-parts.bin";
 
-/// The length of its parts but the last, in bytes: S3's least.
+/// The length in bytes of each part of that upload but the last. S3 allows no shorter part.
 pub const PART_BYTES: u64 = 5 << 20;
 
-/// An object of more than one block of content, and no round length.
+/// The key of an object that has several blocks of content, and a length that is no multiple of one.
 pub(super) const LARGE: &str = "large.bin";
 
-/// An object without a byte.
+/// The key of an object without a byte.
 pub(super) const EMPTY: &str = "empty";
 
-/// An object of a few bytes.
+/// The key of an object of a few bytes.
 pub(super) const SMALL: &str = "order/z";
 
-/// A key below which there is nothing.
+/// A key with no object at it or below it.
 pub(super) const NOTHING: &str = "nothing";
 
-/// Lengths in bytes of the objects that are not small.
+/// The lengths in bytes of the large and the empty objects.
 const LENGTHS: [(&str, u64); 5] = [
     (LARGE, (3 << 20) + 17),
     (PARTS_KEY, PART_BYTES + 1000),
@@ -35,10 +35,10 @@ const LENGTHS: [(&str, u64); 5] = [
     ("marker-alone/", 0),
 ];
 
-/// Keys of small objects.
+/// The keys of small objects.
 const SMALL_KEYS: &[&str] = &[
-    // The order is that of UTF-8 bytes: capitals first, `!` before `/` before `0`, and characters beyond
-    // U+FFFF last, which UTF-16 puts before U+E000.
+    // The order of keys is that of UTF-8 bytes. Capitals come first, and `!` comes before `/`, which comes
+    // before `0`. Characters beyond U+FFFF come last, while UTF-16 puts them before U+E000.
     "order/A",
     "order/Z",
     "order/a",
@@ -53,7 +53,7 @@ const SMALL_KEYS: &[&str] = &[
     "order/\u{e000}",
     "order/\u{ff46}",
     "order/😀",
-    // What URLs, XML and shells take for something else.
+    // These keys have characters with a special meaning in URLs, XML or shells.
     "odd/ space first",
     "odd/space last ",
     "odd/100%",
@@ -71,10 +71,10 @@ const SMALL_KEYS: &[&str] = &[
     "odd/~:,@$!*()[]{}|^`",
     "odd/new\nline",
     "odd/tab\t",
-    // The same letter in two spellings: two keys.
+    // Unicode has two spellings of this letter. They are two keys.
     "odd/n\u{e9}e",
     "odd/ne\u{301}e",
-    // What paths take for something else.
+    // These keys have components with a special meaning in paths.
     "odd//double",
     "odd/./here",
     "odd/../there",
@@ -94,26 +94,27 @@ pub fn objects() -> BTreeMap<String, Bytes> {
     small.chain(LENGTHS).map(|(key, len)| (key.to_owned(), bytes(key, len))).collect()
 }
 
-/// A store under test, and where it differs from S3 by right.
+/// A store under test, and the differences from S3 that it is allowed to have.
 #[derive(Debug)]
 pub struct Store<'a> {
     /// The client of a bucket that holds [`objects`], without those that the store refuses.
     pub client: &'a dyn ObjectClient,
-    /// The client of a bucket that is not there; `None` for a client that can only have one that is.
+    /// The client of a bucket that is not there, or `None` where a client always has a bucket.
     pub missing_bucket: Option<&'a dyn ObjectClient>,
     /// Keys of [`objects`] that the store does not take.
     pub refused_keys: &'a [&'a str],
     /// Whether the store keeps a CRC of each object that was uploaded whole.
     pub has_checksums: bool,
-    /// Whether the store tells the CRCs of the parts of [`PARTS_KEY`]. One that says that it keeps them may
-    /// still not tell them.
+    /// Whether the store lists the parts of [`PARTS_KEY`] with their CRCs. A store may say that it keeps
+    /// these CRCs, and still not list them.
     pub tells_part_checksums: bool,
-    /// Whether a listing that starts after a key tells the prefix of that key, as S3 does not.
+    /// Whether a listing that starts after a key still has the rolled-up prefix of that key. S3 leaves this
+    /// prefix out.
     pub keeps_prefixes: bool,
 }
 
 impl<'a> Store<'a> {
-    /// One that lacks nothing.
+    /// A store that lacks nothing that S3 has.
     pub fn new(client: &'a dyn ObjectClient, missing_bucket: &'a dyn ObjectClient) -> Self {
         Self {
             client,
@@ -125,7 +126,7 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// The objects that it has.
+    /// The objects that the store has.
     pub(super) fn objects(&self) -> BTreeMap<String, Bytes> {
         let mut objects = objects();
         objects.retain(|key, _| !self.refused_keys.contains(&key.as_str()));
@@ -138,7 +139,7 @@ impl<'a> Store<'a> {
         ObjectId::new(key, meta.etag)
     }
 
-    /// A GET of a version, into a buffer of just its length.
+    /// Gets a range of a version, into a buffer that is exactly as long as the range.
     pub(super) async fn get(&self, object: &ObjectId, start: u64, end: u64) -> Result<Bytes, ObjectError> {
         let (buffer, _loan) = lend(end - start);
         let request = GetObject { object: object.clone(), range: ByteRange::new(start, end) };

@@ -1,4 +1,5 @@
-//! Bodies: slices of what is there already, paced where the server is to be slow.
+//! The bodies of answers. A body is made of slices of memory, and is sent slowly where the server has to be
+//! slow.
 
 use std::io;
 use std::pin::Pin;
@@ -12,12 +13,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::object::Object;
 use crate::server::stats::UnderWay;
 
-/// Bytes handed to the socket at once; small enough, when paced, for an even flow.
+/// The most bytes that are handed to the socket at once.
 const PIECE: usize = 1 << 20;
+/// The same for a paced body. It is less, so that the bytes flow evenly.
 const PACED_PIECE: usize = 128 << 10;
 
-/// How far a paced body may run behind its schedule and still catch up. Timers are late by a few
-/// milliseconds, which the next pieces make good; a reader that paused gets no burst for it.
+/// How far a paced body may fall behind its schedule and still catch up. Timers are late by a few
+/// milliseconds, and the next pieces make up for this time. A reader that paused gets no burst afterwards.
 const MOST_LAG: Duration = Duration::from_millis(20);
 
 /// The body of an answer.
@@ -26,10 +28,10 @@ pub(crate) struct Reply {
     source: Source,
     at: u64,
     end: u64,
-    /// Where the connection breaks.
+    /// The offset at which the connection breaks.
     break_at: Option<u64>,
     flip_bit: bool,
-    /// Where the body stops for a while.
+    /// The offset at which the body stops for a while, and how long it stops.
     stall: Option<(u64, Duration)>,
     stalling: Option<Pin<Box<Sleep>>>,
     pace: Option<Pace>,
@@ -51,7 +53,7 @@ struct Pace {
 }
 
 impl Reply {
-    /// A body of these bytes.
+    /// A body that consists of these bytes.
     pub(crate) fn bytes(bytes: impl Into<Bytes>, under_way: Option<UnderWay>) -> Self {
         let bytes = bytes.into();
         let end = bytes.len() as u64;
@@ -59,7 +61,7 @@ impl Reply {
         Self::new(source, 0, end, 0, under_way)
     }
 
-    /// A body of an object's bytes `start..end`.
+    /// A body that consists of an object's bytes `start..end`.
     pub(crate) fn object(object: Object, start: u64, end: u64, rate: u64, under_way: UnderWay) -> Self {
         Self::new(Source::Object(object), start, end, rate, Some(under_way))
     }
@@ -77,17 +79,17 @@ impl Reply {
         self.at + (self.end - self.at) / 2
     }
 
-    /// Sends this many bytes a second.
+    /// Sends the body at this many bytes a second.
     pub(crate) fn trickle(&mut self, bytes_per_second: u64) {
         self.pace = Some(Pace { bytes_per_second, started: None, sent: 0, sleep: None });
     }
 
-    /// Stops half-way for so long.
+    /// Stops the body half-way for this long.
     pub(crate) fn stall_half_way(&mut self, span: Duration) {
         self.stall = Some((self.half(), span));
     }
 
-    /// Ends half-way, and says so before.
+    /// Ends the body half-way. Content-Length says so.
     pub(crate) fn halve(&mut self) {
         self.end = self.half();
     }
@@ -128,12 +130,13 @@ impl Reply {
 }
 
 impl Pace {
-    /// What is sent at once: a tenth of a second's, if that is less.
+    /// The most bytes that are sent at once: as many as a tenth of a second carries, and at most
+    /// [`PACED_PIECE`].
     fn piece(&self) -> usize {
         usize::try_from(self.bytes_per_second / 10).unwrap_or(PACED_PIECE).clamp(1, PACED_PIECE)
     }
 
-    /// Ready when a wire of this rate would have carried the next piece of `len` bytes.
+    /// Becomes ready when a connection of this rate would have carried the next piece of `len` bytes.
     fn poll(&mut self, len: u64, context: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let started = self.started.get_or_insert(now);

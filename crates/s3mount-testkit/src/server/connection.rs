@@ -1,4 +1,4 @@
-//! Taking connections.
+//! Takes connections and serves them.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,7 +18,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::server::handler::{self, ResetConnection};
 use crate::server::shared::Shared;
 
-/// How long to wait when no connection can be taken, which is when descriptors have run out.
+/// How long to wait when no connection can be taken. This happens when the process has no file descriptors
+/// left.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 
 /// Takes and serves connections for ever.
@@ -31,7 +32,7 @@ pub(crate) async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>,
         shared.counters.connection();
         tune(&stream);
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
-        // The same socket again, to say how it is to be closed.
+        // A second descriptor of the socket is needed to set how the connection closes.
         let Ok(socket) = stream.as_fd().try_clone_to_owned() else { continue };
         tokio::spawn(async move {
             match acceptor {
@@ -46,9 +47,10 @@ pub(crate) async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>,
     }
 }
 
-/// Sends at once, and under cubic: BBR, where it is the system's default, halves loopback.
+/// Makes a connection send at once, and with the congestion control `cubic`. With BBR, which is some systems'
+/// default, loopback is half as fast.
 fn tune(stream: &TcpStream) {
-    // Either is only a matter of speed.
+    // If one of the two fails, the connection is only slower.
     let _ = (stream.set_nodelay(true), setsockopt(stream, TcpCongestion, &OsString::from("cubic")));
 }
 
@@ -60,11 +62,12 @@ async fn serve(
     let service = service_fn(|request| async {
         let answer = handler::handle(&shared, request).await;
         if answer.as_ref().map_or(true, |answer| answer.extensions().get::<ResetConnection>().is_some()) {
-            // What is closed without lingering is reset. Where it can't be, it is closed.
+            // A connection that is closed without lingering is reset. Where this option can't be set, the
+            // connection is closed instead.
             let _ = setsockopt(&socket, Linger, &linger { l_onoff: 1, l_linger: 0 });
         }
         answer
     });
-    // A connection that ends in an error was broken by a fault, or by the client.
+    // If serving ends with an error, a fault or the client has broken the connection.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -1,4 +1,4 @@
-//! `/_test/...`: steering the server from outside.
+//! Requests to `/_test/...`, by which other processes steer the server.
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -9,7 +9,7 @@ use crate::server::body::Reply;
 use crate::server::request::Target;
 use crate::server::shared::Shared;
 
-/// Answers a request to the server about itself.
+/// Answers a request that steers the server.
 pub(crate) async fn control(shared: &Shared, request: Request<Incoming>) -> Response<Reply> {
     let target = Target::new(&Method::GET, request.uri(), request.headers());
     let path = request.uri().path().to_owned();

@@ -1,4 +1,4 @@
-//! What goes wrong, and how often.
+//! Faults: what goes wrong with requests, and how often.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,27 +23,27 @@ pub enum Operation {
     DeleteObject,
     /// GetObjectAttributes.
     GetObjectAttributes,
-    /// Anything else.
+    /// Any other operation.
     Other,
 }
 
-/// A fault that strikes the next requests that it fits.
+/// A fault, which strikes the next requests that match its operation and its key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fault {
-    /// Only this operation.
+    /// The fault strikes only requests of this operation.
     #[serde(default)]
     pub operation: Option<Operation>,
-    /// Only keys (or prefixes, for a listing) that contain this.
+    /// The fault strikes only requests whose key contains this text. Of a listing, the prefix counts.
     #[serde(default)]
     pub key_contains: String,
-    /// How many requests it strikes.
+    /// How many requests the fault strikes.
     #[serde(default = "always")]
     pub count: u32,
-    /// Of the requests that it fits, the part that it strikes: by a row of numbers that is the same in
-    /// each run.
+    /// The share of the matching requests that the fault strikes. Random numbers choose them, which are the
+    /// same in each run.
     #[serde(default = "all")]
     pub share: f64,
-    /// What happens to them.
+    /// What happens to the requests that it strikes.
     pub kind: FaultKind,
 }
 
@@ -56,24 +56,24 @@ fn all() -> f64 {
 }
 
 impl Fault {
-    /// Strikes each request.
+    /// A fault that strikes each request.
     pub fn new(kind: FaultKind) -> Self {
         Self { operation: None, key_contains: String::new(), count: always(), share: all(), kind }
     }
 
-    /// Only this operation.
+    /// Strikes only requests of this operation.
     #[must_use]
     pub fn on(self, operation: Operation) -> Self {
         Self { operation: Some(operation), ..self }
     }
 
-    /// Only the next `count` requests.
+    /// Strikes only the next `count` requests.
     #[must_use]
     pub fn times(self, count: u32) -> Self {
         Self { count, ..self }
     }
 
-    /// Only this part of the requests.
+    /// Strikes only this share of the requests.
     #[must_use]
     pub fn share(self, share: f64) -> Self {
         Self { share, ..self }
@@ -83,9 +83,9 @@ impl Fault {
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultKind {
-    /// It is answered with this status and code.
+    /// The server answers with this status and error code.
     Status(u16, String),
-    /// It is answered with this status, and the region of [`Redirect`](Self::Redirect) in a header.
+    /// The server answers with this status, and names this region in a header.
     Redirect(u16, String),
     /// The connection is reset without an answer.
     Reset,
@@ -99,26 +99,26 @@ pub enum FaultKind {
     Trickle(u64),
     /// The body is half as long as it should be, and Content-Length says so.
     HalfBody,
-    /// The body is twice as long as it should be, and Content-Length says so.
+    /// The body is twice as long as it should be, or ends with the object. Content-Length says so.
     DoubleBody,
-    /// Content-Range names the bytes behind the ones that were asked for.
+    /// Content-Range names the bytes that follow the range that was asked for.
     WrongRange,
-    /// The body is this, with status 200.
+    /// The body is this text, with status 200.
     Body(String),
     /// The answer comes this many milliseconds late.
     Stall(u64),
     /// The answer waits until the server is thawed.
     Freeze,
-    /// The answer has another ETag than the object.
+    /// The answer's ETag is not that of the object.
     WrongEtag,
-    /// One bit of the body is another.
+    /// One bit of the body is flipped.
     FlipBit,
-    /// The range is ignored: 200 with the whole object.
+    /// The server ignores the range, and sends the whole object with status 200.
     WholeObject,
 }
 
 impl FaultKind {
-    /// All that passes when a request is sent again, at once.
+    /// All kinds of faults that a client gets over when it sends the request again.
     pub fn passing() -> Vec<Self> {
         let status = |status, code: &str| Self::Status(status, code.to_owned());
         vec![
@@ -138,7 +138,7 @@ impl FaultKind {
     }
 }
 
-/// The faults that are still to strike.
+/// The faults that have not struck all their requests yet.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<Vec<Fault>>, Sequence);
 
@@ -151,7 +151,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// What strikes this request, if anything does.
+    /// The kind of the fault that strikes this request, if there is one.
     pub(crate) fn strike(&self, operation: Operation, key: &str) -> Option<FaultKind> {
         let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let index = faults.iter().position(|fault| {

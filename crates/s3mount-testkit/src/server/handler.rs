@@ -27,7 +27,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
-/// Marks an answer in the middle of which the connection is reset.
+/// Marks an answer whose connection is reset in the middle of the body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResetConnection;
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// An answer that is an error.
+/// An error that the server answers with.
 pub(crate) struct Refusal {
     pub(crate) status: u16,
     pub(crate) code: Cow<'static, str>,
@@ -100,7 +100,7 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     headers.insert(header::SERVER, HeaderValue::from_static("s3mount-test-server"));
     let mut insert =
         |name, value: &str| HeaderValue::from_str(value).map(|value| headers.insert(name, value));
-    // Both are ASCII: a region is what the test gave, an id is hexadecimal.
+    // Both values are ASCII: the region comes from the test, and the id is hexadecimal.
     let region = match &fault {
         Some(FaultKind::Redirect(_, region)) => region,
         _ => &shared.region,
@@ -116,7 +116,7 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
         Some(FaultKind::Trickle(rate)) => response.body_mut().trickle(rate),
         Some(FaultKind::HalfBody) => response.body_mut().halve(),
         Some(FaultKind::FlipBit) => response.body_mut().flip_bit(),
-        // As S3 says sometimes, and AWS's clients don't heed.
+        // S3 sends this header sometimes. AWS's clients ignore it.
         Some(FaultKind::Status(503, _)) => {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -125,7 +125,7 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     Ok(response)
 }
 
-/// Lets the answer take the time it is to take.
+/// Waits as long as the shape and the fault say, and while the server is frozen.
 async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) {
     let shape = shared.shape();
     let latency = match operation {
@@ -149,7 +149,7 @@ async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) 
     }
 }
 
-/// Refuses a request that its signer may not make.
+/// Refuses a request that its signer is not allowed to send.
 fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Result<(), Refusal> {
     let credential = credential(request.headers());
     let known = shared.access_key.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -175,7 +175,7 @@ fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Resul
         return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
     let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
-    // A request of the bucket itself has no prefix, so the condition of such a policy refuses it, too.
+    // A HEAD of the bucket has no prefix. So a policy that is scoped to a prefix refuses it, too.
     let is_outside =
         |prefix: &String| !target.bucket.is_empty() && !target.name().starts_with(prefix.as_str());
     if shared.denied.iter().any(is_denied) || shared.allowed.as_ref().is_some_and(is_outside) {
@@ -232,12 +232,12 @@ fn find(shared: &Shared, target: &Target) -> Result<Object, Refusal> {
     object.cloned().ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))
 }
 
-/// Headers that GET and HEAD share.
+/// An answer with the headers that a GET and a HEAD share.
 fn describe(object: &Object, etag: &str) -> Response<Reply> {
     let mut response = Response::new(Reply::bytes("", None));
     let headers = response.headers_mut();
     let mut insert = |name: HeaderName, value: &str| {
-        // All of these are ASCII that the server itself wrote.
+        // All these values are ASCII, because the server itself wrote them.
         let _ = HeaderValue::from_str(value).map(|value| headers.insert(name, value));
     };
     insert(header::ETAG, etag);
@@ -259,7 +259,7 @@ fn precondition(object: &Object, headers: &header::HeaderMap) -> Result<(), Refu
     Ok(())
 }
 
-/// Adds the checksum that is kept of an object, if the request asks for it.
+/// Adds the checksum of an object to its answer, if the server keeps one and the request asks for it.
 fn add_checksum(
     shared: &Shared,
     object: &Object,
@@ -276,7 +276,7 @@ fn add_checksum(
         ChecksumAlgorithm::Crc32 => HeaderName::from_static("x-amz-checksum-crc32"),
     };
     let (text, kind) = match shared.part_len(object) {
-        // S3 sends the checksum of the parts' checksums there, which nobody here asks for.
+        // S3 sends the checksum of the parts' checksums here. No client of this server uses its value.
         Some(len) => (format!("AAAAAA==-{}", object.size.div_ceil(len)), "COMPOSITE"),
         None => (object.checksum(algorithm).map_err(failed)?.to_base64(), "FULL_OBJECT"),
     };

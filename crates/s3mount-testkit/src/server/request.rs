@@ -1,4 +1,4 @@
-//! Reading requests: which operation, on what, by whom.
+//! Reads requests: which operation a request is, which bucket and key it names, and who signed it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,30 +9,31 @@ use percent_encoding::percent_decode_str;
 
 use crate::server::fault::Operation;
 
-/// A request's target.
+/// What a request asks for.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) operation: Operation,
-    /// Empty for the service itself.
+    /// The bucket, or nothing for a request to the service itself.
     pub(crate) bucket: String,
-    /// Empty for the bucket itself.
+    /// The key, or nothing for a request to the bucket itself.
     pub(crate) key: String,
     pub(crate) query: HashMap<String, String>,
 }
 
-/// A header's text; empty where it is missing.
+/// A header's text, which is empty when the header is missing.
 pub(crate) fn header(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Undoes percent escapes; `+` stands for a space in queries only.
+/// Undoes percent escapes. A `+` stands for a space in queries only.
 fn decode(text: &str, plus_is_space: bool) -> String {
     let text = if plus_is_space { text.replace('+', " ") } else { text.to_owned() };
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 impl Target {
-    /// Sorts a request. `BUCKET.localhost` in the `Host` header names a bucket, else the path does.
+    /// Finds out what a request asks for. `BUCKET.localhost` in the `Host` header names the bucket. Without
+    /// this, the path names it.
     pub(crate) fn new(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
         let host = header(headers, hyper::header::HOST).split(':').next().unwrap_or_default();
         let path = uri.path().strip_prefix('/').unwrap_or_default();
@@ -64,20 +65,20 @@ impl Target {
         Self { operation, bucket, key, query }
     }
 
-    /// What a fault or a refusal is looked up by: the key, or a listing's prefix.
+    /// The name that faults and refusals are compared with: the key, or the prefix of a listing.
     pub(crate) fn name(&self) -> &str {
         if self.key.is_empty() { self.query.get("prefix").map_or("", String::as_str) } else { &self.key }
     }
 }
 
-/// Access key and region of a SigV4 `Authorization` header.
+/// The access key and the region of a SigV4 `Authorization` header.
 pub(crate) fn credential(headers: &HeaderMap) -> Option<(&str, &str)> {
     let scope = header(headers, hyper::header::AUTHORIZATION).strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
     let mut parts = scope.split(',').next()?.split('/');
     Some((parts.next()?, parts.nth(1)?))
 }
 
-/// A `Range` header's bytes in an object of `size`.
+/// The bytes of an object that a `Range` header asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Whole,
@@ -85,7 +86,8 @@ pub(crate) enum Wanted {
     Unsatisfiable,
 }
 
-/// Reads a `Range` header; one that can't be read is ignored, as HTTP has it.
+/// Reads a `Range` header for an object of `size` bytes. A header that can't be read is ignored, as HTTP
+/// demands.
 pub(crate) fn range(header: &str, size: u64) -> Wanted {
     let Some((first, last)) = header.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return Wanted::Whole;
@@ -101,13 +103,13 @@ pub(crate) fn range(header: &str, size: u64) -> Wanted {
     }
 }
 
-/// Whether a `PUT` sends its body in signed or checked chunks.
+/// Whether a `PUT` sends its body in chunks with signatures or checksums.
 pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
     header(headers, HeaderName::from_static("x-amz-content-sha256")).starts_with("STREAMING-")
         || header(headers, hyper::header::CONTENT_ENCODING).contains("aws-chunked")
 }
 
-/// Takes an `aws-chunked` body apart; trailing checksums are left out.
+/// Joins the chunks of an `aws-chunked` body. Checksums that follow the chunks are left out.
 pub(crate) fn dechunk(mut body: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(body.len());
     loop {

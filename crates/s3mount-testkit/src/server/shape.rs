@@ -7,32 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Sequence;
 
-/// Latency and bandwidth; as fast as it can be by default.
+/// The server's latency and bandwidth. By default, the server is as fast as it can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// From a request to the first byte of its answer; listings have their own.
+    /// The time from a request to the first byte of its answer. Listings have a latency of their own.
     pub first_byte: FirstByte,
-    /// From a listing's request to its answer, in milliseconds.
+    /// The time from a LIST to its answer, in milliseconds.
     pub list_latency_ms: f64,
-    /// Bytes a second that each connection carries; 0 is no limit.
+    /// How many bytes a second each connection carries. 0 means no limit.
     pub bytes_per_second: u64,
-    /// Of all GETs, the part that is held up besides, and for how many milliseconds.
+    /// The share of all requests but listings that wait longer, and by how many milliseconds they wait
+    /// longer.
     pub tail: (f64, f64),
-    /// Requests a second that are taken, beyond a burst of a tenth of a second; others are refused by 503
-    /// SlowDown, at once. 0 is no limit.
+    /// How many requests a second the server takes, beyond a burst of as many as come in a tenth of a second.
+    /// It refuses the others with 503 SlowDown, at once. 0 means no limit.
     pub requests_per_second: f64,
 }
 
-/// Time to the first byte.
+/// The time to the first byte of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum FirstByte {
-    /// At once.
+    /// The first byte comes at once.
     #[default]
     AtOnce,
-    /// Always this many milliseconds.
+    /// The first byte always takes this many milliseconds.
     Fixed(f64),
-    /// Log-normal.
+    /// The time has a log-normal distribution.
     LogNormal {
         /// Median in milliseconds.
         median_ms: f64,
@@ -42,13 +43,13 @@ pub enum FirstByte {
 }
 
 impl Shape {
-    /// Loopback as it is.
+    /// A server that is as fast as loopback.
     pub fn fast() -> Self {
         Self::default()
     }
 
-    /// S3 as it is seen from EC2: first byte 25 ms (log-normal, sigma 0.5), 90 MB/s a connection,
-    /// listings 60 ms.
+    /// A server that is as slow as S3 seen from EC2. The first byte takes 25 ms (log-normal, sigma 0.5), a
+    /// connection carries 90 MB/s, and a listing takes 60 ms.
     pub fn aws() -> Self {
         Self {
             first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
@@ -58,7 +59,7 @@ impl Shape {
         }
     }
 
-    /// The same with a bad tail: each hundredth GET takes a second more.
+    /// The same with a bad tail: one GET in a hundred takes a second longer.
     pub fn aws_with_tail() -> Self {
         Self { tail: (0.01, 1000.0), ..Self::aws() }
     }
@@ -98,5 +99,5 @@ impl Limiter {
     }
 }
 
-/// What the shapes of this process draw from.
+/// The random numbers for all shapes of this process.
 static SEQUENCE: Sequence = Sequence::new();

@@ -1,4 +1,5 @@
-//! What all connections of a server share: its objects, and how it answers.
+//! What all connections of a server share: the server's objects, its counters, and the settings of its
+//! answers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::server::stats::Counters;
 pub(crate) type Keys = BTreeMap<String, Object>;
 pub(crate) type Buckets = BTreeMap<String, Keys>;
 
-/// What all connections share.
+/// What all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) buckets: RwLock<Buckets>,

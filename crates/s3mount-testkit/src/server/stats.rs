@@ -1,4 +1,4 @@
-//! What was asked and what was sent.
+//! Counters of the requests that came, and of the bytes that were sent.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::server::fault::Operation;
 
-/// Ranges kept at most.
+/// The most ranges that are kept.
 const MAX_RANGES: usize = 1_000_000;
 
 /// One operation's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Requests.
+    /// How many requests came.
     pub requests: u64,
-    /// Of these, answered with a status of 400 or above, or not at all.
+    /// How many of these requests were refused or redirected, or not answered at all.
     pub errors: u64,
-    /// Bytes of bodies sent.
+    /// How many bytes of bodies were sent.
     pub bytes: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Stats {
     pub get_object: Counts,
     /// HeadObject.
     pub head_object: Counts,
-    /// ListObjects, both versions.
+    /// ListObjectsV2 and V1.
     pub list_objects: Counts,
     /// HeadBucket.
     pub head_bucket: Counts,
@@ -39,16 +39,16 @@ pub struct Stats {
     pub delete_object: Counts,
     /// GetObjectAttributes.
     pub get_object_attributes: Counts,
-    /// Anything else.
+    /// All other operations.
     pub other: Counts,
-    /// Connections accepted.
+    /// How many connections were accepted.
     pub connections: u64,
-    /// GETs whose answer was under way at once, at most.
+    /// The largest number of GETs whose answers were under way at the same time.
     pub most_concurrent_gets: u64,
 }
 
 impl Stats {
-    /// All requests.
+    /// The number of all requests.
     pub fn requests(&self) -> u64 {
         [
             self.get_object,
@@ -82,7 +82,8 @@ struct Inner {
     no_ranges: AtomicBool,
 }
 
-/// An answer under way; counts the bytes that leave, and GETs while they last.
+/// An answer under way. It counts the bytes that are sent. A GET counts as running until its answer is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Counters, Operation);
 
@@ -118,7 +119,7 @@ impl Counters {
         self.0.errors[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether ranges are written down.
+    /// Sets whether the ranges of GETs are written down.
     pub(crate) fn log_ranges(&self, log: bool) {
         self.0.no_ranges.store(!log, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The server by plain sockets, as any client sees it.
+//! Tests of the server through plain sockets, as any client sees it.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use crate::{Builder, Fault, FaultKind, FirstByte, Operation, Shape, TestS3, chec
 
 const MIB: u64 = 1 << 20;
 
-/// An answer; its body is what came before the connection closed.
+/// An answer. Its body is all that came before the connection closed.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -27,7 +27,7 @@ impl Reply {
     }
 }
 
-/// Sends one request on a connection of its own. `None` when nothing came back.
+/// Sends one request on a connection of its own. Returns `None` when no answer came back.
 fn send(server: &TestS3, request: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
     let mut stream = TcpStream::connect(server.address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(100))).expect("a limit");
@@ -38,7 +38,7 @@ fn send(server: &TestS3, request: &str, headers: &[&str], body: &[u8]) -> Option
         format!("{request} HTTP/1.1\r\n{host}{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
     stream.write_all(&[head.as_bytes(), body].concat()).expect("a request sent");
     let mut answer = Vec::new();
-    // A connection that breaks is an answer too.
+    // A connection that breaks is an allowed answer, too.
     let _ = stream.read_to_end(&mut answer);
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
@@ -52,7 +52,7 @@ fn ask(server: &TestS3, request: &str, headers: &[&str]) -> Reply {
     send(server, request, headers, b"").expect("an answer")
 }
 
-/// Asks, and compares the status and (in the body) the code.
+/// Sends a request, and compares the answer's status, and the error code in the answer's body.
 fn expect(server: &TestS3, request: &str, headers: &[&str], status: u16, code: &str) -> Reply {
     let reply = ask(server, request, headers);
     assert_eq!(reply.status, status, "{request}: {}", reply.text());

@@ -1,4 +1,4 @@
-//! HTTPS with an authority of our own.
+//! HTTPS with a certificate authority of the server's own.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// Makes an authority, and a certificate of it for this machine's own names, and for one of STS.
-/// Returns the acceptor and the authority's certificate as PEM.
+/// Makes an authority, and a certificate that it signs. The certificate is for this machine's own names, and
+/// for one name of STS. Returns the acceptor and the authority's certificate as PEM.
 pub(crate) fn acceptor() -> anyhow::Result<(TlsAcceptor, String)> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Unlike the certificate's name: a certificate that names itself as its issuer is self-signed.
+    // The authority needs another name than the certificate. A certificate with its own name as the issuer
+    // counts as self-signed.
     authority.distinguished_name.push(DnType::CommonName, "s3mount test authority");
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;

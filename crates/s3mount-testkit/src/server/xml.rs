@@ -1,4 +1,4 @@
-//! Answers in XML.
+//! The XML bodies of answers.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::list::{Page, Query};
 use crate::object::Object;
 
-/// Text as XML holds it. Control characters become references, as S3 has it.
+/// Escapes text for XML. Control characters become references, as S3 sends them.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -29,11 +29,11 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// What `encoding-type=url` escapes. The space is left for [`url_encode`].
+/// The characters that `encoding-type=url` escapes. [`url_encode`] replaces the space itself.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b'/').remove(b' ');
 
-/// `encoding-type=url`, as S3 has it: a space becomes `+`, a slash stays.
+/// Encodes text as S3 does for `encoding-type=url`: a space becomes `+`, and a slash stays a slash.
 fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string().replace(' ', "+")
 }
@@ -41,7 +41,7 @@ fn url_encode(text: &str) -> String {
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// An error's body.
+/// The body of an error.
 pub(crate) fn error(code: &str, message: &str, resource: &str, request_id: &str, extra: &str) -> String {
     format!(
         "{HEAD}<Error><Code>{code}</Code><Message>{}</Message>{extra}<Resource>{}</Resource>\
@@ -51,7 +51,7 @@ pub(crate) fn error(code: &str, message: &str, resource: &str, request_id: &str,
     )
 }
 
-/// A listing's body, of version 2 or 1.
+/// The body of ListObjectsV2 or of ListObjects.
 pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url: bool, v2: bool) -> String {
     let name = |text: &str| if url { url_encode(text) } else { escape(text) };
     let mut xml = format!(
@@ -97,7 +97,8 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
     xml + "</ListBucketResult>"
 }
 
-/// The body of GetObjectAttributes: at most `most` parts, from behind the one with the number `marker`.
+/// The body of GetObjectAttributes. It has at most `most` parts, and they follow the part with the number
+/// `marker`.
 pub(crate) fn attributes(etag: &str, parts: &[UploadPart], marker: usize, most: usize) -> String {
     let etag = etag.trim_matches('"');
     let mut xml = format!(
@@ -130,7 +131,7 @@ pub(crate) fn attributes(etag: &str, parts: &[UploadPart], marker: usize, most: 
     xml + "</ObjectParts></GetObjectAttributesResponse>"
 }
 
-/// A continuation token: the last name, in hexadecimal so that nobody takes it for one.
+/// A continuation token. It is the last name, in hexadecimal, so that no client takes it for a name.
 fn token(last: &str) -> String {
     last.bytes().fold(String::from("t"), |mut token, byte| {
         let _ = write!(token, "{byte:02x}");
