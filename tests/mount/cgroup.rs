@@ -1,4 +1,5 @@
-//! The kernel enforces the memory limit: the daemon runs in a control group that is hardly larger than it.
+//! The kernel enforces the memory limit: the daemon runs in a control group that is hardly larger than the
+//! limit.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -11,19 +12,19 @@ use s3mount_testkit::{TestS3, check, mix};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_stream, run};
 
-/// Memory of the control group beyond `--memory-limit`, in bytes: for the daemon, and for the kernel on its
-/// behalf.
+/// How many bytes the control group has beyond `--memory-limit`. They are for the daemon itself, and for the
+/// kernel's memory that counts as the daemon's.
 const BEYOND: u64 = 96 * MIB;
 
-/// A control group that bounds memory, of the kernel's second kind or the first. Its members must be
-/// gone when it is dropped.
+/// A control group of version 2 or 1, which bounds memory. Its processes must have ended when it is dropped.
 pub(crate) struct Group {
     path: PathBuf,
     events: &'static str,
 }
 
 impl Group {
-    /// Needs root, and a machine that lets it make control groups.
+    /// Makes a group with this limit. Returns `None` if the user is not root, or the machine allows no
+    /// control groups.
     pub(crate) fn new(limit: u64) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +39,7 @@ impl Group {
                 continue;
             }
             let group = Self { path, events };
-            // Where that is no control group, there is no such file, and none may be made.
+            // If the folder is no control group, it has no such file, and the file can't be made.
             let bound = File::options().write(true).open(group.path.join(bound));
             if bound.and_then(|mut bound| bound.write_all(limit.to_string().as_bytes())).is_ok() {
                 return Some(group);
@@ -47,7 +48,7 @@ impl Group {
         None
     }
 
-    /// A program that runs in it.
+    /// A command that runs `program` in the group.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("sh");
         let script = format!("echo $$ > {} && exec \"$@\"", self.path.join("cgroup.procs").display());
@@ -59,7 +60,7 @@ impl Group {
         fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a new member");
     }
 
-    /// Processes of the group that the kernel has killed for want of memory.
+    /// How many processes of the group the kernel has killed for want of memory.
     fn killed(&self) -> u64 {
         let events = fs::read_to_string(self.path.join(self.events)).expect("its events");
         let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -83,10 +84,10 @@ fn many_readers_of_all_kinds_and_a_million_names_fit_the_bound() {
     for index in 0..1_000_000_u64 {
         server = server.synthetic(BUCKET, &format!("names/{index:07}"), 7);
     }
-    // Made before the mount, so that it goes after it.
+    // The group is made before the mount, so that it is dropped after the mount.
     let group = Group::new(limit + BEYOND);
     let world = World::new(server, &["--memory-limit", "128MiB", "--metadata-limit", "16MiB"]);
-    // Where there is none, the resident size alone has to show it.
+    // Without a group, only the resident size shows whether the daemon keeps to the bound.
     group.iter().for_each(|group| group.add(world.mount.pid()));
     let files: Vec<_> =
         (0..256).map(|index| File::open(world.path(&format!("d/{index:03}"))).expect("a file")).collect();
@@ -121,7 +122,7 @@ fn the_default_limits_fit_a_small_group() {
         let group = Group::new(limit);
         let world = World::with(server, &[], |command| {
             let Some(group) = &group else { return };
-            // It has to be a member when it looks how much memory there is.
+            // The daemon has to be in the group before it looks how much memory there is.
             let mut shell = group.command(&command.get_program().to_string_lossy());
             shell.args(command.get_args()).env_clear();
             shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));

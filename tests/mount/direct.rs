@@ -1,5 +1,5 @@
-//! `--direct-io auto`: large files of a data set that the page cache cannot hold go around it, where their
-//! readers ask for large pieces, and come back to it where they do not.
+//! `--direct-io auto`. If the page cache cannot hold a data set, its large files go around the page cache
+//! while their readers ask for large pieces. They come back to it when their readers ask for small pieces.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -20,23 +20,24 @@ fn files(count: u64) -> Builder {
     (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &name(index), SIZE))
 }
 
-/// A folder of so many files, beside one that no page cache could hold.
+/// A mount of a folder with `count` files, and one more file that no page cache could hold.
 fn world(count: u64) -> World {
-    // Its name comes first, so that it is not expected behind the others.
+    // The name of this file comes first, so that the mount does not expect a reader to open it after the
+    // others.
     let server = files(count).synthetic(BUCKET, "d/-.npz", 1 << 50);
     let world = World::new(server, &["--memory-limit", "256MiB", "--direct-io", "auto"]);
-    // A data set is as large as listings have told.
+    // The mount knows the size of a data set from its listings, so the folder is listed before it is read.
     assert_eq!(world.path("d").read_dir().expect("a folder").count() as u64, count + 1);
     world
 }
 
-/// Reads a file to its end, in pieces of so many bytes, and compares it.
+/// Reads a file to its end, in pieces of `piece` bytes, and compares it with the object.
 fn read(world: &World, index: u64, piece: u64) {
     let file = File::open(world.path(&name(index))).expect("a file");
     assert_eq!(check_stream(file, &name(index), 0, piece as usize), SIZE);
 }
 
-/// What `command` prints is the file.
+/// Checks that the output of `command` is the content of the file.
 fn check_output(mut command: Command, index: u64) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("a program");
     let stdout = child.stdout.take().expect("a pipe");
@@ -51,7 +52,7 @@ fn large_pieces_go_around_the_page_cache_until_files_are_read_again() {
     assert_eq!((world.gauge("direct_opens"), world.gauge("direct_kinds")), (6, 1));
     let fetched = world.fetched();
     assert!(fetched as f64 <= 1.05 * (6 * SIZE) as f64, "{fetched} bytes fetched");
-    // The page cache could have had them.
+    // The page cache could have kept these files, and now they are read again.
     (0..6).for_each(|index| read(&world, index, MIB));
     assert_eq!((world.gauge("direct_opens"), world.gauge("direct_kinds")), (6, 0));
     assert_eq!(world.gauge("direct_given_up_again"), 1);
@@ -86,7 +87,7 @@ fn small_pieces_come_back_to_the_page_cache() {
     let world = world(12);
     (0..12).for_each(|index| read(&world, index, 16 * KIB));
     assert_eq!((world.gauge("direct_opens"), world.gauge("direct_given_up_small_pieces")), (1, 1));
-    // The probe has a READ for each piece, the others have one for each MiB.
+    // The first file is the probe, and has a READ for each piece. The other files have a READ for each MiB.
     let reads = world.gauge("reads");
     assert!(reads <= SIZE / (16 * KIB) + 11 * (SIZE / MIB + 16), "{reads} READs");
 }
@@ -110,7 +111,7 @@ with open(sys.argv[1], 'rb') as file:
 #[test]
 fn a_file_that_is_open_both_ways_is_one_file() {
     let world = world(2);
-    // Open directly, for as long as others read it in all ways there are.
+    // This handle goes around the page cache. Others read the file in many ways while it is open.
     let open = File::open(world.path(&name(0))).expect("a file");
     let (pieces, _) = check_windows(&world, "mixed", &name(0), 100, 8 * KIB);
     assert_eq!(pieces, 4 * (100 + 25 + 12 + 25 + 25 + 25));
@@ -135,7 +136,8 @@ fn what_the_page_cache_may_hold_stays_there() {
 
 #[test]
 fn a_control_group_bounds_the_page_cache_of_its_readers() {
-    // Made before the mount, so that it goes after it. It takes root, and a machine that allows it.
+    // The group is made before the mount, so that it is dropped after the mount. It needs root, and a machine
+    // that allows control groups.
     let Some(group) = Group::new(96 * MIB) else { return };
     let world = World::new(files(8), &["--direct-io", "auto"]);
     let read = |mut command: Command, index| {

@@ -1,4 +1,5 @@
-//! Hints of what will be read, written to `.s3mount/prefetch`, by hand and by a DataLoader's sampler.
+//! Hints about what a program will read. They are written to `.s3mount/prefetch` or to the control socket, by
+//! hand and by DataLoaders.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -27,8 +28,9 @@ fn hint(world: &World, text: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(world.path(".s3mount/prefetch"))?.write_all(text)
 }
 
-/// Checks that each of `files`, whose pages the kernel keeps, took one GET, whoever was first. The kernel
-/// may drop pages at any time: each READ beyond one a file may have taken a GET, too.
+/// Checks that each of `files` took one GET, whether a hint or a reader came first. The kernel keeps the
+/// files' pages, but may drop pages at any time. So each READ beyond one for each file may have taken a GET,
+/// too.
 fn check_gets(world: &World, files: u64) {
     let (gets, reads) = (world.server.stats().get_object.requests, world.gauge("reads"));
     assert!((files..=reads.max(files)).contains(&gets), "{gets} GETs for {files} files and {reads} READs");
@@ -37,7 +39,7 @@ fn check_gets(world: &World, files: u64) {
 #[test]
 fn what_was_told_is_there_when_it_is_read() {
     let world = World::new(many(300, 100 * KIB), &[]);
-    // Two of them by other means than the last line's end.
+    // The last of the 300 lines has no line end.
     let lines: Vec<_> = (0..300).map(key).collect();
     hint(&world, lines.join("\n").as_bytes()).expect("hints");
     wait_for("all are fetched", || world.gauge("get_requests") == 300);
@@ -53,7 +55,7 @@ fn what_was_told_is_there_when_it_is_read() {
 #[test]
 fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     let read_all = |world: &World| {
-        // In an order that nobody guesses.
+        // The mount can't guess this order.
         for key in (0..200).map(|index| key(index * 7 % 200)) {
             assert_eq!(check_file(&world.path(&key), &key), 100 * KIB);
         }
@@ -67,7 +69,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     }
     check_gets(&world, 200);
 
-    // Where reading again takes a GET, hints of that are followed.
+    // With `--direct-io`, a file that is read again takes a GET again. So the hint for it is followed.
     let world = World::new(TestS3::builder().synthetic(BUCKET, "again", 100 * KIB), &["--direct-io", "*"]);
     let read = || assert_eq!(check_file(&world.path("again"), "again"), 100 * KIB);
     read();
@@ -86,7 +88,7 @@ fn files_that_are_opened_in_order_need_no_telling() {
     for index in 0..10 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
-    // As many ahead as were opened.
+    // As many files are fetched ahead as were opened in order.
     wait_for("the next ones are fetched", || world.server.stats().get_object.requests == 20);
     for index in 10..600 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
@@ -98,7 +100,7 @@ fn files_that_are_opened_in_order_need_no_telling() {
 fn large_files_that_are_told_are_read_as_one_stream() {
     let (size, told) = (32 * MIB, [5, 1, 7, 3, 6, 0]);
     let world = World::new(many(8, size), &[]);
-    // What is learnt of such files: they are read whole.
+    // From these two files the mount learns that files of this kind are read whole.
     for index in [2, 4] {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), size);
     }
@@ -112,7 +114,8 @@ fn large_files_that_are_told_are_read_as_one_stream() {
     let mut file = fs::File::open(world.path(&key(told[2]))).expect("a file");
     let mut most = vec![0; (size - MIB) as usize];
     file.read_exact(&mut most).expect("most of it");
-    // Four files are whole, and this one is on its way; of those behind the next, a MiB.
+    // Four whole files are fetched, and the rest of this fifth one is on its way. Of the two files after the
+    // next one, 1 MiB each is fetched.
     let rest = 2 * MIB;
     wait_for("more than a MiB of the next one is fetched", || fetched() >= 5 * size + 4 * MIB + rest);
     drop(file);
@@ -149,7 +152,8 @@ fn the_window_is_bounded_and_moves_on() {
     std::thread::sleep(Duration::from_millis(200));
     let fetched = world.gauge("get_requests");
     assert!(fetched <= 350, "{fetched} files of 100 KiB in a quarter of 128 MiB");
-    // The reader is somewhere else: it gets its memory, and the window goes on behind what it reads.
+    // The reader does not begin with the first hint. It gets memory all the same, and the window moves on as
+    // far as the reader has read.
     for index in 290..320 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
@@ -170,7 +174,8 @@ fn no_writer_waits_for_another() {
     let slow: String = (0..100).map(|index| format!("slow/{index}\n")).collect();
     let next: String = (0..100).map(|index| format!("next/{index}\n")).collect();
     let epoch: String = (0..2500).map(|index| key(index) + "\n").collect();
-    // The listings of one folder never come; a whole epoch fills a window, and nobody reads it.
+    // The first writer's hints wait for listings that never come. The second writer's hints are a whole
+    // epoch. They fill a window, and no program reads these files.
     let stall = Fault { key_contains: "slow/".into(), ..Fault::new(FaultKind::Freeze) };
     world.server.fault(stall.on(Operation::ListObjects));
     hint(&world, slow.as_bytes()).expect("hints");
@@ -179,7 +184,7 @@ fn no_writer_waits_for_another() {
     std::thread::sleep(Duration::from_millis(200));
     let before = world.gauge("get_requests");
     hint(&world, next.as_bytes()).expect("hints");
-    // A third of a quarter of the memory is its own.
+    // A quarter of the memory is for hints, and the third writer has a third of it for its own hints.
     wait_for("those of the third are fetched", || world.gauge("get_requests") >= before + 80);
 }
 
@@ -192,7 +197,7 @@ fn a_hint_in_one_folder_stops_no_guess_in_another() {
     for index in 0..10 {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 100 * KIB);
     }
-    // As many ahead as were opened.
+    // As many files are fetched ahead as were opened in order.
     wait_for("the next ones are fetched", || world.server.stats().get_object.requests == 21);
 }
 
@@ -233,7 +238,8 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
         stream.shutdown(Shutdown::Write).expect("an end");
         io::read_to_string(stream).expect("an answer")
     };
-    // Many who say nothing keep nobody out for long, and the counters come at the end of the line.
+    // Many connections that send nothing do not keep others out for long. The counters come as soon as the
+    // line has ended, also when the connection stays open.
     let idle: Vec<_> = (0..80).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
@@ -247,7 +253,7 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
         stats["get_requests"] == 300
     });
     for bad in ["", "\n", "banana\n", "../x\n", &"x".repeat(1 << 20)] {
-        // One that talks on may be cut off.
+        // The daemon may close the connection of a program that sends too much.
         let mut stream = UnixStream::connect(&socket).expect("it listens");
         let _ = stream.write_all(bad.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write));
         let mut said = String::new();
@@ -255,7 +261,7 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
             assert!(said.starts_with("s3mount: ") && said.contains("write stats or metrics, or"), "{said}");
         }
     }
-    // Another user is not heard, even where the file's mode would let it.
+    // The daemon does not answer another user, even if the mode of the socket's file allows the connection.
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("a mode");
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
@@ -268,7 +274,7 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
     assert!(!socket.exists(), "it goes with the mount");
 }
 
-/// What tests/mount/hinted_epoch.py prints for two epochs of the files in `root`.
+/// The output of tests/mount/hinted_epoch.py for two epochs of the files in `root`.
 fn epochs(kind: &str, root: &Path, socket: Option<&Path>) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut python = Command::new("/usr/bin/python3");
@@ -286,7 +292,8 @@ fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
         let world = World::new(many(400, 110 * KIB).shape(Shape::aws()), &[]);
         let said = epochs(kind, &world.path("many"), None);
         let files = if kind == "rank" {
-            // Half of its half in each epoch, the same or others.
+            // The loader has half of the files, and its rank reads half of these in each epoch. They are the
+            // same files in both epochs, or others.
             assert!(said.starts_with("100 and 100 samples of "), "{said}");
             said.trim_end()
                 .trim_end_matches(" files")
@@ -299,12 +306,13 @@ fn a_sampler_and_loaders_of_each_kind_tell_ahead_of_their_workers() {
             assert_eq!(said, "400 and 400 samples of 400 files\n");
             400
         };
-        // A hint and its reader may come in the same moment, and the kernel may drop a page.
+        // A hint and its reader may come at the same moment, and the kernel may drop a page. Both may cost
+        // another GET.
         let gets = world.server.stats().get_object.requests;
         let most = world.gauge("reads").max(files) + files / 10;
         assert!((files..=most).contains(&gets), "{kind}: {gets} GETs for {files} files");
         assert_eq!(world.gauge("hints_refused"), 0);
-        // Without hints each of them waits.
+        // Without hints, each of these reads waits.
         let waits = world.gauge("waits");
         assert!(waits <= files / 3, "{kind}: {waits} of {files} reads waited");
     }
@@ -320,7 +328,7 @@ fn a_loader_tells_a_read_only_mount_through_its_socket() {
     check_gets(&world, 200);
     let waits = world.gauge("waits");
     assert!(waits <= 67, "{waits} of 200 reads waited");
-    // Without the socket it says so, and reads.
+    // Without a control socket, the loader says so, and reads without hints.
     let said = epochs("fork", &world.path("many"), None);
     assert!(said.contains("takes no hints through") && said.contains("--control-socket PATH"), "{said}");
     assert!(said.ends_with("200 and 200 samples of 200 files\n"), "{said}");

@@ -1,5 +1,5 @@
-//! Random windows of a map: the kernel's read-arounds are refused, its readahead is lowered for files that
-//! are opened again, and nobody ever sees a refusal.
+//! Programs read windows of a map at random. The daemon refuses the kernel's read-arounds, and lowers the
+//! readahead of files that are opened again. No program ever sees a refusal.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_file, check_pieces, run};
 
-/// Has four processes of python read windows of `name`, compares each with the object, and returns their
-/// number and bytes.
+/// Makes four Python processes read windows of `name`, and compares each window with the object. Returns the
+/// number of windows and their bytes.
 pub(crate) fn check_windows(world: &World, how: &str, name: &str, count: u64, bytes: u64) -> (u64, u64) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/map_windows.py");
     let folder = TempDir::new().expect("a folder");
@@ -40,9 +40,11 @@ fn windows_of_a_kept_map_fetch_little_more_than_their_units() {
     let world = world();
     assert_eq!(check_windows(&world, "kept", "d/tokens.bin", 250, 8 * KIB), (1000, 8000 * KIB));
     let gets = world.server.stats().get_object;
-    // A unit of 128 KiB is 16 times a window. The first windows of a file are read around.
+    // A block of 128 KiB is 16 times as long as a window. The kernel reads around the first windows of a
+    // file.
     assert!(gets.bytes <= 24 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
-    // One for each, also for the sixteenth of them that reach across the edge of a unit.
+    // Each window takes one GET. So does a window that reaches across the edge of a block, as one in sixteen
+    // does.
     assert!(gets.requests <= 1035, "{} GETs for 1000 windows", gets.requests);
     assert_eq!(world.gauge("random_map_files"), 1);
     assert!(world.gauge("refused_readaheads") >= 900);
@@ -65,7 +67,7 @@ fn windows_of_a_map_for_each_fetch_little_more_than_their_units() {
     let gets = world.server.stats().get_object;
     assert!(gets.bytes <= 30 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
     assert!(gets.requests <= 1100, "{} GETs for 1000 windows", gets.requests);
-    // The kernel's readahead of the others is what it was.
+    // For other files, the kernel's readahead is again what it was before.
     let listed = run("findmnt", &["-nro", "MAJ:MIN", &world.mount.path().display().to_string()]);
     let readahead = format!("/sys/class/bdi/{}/read_ahead_kb", listed.trim());
     crate::world::wait_for("the readahead is raised again", || {
@@ -79,14 +81,15 @@ fn windows_of_a_map_for_each_fetch_little_more_than_their_units() {
 #[test]
 fn readers_of_all_kinds_beside_a_random_map_see_no_refusal() {
     let world = world();
-    // So that there are refusals from the beginning.
+    // These windows make the daemon refuse read-arounds from the beginning.
     check_windows(&world, "kept", "d/tokens.bin", 10, 8 * KIB);
     let (pieces, _) = check_windows(&world, "mixed", "d/tokens.bin", 200, 8 * KIB);
     assert_eq!(pieces, 4 * (200 + 50 + 25 + 50 + 50 + 50));
     assert!(world.gauge("refused_readaheads") > 10);
 }
 
-/// The pages of a program are a map's. Here it is of a kind whose maps are read at random.
+/// The kernel maps the pages of a program. Here the program is a file of a kind whose maps are read at
+/// random.
 #[test]
 fn a_program_of_a_random_kind_runs() {
     let program = std::fs::read(env!("CARGO_BIN_EXE_s3mount")).expect("a program");
@@ -98,7 +101,7 @@ fn a_program_of_a_random_kind_runs() {
         check_windows(&world, "kept", name, 10, 8 * KIB);
     }
     assert_eq!(world.gauge("random_map_files"), 2);
-    // It tells its name.
+    // The help text has the program's name, so the copy needs the same name.
     let folder = TempDir::new().expect("a folder");
     let copy = folder.path().join("program");
     std::fs::copy(env!("CARGO_BIN_EXE_s3mount"), &copy).expect("a copy");
@@ -131,7 +134,8 @@ fn a_file_that_was_read_at_random_is_read_in_order() {
     assert!(world.gauge("refused_readaheads") >= 100);
     let reads = world.gauge("reads");
     assert_eq!(check_file(&world.path("d/tokens.bin"), "d/tokens.bin"), 256 * MIB);
-    // Pages that were refused lie in the way. Page by page the file has 65,536 reads.
+    // The file has pages that were refused before. If the kernel read it page by page, it would take 65,536
+    // READs.
     let reads = world.gauge("reads") - reads;
     assert!(reads <= 8000, "{reads} reads");
 }
@@ -157,7 +161,7 @@ fn what_is_read_in_order_through_a_map_is_not_refused() {
     let server = TestS3::builder().synthetic(BUCKET, "d/model.bin", 512 * MIB);
     let world = World::new(server, &["--memory-limit", "256MiB"]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/random_reads.py");
-    // Pieces of a MiB in any order, as the tensors of a checkpoint are read.
+    // The script reads pieces of 1 MiB in any order, as the tensors of a checkpoint are read.
     let copied = Command::new("/usr/bin/python3")
         .args([script, "mmap"])
         .arg(world.path("d/model.bin"))

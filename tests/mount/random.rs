@@ -9,8 +9,8 @@ use s3mount_testkit::{TestS3, check, mix};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, World, check_pieces};
 
-/// Has python read `name`, compares each piece it prints with the object, and returns their number
-/// and bytes.
+/// Makes Python read `name`, and compares each piece that it prints with the object. Returns the number of
+/// pieces and their bytes.
 fn check_reads(world: &World, how: &str, name: &str) -> (u64, u64) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/random_reads.py");
     let mut python = Command::new("/usr/bin/python3");

@@ -11,7 +11,7 @@ use s3mount_testkit::{TestS3, check, mix};
 
 use crate::world::{BUCKET, GIB, KIB, MIB, OVERHEAD, World, check_file, check_stream, run};
 
-/// A `dd` whose output is read here.
+/// A running `dd`, whose output the test reads.
 struct Dd(Child);
 
 impl Dd {
@@ -21,7 +21,7 @@ impl Dd {
         Self(command.stdout(Stdio::piped()).spawn().expect("dd"))
     }
 
-    /// Compares what it prints with `key` from `offset` on.
+    /// Compares the output with the object `key` from `offset` on. Returns how many bytes were read.
     fn check(mut self, key: &str, offset: u64) -> u64 {
         let read = check_stream(self.0.stdout.take().expect("a pipe"), key, offset, MIB as usize);
         assert!(self.0.wait().expect("its end").success());
@@ -33,11 +33,11 @@ impl Dd {
 fn eight_gib_by_dd_within_the_memory_limit() {
     let size = 8 * GIB;
     let server = TestS3::builder().synthetic(BUCKET, "big.bin", size);
-    // By far the longest: on a busy machine it takes minutes.
+    // This is by far the longest test. On a busy machine it takes minutes.
     let world = World::start(server, &["--memory-limit", "256MiB"], Duration::from_secs(900), |_| {});
     assert_eq!(Dd::new(&world, "big.bin", &["bs=1M"]).check("big.bin", 0), size);
     assert!(world.fetched() as f64 <= 1.02 * size as f64, "{} bytes fetched", world.fetched());
-    // Parts are of 8 MiB in a full window, and smaller in the short one of a slow reader.
+    // Parts have 8 MiB in a full prefetch window. They are smaller in the short window of a slow reader.
     let gets = world.server.stats().get_object.requests;
     assert!(gets <= size / (4 * MIB), "{gets} GETs");
     world.check_memory(256 * MIB);
@@ -72,8 +72,9 @@ fn one_object_by_four_processes_at_different_offsets() {
             });
         }
     });
-    // A reader that stops early leaves a window behind; three of the windows are the next one's data. On
-    // a busy machine that one is far ahead by then, and has dropped its beginning.
+    // Each reader stops before the end of the object, and leaves a prefetch window behind. Three of the
+    // windows are data of the next reader. On a busy machine, the next reader is far ahead by then, and these
+    // bytes of it are dropped already.
     assert!(world.fetched() as f64 <= 1.2 * GIB as f64, "{} bytes fetched", world.fetched());
     world.check_memory(256 * MIB);
 }
@@ -93,9 +94,10 @@ fn sixty_four_threads_that_share_an_object_fetch_it_in_parts() {
             });
         }
     });
-    // On a busy machine readers fall behind, and some of what is ahead of them is given to others.
+    // On a busy machine, readers fall behind. Some of the memory of their prefetch windows is then given to
+    // others.
     assert!(world.fetched() as f64 <= 1.2 * (threads * share) as f64, "{} bytes fetched", world.fetched());
-    // Two parts of 4 MiB fit into the share of each; it begins with smaller ones.
+    // Two parts of 4 MiB fit into the share of each stream. A stream begins with smaller parts.
     let gets = world.server.stats().get_object.requests;
     assert!(gets <= threads * (share / (4 * MIB) + 12), "{gets} GETs");
     world.check_memory(GIB);
@@ -119,7 +121,8 @@ fn random_reads_in_between_take_no_stream_away() {
         check("one.bin", step * MIB, &buffer).expect("the object's bytes");
         (40 * step..40 * (step + 1)).for_each(random);
     }
-    // Each of the 5,120 is a GET of its own, and they are one unit long; the stream has a window ahead.
+    // Each of the 5,120 random reads takes a GET of its own, which is one block long. The stream has a
+    // prefetch window ahead.
     let stats = world.server.stats().get_object;
     assert!(stats.requests <= 40 * steps + steps / 2, "{} GETs", stats.requests);
     let most = 40 * steps * 132 * KIB + (steps + 96) * MIB;
@@ -166,7 +169,7 @@ fn memory_is_given_back_when_nobody_reads() {
             scope.spawn(move || check_file(&world.path(key), key));
         }
     });
-    // A trickle of reads does not hold up what nobody has used for a minute.
+    // Memory that nobody has used for a minute is given back, although another file is read each second.
     let small = File::open(world.path("small.bin")).expect("a file");
     let rss = (0..100)
         .map(|turn| {
@@ -203,7 +206,7 @@ fn files_that_match_go_around_the_page_cache() {
     // Where memory is short the kernel may have dropped a page.
     assert!((0..3).any(|_| fetched_again("two.bin") == 0));
     assert!(fetched_again("d/one.big") >= size, "nothing was kept");
-    // Maps work all the same.
+    // A map of a file that goes around the page cache works, too.
     let script = "import mmap,sys,zlib; f=open(sys.argv[1],'rb'); print(zlib.crc32(mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)))";
     let mapped = run("/usr/bin/python3", &["-c", script, &world.path("d/one.big").display().to_string()]);
     let read = "import sys,zlib; print(zlib.crc32(open(sys.argv[1],'rb').read()))";
