@@ -1,4 +1,4 @@
-//! `s3mount umount` of what is not its own.
+//! `s3mount umount` of folders that are no mounts of s3mount.
 
 use tempfile::TempDir;
 

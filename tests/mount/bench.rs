@@ -20,7 +20,7 @@ fn server() -> TestS3 {
 fn run(server: &TestS3, args: &[&str], temporary: &TempDir) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
     command.args(args).args(["--endpoint-url", &server.endpoint(), "--no-sign-request"]);
-    // It mounts in folders of its own below TMPDIR.
+    // The subcommand mounts in folders of its own below TMPDIR.
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("TMPDIR", temporary.path());
     let output = run_with_timeout(&mut command, Duration::from_secs(120)).expect("a program that ends");
     let left: Vec<_> = std::fs::read_dir(temporary.path()).expect("a folder").collect();

@@ -1,4 +1,4 @@
-//! Credentials that change while a job reads.
+//! The credentials change while a job reads.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -72,18 +72,18 @@ fn a_token_that_has_expired_is_waited_for() {
     }
 }
 
-/// A key that expires as soon as it is given out.
+/// An access key that has expired when the service hands it out.
 const SHORT_LIVED: &str = "SHORT";
 
-/// A metadata service of ECS's kind and of EC2's, which answers with the key that is set just now, and
-/// fails while that is empty. Returns where it listens.
+/// Starts a metadata service that answers as the service of ECS and as that of EC2, and returns its address.
+/// The service answers with the access key that `key` holds at this time, and fails while `key` is empty.
 fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
     let listener = TcpListener::bind(address).expect("an address");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
-            // The request is in the first packet.
+            // The whole request comes in the first packet.
             let mut request = [0; 4096];
             let len = stream.read(&mut request).unwrap_or_default();
             let request = String::from_utf8_lossy(&request[..len]);
@@ -92,7 +92,7 @@ fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
                 "/latest/meta-data/iam/security-credentials/" => "a-role".to_owned(),
                 "/credentials" | "/latest/meta-data/iam/security-credentials/a-role" => {
                     let key = key.lock().expect("a lock").clone();
-                    // The CRT asks for keys that expire soon each time.
+                    // If a key expires soon, the CRT asks the service again each time that it needs a key.
                     let year = if key == SHORT_LIVED { 2020 } else { 2099 };
                     if key.is_empty() {
                         let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
@@ -113,13 +113,13 @@ fn metadata_service(address: &str, key: Arc<Mutex<String>>) -> SocketAddr {
     address
 }
 
-/// Has a command find no credentials but those that it is given from here on.
+/// Takes all credentials from a command. It finds only those that are set afterwards.
 fn without_credentials(command: &mut Command) -> &mut Command {
     command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", "/nonexistent");
     command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 }
 
-/// Reads with credentials of the service that `configure` names, before and after they change.
+/// Reads with credentials of the service that `configure` names, before and after the credentials change.
 fn read_by_service(key: &Mutex<String>, configure: impl FnOnce(&mut Command)) {
     let world = World::with(bucket(), &[], |command: &mut Command| {
         configure(without_credentials(command));
@@ -168,7 +168,7 @@ fn a_refresh_of_credentials_that_fails_is_waited_for() {
 
 /// Runs a test in a network of its own, where this machine has these addresses.
 fn in_own_network(addresses: &[&str], test: impl FnOnce() + Send) {
-    // A network belongs to a thread, and to what that starts.
+    // A network belongs to a thread, and to the threads and processes that this thread starts.
     let run = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("root makes a network");
         let ip = |command: &str| {
@@ -184,7 +184,8 @@ fn in_own_network(addresses: &[&str], test: impl FnOnce() + Send) {
 
 #[test]
 fn the_metadata_service_of_an_instance_is_asked_again() {
-    // Its address can't be configured.
+    // The address of this service can't be configured, so the test needs a network in which it has this
+    // address.
     in_own_network(&["169.254.169.254/32"], || {
         let key = Arc::new(Mutex::new("FIRST".to_owned()));
         metadata_service("169.254.169.254:80", key.clone());
@@ -194,13 +195,14 @@ fn the_metadata_service_of_an_instance_is_asked_again() {
     });
 }
 
-/// Answers whatever name is asked for with 127.0.0.1, as far as it is asked for IPv4.
+/// Starts a name server. It says that each name has the IPv4 address 127.0.0.1, and no IPv6 address.
 fn name_server(address: &str) {
     let socket = UdpSocket::bind((address, 53)).expect("the name server's address");
     std::thread::spawn(move || {
         let mut packet = [0; 512];
         while let Ok((len, who)) = socket.recv_from(&mut packet) {
-            // RFC 1035: a header of 12 bytes, a name of labels with their lengths, its type and class.
+            // By RFC 1035, a question has a header of 12 bytes, a name of labels with their lengths, a type
+            // and a class.
             let name = packet[12..len].iter().position(|byte| *byte == 0).expect("the name's end");
             let question = &packet[12..12 + name + 5];
             let is_v4 = question[name + 1..name + 3] == [0, 1];
@@ -214,7 +216,7 @@ fn name_server(address: &str) {
     });
 }
 
-/// What STS says to a web identity.
+/// Makes STS answer a web identity with this access key, and makes S3 take only this key.
 fn role(server: &TestS3, access_key: &str) {
     let credentials = format!(
         "<AccessKeyId>{access_key}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>\
@@ -231,7 +233,8 @@ fn role(server: &TestS3, access_key: &str) {
 
 #[test]
 fn sts_is_asked_again_for_a_web_identity() {
-    // Its name can't be configured either: STS and S3 are one server here, and so is whoever knows names.
+    // The name of STS can't be configured, either. So one server is STS and S3 here, and a name server of the
+    // test's own gives its address for all names.
     let names = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let names = names.lines().find_map(|line| line.strip_prefix("nameserver ")).unwrap_or("127.0.0.1").trim();
     let addresses = if names.starts_with("127.") { vec![] } else { vec![names] };

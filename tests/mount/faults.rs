@@ -1,4 +1,4 @@
-//! What goes wrong between the mount and S3, and what readers see of it: right bytes, or an errno.
+//! Faults between the mount and S3. In spite of them, readers get the right bytes, or an errno.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,7 +24,8 @@ fn each_fault_that_passes_costs_requests_and_no_byte() {
         let world = World::new(TestS3::builder().synthetic(BUCKET, "d/f", 20 * MIB), &[]);
         world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject).times(3));
         assert_eq!(check_file(&world.path("d/f"), "d/f"), 20 * MIB, "{kind:?}");
-        // Parts of half a MiB at worst, the three that were struck, and what the CRT tries by itself.
+        // At worst, parts have half a MiB, which makes 40 GETs. The three GETs that were struck are sent
+        // again, and the CRT retries by itself, too.
         let gets = world.server.stats().get_object.requests;
         assert!(gets <= 40 + 6, "{kind:?}: {gets} GETs");
     }
@@ -72,7 +73,8 @@ fn what_does_not_pass_has_its_errno_at_once() {
         world.server.fault(Fault::new(kind.clone()).on(Operation::GetObject));
         let error = fs::read(world.path("d/f")).expect_err("a fault");
         assert_eq!(errno(&error), expected, "{kind:?}");
-        // The kernel asks twice, and S3 once; the CRT asks again of a clock that is wrong.
+        // The kernel sends the READ twice, and each READ takes one GET. When the clock is wrong, the CRT
+        // sends the GET again.
         assert!(world.server.stats().get_object.requests <= 4, "{kind:?}");
     }
 }
@@ -109,7 +111,7 @@ fn a_read_fails_when_its_time_is_up() {
     fs::metadata(world.path("f")).expect("a name that is known");
     world.server.freeze(true);
     assert_eq!(errno(&fs::read(world.path("f")).expect_err("no answer")), Errno::ETIMEDOUT);
-    // The kernel's second try does not wait once more.
+    // The kernel sends the READ a second time. This READ does not wait again.
     assert_eq!(world.server.stats().get_object.requests, 1);
     assert_eq!(errno(&fs::metadata(world.path("g")).expect_err("no answer")), Errno::ETIMEDOUT);
     world.server.freeze(false);
@@ -133,7 +135,8 @@ fn a_store_that_is_down_is_not_hammered_and_its_readers_go_on_when_it_is_back() 
             });
         }
         std::thread::sleep(Duration::from_secs(10));
-        // Sixteen readers' first requests, what is saved up and earned by time; the CRT asks twice.
+        // There are the first requests of sixteen readers, the retries that the budget has saved up, and
+        // those that it gets in 10 s. The CRT sends each request twice.
         let requests = world.server.stats().requests();
         assert!(requests <= 2 * (16 * 8 + 64 + 10 * 10), "{requests} requests in 10 s");
         world.server.clear_faults();
@@ -149,7 +152,7 @@ fn a_store_that_is_gone_and_comes_back() {
     file.read_exact(&mut first).expect("a read");
     let port = world.stop_server();
     let reader = std::thread::spawn(move || MIB + check_stream(file, "d/f", MIB, MIB as usize));
-    // Connections are refused meanwhile.
+    // During this time, connections are refused.
     std::thread::sleep(Duration::from_secs(5));
     assert!(!reader.is_finished(), "it waits");
     world.server = server().port(port).start().expect("the server again");
@@ -161,7 +164,7 @@ fn a_certificate_that_is_trusted_no_more() {
     let server = || TestS3::builder().bucket(BUCKET).synthetic(BUCKET, "f", MIB).synthetic(BUCKET, "g", MIB);
     let mut world = World::new(server().tls(), &["--read-timeout", "3"]);
     assert_eq!(check_file(&world.path("f"), "f"), MIB);
-    // Another server in its place has an authority of its own.
+    // Another server takes the port. Its certificate comes from another authority.
     let port = world.stop_server();
     world.server = server().tls().port(port).start().expect("a server");
     let error = errno(&fs::read(world.path("g")).expect_err("whose bytes would these be"));
@@ -177,7 +180,7 @@ fn flipped_bits_are_found_where_there_is_a_checksum() {
     world.server.fault(flip().times(3));
     assert_eq!(check_file(&world.path("d/f"), "d/f"), 300 * KIB);
     assert_eq!(world.server.stats().get_object.requests, 4);
-    // What stays wrong is never shown.
+    // If the bytes stay wrong, a reader never sees them.
     let world = World::new(server(), &["--read-timeout", "2"]);
     world.server.fault(flip());
     let error = fs::read(world.path("d/f")).expect_err("no right bytes");
@@ -185,13 +188,13 @@ fn flipped_bits_are_found_where_there_is_a_checksum() {
     let said = world.mount.stderr();
     let told = ["\"d/f\"", "Integrity", "0..307200", "checksum", "(request id 0000"];
     assert!(told.iter().all(|told| said.contains(told)), "{said}");
-    // And without, it is: this test could fail.
+    // Without verification, a reader does see them. So the test above can fail.
     let world = World::new(server(), &["--verify", "never"]);
     world.server.fault(flip());
     check("d/f", 0, &fs::read(world.path("d/f")).expect("bytes")).expect_err("a bit is another");
 }
 
-/// Eight readers, two of each kind, while each GET may meet any fault. Right bytes, or an errno.
+/// Runs eight readers, two of each kind, while any fault may strike a GET. All of them get the right bytes.
 fn mixed(share: f64) {
     let server = (0..200).fold(TestS3::builder().synthetic(BUCKET, "big", 300 * MIB), |server, index| {
         server.synthetic(BUCKET, &format!("small/{index:03}"), 50 * KIB)
@@ -231,7 +234,8 @@ fn mixed(share: f64) {
     world.server.clear_faults();
     world.check_memory(128 * MIB);
     let stats = world.server.stats();
-    // 0.4 s, 10 s and 21 s for 1 %, 5 % and 20 %: each stall that hits a reader costs it 5 s.
+    // The readers took 0.4 s, 10 s and 21 s with shares of 1 %, 5 % and 20 %. Each stall that hits a reader
+    // costs it 5 s.
     assert!(stats.get_object.requests > 300, "{stats:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The bucket changes behind the mount's back.
+//! The bucket changes while it is mounted.
 
 use std::fs::{self, File};
 use std::io;
@@ -39,7 +39,7 @@ fn a_replaced_object_is_estale_while_open_and_new_at_the_next_open() {
     world.server.put(BUCKET, "f", "new content");
     let error = file.read_at(&mut buffer, 700 * MIB).expect_err("another version");
     assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
-    // What was read stays right.
+    // Bytes of the old version that were read before stay readable.
     file.read_exact_at(&mut buffer, 0).expect("from memory");
     check("f", 0, &buffer).expect("the old version's bytes");
     assert_eq!(fs::read(world.path("f")).expect("the new version"), b"new content");
@@ -52,7 +52,7 @@ fn who_opens_again_at_once_after_estale_has_the_new_version() {
     let mut buffer = [0; 4096];
     for turn in 1..=200 {
         let file = File::open(world.path("f")).expect("a file");
-        // Of another size each time, and so another version.
+        // The object has another size each time, and so it is another version.
         world.server.put_synthetic(BUCKET, "f", GIB + turn);
         let error = file.read_at(&mut buffer, 700 * MIB).expect_err("the version is gone");
         assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
@@ -125,7 +125,7 @@ fn twenty_thousand_changed_names_are_fresh_once_a_listing_has_seen_them() {
     (0..20_000).for_each(|index| world.server.put_synthetic(BUCKET, &key(index), 8));
     assert!(sizes(7), "within the TTL");
     run("ls", &[world.path("d")]);
-    // Whoever opens one has the new version from here on; its attributes follow in a moment.
+    // From here on, a program that opens a file gets the new version. The new attributes follow in a moment.
     for index in (0..20_000).step_by(50) {
         assert_eq!(check_file(&world.path(&key(index)), &key(index)), 8, "{index}");
     }
@@ -195,7 +195,7 @@ fn immutable_believes_everything() {
     assert!(world.path("d/f").exists() && !world.path("d/g").exists());
     world.server.put(BUCKET, "d/g", "there");
     world.server.delete(BUCKET, "d/f");
-    // Longer than what is believed without the flag.
+    // Without the flag, names are believed for less than this time.
     std::thread::sleep(Duration::from_secs(2));
     assert!(world.path("d/f").exists() && !world.path("d/g").exists());
 }

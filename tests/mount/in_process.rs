@@ -1,4 +1,4 @@
-//! A mount whose daemon is the test itself, over a client of its own.
+//! A mount that the test's own process serves, through a client that the test chooses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct InProcess {
 }
 
 impl InProcess {
-    /// Mounts what `client` has.
+    /// Mounts the bucket of `client`.
     pub(crate) fn new(
         name: &str,
         client: Arc<dyn ObjectClient>,
@@ -47,12 +47,12 @@ impl InProcess {
         Self { filesystem, folder, mount: Some(mount.expect("a mount")), runtime: Some(runtime) }
     }
 
-    /// Where it is mounted.
+    /// The folder at which the filesystem is mounted.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Unmounts it, and waits for the session's end.
+    /// Unmounts the filesystem, and waits until the session has ended.
     pub(crate) fn end(mut self) {
         let mount = self.mount.take().expect("it is mounted");
         wait_for("nobody has it open", || mount.unmount().expect("an end"));

@@ -1,4 +1,4 @@
-//! What the kernel knows of files, bounded.
+//! The number of inodes that the kernel remembers is bounded.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Coming up as a daemon, and coming down.
+//! Mounts that start as a daemon in the background, and how they end.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use crate::world::{BUCKET, MIB, Unmount, World, check_stream, s3mount, wait_for}
 
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// A daemon of its own, and what it needs. Dropping it takes the mount down.
+/// A daemon in the background, its server and its mount point. Dropping this takes the mount down.
 struct Daemon {
     dir: PathBuf,
     server: TestS3,
@@ -51,14 +51,14 @@ impl Daemon {
         run_with_timeout(&mut command, LIMIT).expect("s3mount")
     }
 
-    /// What /proc/self/mountinfo says of it.
+    /// The line of /proc/self/mountinfo about the mount.
     fn mounted(&self) -> Option<String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
         let dir = self.dir.display().to_string().replace(' ', "\\040");
         mounts.lines().find(|line| line.split(' ').nth(4) == Some(&dir)).map(str::to_owned)
     }
 
-    /// The process that serves it: the one that was told to mount there.
+    /// The process that serves the mount. Its command line has the mount point.
     fn pid(&self) -> Option<Pid> {
         let dir = self.dir.as_os_str().as_encoded_bytes();
         fs::read_dir("/proc").expect("processes").flatten().find_map(|entry| {
@@ -103,7 +103,7 @@ fn a_daemon_answers_when_the_command_returns_and_umount_ends_it() {
     let mounted = daemon.mounted().expect("a mount");
     assert!(mounted.contains(" - fuse.s3mount s3://data/ rw,"), "{mounted}");
 
-    // A second one at the same place is refused, and harms nothing.
+    // A second mount at the same folder is refused, and does no harm to the first.
     let output = daemon.start();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -113,7 +113,7 @@ fn a_daemon_answers_when_the_command_returns_and_umount_ends_it() {
     );
     assert_eq!(said.trim_end(), format!("s3mount: {expected}"));
 
-    // In use, it stays, and the user is named.
+    // A mount in use stays, and the message names the process that uses it.
     let file = File::open(daemon.dir.join("d/f")).expect("a file");
     let output = umount(&daemon.dir);
     let said = text(&output.stderr);
@@ -224,7 +224,7 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert_eq!(mount.unmount().expect("an end").code(), Some(0));
 }
 
-/// A mount of a large file, the file open, and the mount told to end.
+/// A mount that was asked to end while a large file of it is open, and this open file.
 fn ending() -> (World, File) {
     let world = World::new(TestS3::builder().synthetic(BUCKET, "f", 4096 * MIB), &[]);
     let mut file = File::open(world.path("f")).expect("a file");
@@ -263,7 +263,7 @@ fn a_signal_ends_a_mount_in_use_and_its_readers_get_an_error() {
 
 #[test]
 fn a_mount_whose_connection_is_aborted_is_taken_down() {
-    // Its usual place may be empty: nothing mounts it in a container.
+    // The usual folder of fusectl may be empty, because nothing mounts fusectl there in a container.
     let folder = TempDir::new().expect("a folder");
     let connections = folder.path();
     let kind = Some("fusectl");
@@ -272,7 +272,7 @@ fn a_mount_whose_connection_is_aborted_is_taken_down() {
     let daemon = Daemon::new("mnt");
     assert_eq!(daemon.start().status.code(), Some(0));
     let device = fs::metadata(&daemon.dir).expect("the mount").dev();
-    // A file in use does not keep it.
+    // The mount ends although a file is in use.
     let _file = File::open(daemon.dir.join("d/f")).expect("a file");
     fs::write(connections.join((device & 0xff).to_string()).join("abort"), "1").expect("fusectl");
     drop(guard);

@@ -1,4 +1,4 @@
-//! PyTorch's DataLoader with worker processes, by the example.
+//! PyTorch's DataLoader with worker processes, as the example in `examples` uses it.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 use crate::world::{BUCKET, MIB, World, run, run_command};
 
-/// Reads an epoch of `root` on the mount; returns how many samples were compared with `truth`.
+/// Reads an epoch of `root` on the mount. Returns how many samples were compared with those in `truth`.
 fn epoch(kind: &str, root: &Path, truth: &Path) -> usize {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut python = Command::new("/usr/bin/python3");
     python.arg(folder.join("tests/mount/loader_epoch.py")).arg(folder.join("examples"));
-    // Nothing may be written beside the example.
+    // Python must write no file beside the example.
     python.arg(kind).arg(root).arg(truth).env("PYTHONDONTWRITEBYTECODE", "1");
     run_command(&mut python).trim().parse().expect("a number")
 }
@@ -29,7 +29,7 @@ fn a_shuffled_epoch_of_files_and_one_of_tar_shards() {
         fs::create_dir_all(&samples).expect("a folder");
         for index in 0..125 {
             let name = format!("{index:03}.bin");
-            // The first of each is empty.
+            // The first sample of each shard is empty.
             let bytes =
                 content(&format!("{shard}/{name}"), 0, if index == 0 { 0 } else { 60_000 + index * 800 });
             fs::write(samples.join(name), bytes).expect("a sample");

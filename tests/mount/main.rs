@@ -1,5 +1,6 @@
-//! The whole chain: the real binary mounts a bucket of a real server on loopback, and real programs
-//! read it. Bytes are compared; requests, bytes and memory are counted; time is not judged.
+//! Tests of the whole chain: the real binary mounts a bucket of a real server on loopback, and real programs
+//! read it. The tests compare the bytes that are read. They count requests, bytes and memory, and judge no
+//! time.
 #![expect(
     clippy::disallowed_methods,
     reason = "the mount is another process, which lives by the machine's time"

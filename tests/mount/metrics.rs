@@ -7,7 +7,7 @@ use s3mount_testkit::TestS3;
 
 use crate::world::{BUCKET, MIB, World};
 
-/// Samples of a scrape: each with its name and labels as they stand there.
+/// The samples of a scrape. A sample's name and labels, as the scrape writes them, are the key.
 type Samples = BTreeMap<String, f64>;
 
 fn is_name(name: &str) -> bool {
@@ -15,7 +15,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(is_plain)
 }
 
-/// The name and the labels of a series. No value of ours needs an escape.
+/// The name and the labels of a series. No label of the mount has a value that needs an escape.
 fn parse_series(series: &str) -> (&str, BTreeMap<&str, &str>) {
     let Some((name, labels)) = series.split_once('{') else { return (series, BTreeMap::new()) };
     let labels = labels.strip_suffix('}').expect("labels have an end");
@@ -29,12 +29,14 @@ fn parse_series(series: &str) -> (&str, BTreeMap<&str, &str>) {
     (name, labels.collect())
 }
 
-/// Parses the text format of Prometheus, version 0.0.4: each family with HELP and TYPE before its samples,
-/// no family and no series twice, and histograms whose buckets grow up to +Inf, which is their count.
+/// Parses the text format of Prometheus, version 0.0.4, and checks it. Each family has HELP and TYPE before
+/// its samples. No family and no series comes twice. The buckets of a histogram grow up to +Inf, and the
+/// value of this last bucket is the histogram's count.
 fn parse(text: &str) -> Samples {
     let (mut samples, mut families) = (Samples::new(), BTreeSet::new());
     let (mut helped, mut family, mut kind) = ("", "", "");
-    // Of the histogram's series that is read: its labels, the last bound, and how many lay below it.
+    // The series of the histogram that is being parsed: its labels, its last bound, and how many values lie
+    // below this bound.
     let mut below: Option<(BTreeMap<&str, &str>, f64, f64)> = None;
     assert!(text.ends_with('\n'), "the last line has an end");
     for line in text.lines() {
@@ -106,7 +108,7 @@ fn a_scrape_parses_and_tells_what_the_store_has_seen() {
     assert_eq!(found.iter().sum::<f64>(), reads, "{found:?}");
     assert_eq!(grown("s3mount_read_wait_seconds_count"), grown("s3mount_waits_total"));
     assert_eq!(found[2] + found[3], grown("s3mount_waits_total"));
-    // Each scrape is a read, and counts.
+    // A scrape reads a file of the mount, too. So each scrape counts as a read.
     assert!(grown("s3mount_fuse_seconds_count{operation=\"read\"}") >= reads);
     assert_eq!(after["s3mount_requests_in_flight{operation=\"get\"}"], 0.0);
     assert_eq!(grown("s3mount_wasted_bytes_total"), 0.0, "all was read");

@@ -1,4 +1,5 @@
-//! Random operations through the kernel while the bucket changes, against what each version held.
+//! Runs random operations through the kernel while the bucket changes, and compares the bytes with those of
+//! each version.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,12 +18,12 @@ const KEYS: [&str; 6] = ["a", "a/b", "a-b", "b/x", "b/y/z", "c"];
 enum Step {
     Put(usize, usize),
     Delete(usize),
-    /// Let one request fail.
+    /// Makes one request fail.
     Fail,
     Open(usize),
-    /// Which handle, where in thousandths of the size, and how much.
+    /// Reads: by which handle, at which offset in thousandths of the size, and how many bytes.
     Read(usize, usize, usize),
-    /// List all names below the root.
+    /// Lists all names below the root.
     Find,
 }
 
@@ -106,7 +107,7 @@ fn run(world: &World, steps: &[Step]) -> Result<(), TestCaseError> {
                 match file.read_at(&mut buffer, at as u64) {
                     Ok(read) => {
                         let expected = &bytes[at..bytes.len().min(at + len)];
-                        // Of a version that is gone, what the kernel had is all there is.
+                        // Of a version that is gone, only the bytes that the kernel keeps can be read.
                         let is_there = now.values().any(|other| other == bytes);
                         prop_assert!(expected.starts_with(&buffer[..read]), "other bytes");
                         prop_assert!(read == expected.len() || !is_there, "{read} of {}", expected.len());

@@ -17,11 +17,11 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/moto_buck
 fn signed_reads_of_moto() {
     let _watchdog = watchdog(Duration::from_secs(180));
     let folder = TempDir::new().expect("a folder");
-    // From the first request after the set-up on, signatures and policies are checked.
+    // moto checks signatures and policies from the first request after the set-up on.
     let moto = OtherServer::moto(Path::new(VENV), 1000, &folder.path().join("log"));
     let moto = moto.expect("moto in target/venv; `make test` installs it");
     let endpoint = moto.endpoint();
-    // Fills the bucket by boto3, makes a user that may read it, and turns the checks on.
+    // The set-up fills the bucket with boto3, makes a user that may read the bucket, and turns the checks on.
     let source = folder.path().join("source");
     std::fs::create_dir_all(source.join("a/b c")).expect("a folder");
     let names =

@@ -1,4 +1,4 @@
-//! Names that are unusual, and trees.
+//! Unusual names, and trees of folders.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -48,7 +48,7 @@ fn odd_names_are_listed_and_read() {
     for name in names {
         assert_eq!(fs::read_to_string(world.path(name)).expect(name), name);
     }
-    // The folder of the longest name would be too long a name.
+    // For the longest name, the name of the folder `dir NAME` would be too long.
     let fitting: Vec<_> = names.iter().filter(|name| name.len() + 4 <= 255).collect();
     for name in &fitting {
         assert_eq!(fs::read_to_string(world.path(&format!("dir {name}/{name}"))).expect(name), "below");
@@ -99,7 +99,8 @@ fn a_tree_of_ten_thousand_keys_by_ls() {
         .collect();
     let expected: Vec<_> = (0..10_000).map(|index| (index, format!("f{index:05}"))).collect();
     assert_eq!(files, expected.iter().map(|(size, name)| (*size, name.as_str())).collect());
-    // t, its 10 folders, and their 100: one page each, and a lookup for t.
+    // The folder t, its 10 folders, and their 100 folders take one LIST each. The look-up of t takes another
+    // one.
     let lists = world.server.stats().list_objects.requests;
     assert!(lists <= 112, "{lists} LISTs");
 }

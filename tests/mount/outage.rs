@@ -1,4 +1,4 @@
-//! A store that gives no answer: killed callers are let go, and the mount comes down.
+//! The store gives no answer. Programs that are killed end, and the mount can be taken down.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,7 +11,8 @@ use s3mount_testkit::{Shape, TestS3};
 
 use crate::world::{BUCKET, GIB, KIB, World, check_file, run, wait_for};
 
-/// How long an end may take: far less than `--read-timeout`, and far more than is needed.
+/// How long a program or a mount may take to end. It is far less than `--read-timeout`, and far more than is
+/// needed.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Starts a program that will wait for the store.
@@ -19,7 +20,7 @@ fn start<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Child {
     Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a program")
 }
 
-/// Ends a program as Ctrl-C does, and waits for it. It may not outlive the test in any case.
+/// Ends a program as Ctrl-C does, and waits for it. The program must not outlive the test in any case.
 fn interrupt(mut child: Child, what: &str) {
     assert!(child.try_wait().expect("its state").is_none(), "{what} has not waited");
     kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("a signal");
@@ -49,7 +50,7 @@ fn killed_readers_are_let_go_while_the_store_is_frozen() {
         ("stat", start("stat", &[world.path("e/f")])),
         ("ls", start("ls", &[world.path("d")])),
     ];
-    // Each of them is in the daemon.
+    // A request of each program waits in the daemon.
     wait_for("they all wait", || world.server.stats().requests() >= 5);
     std::thread::sleep(Duration::from_millis(100));
     for (what, child) in waiting {
@@ -76,7 +77,7 @@ fn a_killed_reader_does_no_harm_to_those_who_read_the_same() {
     });
 }
 
-/// Whether the mount is gone, and its daemon.
+/// Whether the mount and its daemon are gone.
 fn is_gone(dir: &Path, pid: u32) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
     // A process that has ended has no command line any more.
@@ -100,7 +101,8 @@ fn the_mount_comes_down_while_the_store_is_frozen() {
             assert!(!child.wait().expect("its end").success(), "an error");
         }
         if signal == Signal::SIGKILL {
-            // What it leaves behind is taken away by the next mount, and by hand.
+            // A killed daemon leaves a mount behind that gives errors. The next mount at this folder removes
+            // it, and a user can unmount it.
             assert!(std::fs::metadata(world.path("f")).is_err());
         } else {
             wait_for("it is gone", || is_gone(world.mount.path(), pid));

@@ -16,7 +16,8 @@ use s3mount_testkit::{MemoryClient, watchdog};
 use crate::in_process::InProcess;
 use crate::world::MIB;
 
-/// Panics where a key has a word in it, in the task that asked, once it has waited.
+/// A client that panics when a certain word is in the key. It panics in the caller's task, and only after it
+/// has waited.
 #[derive(Debug)]
 struct Panicking(MemoryClient);
 

@@ -79,7 +79,7 @@ fn no_credentials() {
 
 #[test]
 fn a_port_where_nobody_listens() {
-    // Of those below 1024 no other test is given one.
+    // The kernel gives no other test a port below 1024.
     let endpoint = "http://127.0.0.1:1";
     let said = refusal(endpoint, BUCKET, &[]);
     let expected =

@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 use crate::world::{BUCKET, World};
 
-/// `nobody`, on Debian and elsewhere.
+/// The user `nobody` on Debian and elsewhere.
 const NOBODY: u32 = 65534;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What `program` prints when another user runs it.
+/// The output of `program` when another user runs it with `path`.
 fn as_nobody(program: &str, path: &Path) -> Output {
     let mut command = Command::new(program);
     run_with_timeout(command.arg(path).uid(NOBODY).gid(NOBODY), LIMIT).expect("a program that ends")
@@ -27,7 +27,7 @@ fn is_refused(output: &Output) -> bool {
     !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Permission denied")
 }
 
-/// Lets others see what lies in a folder of root's.
+/// Lets other users see the files in a folder that belongs to root.
 fn open_up(path: &Path) {
     fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");
 }
@@ -63,8 +63,8 @@ fn no_secret_is_written_anywhere() {
     }
 }
 
-/// Mounts as another user in a namespace where /dev/fuse has the mode that it has everywhere but in
-/// some containers, and where there is no syslog: `$1` is a folder with the binary, `$2` the endpoint.
+/// Mounts as another user. In the script's namespace, /dev/fuse has the mode that it has everywhere except in
+/// some containers, and there is no syslog. `$1` is a folder with the binary, and `$2` is the endpoint.
 const UNPRIVILEGED: &str = r#"
 set -eu
 cd "$1"
@@ -88,7 +88,7 @@ fn a_mount_is_its_user_s_alone() {
     let server = TestS3::builder().object(BUCKET, "a,b/d/f", "text\n").start().expect("a server");
     let folder = TempDir::new().expect("a folder");
     open_up(folder.path());
-    // Where others can run it.
+    // Other users can run the binary in this folder.
     fs::copy(env!("CARGO_BIN_EXE_s3mount"), folder.path().join("s3mount")).expect("a copy");
     let dir = folder.path().join("mnt");
     fs::create_dir(&dir).expect("a mount point");

@@ -7,8 +7,9 @@ use s3mount_testkit::{Shape, TestS3};
 
 use crate::world::{BUCKET, KIB, World, check_file};
 
-/// Files of the job, and how many of them it reads before the mount has learnt what the store takes.
+/// How many files the job reads.
 const FILES: usize = 4000;
+/// How many files the job reads before the mount has learnt how many requests the store takes.
 const FIRST: usize = 1500;
 
 #[test]

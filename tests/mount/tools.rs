@@ -1,4 +1,4 @@
-//! Programs that people use.
+//! Programs that people use read from a mount.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn two_thousand_files_by_find_and_xargs() {
     world.check_memory(256 * MIB);
 }
 
-/// What fio's own counters say of its reads.
+/// The part of fio's report that has the counters of its reads.
 fn fio(world: &World, args: &[&str]) -> serde_json::Value {
     let mut command = Command::new("fio");
     command.args(["--name=t", "--readonly", "--output-format=json", "--filename"]).arg(world.path("one.bin"));
@@ -94,7 +94,7 @@ fn fio_verifies_what_it_has_written_elsewhere() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("f");
     let verify = ["--name=t", "--size=32M", "--verify=crc32c", "--verify_interval=4k", "--verify_fatal=1"];
-    // Its state would be a file in whatever folder this is.
+    // fio would write its state into a file in the current folder.
     let verify = [&verify[..], &["--verify_state_save=0"]].concat();
     let fio = |file: &Path, args: &[&str]| {
         let filename = format!("--filename={}", file.display());

@@ -1,4 +1,4 @@
-//! Whole files compared with the checksums that S3 keeps (`--verify whole`).
+//! Whole files are compared with the checksums that S3 keeps (`--verify whole`).
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ fn flip(share: f64) -> Fault {
     Fault::new(FaultKind::FlipBit).on(Operation::GetObject).share(share)
 }
 
-/// Reads a file to its end, or to the first error. Tells whether the bytes were right.
+/// Reads a file to its end, or to the first error. Returns whether the bytes were right.
 fn read(world: &World, key: &str) -> io::Result<bool> {
     let mut bytes = Vec::new();
     File::open(world.path(key))?.read_to_end(&mut bytes)?;
@@ -56,7 +56,7 @@ fn no_file_is_read_whole_with_wrong_bytes() {
         let said = world.mount.stderr();
         let told = ["wrong bytes came", "d/0", "CRC64NVME", "the store keeps"];
         assert!(told.iter().all(|told| said.contains(told)), "{said}");
-        // A file that failed leaves nothing behind, neither here nor in the kernel.
+        // A file that failed leaves no wrong bytes behind, neither in the daemon nor in the kernel.
         world.server.clear_faults();
         for index in 0..FILES {
             assert!(read(&world, &key(index)).expect("a file"), "{index}");
@@ -65,7 +65,7 @@ fn no_file_is_read_whole_with_wrong_bytes() {
     assert!(wrong[0] > 0 && wrong[1] == 0, "{wrong:?}");
 }
 
-/// Files that were uploaded in parts, of which S3 keeps the CRCs, and none of the whole.
+/// The files were uploaded in parts. S3 keeps the CRC of each part, and no CRC of the whole file.
 #[test]
 fn parts_of_an_upload_are_right_before_they_are_read() {
     const FILES: u64 = 20;
@@ -81,9 +81,9 @@ fn parts_of_an_upload_are_right_before_they_are_read() {
         assert!(world.gauge("objects_corrupt") >= failed);
         let verified = world.gauge("objects_verified");
         assert_eq!(verified, if verify == "free" { 0 } else { FILES - failed });
-        // One page tells of all parts.
+        // One page lists all parts of a file.
         let asked = world.server.stats().get_object_attributes.requests;
-        // Who opens a file again that was found wrong before, asks again.
+        // The parts of a file that was found wrong are asked for again when the file is opened again.
         assert!(if verify == "free" { asked == 0 } else { asked >= FILES }, "{asked} pages");
         if failed > 0 {
             let said = world.mount.stderr();
@@ -116,7 +116,7 @@ fn pages_of_a_wrong_file_go_while_it_is_open() {
     let (path, name) = (world.path(&key(0)), key(0));
     let mut bytes = vec![0; 128 << 10];
     let mut open = File::open(&path).expect("a file");
-    // The first part of all is wrong, and the kernel keeps it.
+    // A bit of the first part is flipped, and the kernel keeps the wrong page.
     open.read_exact(&mut bytes).expect("bytes");
     let error = fs::read(&path).expect_err("the object is wrong");
     assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32));

@@ -229,7 +229,8 @@ fn find_over_folders_of_small_folders() {
         let found = run("find", &[world.path("tree"), "-type".into(), "f".into()]);
         assert_eq!(found.lines().count(), 4000);
         let (lists, gets, others) = take(&world);
-        // One LIST for each of the hundred folders and those below it, and one look-up for each of the first two.
+        // One LIST lists one of the hundred folders together with all folders below it. The first two folders
+        // take one look-up each.
         assert!((101..=125).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for 501 folders");
     }
 }
