@@ -13,7 +13,7 @@ use crate::common::{bucket, mount, names, walk};
 const FILES: usize = 400;
 const BYTES: u64 = 100 << 10;
 
-/// Opens, reads and closes a file; without `reads` the kernel has its pages.
+/// Opens, reads and closes a file. Without `reads`, the file is not read, because the kernel has its pages.
 async fn read(fs: &Arc<Filesystem>, folder: InodeNo, index: usize, reads: bool) {
     let ino = fs.lookup(folder, &format!("{index:04}")).await.expect("a file").attr.ino;
     let handle = fs.open(ino).expect("a file").handle;
@@ -25,7 +25,7 @@ async fn read(fs: &Arc<Filesystem>, folder: InodeNo, index: usize, reads: bool) 
         assert_eq!(receive.await.expect("an answer").expect("bytes") as u64, BYTES);
     }
     fs.release(handle);
-    // What the reader does with it.
+    // The reader works on the file for this time.
     tokio::time::sleep(Duration::from_micros(500)).await;
 }
 
@@ -47,7 +47,7 @@ async fn order_is_followed_in_each_epoch_that_reads() {
         assert!(took <= Duration::from_secs(1), "{FILES} files in {took:?} in epoch {epoch}");
         let most = if reads { FILES + 8 } else { 64 };
         assert!(gets <= most, "{gets} GETs in epoch {epoch}");
-        // What was guessed and not read leaves.
+        // In this time, files that were fetched by a guess and not read are dropped.
         tokio::time::sleep(Duration::from_secs(40)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The filesystem over a client in memory: names, freshness, and the requests they cost.
+//! The filesystem over a client in memory: its names, how fresh they are, and how many requests they cost.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -40,7 +40,7 @@ fn mount_with(
     Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }
 
-/// Long enough for a test, short enough to wait for.
+/// How long absent names are believed. It is long enough for a test, and short enough to wait for.
 const NEGATIVE: Duration = Duration::from_millis(300);
 
 const MINUTE: MetadataTtl = MetadataTtl::For(Duration::from_secs(60));
@@ -105,7 +105,7 @@ async fn listings_and_reads_take_their_retries_out_of_one_budget() {
     let prefetcher = prefetcher(&client);
     let (budget, start) = (prefetcher.retry_budget(), Instant::now());
     let fs = mount_with(&client, prefetcher, "", MINUTE);
-    // GETs have spent all there was.
+    // GETs have spent all retries of the budget.
     while budget.take(start.into_std()) {}
     client.fail_next([ErrorKind::Throttled]);
     walk(&fs, "f").await.expect("it is there");
@@ -298,7 +298,7 @@ async fn listings_that_go_back_or_never_end_fail() {
     }
     let client = bucket(&[]);
     let fs = mount(&client, "", MINUTE);
-    // Empty pages whose places differ, as two that take turns would.
+    // These pages are empty, and their continuations take turns, so no continuation comes twice in a row.
     client.list_next((0..1100).map(|turn| page(&[], Some(if turn % 2 == 0 { "1" } else { "2" }))));
     assert_eq!(list(&fs).await.expect_err("no end").errno(), libc::EIO);
     assert!(client.take_requests().list <= 1002);
@@ -328,7 +328,7 @@ async fn readdir_while_the_bucket_changes_shows_each_name_once() {
         let Some(last) = page.last() else { break };
         offset = last.next;
         seen.extend(page.into_iter().map(|entry| entry.name));
-        // Behind what was shown, and before it.
+        // One name is deleted after those that were shown, and one is added before them.
         client.delete(&format!("d/f{:05}", seen.len() + 1500));
         client.put(&format!("d/e{:05}", seen.len()), "x");
     }
@@ -341,8 +341,8 @@ async fn readdir_while_the_bucket_changes_shows_each_name_once() {
 
 const MIB: u64 = 1 << 20;
 
-/// Reads whole files in order, in pieces of 1 MiB, and closes each. Tells after each file how many bytes of
-/// others were asked for before these were opened.
+/// Reads whole files in this order, in pieces of 1 MiB, and closes each. Returns for each file how many bytes
+/// of files that were not opened yet had been asked for when the file was read.
 async fn read_shards(
     client: &Arc<MemoryClient>,
     fs: &Arc<Filesystem>,
@@ -369,7 +369,7 @@ async fn read_shards(
     ahead
 }
 
-/// The keys of what was read, up to `last`.
+/// The keys of the files that were read, up to `last`.
 fn shards_up_to(shards: &[usize], last: usize) -> Vec<String> {
     let read = shards.iter().position(|shard| *shard == last).map_or(0, |index| index + 1);
     shards[..read].iter().map(|shard| format!("d/{shard:02}.tar")).collect()
@@ -414,7 +414,8 @@ async fn large_files_are_opened_directly_where_the_page_cache_is_small_and_the_k
         let ino = walk(&fs, name).await.expect("it is there");
         fs.open_by(ino, 7).expect("a file").mode == OpenMode::Direct
     };
-    // Four files of 32 MiB, and what the process 7 may keep of them.
+    // There are four files of 32 MiB. The page cache may keep 56 MiB for the process 7 in one case, and 112
+    // MiB in the other.
     let [some, all]: [fn(u32) -> u64; 2] = [|pid| u64::from(pid) << 23, |pid| u64::from(pid) << 24];
     assert!(open(some, "d/0.bin", true).await);
     assert!(!open(all, "d/0.bin", true).await);

@@ -1,6 +1,6 @@
-//! Many callers at once over a slow store, some of whom go away in the middle: each of the others has
-//! its answer, and the right one. Time is virtual and the store's latencies are random, so a run takes
-//! the waits of all in another order; a failing one is printed, and always fails.
+//! Many callers use a slow store at the same time, and some of them go away in the middle. Each of the others
+//! gets an answer, and the right one. Time is virtual and the store's latencies are random, so the callers'
+//! waits end in another order in each run. A run that fails is printed, and always fails again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,31 +16,31 @@ use s3mount_testkit::MemoryClient;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-/// Folders, and how many files are in each; one has more than a page.
+/// Folders, and how many files each of them has. One folder has more than a page.
 const FOLDERS: [(&str, usize); 6] =
     [("a", 3), ("a/b", 30), ("a/b/c", 1), ("a/d", 0), ("large", 1100), ("x/y", 5)];
 
-/// More than any run takes in virtual time.
+/// A time that is longer than any run takes in virtual time.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Debug)]
 enum Act {
     /// Looks up a file of a folder, which may not be there.
     Look(usize, usize),
-    /// Reads it.
+    /// Reads such a file.
     Read(usize, usize),
     List(usize),
     /// Does nothing for some milliseconds.
     Pause(u64),
 }
 
-/// What a caller does, and after how many milliseconds it gives each up.
+/// The acts of a caller, and after how many milliseconds it gives each of them up.
 type Caller = Vec<(Act, Option<u64>)>;
 
 #[derive(Clone, Debug)]
 struct Run {
     callers: Vec<Caller>,
-    /// Milliseconds that the requests take, in turn.
+    /// How many milliseconds the requests take, one after another.
     latencies: Vec<u64>,
     failures: usize,
     ttl: MetadataTtl,
@@ -102,7 +102,7 @@ async fn act(fs: &Arc<Filesystem>, act: &Act) {
             let open = Open(fs.clone(), fs.open(ino).expect("a file").handle, kind);
             let (send, receive) = tokio::sync::oneshot::channel();
             fs.read(open.1, 0, 1000, move |result| {
-                // Who asked may have gone away.
+                // The caller may have gone away.
                 let _ = send.send(result.map(<[u8]>::to_vec));
             });
             assert_eq!(receive.await.expect("an answer").expect("bytes"), path.as_bytes());
@@ -154,7 +154,7 @@ async fn play(run: Run) {
             for (one, patience) in caller {
                 match patience.map(Duration::from_millis) {
                     None => act(&fs, &one).await,
-                    // It goes away, as a process that is killed.
+                    // The caller goes away, like a process that is killed.
                     Some(patience) => drop(timeout(patience, act(&fs, &one)).await),
                 }
             }

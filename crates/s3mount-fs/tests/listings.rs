@@ -1,4 +1,5 @@
-//! Large folders: how many LISTs they take, how long, in how much memory, and what a store says to it.
+//! Large folders: how many LISTs they take, how long a listing takes, how much memory it takes, and how often
+//! the store refuses a LIST.
 
 mod common;
 
@@ -11,17 +12,17 @@ use tokio::time::Instant;
 
 use crate::common::{bucket, mount, names, walk};
 
-/// What a LIST takes at S3.
+/// How long a LIST takes at S3.
 const LIST: Duration = Duration::from_millis(60);
 
-/// A folder of so many names, at S3's latency.
+/// A bucket with a folder of `count` names, at S3's latency.
 fn folder(count: usize) -> Arc<MemoryClient> {
     let client = bucket((0..count).map(|index| format!("d/{index:06}.jpeg")));
     client.set_latency(LIST);
     client
 }
 
-/// Lists it: the names, the LISTs, and how long it took.
+/// Lists the folder. Returns the names, the number of LISTs, and how long the listing took.
 async fn list(client: &MemoryClient, fs: &Arc<Filesystem>) -> (Vec<String>, usize, Duration) {
     let ino = walk(fs, "d").await.expect("a folder");
     client.take_requests();
@@ -63,7 +64,7 @@ async fn a_store_that_throttles_is_not_hammered() {
     let refused = client.refused_lists();
     assert_eq!(names.len(), 400_000);
     assert!(refused * 10 <= lists, "{refused} of {lists} LISTs are refused");
-    // 16 a second are answered where one waits for the other, and 20 are allowed.
+    // If each LIST waited for the one before it, 16 would be answered a second. The store allows 20.
     assert!(took <= Duration::from_secs(30), "{took:?}");
 }
 
@@ -79,7 +80,7 @@ async fn names_stay_once_and_in_order_while_the_bucket_changes() {
         let Some(last) = page.last() else { break };
         offset = last.next;
         seen.extend(page.into_iter().map(|entry| entry.name));
-        // One goes and one comes, somewhere before or behind.
+        // One name goes and another one comes, somewhere before or behind the names that were read.
         let index = seen.len() * 7919 % 50_000;
         client.delete(&format!("d/{:06}.jpeg", index | 1));
         client.put(&format!("d/{index:06}-b"), "new");
@@ -110,8 +111,8 @@ async fn a_reader_that_stops_leaves_few_pages_behind_and_no_request() {
     assert_eq!(client.take_requests().list, 0);
 }
 
-/// Has 32 readers look names of a folder up in no order, one in 27 ms each, for so many seconds. Returns
-/// how many were looked up, and how many of these had to wait for the store.
+/// Lets 32 readers look up names of a folder at random for this many seconds, each reader one name in 27 ms.
+/// Returns the number of look-ups, and how many of them had to wait for the store.
 async fn look_up_at_random(fs: &Arc<Filesystem>, count: u64, seconds: u64, seed: u64) -> (usize, usize) {
     let ino = walk(fs, "d").await.expect("a folder");
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -143,7 +144,8 @@ async fn a_large_folder_read_at_random_is_listed_once() {
     let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
     let (looked, _) = look_up_at_random(&fs, 300_000, 20, 1).await;
     let lists = client.take_requests().list;
-    // 303 for the listing, up to eleven before it begins, and beside it eight and one for every 32 pages.
+    // The listing takes 303 LISTs. Look-ups take up to eleven before the listing begins. Beside the listing,
+    // they take eight, and one more for every 32 pages.
     assert!(looked > 15_000 && lists <= 332, "{lists} LISTs for 300 pages and {looked} look-ups");
     let (looked, waited) = look_up_at_random(&fs, 300_000, 20, 2).await;
     assert_eq!((client.take_requests().list, waited), (0, 0), "{looked} look-ups");
@@ -168,10 +170,11 @@ async fn one_caller_waits_for_its_own_name_and_not_for_the_listing() {
     let start = Instant::now();
     for index in 1..=40 {
         let asked = Instant::now();
-        // From the end, which the listing reaches last.
+        // The look-ups start at the end of the folder, which the listing reaches last.
         fs.lookup(ino, &format!("{:06}.jpeg", 300_000 - index * 1500)).await.expect("it is there");
         let took = asked.elapsed();
-        // The listing begins with the fourth look-up. Eight look-ups from then on ask at once.
+        // The listing begins with the fourth look-up. From then on, eight look-ups send a LIST of their own
+        // at once.
         let most = if index <= 11 { LIST } else { LIST * 6 };
         assert!(took <= most + Duration::from_millis(1), "look-up {index} took {took:?}");
     }
@@ -184,11 +187,11 @@ async fn a_listing_that_is_stuck_holds_up_no_lookup() {
     let client = folder(300_000);
     let fs = mount(&client, |config| config.metadata_limit_bytes = 128 << 20);
     let ino = walk(&fs, "d").await.expect("a folder");
-    // The listing begins with the fourth.
+    // The listing begins with the fourth look-up.
     for index in 0..4 {
         fs.lookup(ino, &format!("{:06}.jpeg", index * 50_000)).await.expect("it is there");
     }
-    // What the listing asks for next takes a minute.
+    // The next LIST of the listing takes a minute.
     client.stall_next([Duration::from_secs(60)]);
     tokio::time::sleep(LIST * 4).await;
     for index in 0..20 {
@@ -208,7 +211,7 @@ async fn a_folder_that_does_not_fit_costs_a_list_for_a_name_that_is_not_known() 
     let fs = mount(&client, |config| config.metadata_limit_bytes = half as usize);
     client.take_requests();
     look_up_at_random(&fs, 200_000, 10, 1).await;
-    // A quarter of it was listed until that was seen.
+    // A quarter of the folder was listed before the filesystem saw that the folder does not fit.
     let lists = client.take_requests().list;
     let (looked, waited) = look_up_at_random(&fs, 200_000, 60, 2).await;
     let more = client.take_requests().list;

@@ -1,4 +1,5 @@
-//! Looking names up that no listing has shown: how long it takes at most, and what it tells of others.
+//! Look-ups of names that no listing has shown: how long they take at most, and what their answers say of
+//! other names.
 
 mod common;
 
@@ -33,7 +34,7 @@ async fn no_listing_outlives_the_timeout() {
     let client = bucket(tree);
     let fs = mount(&client, |config| config.timeout = Duration::from_secs(5));
     names(&fs, walk(&fs, "t").await.expect("a folder")).await.expect("its names");
-    // The third is in the middle of a walk: many are listed ahead of it.
+    // The third folder is in the middle of a walk, so many folders are listed ahead of it.
     for folder in ["000", "001"] {
         names(&fs, walk(&fs, &format!("t/{folder}")).await.expect("a folder")).await.expect("its names");
     }

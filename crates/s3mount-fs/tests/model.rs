@@ -1,6 +1,6 @@
-//! Random sequences of operations, by several handles, while the bucket changes and requests fail,
-//! against a model that is too simple to be wrong: what each version held, and what a fresh look at
-//! the bucket shows.
+//! Runs random sequences of operations, by several handles, while the bucket changes and requests fail. Their
+//! results are compared with a model that is too simple to be wrong. The model knows the bytes of each
+//! version, and what a fresh look at the bucket shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,22 +17,23 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::{MemoryClient, content};
 use tokio::runtime::Handle;
 
-/// Few and near each other, so that folders and files meet.
+/// There are few keys, and they are alike, so that often one key is a file where another needs a folder.
 const KEYS: [&str; 10] = ["a", "a/b", "a/b/c", "a/d", "a-b", "b/", "b/x", "c//d", "./e", "long/name.bin"];
 
-/// More than all failures of a sequence take, one after another.
+/// A time limit that is longer than all failures of a sequence take, one after another.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Puts a version of so many bytes.
+    /// Puts a version of this many bytes.
     Put(usize, u64),
     Delete(usize),
-    /// Fails the next requests.
+    /// Makes this many of the next requests fail.
     Fail(u8),
     /// Looks a path up, and opens it if it is a file.
     Open(usize),
-    /// Reads by one of the open handles: which, where (in thousandths of the size), how much.
+    /// Reads by one of the open handles: by which handle, at which offset in thousandths of the size, and how
+    /// many bytes.
     Read(usize, u64, usize),
     Close(usize),
     /// Lists a folder, from its beginning.
@@ -81,7 +82,7 @@ fn parent(key: &str) -> &str {
     key.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// One version: its bytes follow from its number.
+/// One version. Its bytes follow from its number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Version {
     number: usize,
@@ -93,7 +94,7 @@ fn bytes(version: Version, at: u64, len: usize) -> Vec<u8> {
     content(&format!("version {}", version.number), at, len)
 }
 
-/// What the bucket holds, and which versions ever were at a key.
+/// What the bucket holds now, and how many versions there ever were.
 #[derive(Default)]
 struct Model {
     now: BTreeMap<&'static str, Version>,
@@ -101,7 +102,7 @@ struct Model {
 }
 
 impl Model {
-    /// What a path is: the rules of SEMANTICS.md, over all keys.
+    /// Whether a path is a file, a folder, or nothing, by the rules of SEMANTICS.md for all keys.
     fn look(&self, path: &str) -> Option<FileKind> {
         let possible = |name: &str| !(name.is_empty() || name == "." || name == "..");
         if !path.split('/').all(possible) {
@@ -125,7 +126,7 @@ impl Model {
 struct Open {
     handle: FileHandle,
     version: Version,
-    /// A read has found that the version is gone.
+    /// Whether a read has found that the version is gone.
     is_stale: bool,
 }
 
@@ -205,7 +206,7 @@ async fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 let found = look_up(&fs, path).await;
                 match (model.look(path), found) {
                     (None, Err(FsError::NotFound)) => {}
-                    // A file where a folder would have to be.
+                    // The path has a file where a folder would have to be.
                     (None, Err(FsError::NotDirectory)) => {}
                     (Some(FileKind::Directory), Ok((ino, FileKind::Directory, _))) => {
                         prop_assert!(fs.open(ino).is_err());
@@ -227,7 +228,7 @@ async fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 let at = file.version.size * at / 1000;
                 let is_there = model.now.values().any(|version| *version == file.version);
                 match read(&fs, file.handle, at, len).await {
-                    // Of what is gone, memory may still hold some.
+                    // If the version is gone, memory may still hold some of its bytes.
                     Ok(read) => prop_assert!(read == bytes(file.version, at, len), "other bytes"),
                     Err(error) => {
                         prop_assert!(!is_there || file.is_stale, "{error}");
@@ -265,7 +266,7 @@ proptest! {
 
     #[test]
     fn the_filesystem_is_as_its_model(steps in steps()) {
-        // Time is paused: pauses between attempts cost none.
+        // The clock is paused, so pauses between attempts take no time.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let result = runtime.expect("a runtime").block_on(run(&steps));
         prop_assert!(result.is_ok(), "{:?}\n{}", result, script(&steps));

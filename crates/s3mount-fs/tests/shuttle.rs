@@ -1,6 +1,6 @@
-//! The names of a mount under a model checker: thousands of interleavings of a few callers, of the listings
-//! that they start, and of changes of the bucket. Runs by
-//! `cargo test -p s3mount-fs --features shuttle --test shuttle`.
+//! The names of a mount under a model checker. It tries thousands of interleavings of a few callers, of the
+//! listings that they start, and of changes of the bucket. The tests run by `cargo test -p s3mount-fs
+//! --features shuttle --test shuttle`.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use shuttle::{check_pct, check_random, thread};
 
 const RUNS: usize = 1_000;
 
-/// Names on a page, at most: few, so that a small folder has several pages.
+/// The most names on a page. They are few, so that a small folder has several pages.
 const NAMES_A_PAGE: u32 = 2;
 
-/// A store whose listings come at any later point.
+/// A store whose answers to LISTs come at any later point.
 #[derive(Debug)]
 struct Store(MemoryClient);
 
@@ -62,7 +62,7 @@ fn mount(store: &Arc<Store>) -> Arc<Filesystem> {
     Arc::new(Filesystem::new(store.clone(), prefetcher, config, &runtime))
 }
 
-/// Looks names of the folder `d` up. Returns the inode of each that is there.
+/// Looks up names of the folder `d`. Returns the inode of each name that is there.
 fn look_up(fs: &Filesystem, folder: InodeNo, names: &[&str]) -> Vec<Option<InodeNo>> {
     let look_up = |name: &&str| match block_on(fs.lookup(folder, name)) {
         Ok(entry) => Some(entry.attr.ino),
@@ -75,7 +75,7 @@ fn look_up(fs: &Filesystem, folder: InodeNo, names: &[&str]) -> Vec<Option<Inode
 /// The names of a folder without the dots.
 fn list(fs: &Filesystem, folder: InodeNo) -> Vec<String> {
     let handle = fs.opendir(folder).expect("a folder");
-    // From the very beginning: that is what starts a listing.
+    // The names are read from the very beginning, because only such a reader starts a listing.
     let (mut names, mut offset) = (Vec::new(), DirOffset::START);
     while let page = block_on(fs.readdir(handle, offset, 100)).expect("a page")
         && let Some(last) = page.last()
@@ -87,7 +87,7 @@ fn list(fs: &Filesystem, folder: InodeNo) -> Vec<String> {
     names
 }
 
-/// Runs `test` in many orders. Time stands still: no time-out comes.
+/// Runs `test` in many orders. Time stands still, so no time-out comes.
 fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
@@ -122,7 +122,8 @@ fn all_callers_are_given_one_inode_and_give_it_back() {
 
 #[test]
 fn each_look_up_is_answered_while_its_folder_is_listed_whole() {
-    // More names than look-ups may ask for by themselves, so some wait for pages of the whole listing.
+    // There are more names than look-ups may send LISTs of their own for. So some look-ups wait for pages of
+    // the whole listing.
     const CALLERS: usize = 4;
     const NAMES: usize = 24;
     check(|| {
@@ -134,7 +135,7 @@ fn each_look_up_is_answered_while_its_folder_is_listed_whole() {
         let callers = (0..CALLERS).map(|caller| {
             let fs = fs.clone();
             thread::spawn(move || {
-                // From the end: the pages of the listing come from the beginning.
+                // The look-ups start at the end, and the pages of the listing at the beginning.
                 for index in (0..NAMES).rev().filter(|index| index % CALLERS == caller) {
                     let found = look_up(&fs, folder, &[&name(index)])[0];
                     assert_eq!(found.is_some(), index % 2 == 0, "{index}");

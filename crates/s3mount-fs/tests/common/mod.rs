@@ -9,7 +9,7 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use tokio::runtime::Handle;
 
-/// The whole bucket, with what `change` changes in its settings.
+/// A filesystem over the whole bucket, with the settings that `change` has changed.
 pub(crate) fn mount(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfig)) -> Arc<Filesystem> {
     let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
     let prefetch = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
@@ -20,7 +20,7 @@ pub(crate) fn mount(client: &Arc<MemoryClient>, change: impl FnOnce(&mut FsConfi
     Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }
 
-/// A bucket of these keys, each with itself as its content.
+/// A bucket with these keys. The content of each object is its key.
 pub(crate) fn bucket<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Arc<MemoryClient> {
     let client = MemoryClient::new();
     for key in keys {
