@@ -24,7 +24,7 @@ struct Bed {
     _runtime: Runtime,
 }
 
-/// A configuration without second GETs, which would be counted where the machine is slow.
+/// A configuration without second GETs. On a slow machine, second GETs would be sent and counted.
 fn quiet() -> PrefetchConfig {
     PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() }
 }
@@ -48,7 +48,7 @@ impl Bed {
         self.client.take_ranges().into_iter().map(|(_, range)| range.end - range.start).sum()
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until no GET is in flight.
     fn settle(&self) {
         for _ in 0..3000 {
             if self.client.running().0 == 0 {
@@ -189,7 +189,7 @@ fn who_reads_backwards_is_read_ahead_of_too() {
 fn the_rest_of_a_window_comes_by_the_same_get() {
     let bed = bed(256 * MIB, quiet());
     let (reader, _) = bed.open("k", 1024 * MIB);
-    // The page before the last one of a block, the page before that, and a larger piece.
+    // These are the page before the last one of a block, the page before that one, and a larger piece.
     for (offset, len, blocks) in [(120, 4, 2), (116, 4, 1), (64, 60, 1)] {
         let (send, receive) = mpsc::channel();
         reader.read_apart(MIB * (300 + offset) + offset * KIB, len * 1024, move |result| {
@@ -288,7 +288,7 @@ fn a_slow_get_is_sent_again_within_the_budget() {
         |count: u64| (0..count).for_each(|turn| read_checked(&reader, (turn * 97 % 1000 + 1) * MIB, 10));
     far_reads(200);
     bed.client.take_requests();
-    // Ten GETs in a row would take a minute each. The budget has saved up eight second GETs.
+    // Eight GETs would take a minute each. The budget has saved up eight second GETs.
     let stall = Duration::from_secs(60);
     for turn in 0..8 {
         bed.client.stall_next([stall]);
@@ -383,8 +383,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is read, in whatever order, in however little memory: the bytes are right, and the memory
-    /// bound holds.
+    /// Reads may come in any order, and the memory may be small. The bytes are right, and the memory bound
+    /// holds.
     #[test]
     fn any_order_any_memory(steps in steps(), memory in 4u64..40, size in 1u64..20 * MIB) {
         let bed = bed(memory * MIB, quiet());

@@ -22,7 +22,7 @@ const GIB: u64 = 1 << 30;
 /// How many requests a second the store takes. It refuses more, except for a burst of a tenth of a second.
 const LIMIT: f64 = 500.0;
 
-/// Counting begins after this time, and takes as long again.
+/// The test counts requests after this time, and for as long again.
 const SETTLED: Duration = Duration::from_secs(20);
 
 /// The first byte comes after 25 ms (log-normal, sigma 0.5), and a refusal after 5 ms.

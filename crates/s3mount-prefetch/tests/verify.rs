@@ -36,9 +36,9 @@ impl Bed {
         (self.prefetcher.open(&object, size), object)
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until no GET is in flight.
     fn settle(&self) {
-        // A GET that was asked for may not have begun yet, so nothing must run four times in a row.
+        // A GET that was asked for may not have begun yet. So no GET may run at four checks in a row.
         let mut quiet = 0;
         for _ in 0..3000 {
             std::thread::sleep(Duration::from_millis(5));
@@ -50,7 +50,7 @@ impl Bed {
         panic!("GETs are still in flight");
     }
 
-    /// How many objects were verified, could not be verified, and were wrong.
+    /// How many objects were verified, how many could not be verified, and how many were wrong.
     fn verdicts(&self) -> (u64, u64, u64) {
         let metrics = self.prefetcher.metrics();
         (metrics.objects_verified.get(), metrics.objects_unverified.get(), metrics.objects_corrupt.get())
@@ -66,7 +66,7 @@ fn read(reader: &ObjectReader, offset: u64, len: usize) -> Result<Vec<u8>, ReadE
     receive.recv_timeout(LIMIT).expect("an answer in time")
 }
 
-/// Reads all of it in pieces of `step` bytes, up to the first error. Returns whether the bytes were right.
+/// Reads the object in pieces of `step` bytes, up to the first error. Returns whether the bytes were right.
 fn read_all(reader: &ObjectReader, step: usize) -> Result<bool, ReadError> {
     let mut is_right = true;
     for offset in (0..reader.size()).step_by(step) {
@@ -121,7 +121,7 @@ fn a_head_that_fails_is_sent_again() {
     assert_eq!(bed.verdicts(), (1, 0, 0));
 }
 
-/// A bit is flipped in one GET after another, so that each place in the stream has its turn.
+/// Each run flips a bit of another GET, so that each place of the stream has its turn.
 #[test]
 fn a_flipped_bit_fails_who_has_seen_it() {
     let mut failed = 0;
@@ -138,7 +138,7 @@ fn a_flipped_bit_fails_who_has_seen_it() {
             assert!(read(&reader, 0, 1).expect_err("nothing of it is read any more").is_corrupt());
             assert!(bed.prefetcher.take_condemned(&object));
             assert!(!bed.prefetcher.take_condemned(&object), "once");
-            // A new open fetches it again.
+            // A new open fetches the object again.
             let again = bed.prefetcher.open(&object, size);
             assert!(read_all(&again, 128 * KIB).expect("bytes"));
             assert_eq!(bed.verdicts(), (1, 0, 1));
@@ -175,7 +175,7 @@ fn parts_of_an_upload_cost_a_page_and_are_fetched_whole() {
     assert!(read_all(&reader, 128 * KIB).expect("bytes"));
     assert_eq!(bed.verdicts(), (1, 0, 0));
     assert_eq!(bed.prefetcher.metrics().fetched_bytes.get(), size);
-    // 13 parts, three in a page.
+    // The object has 13 parts, and a page has three of them.
     let requests = bed.client.take_requests();
     assert_eq!((requests.head, requests.attributes), (1, 5));
     // The stream had ramped to 2 or 4 MiB when the parts became known.
@@ -237,8 +237,8 @@ fn parts_of_odd_lengths_are_compared_where_they_can_be() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Readers in any order, in little memory, while bits flip: a reader that has read all of it has the
-    /// right bytes, or an error.
+    /// Readers read in any order, in little memory, while bits flip. A reader that has read the whole object
+    /// has the right bytes, or an error.
     #[test]
     fn nobody_reads_all_of_it_wrong(
         flips in proptest::collection::vec(proptest::bool::weighted(0.05), 200),

@@ -26,8 +26,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A store: milliseconds to the first byte (log-normal, sigma 0.5), and bytes a second of a connection and
-/// of the link.
+/// A store: how many milliseconds it takes to the first byte (log-normal, sigma 0.5), and how many bytes a
+/// second a connection and the link carry.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     name: &'static str,
@@ -47,7 +47,7 @@ const MODELS: [Model; 4] = [
 struct SimulatedStore {
     model: Model,
     inner: NullClient,
-    /// The number of GETs in flight, and the most at once.
+    /// The number of GETs in flight now. `busiest` is the largest number of them so far.
     in_flight: AtomicU64,
     busiest: AtomicU64,
     link_free_at: Mutex<Instant>,
@@ -475,7 +475,8 @@ fn ramp_round_trips(model: Model, memory: u64) -> f64 {
 #[test]
 fn a_lone_stream_far_away_ramps_within_six_round_trips() {
     for mbits in [1e3, 1e4] {
-        // The means over stores that differ a little, because each has other slow GETs.
+        // The stores differ a little, and the mean over them is judged, because in each store other GETs are
+        // slow.
         let trips =
             [180.0, 190.0, 200.0, 210.0, 220.0].map(|ms| ramp_round_trips(link(mbits * 125e3, ms), GIB));
         println!("{mbits:>8} Mbit/s, 200 ms: {trips:5.1?} round trips");
@@ -534,11 +535,11 @@ fn readers_of_headers_fetch_little_and_a_job_may_change() {
         assert!(first <= 2.0 * MIB as f64, "{first} bytes a header");
         let learnt = headers(1000).await;
         assert!(learnt <= 256.0 * KIB as f64, "{learnt} bytes a header");
-        // Whole files after headers: the fifth is fetched as if there had been no headers.
+        // Whole files follow headers. From the fifth on, they are fetched as if there had been no headers.
         files(4).await;
         let (rate, waste) = files(8).await;
         assert!(rate > 4e8 && waste <= 1.05, "{rate}, {waste} fetched");
-        // Headers again: the first costs a window, and after four of them headers are expected again.
+        // Headers follow again. The first one costs a window. After four of them, headers are expected again.
         let (first, more) = (headers(1).await, headers(3).await);
         assert!(first <= 513.0 * MIB as f64 && more <= 2.0 * MIB as f64, "{first}, then {more}");
         let learnt = headers(100).await;

@@ -29,8 +29,8 @@ fn random(size: u64, reads: u64) -> Trace {
     Trace { name: "random", size, threads }
 }
 
-/// Reads of `block` bytes, up or down, in the first MiB of each `of` MiB; before them, all of the first
-/// `before` bytes.
+/// Reads of `block` bytes, up or down, in the first MiB of each `of` MiB. Before them, the first `before`
+/// bytes are read without a gap.
 fn skipping(of: u64, block: u64, before: u64, is_down: bool) -> Trace {
     let size = before + 8 * GIB;
     let mut pieces: Vec<_> = (before..size).step_by((of * MIB) as usize).collect();
@@ -62,7 +62,8 @@ fn sharing_readers_take_whole_parts_once_ramped() {
                 "{}",
                 row(&format!("8 GiB shared by {threads}"), model, memory, &run(&trace, model, memory))
             );
-            // Near a store a window is at most half of what its stream has read: it has ramped by then.
+            // Near a store, a prefetch window is at most half of what its stream has read. After 128 MiB,
+            // each stream has ramped.
             let [short, long] = [128, 192].map(|share| run(&sharing(threads, share * MIB), model, memory));
             let part = part_of(threads, memory);
             let gets = (long.requests - short.requests) as f64 / (threads * 64 * MIB / part) as f64;
@@ -83,10 +84,10 @@ fn who_skips_wastes_little() {
                     let way = if is_down { " down" } else { "" };
                     let name = format!("{} MiB, 1 of {of} in {} KiB{way}", before / MIB, block / KIB);
                     println!("{}", row(&name, model, GIB, &outcome));
-                    // Once it has ramped, it is as fast as the connections bring the pieces.
+                    // Once the stream has ramped, it is as fast as the connections bring the pieces.
                     let least = if of == 16 { 0.4e9 } else { 0.8e9 };
                     assert!(outcome.rate() >= least, "{name}, {}: {:.2e}", model.name, outcome.rate());
-                    // A window is at most three times as long as what was read.
+                    // A prefetch window is at most three times as long as what its stream has read.
                     let allowed = (outcome.read - before) as f64 * most + 4.0 * before as f64;
                     assert!(
                         outcome.fetched as f64 <= allowed,
@@ -103,7 +104,8 @@ fn who_skips_wastes_little() {
 #[test]
 fn pieces_in_no_order_are_no_strides() {
     for model in NEAR_AND_S3 {
-        // One MiB anywhere in each four MiB; and every fourth MiB, in a shuffled order.
+        // One case reads one MiB anywhere in each four MiB. The other reads every fourth MiB, in a shuffled
+        // order.
         let anywhere = (0..1024).map(|turn| turn * 4 * MIB + mix(turn) % (3 * MIB / 4096) * 4096).collect();
         let mut shuffled: Vec<_> = (0..1024).map(|turn| turn * 4 * MIB).collect();
         shuffled.sort_by_key(|at| mix(*at));
