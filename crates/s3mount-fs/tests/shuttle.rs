@@ -1,6 +1,6 @@
 //! The names of a mount under a model checker. It tries thousands of interleavings of a few callers, of the
-//! listings that they start, and of changes of the bucket. The tests run by `cargo test -p s3mount-fs
-//! --features shuttle --test shuttle`.
+//! listings that they start, and of changes of the bucket. The tests run by
+//! `cargo test -p s3mount-fs --features shuttle --test shuttle`.
 
 use std::sync::Arc;
 

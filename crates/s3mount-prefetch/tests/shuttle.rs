@@ -1,6 +1,6 @@
 //! Readers of one object under a model checker. It tries thousands of interleavings of a few threads, and of
-//! the GETs that they start. The tests run by `cargo test -p s3mount-prefetch --features shuttle --test
-//! shuttle`.
+//! the GETs that they start. The tests run by
+//! `cargo test -p s3mount-prefetch --features shuttle --test shuttle`.
 
 use std::sync::Arc;
 

@@ -121,7 +121,7 @@ fn a_head_that_fails_is_sent_again() {
     assert_eq!(bed.verdicts(), (1, 0, 0));
 }
 
-/// Each run flips a bit of another GET, so that each place of the stream has its turn.
+/// Each turn of the loop flips a bit of another GET, so that each place of the stream has its turn.
 #[test]
 fn a_flipped_bit_fails_who_has_seen_it() {
     let mut failed = 0;
