@@ -44,8 +44,8 @@ pub use server_process::ServerProcess;
 
 /// The methods of an [`ObjectClient`](s3mount_object::ObjectClient) that move no bytes of objects. Each of
 /// them calls the same method of the client in the field `$inner`. A client that only changes how GETs are
-/// answered uses this macro. A client that changes listings, too, writes `delegate_metadata!(inner, but no
-/// listings)`.
+/// answered uses this macro. A client that changes listings, too, writes
+/// `delegate_metadata!(inner, but no listings)`.
 #[macro_export]
 macro_rules! delegate_metadata {
     ($inner:tt) => {

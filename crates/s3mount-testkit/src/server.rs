@@ -170,7 +170,7 @@ impl Builder {
         self
     }
 
-    /// Makes the server speak HTTPS. [`TestS3::ca_pem`] returns the authority that signed its certificate.
+    /// Makes the server speak HTTPS. Its certificate is signed by the authority of [`TestS3::ca_pem`].
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -318,21 +318,22 @@ impl TestS3 {
         self.freeze(false);
     }
 
-    /// Whether ranges are written down for [`ranges`](Self::ranges), as they are from the start; at
-    /// most a million are.
+    /// Sets whether the ranges of GETs are written down for [`ranges`](Self::ranges). They are from the
+    /// start, up to a million ranges.
     pub fn log_ranges(&self, log: bool) {
         self.shared.counters.log_ranges(log);
     }
 
-    /// Ends when someone asks the server to, by `/_test/quit`.
+    /// Returns when a request to `/_test/quit` asks the server to end.
     pub async fn quit_requested(&self) {
         self.shared.quit.notified().await;
     }
 
-    /// Ends it, and tells its port once that is free. Dropping it does not wait for that.
+    /// Ends the server, waits until its port is free, and returns the port. Dropping the server does not
+    /// wait.
     ///
     /// # Panics
-    /// In async code: it waits.
+    /// When it is called in async code, because it blocks the thread.
     pub fn stop(mut self) -> u16 {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_LIMIT);
@@ -350,7 +351,7 @@ impl TestS3 {
         self.shared.counters.reset();
     }
 
-    /// The ranges of `key` that were sent since the counters were zero, in order.
+    /// The ranges of `key` that were sent since the counters were set to zero, in order.
     pub fn ranges(&self, key: &str) -> Vec<Range<u64>> {
         self.shared.counters.ranges(key)
     }

@@ -175,7 +175,8 @@ fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Resul
         return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
     let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
-    // A HEAD of the bucket has no prefix. So a policy that is scoped to a prefix refuses it, too.
+    // A request for the bucket itself, such as a HEAD, has no prefix. So a policy that is scoped to a prefix
+    // refuses it, too.
     let is_outside =
         |prefix: &String| !target.bucket.is_empty() && !target.name().starts_with(prefix.as_str());
     if shared.denied.iter().any(is_denied) || shared.allowed.as_ref().is_some_and(is_outside) {
