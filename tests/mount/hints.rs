@@ -114,7 +114,7 @@ fn large_files_that_are_told_are_read_as_one_stream() {
     let mut file = fs::File::open(world.path(&key(told[2]))).expect("a file");
     let mut most = vec![0; (size - MIB) as usize];
     file.read_exact(&mut most).expect("most of it");
-    // Four whole files are fetched, and the rest of this fifth one is on its way. Of the two files after the
+    // Four whole files are fetched, and the rest of the fifth one is on its way. Of the two files after the
     // next one, 1 MiB each is fetched.
     let rest = 2 * MIB;
     wait_for("more than a MiB of the next one is fetched", || fetched() >= 5 * size + 4 * MIB + rest);

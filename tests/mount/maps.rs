@@ -43,8 +43,8 @@ fn windows_of_a_kept_map_fetch_little_more_than_their_units() {
     // A block of 128 KiB is 16 times as long as a window. The kernel reads around the first windows of a
     // file.
     assert!(gets.bytes <= 24 * 8000 * KIB, "{} bytes fetched per byte", gets.bytes / (8000 * KIB));
-    // Each window takes one GET. So does a window that reaches across the edge of a block, as one in sixteen
-    // does.
+    // Each window takes one GET. One window in sixteen reaches across the edge of a block, and takes one GET,
+    // too.
     assert!(gets.requests <= 1035, "{} GETs for 1000 windows", gets.requests);
     assert_eq!(world.gauge("random_map_files"), 1);
     assert!(world.gauge("refused_readaheads") >= 900);

@@ -72,9 +72,9 @@ fn one_object_by_four_processes_at_different_offsets() {
             });
         }
     });
-    // Each reader stops before the end of the object, and leaves a prefetch window behind. Three of the
-    // windows are data of the next reader. On a busy machine, the next reader is far ahead by then, and these
-    // bytes of it are dropped already.
+    // The first three readers stop before the end of the object. Each of them leaves a prefetch window
+    // behind, which is data of the next reader. On a busy machine, the next reader is far ahead by then, and
+    // these bytes of it are dropped already.
     assert!(world.fetched() as f64 <= 1.2 * GIB as f64, "{} bytes fetched", world.fetched());
     world.check_memory(256 * MIB);
 }

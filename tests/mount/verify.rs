@@ -116,7 +116,7 @@ fn pages_of_a_wrong_file_go_while_it_is_open() {
     let (path, name) = (world.path(&key(0)), key(0));
     let mut bytes = vec![0; 128 << 10];
     let mut open = File::open(&path).expect("a file");
-    // A bit of the first part is flipped, and the kernel keeps the wrong page.
+    // The bytes of the first GET are wrong, and the kernel keeps pages of them.
     open.read_exact(&mut bytes).expect("bytes");
     let error = fs::read(&path).expect_err("the object is wrong");
     assert_eq!(error.raw_os_error(), Some(Errno::EIO as i32));
