@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use s3mount_prefetch::Prefetcher;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
@@ -36,7 +35,6 @@ pub(crate) struct Fetcher {
     namespace: Arc<Namespace>,
     inodes: Arc<InodeTable>,
     prefetcher: Prefetcher,
-    runtime: Handle,
     hints: Arc<Hints>,
     sequences: SequenceDetector,
 }
@@ -49,15 +47,7 @@ impl Fetcher {
         prefetcher: Prefetcher,
         hints: Arc<Hints>,
     ) -> Self {
-        let runtime = namespace.requests().runtime().clone();
-        Self {
-            namespace,
-            inodes,
-            prefetcher,
-            runtime,
-            hints,
-            sequences: SequenceDetector::new(OPENS.0, OPENS.1),
-        }
+        Self { namespace, inodes, prefetcher, hints, sequences: SequenceDetector::new(OPENS.0, OPENS.1) }
     }
 
     /// Fetches the next files of a directory ahead, if its files are opened in the order of their names. Call
@@ -72,14 +62,14 @@ impl Fetcher {
         let guesses =
             ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, given_at, was_opened_before });
         if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
-            spawn(&self.runtime, follow(Arc::downgrade(self), guesser));
+            spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), guesser));
         }
     }
 
     /// Takes the next bytes from one writer of hints.
     pub(crate) fn take_hints(self: &Arc<Self>, writer: &Arc<HintWriter>, data: &[u8]) {
         if self.hints.push(writer, data, self.inodes.open_clock()) {
-            spawn(&self.runtime, follow(Arc::downgrade(self), writer.clone()));
+            spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), writer.clone()));
         }
     }
 
@@ -165,7 +155,7 @@ async fn follow(fetcher: Weak<Fetcher>, writer: Arc<HintWriter>) {
     loop {
         let Some(fetcher) = fetcher.upgrade() else { return };
         while let Some(next) = fetcher.hints.next(&writer) {
-            look_ups.push_back(spawn(&fetcher.runtime, fetcher.clone().look_up(next)));
+            look_ups.push_back(spawn(fetcher.namespace.requests().runtime(), fetcher.clone().look_up(next)));
         }
         // Hints may use a quarter of the memory. The rest is for streams, and for readers that wait.
         let room = fetcher.prefetcher.budget().limit_bytes() / 4;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 
 use s3mount_object::folder_and_name;
 use s3mount_prefetch::{ObjectReader, Prefetcher};
-use tokio::runtime::Handle;
 
 use super::hints::Hints;
 use super::successors::{FolderNames, Successors};
@@ -22,7 +21,6 @@ pub(crate) struct Seams {
     namespace: Arc<Namespace>,
     inodes: Arc<InodeTable>,
     prefetcher: Prefetcher,
-    runtime: Handle,
     hints: Arc<Hints>,
     successors: Successors<Arc<ObjectReader>>,
 }
@@ -52,8 +50,7 @@ impl Seams {
         prefetcher: Prefetcher,
         hints: Arc<Hints>,
     ) -> Self {
-        let runtime = namespace.requests().runtime().clone();
-        Self { namespace, inodes, prefetcher, runtime, hints, successors: Successors::default() }
+        Self { namespace, inodes, prefetcher, hints, successors: Successors::default() }
     }
 
     /// Notes that a large file was opened, and which file is expected next. Small files are fetched whole,
@@ -80,7 +77,7 @@ impl Seams {
     /// Notes that the file `ino` is read nearly to its end, and that `reader` is its reader or the last one
     /// joined to it. Finds the next file, and joins it to `reader`.
     pub(crate) fn on_near_end(self: &Arc<Self>, ino: InodeNo, reader: Arc<ObjectReader>) {
-        spawn(&self.runtime, join_successor(Arc::downgrade(self), ino, reader));
+        spawn(self.namespace.requests().runtime(), join_successor(Arc::downgrade(self), ino, reader));
     }
 }
 
