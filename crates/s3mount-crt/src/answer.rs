@@ -1,7 +1,9 @@
 //! The headers of an HTTP answer that we keep.
 
+use std::ffi::OsString;
+
 use mountpoint_s3_crt::http::request_response::Headers;
-use s3mount_object::ByteRange;
+use s3mount_object::{ByteRange, UserMetadata};
 
 use crate::checksum::{Checksum, is_of_parts};
 
@@ -51,6 +53,24 @@ impl Answer {
     pub(crate) fn is_range(&self, range: ByteRange) -> bool {
         self.content_range.as_deref().and_then(content_range) == Some(range)
     }
+}
+
+/// The header of each entry of the user's metadata begins so.
+const METADATA_PREFIX: &str = "x-amz-meta-";
+
+/// The user's metadata in the headers. What is not UTF-8 is left out. The CRT's callbacks call this, so it
+/// can't fail.
+pub(crate) fn user_metadata(headers: &Headers) -> UserMetadata {
+    let entry = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok()?.to_ascii_lowercase();
+        Some((name.strip_prefix(METADATA_PREFIX)?.to_owned(), value.into_string().ok()?))
+    };
+    headers.iter().filter_map(entry).collect()
+}
+
+/// The headers that carry `metadata`.
+pub(crate) fn metadata_headers(metadata: &UserMetadata) -> Vec<(String, &str)> {
+    metadata.iter().map(|(name, value)| (format!("{METADATA_PREFIX}{name}"), value.as_str())).collect()
 }
 
 /// The range in a header such as `bytes 0-9/100`.

@@ -71,6 +71,7 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
         (404, _) => ErrorKind::NotFound,
         (412, _) => ErrorKind::PreconditionFailed,
         (416, _) => ErrorKind::RangeNotSatisfiable,
+        (501, _) => ErrorKind::Unsupported,
         (500.., _) => ErrorKind::Server,
         _ => ErrorKind::Rejected,
     }
@@ -158,6 +159,7 @@ mod tests {
             (412, said("PreconditionFailed"), None, ErrorKind::PreconditionFailed),
             (503, said("SlowDown"), None, ErrorKind::Throttled),
             (500, said("InternalError"), None, ErrorKind::Server),
+            (501, said("NotImplemented"), None, ErrorKind::Unsupported),
             (405, said("MethodNotAllowed"), None, ErrorKind::Rejected),
         ];
         for (status, said, elsewhere, kind) in cases {

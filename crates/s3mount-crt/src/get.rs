@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestResult, MetaRequestType};
-use s3mount_object::{ErrorKind, GetObject, ObjectError, PartBuffer, S3Detail};
+use s3mount_object::{ErrorKind, GetObject, ObjectError, PartBuffer, S3Detail, UserMetadata};
 
 use crate::CrtClient;
-use crate::answer::Answer;
+use crate::answer::{Answer, user_metadata};
 use crate::checksum;
 use crate::error::{NO_ETAG, crt_error, failed};
 use crate::pool::LendingPool;
@@ -19,6 +19,23 @@ use crate::request::{CancelOnDrop, note_refusal};
 use crate::xml::etag;
 
 const OPERATION: &str = "GetObject";
+
+/// Which version a GET accepts, and what it keeps of the answer's headers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// The version that the request names.
+    Named,
+    /// Whichever is there, together with its metadata. The ETag of the request counts for nothing.
+    Latest,
+}
+
+/// What a GET has brought.
+pub(crate) struct Fetched {
+    pub(crate) bytes: Bytes,
+    first_byte: Duration,
+    /// Empty for a GET of a named version.
+    pub(crate) metadata: UserMetadata,
+}
 
 /// The kind of error, and the reason why the answer is not the one that was asked for.
 type Refusal = (ErrorKind, String);
@@ -36,6 +53,7 @@ struct Part {
     answer: Answer,
     first_byte: Duration,
     body: Option<Bytes>,
+    metadata: UserMetadata,
     /// The store sent more bytes than the part has.
     excess: bool,
     /// **Invariant:** whoever ends the part first takes the sender.
@@ -66,10 +84,10 @@ impl Drop for TakeBack<'_> {
 
 /// What is wrong with the headers of a successful answer. A store that does not know `If-Match` answers with
 /// whatever version is there now.
-fn mismatch(answer: &Answer, request: &GetObject) -> Option<Refusal> {
+fn mismatch(answer: &Answer, request: &GetObject, version: Version) -> Option<Refusal> {
     let asked = etag(request.object.etag().as_str());
     match answer.etag.as_deref().map(etag) {
-        Some(now) if now == asked => {}
+        Some(now) if now == asked || version == Version::Latest => {}
         Some(now) => {
             return Some((ErrorKind::PreconditionFailed, format!("{asked} was asked for, {now} came")));
         }
@@ -92,22 +110,34 @@ impl CrtClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> Result<(Bytes, Duration), ObjectError> {
+        let fetched = self.get_version(request, Version::Named, into).await?;
+        Ok((fetched.bytes, fetched.first_byte))
+    }
+
+    /// Like [`get_object`](s3mount_object::ObjectClient::get_object), also for a version that is not known.
+    pub(crate) async fn get_version(
+        &self,
+        request: GetObject,
+        version: Version,
+        into: Box<dyn PartBuffer>,
+    ) -> Result<Fetched, ObjectError> {
         let sent = Instant::now();
-        let result = self.get_once(request, into).await;
+        let result = self.get_once(request, version, into).await;
         self.signer.judge(sent, result)
     }
 
     async fn get_once(
         &self,
         request: GetObject,
+        version: Version,
         into: Box<dyn PartBuffer>,
-    ) -> Result<(Bytes, Duration), ObjectError> {
+    ) -> Result<Fetched, ObjectError> {
         let (key, range) = (request.object.key(), request.range);
         if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
             return Err(ObjectError::new(ErrorKind::Rejected, OPERATION, key)
                 .with_source("the range is empty, or longer than the buffer that was brought"));
         }
-        if request.object.etag().as_str().trim_matches('"').is_empty() {
+        if version == Version::Named && request.object.etag().as_str().trim_matches('"').is_empty() {
             // The listing had no ETag either. Any version would match, and parts of several versions could be
             // mixed.
             return Err(ObjectError::new(ErrorKind::NoEtag, OPERATION, key).with_source(NO_ETAG));
@@ -118,13 +148,15 @@ impl CrtClient {
             answer: Answer::default(),
             first_byte: Duration::ZERO,
             body: None,
+            metadata: UserMetadata::new(),
             excess: false,
             end: Some(sender),
         }));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.pool.lend(id, into);
         let taken_back = TakeBack(&self.pool, id);
-        let sent = self.send_get(&request, id, &part).map_err(|error| crt_error(OPERATION, key, error))?;
+        let sent =
+            self.send_get(&request, version, id, &part).map_err(|error| crt_error(OPERATION, key, error))?;
         let refuse = |answer: &Answer, (kind, why): Refusal| {
             let detail = S3Detail {
                 status: u16::try_from(answer.status).ok(),
@@ -148,7 +180,7 @@ impl CrtClient {
         }
         let part = &mut *lock(&part);
         let body = part.body.take().unwrap_or_default();
-        if let Some(refusal) = mismatch(&part.answer, &request) {
+        if let Some(refusal) = mismatch(&part.answer, &request, version) {
             return refuse(&part.answer, refusal);
         }
         if part.excess || body.len() as u64 != range.len() {
@@ -162,20 +194,23 @@ impl CrtClient {
             let why = format!("the bytes of {range} do not have the checksum that the store keeps of them");
             return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
-        Ok((body, part.first_byte))
+        let metadata = std::mem::take(&mut part.metadata);
+        Ok(Fetched { bytes: body, first_byte: part.first_byte, metadata })
     }
 
     /// Sends the GET with the id `id`. Its callbacks fill `part`.
     fn send_get(
         &self,
         request: &GetObject,
+        version: Version,
         id: u64,
         part: &Arc<Mutex<Part>>,
     ) -> Result<CancelOnDrop, CrtError> {
         let GetObject { object, range } = request;
         let (http_range, path) = (range.to_http(), self.endpoint.object_path(object.key()));
         let if_match = etag(object.etag().as_str());
-        let mut headers = vec![("Range", http_range.as_str()), ("If-Match", if_match.as_str())];
+        let mut headers = vec![("Range", http_range.as_str())];
+        headers.extend((version == Version::Named).then_some(("If-Match", if_match.as_str())));
         // A store sends checksums of whole objects only, so only a range from the object's first byte can
         // have one.
         headers.extend((self.verify && range.start() == 0).then_some(checksum::MODE));
@@ -191,8 +226,12 @@ impl CrtClient {
             .custom_id(id)
             .on_headers(move |headers, status| {
                 let answer = Answer::new(headers, status);
-                let refusal = (200..300).contains(&status).then(|| mismatch(&answer, &asked)).flatten();
-                lock(&on_headers).answer = answer;
+                let refusal =
+                    (200..300).contains(&status).then(|| mismatch(&answer, &asked, version)).flatten();
+                let metadata = (version == Version::Latest).then(|| user_metadata(headers));
+                let mut part = lock(&on_headers);
+                (part.answer, part.metadata) = (answer, metadata.unwrap_or_default());
+                drop(part);
                 if let Some(refusal) = refusal {
                     // The part ends here and not at the end of the request: the CRT believes a wrong
                     // Content-Range, and would fetch the bytes of the requested range that the wrong range

@@ -29,6 +29,7 @@ mod request;
 mod signer;
 mod tuning;
 mod warm;
+mod writer;
 mod xml;
 
 pub use client::CrtClient;

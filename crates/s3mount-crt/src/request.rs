@@ -1,9 +1,11 @@
-//! Requests for metadata. The CRT sends them unchanged, and their small bodies are collected on the heap.
+//! Requests for metadata, and uploads. The CRT sends them unchanged, and the small bodies of their answers are
+//! collected on the heap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::http::request_response::{Header, Message};
@@ -54,6 +56,18 @@ pub(crate) fn note_refusal(refused: &AtomicU64, metrics: &RequestMetrics) {
     }
 }
 
+/// One request that is sent unchanged.
+pub(crate) struct Call<'a> {
+    pub(crate) operation: &'static str,
+    /// The key or the prefix, for errors.
+    pub(crate) target: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    /// The CRT reads the body where it lies, and drops it when the request has ended.
+    pub(crate) body: Option<Bytes>,
+}
+
 impl CrtClient {
     /// A request with the headers that every request has.
     pub(crate) fn message(
@@ -90,24 +104,22 @@ impl CrtClient {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
+        self.call(Call { operation, target, method, path, headers, body: None }).await
+    }
+
+    /// Like [`send`](Self::send), also for a request with a body.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<(Answer, Vec<u8>), ObjectError> {
         let sent = Instant::now();
-        let result = self.send_once(operation, target, method, path, headers).await;
+        let result = self.call_once(call).await;
         self.signer.judge(sent, result)
     }
 
-    async fn send_once(
-        &self,
-        operation: &'static str,
-        target: &str,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<(Answer, Vec<u8>), ObjectError> {
+    async fn call_once(&self, call: Call<'_>) -> Result<(Answer, Vec<u8>), ObjectError> {
         self.keep_warm();
+        let (operation, target) = (call.operation, call.target);
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
-        let (sent, finished) = self
-            .send_default(operation, self.message(method, path, headers), &collected)
-            .map_err(|error| crt_error(operation, target, error))?;
+        let (sent, finished) =
+            self.send_default(call, &collected).map_err(|error| crt_error(operation, target, error))?;
         let Ok(result) = finished.await else {
             return Err(ObjectError::new(ErrorKind::Cancelled, operation, target));
         };
@@ -121,17 +133,17 @@ impl CrtClient {
 
     fn send_default(
         &self,
-        operation: &'static str,
-        message: Result<Message, CrtError>,
+        call: Call<'_>,
         collected: &Collected,
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
+        let Call { operation, method, path, headers, body, .. } = call;
         let (on_headers, on_body) = (collected.clone(), collected.clone());
         let (finish, finished) = oneshot::channel();
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::Default)
             .operation_name(operation)
-            .message(message?)
+            .message(self.message(method, path, headers)?)
             .endpoint(self.endpoint.uri.clone())
             .signing_config(self.signer.signing())
             .on_headers(move |headers, status| {
@@ -149,6 +161,9 @@ impl CrtClient {
                 // Sending fails if nobody waits for the answer any more. That is no error.
                 let _ = finish.send(result);
             });
+        if let Some(body) = body {
+            options.request_body(body);
+        }
         Ok((CancelOnDrop(Some(self.client.make_meta_request(options)?)), finished))
     }
 }

@@ -117,6 +117,7 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         | ErrorKind::Network
         | ErrorKind::Tls
         | ErrorKind::Integrity
+        | ErrorKind::Unsupported
         | ErrorKind::Rejected => libc::EIO,
     }
 }

@@ -1,4 +1,4 @@
-//! What a client of an object store can do: reading. Writing will be a second trait
+//! What a client of an object store can do: reading. Writing is a second trait, in `writer.rs`
 //! (`docs/decisions/0022-reading-and-writing-are-two-traits.md`).
 
 use std::fmt;

@@ -42,6 +42,8 @@ pub enum ErrorKind {
     Integrity,
     /// The request was cancelled.
     Cancelled,
+    /// The store can't do what the request asks for (501).
+    Unsupported,
     /// The store refused the request for another reason (4xx).
     Rejected,
 }
@@ -134,6 +136,7 @@ impl ObjectError {
             | ErrorKind::Archived
             | ErrorKind::WrongRegion(_)
             | ErrorKind::Cancelled
+            | ErrorKind::Unsupported
             | ErrorKind::Rejected => false,
         }
     }

@@ -12,6 +12,7 @@ mod error;
 mod id;
 mod names;
 mod range;
+mod writer;
 
 pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
 pub use client::{
@@ -22,3 +23,4 @@ pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
+pub use writer::{LatestAnswer, ObjectWriter, PutAnswer, PutObject, UserMetadata};

@@ -66,6 +66,7 @@ impl From<&ErrorKind> for Outcome {
             | ErrorKind::NoEtag
             | ErrorKind::Archived
             | ErrorKind::WrongRegion(_)
+            | ErrorKind::Unsupported
             | ErrorKind::Rejected => Self::Rejected,
         }
     }

@@ -9,13 +9,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use s3mount_object::{
-    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects,
-    ListPage, ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer, UploadParts,
+    BucketInfo, ByteRange, ChecksumAlgorithm, ETag, ErrorKind, GetAnswer, GetObject, KeptChecksum,
+    LatestAnswer, ListObjects, ListPage, ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta,
+    ObjectWriter, Origin, PartBuffer, PutAnswer, PutObject, UploadParts, UserMetadata,
 };
 
 use crate::lent::Lent;
 use crate::list::{Query, page};
-use crate::object::Object;
+use crate::object::{Content, Object};
 
 /// How many requests of each operation came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Requests {
     pub list: usize,
     /// GetObjectAttributes.
     pub attributes: usize,
+    /// PutObject.
+    pub put: usize,
 }
 
 /// An [`ObjectClient`] that has its objects in memory. It counts requests, and can be made slow or faulty.
@@ -49,6 +52,8 @@ struct State {
     /// The length of the parts in which objects were uploaded, in bytes.
     upload_part: Option<u64>,
     refuses_attributes: bool,
+    refuses_conditions: bool,
+    refuses_uploads: bool,
     bucket: Option<ListBucket>,
     frozen: bool,
     running: usize,
@@ -163,6 +168,35 @@ impl MemoryClient {
         self.lock().refuses_attributes = true;
     }
 
+    /// Refuses uploads with conditions by 501, as a store does that knows none.
+    pub fn refuse_conditions(&self) {
+        self.lock().refuses_conditions = true;
+    }
+
+    /// Refuses all uploads, as S3 refuses them to a caller without the permission.
+    pub fn refuse_uploads(&self, refuses: bool) {
+        self.lock().refuses_uploads = refuses;
+    }
+
+    /// The keys of all objects, in order.
+    pub fn keys(&self) -> Vec<String> {
+        self.lock().objects.keys().cloned().collect()
+    }
+
+    /// Flips one bit of the object at `key`, in the middle of its bytes, and leaves its version and its
+    /// metadata as they are. Returns whether there is such an object, whose bytes are in memory.
+    pub fn flip_stored_bit(&self, key: &str) -> bool {
+        let mut state = self.lock();
+        let Some(Content::Bytes(bytes)) = state.objects.get_mut(key).map(|object| &mut object.content) else {
+            return false;
+        };
+        let mut flipped = bytes.to_vec();
+        let middle = flipped.len() / 2;
+        flipped[middle] ^= 1;
+        *bytes = flipped.into();
+        true
+    }
+
     /// Answers the next LISTs with these pages, whatever the LISTs ask for. The last page answers all later
     /// LISTs.
     pub fn list_next(&self, pages: impl IntoIterator<Item = ListPage>) {
@@ -226,14 +260,24 @@ impl MemoryClient {
         failure.map_or(Ok(()), |kind| Err(ObjectError::new(kind, operation, target)))
     }
 
-    async fn get(&self, request: GetObject, mut into: Box<dyn PartBuffer>) -> Result<Bytes, ObjectError> {
+    async fn get(&self, request: GetObject, into: Box<dyn PartBuffer>) -> Result<Bytes, ObjectError> {
+        if request.object.etag().as_str().trim_matches('"').is_empty() {
+            return Err(ObjectError::new(ErrorKind::NoEtag, "GetObject", request.object.key()));
+        }
+        let (bytes, _) = self.get_version(request, into).await?;
+        Ok(bytes)
+    }
+
+    /// Like a GET, of whichever version is there where the ETag of the request is empty.
+    async fn get_version(
+        &self,
+        request: GetObject,
+        mut into: Box<dyn PartBuffer>,
+    ) -> Result<(Bytes, UserMetadata), ObjectError> {
         let GetObject { object: id, range } = request;
         let fail = |kind| ObjectError::new(kind, "GetObject", id.key());
         if range.len() == 0 || range.len() > (*into).as_ref().len() as u64 {
             return Err(fail(ErrorKind::Rejected));
-        }
-        if id.etag().as_str().trim_matches('"').is_empty() {
-            return Err(fail(ErrorKind::NoEtag));
         }
         let is_flipped;
         let _running = {
@@ -247,7 +291,7 @@ impl MemoryClient {
         };
         self.wait("GetObject", id.key()).await?;
         let object = self.lock().objects.get(id.key()).cloned().ok_or_else(|| fail(ErrorKind::NotFound))?;
-        if object.etag != id.etag().as_str() {
+        if !id.etag().as_str().is_empty() && object.etag != id.etag().as_str() {
             return Err(fail(ErrorKind::PreconditionFailed));
         }
         if range.end() > object.size {
@@ -271,7 +315,26 @@ impl MemoryClient {
         if is_flipped {
             (*into).as_mut()[len / 2] ^= 1;
         }
-        Ok(Bytes::from_owner(Lent(into)).slice(..len))
+        Ok((Bytes::from_owner(Lent(into)).slice(..len), object.metadata))
+    }
+
+    async fn upload(&self, request: PutObject) -> Result<PutAnswer, ObjectError> {
+        const OPERATION: &str = "PutObject";
+        let PutObject { key, bytes, metadata, only_new } = request;
+        self.lock().requests.put += 1;
+        self.wait(OPERATION, &key).await?;
+        let mut state = self.lock();
+        if state.refuses_uploads {
+            return Err(ObjectError::new(ErrorKind::Forbidden, OPERATION, &key));
+        }
+        if only_new && state.refuses_conditions {
+            return Err(ObjectError::new(ErrorKind::Unsupported, OPERATION, &key));
+        }
+        if only_new && state.objects.contains_key(&key) {
+            return Ok(PutAnswer::Exists);
+        }
+        state.objects.insert(key, Object { metadata, ..Object::bytes(bytes) });
+        Ok(PutAnswer::Written)
     }
 }
 
@@ -401,5 +464,21 @@ impl ObjectClient for MemoryClient {
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         async move { Ok(BucketInfo { region: None }) }.boxed()
+    }
+}
+
+impl ObjectWriter for MemoryClient {
+    fn put_object(&self, request: PutObject) -> BoxFuture<'_, Result<PutAnswer, ObjectError>> {
+        self.upload(request).boxed()
+    }
+
+    fn get_latest<'a>(
+        &'a self,
+        key: &'a str,
+        range: ByteRange,
+        into: Box<dyn PartBuffer>,
+    ) -> BoxFuture<'a, Result<LatestAnswer, ObjectError>> {
+        let request = GetObject { object: ObjectId::new(key, ETag::new("")), range };
+        self.get_version(request, into).map_ok(|(bytes, metadata)| LatestAnswer { bytes, metadata }).boxed()
     }
 }

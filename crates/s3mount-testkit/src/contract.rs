@@ -1,4 +1,5 @@
-//! What every [`ObjectClient`](s3mount_object::ObjectClient) promises, as one suite of checks.
+//! What every [`ObjectClient`](s3mount_object::ObjectClient) promises, and every
+//! [`ObjectWriter`](s3mount_object::ObjectWriter), as two suites of checks.
 //!
 //! Each check is a promise of the trait's documentation. [`check`] runs all of them on a bucket that holds
 //! [`objects`] and nothing else, whichever client and store serve this bucket. What a store lacks of S3 is
@@ -10,17 +11,20 @@ mod lend;
 mod list;
 mod metadata;
 mod store;
+mod write;
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use tokio::time::timeout;
 
 pub use get::*;
 pub use list::*;
 pub use metadata::*;
 pub use store::{PART_BYTES, PARTS_KEY, Store, objects};
+pub use write::*;
 
 /// The most time that a check may take. No check needs more, in a build without optimisation on a busy
 /// machine.
@@ -59,6 +63,25 @@ pub async fn check(store: &Store<'_>) {
         markers_are_objects_of_their_folders,
         nothing_is_an_empty_page,
     ];
+    run(checks).await;
+}
+
+/// Runs all checks of uploads. They write to the bucket, so [`check`] does not pass after them.
+///
+/// # Panics
+/// As [`check`].
+pub async fn check_writer(store: &WritableStore<'_>) {
+    run(all![store:
+        uploads_come_back_with_their_metadata,
+        an_upload_replaces_what_is_there,
+        an_upload_of_a_new_object_leaves_what_is_there,
+        one_of_many_uploads_of_a_new_object_wins,
+        a_get_of_the_latest_version_is_as_strict_as_others,
+    ])
+    .await;
+}
+
+async fn run<'a>(checks: impl IntoIterator<Item = (&'static str, LocalBoxFuture<'a, ()>)>) {
     let mut broken = Vec::new();
     for (name, promise) in checks {
         let result = AssertUnwindSafe(timeout(LIMIT, promise)).catch_unwind().await;

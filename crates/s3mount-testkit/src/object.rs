@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart};
+use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart, UserMetadata};
 
 use crate::content::{block_from, hash};
 use crate::random::mix;
@@ -22,6 +22,7 @@ pub(crate) struct Object {
     pub(crate) etag: String,
     pub(crate) modified: SystemTime,
     pub(crate) storage_class: Option<String>,
+    pub(crate) metadata: UserMetadata,
     /// The last checksum that somebody asked for.
     pub(crate) checksum: Arc<Mutex<Option<ObjectChecksum>>>,
     /// The parts that somebody asked for last, and their length.
@@ -50,6 +51,7 @@ impl Object {
             etag,
             modified,
             storage_class: None,
+            metadata: UserMetadata::new(),
             checksum: Arc::default(),
             parts: Arc::default(),
         }

@@ -51,6 +51,7 @@ pub struct Builder {
     allowed: Option<String>,
     checksum: Option<ChecksumAlgorithm>,
     upload_part: Option<u64>,
+    refuses_conditions: bool,
     shape: Shape,
     threads: usize,
     port: u16,
@@ -152,6 +153,12 @@ impl Builder {
         self.checksum(Some(algorithm))
     }
 
+    /// Makes the server refuse uploads with conditions by 501, as a store does that knows none.
+    pub fn refuse_conditions(mut self) -> Self {
+        self.refuses_conditions = true;
+        self
+    }
+
     /// Makes the server as slow as `shape` says.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -216,6 +223,7 @@ impl Builder {
             allowed: self.allowed,
             checksum: self.checksum,
             upload_part: self.upload_part,
+            refuses_conditions: self.refuses_conditions,
         });
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
         Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
@@ -245,6 +253,7 @@ impl TestS3 {
             allowed: None,
             checksum: Some(ChecksumAlgorithm::Crc64Nvme),
             upload_part: None,
+            refuses_conditions: false,
             shape: Shape::fast(),
             threads: 2,
             port: 0,
@@ -280,6 +289,11 @@ impl TestS3 {
     /// Puts an object of computed content.
     pub fn put_synthetic(&self, bucket: &str, key: &str, size: u64) {
         self.insert(bucket, key, Object::synthetic(key, size));
+    }
+
+    /// The keys of a bucket, in order.
+    pub fn keys(&self, bucket: &str) -> Vec<String> {
+        self.shared.read().get(bucket).map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// Deletes an object.

@@ -1,7 +1,7 @@
 //! The clients without a network keep the contract that the real one keeps.
 
 use s3mount_object::ObjectClient;
-use s3mount_testkit::contract::{self, PART_BYTES, Store};
+use s3mount_testkit::contract::{self, PART_BYTES, Store, WritableStore};
 use s3mount_testkit::{MemoryClient, NullClient};
 
 /// What differs from S3 in a bucket that stands for all there is.
@@ -26,6 +26,14 @@ fn with_parts() -> MemoryClient {
 #[tokio::test]
 async fn the_client_in_memory_keeps_the_contract() {
     contract::check(&only_bucket(&with_parts())).await;
+}
+
+#[tokio::test]
+async fn the_client_in_memory_keeps_the_contract_of_uploads() {
+    contract::check_writer(&WritableStore::new(&MemoryClient::new())).await;
+    let client = MemoryClient::new();
+    client.refuse_conditions();
+    contract::check_writer(&WritableStore { has_conditions: false, ..WritableStore::new(&client) }).await;
 }
 
 #[tokio::test]

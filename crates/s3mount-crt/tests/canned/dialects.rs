@@ -127,7 +127,7 @@ fn errors() {
             ),
             ("404 Not Found", "<html><body>nothing here</body></html>", ErrorKind::NotFound),
             ("403 Forbidden", "", ErrorKind::Forbidden),
-            ("501 Not Implemented", "{\"error\": \"JSON\"}", ErrorKind::Server),
+            ("501 Not Implemented", "{\"error\": \"JSON\"}", ErrorKind::Unsupported),
         ];
         for (status, body, expected) in cases {
             assert_eq!(kind(status, body).await, expected, "{status} {body}");

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
-use s3mount_object::ChecksumAlgorithm;
-use s3mount_testkit::contract::{self, PART_BYTES, PARTS_KEY, Store};
-use s3mount_testkit::{OtherServer, TestS3, run_with_timeout};
+use s3mount_object::{ChecksumAlgorithm, ErrorKind, ObjectWriter as _, PutAnswer, PutObject, UserMetadata};
+use s3mount_testkit::contract::{self, PART_BYTES, PARTS_KEY, Store, WritableStore};
+use s3mount_testkit::{Fault, FaultKind, Operation, OtherServer, TestS3, run_with_timeout};
 use tempfile::TempDir;
 
 /// The folder that builds and `.ci/setup` write to.
@@ -62,10 +63,34 @@ async fn on_the_test_server() {
     let server = server.credentials(ACCESS_KEY).start().expect("a server");
     let (client, missing) = (client(&server.endpoint(), BUCKET), client(&server.endpoint(), "missing"));
     contract::check(&Store::new(&client, &missing)).await;
+    contract::check_writer(&WritableStore::new(&client)).await;
 }
 
-/// Checks a server of another make, which accepts all keys except `refused_keys`.
-async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'static str]) {
+#[tokio::test]
+async fn on_the_test_server_without_conditions() {
+    let server = TestS3::builder().bucket(BUCKET).refuse_conditions().start().expect("a server");
+    let client = client(&server.endpoint(), BUCKET);
+    contract::check_writer(&WritableStore { has_conditions: false, ..WritableStore::new(&client) }).await;
+}
+
+/// S3 answers 409 to an upload of a new object while another one is written to the same key.
+#[tokio::test]
+async fn an_upload_that_meets_another_one_leaves_the_object_to_it() {
+    let server = TestS3::builder().bucket(BUCKET).start().expect("a server");
+    let conflict = FaultKind::Status(409, "ConditionalRequestConflict".to_owned());
+    server.fault(Fault::new(conflict).on(Operation::PutObject));
+    let client = client(&server.endpoint(), BUCKET);
+    let put = |only_new| {
+        let (key, bytes) = ("k".to_owned(), Bytes::from_static(b"bytes"));
+        client.put_object(PutObject { key, bytes, metadata: UserMetadata::new(), only_new })
+    };
+    assert_eq!(put(true).await.expect("an answer"), PutAnswer::Exists);
+    assert_eq!(*put(false).await.expect_err("a conflict").kind(), ErrorKind::Rejected);
+}
+
+/// Checks a server of another make, which accepts all keys except `refused_keys`. `is_strict` says whether of
+/// several uploads of a new object at once exactly one wins.
+async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'static str], is_strict: bool) {
     fill(server.endpoint(), folder, refused_keys);
     let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
     let store = Store {
@@ -76,6 +101,7 @@ async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'st
         ..Store::new(&client, &missing)
     };
     contract::check(&store).await;
+    contract::check_writer(&WritableStore { is_strict, ..WritableStore::new(&client) }).await;
 }
 
 #[tokio::test]
@@ -87,7 +113,7 @@ async fn on_moto() {
     let server = server.expect("moto in target/venv; `make test` installs it");
     // moto finds no route for a path with a line break.
     let refused_keys = &["odd/new\nline"];
-    check(&server, folder.path(), refused_keys).await;
+    check(&server, folder.path(), refused_keys, true).await;
 }
 
 #[tokio::test]
@@ -99,5 +125,6 @@ async fn on_versitygw() {
     // In a folder of versitygw, a name is either a file or a folder, not both. `.`, `..` and `//` have a
     // special meaning in a path.
     let refused_keys = &["order/a", "order/a/b", "odd/./here", "odd/../there", "odd//double"];
-    check(&server, folder.path(), refused_keys).await;
+    // versitygw looks whether an object is there, writes a file of another name, and renames it.
+    check(&server, folder.path(), refused_keys, false).await;
 }

@@ -53,6 +53,9 @@ struct Args {
     /// Have objects uploaded in parts of this size, with a CRC-32 of each.
     #[arg(long, value_name = "SIZE")]
     upload_part: Option<String>,
+    /// Refuse uploads with conditions by 501.
+    #[arg(long)]
+    refuse_conditions: bool,
     /// Serve HTTPS as localhost, and write the certificate to trust to ca.pem in this folder.
     #[arg(long, value_name = "DIR")]
     tls_dir: Option<PathBuf>,
@@ -113,6 +116,9 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     if let Some(credentials) = &args.credentials {
         let access_key = credentials.split(':').next().unwrap_or_default();
         server = server.credentials(access_key);
+    }
+    if args.refuse_conditions {
+        server = server.refuse_conditions();
     }
     if args.tls_dir.is_some() {
         server = server.tls();

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use s3mount_object::ChecksumAlgorithm;
+use s3mount_object::{ChecksumAlgorithm, UserMetadata};
 
 use crate::list::{Query, page};
 use crate::object::Object;
@@ -24,6 +24,9 @@ use crate::server::xml;
 
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The header of each entry of the user's metadata begins so.
+const METADATA_PREFIX: &str = "x-amz-meta-";
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
@@ -245,6 +248,11 @@ fn describe(object: &Object, etag: &str) -> Response<Reply> {
     insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified.max(UNIX_EPOCH)));
     insert(header::ACCEPT_RANGES, "bytes");
     insert(header::CONTENT_TYPE, "binary/octet-stream");
+    for (name, value) in &object.metadata {
+        let name = HeaderName::try_from(format!("{METADATA_PREFIX}{name}"));
+        // Both came in a header.
+        let _ = name.map(|name| insert(name, value));
+    }
     if let Some(class) = &object.storage_class {
         insert(HeaderName::from_static("x-amz-storage-class"), class);
     }
@@ -391,6 +399,12 @@ fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
 
 async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> Answer {
     let chunked = is_chunked(request.headers());
+    let only_new = header(request.headers(), header::IF_NONE_MATCH) == "*";
+    if only_new && shared.refuses_conditions {
+        let message = "A header you provided implies functionality that is not implemented";
+        return Err(refuse(501, "NotImplemented", message));
+    }
+    let metadata = user_metadata(request.headers());
     let body = request.into_body().collect().await;
     let body = body.map_err(|error| refuse(400, "IncompleteBody", error.to_string()))?.to_bytes();
     let body = if chunked {
@@ -398,8 +412,24 @@ async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> An
     } else {
         body
     };
-    let object = Object::bytes(body);
-    let response = describe(&object, &object.etag);
-    shared.write().entry(target.bucket.clone()).or_default().insert(target.key.clone(), object);
+    let object = Object { metadata, ..Object::bytes(body) };
+    let mut response = Response::new(Reply::bytes("", None));
+    // An ETag of this server is hexadecimal.
+    let _ = HeaderValue::from_str(&object.etag).map(|etag| response.headers_mut().insert(header::ETAG, etag));
+    let mut buckets = shared.write();
+    let keys = buckets.entry(target.bucket.clone()).or_default();
+    if only_new && keys.contains_key(&target.key) {
+        let message = "At least one of the pre-conditions you specified did not hold";
+        return Err(refuse(412, "PreconditionFailed", message));
+    }
+    keys.insert(target.key.clone(), object);
     Ok(response)
+}
+
+/// The user's metadata in the headers of an upload. A header's name is in lower case here.
+fn user_metadata(headers: &header::HeaderMap) -> UserMetadata {
+    let entry = |(name, value): (&HeaderName, &HeaderValue)| {
+        Some((name.as_str().strip_prefix(METADATA_PREFIX)?.to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    headers.iter().filter_map(entry).collect()
 }

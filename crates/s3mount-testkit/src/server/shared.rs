@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) checksum: Option<ChecksumAlgorithm>,
     /// The length of the parts in which objects were uploaded, in bytes.
     pub(crate) upload_part: Option<u64>,
+    /// Whether uploads with conditions are refused by 501.
+    pub(crate) refuses_conditions: bool,
 }
 
 impl Shared {
