@@ -29,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "s3mount-prefetch",
         &["s3mount-cache", "s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-requests"],
     ),
-    ("s3mount-cache", &["s3mount-memory", "s3mount-object"]),
+    ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),

@@ -1,0 +1,187 @@
+//! The disk cache: objects kept in a directory, for the next epoch, the next mount and other mounts.
+//!
+//! A version that was read whole is one file of the same bytes, so that the kernel can read it without the
+//! daemon. Its path follows from the version's name ([`layout`]), so there is no index: a hit is one open(2), and
+//! starting costs the same however much is cached. What is written down about a file, the [`record`], carries a
+//! checksum of each block. Every read that comes through here is compared with them.
+//!
+//! Readers never wait for the cache: what the store brings is [offered](DiskObject::offer), written by threads
+//! of the cache, and dropped when they can't keep up. A fault of the disk is a miss, never an error.
+
+#![expect(dead_code, reason = "partly fetched objects and eviction use the rest of the layout")]
+
+mod blocks;
+mod check;
+mod clock;
+mod dir;
+mod error;
+mod io;
+mod layout;
+mod metrics;
+mod object;
+mod pool;
+mod queue;
+mod read;
+mod record;
+mod room;
+mod version;
+mod whole;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use s3mount_metrics::Registry;
+use s3mount_object::ObjectId;
+
+use clock::Clock;
+use dir::Dir;
+pub use error::DiskError;
+use layout::{Hash, Layout};
+pub use metrics::DiskMetrics;
+use object::Disk;
+pub use object::{DiskObject, Run};
+use version::Version;
+use whole::Named;
+
+/// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
+/// many at least.
+const MIN_TABLE: usize = 1024;
+
+/// How a [`DiskCache`] is set up.
+#[derive(Clone, Debug, Default)]
+pub struct DiskConfig {
+    /// The cache directories. Objects are spread over them by their hash.
+    pub dirs: Vec<PathBuf>,
+    /// How many bytes the cache may take, in all directories together. `None` leaves 5 % of each file system
+    /// free.
+    pub max_bytes: Option<u64>,
+    /// Names the store: endpoint and bucket. Objects of another store are never found.
+    pub source: String,
+    /// How many bytes of the pool may wait to be written.
+    pub queue_bytes: u64,
+}
+
+/// Objects kept in one directory or several. Cheap to clone. All methods may be called in any thread.
+#[derive(Clone)]
+pub struct DiskCache(Arc<Inner>);
+
+struct Inner {
+    disks: Vec<Arc<Disk>>,
+    source: String,
+    metrics: Arc<DiskMetrics>,
+    table: Mutex<Table>,
+}
+
+/// The objects that somebody has.
+#[derive(Default)]
+struct Table {
+    objects: HashMap<Hash, Weak<DiskObject>>,
+    /// At how many entries the dead ones are taken out.
+    clean_at: usize,
+}
+
+impl fmt::Debug for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskCache").field("disks", &self.0.disks.len()).finish_non_exhaustive()
+    }
+}
+
+impl DiskCache {
+    /// Opens the cache directories, makes those that are missing, and starts the cache's threads.
+    ///
+    /// # Errors
+    /// When a directory can't be used. The message says why, and what to do.
+    pub fn open(config: &DiskConfig) -> Result<Self, DiskError> {
+        let first = config.dirs.first().ok_or(DiskError::NoDirectory)?;
+        let clock = Clock::machine().map_err(|error| DiskError::io("read the boot id for", first, error))?;
+        Self::open_at(config, &clock)
+    }
+
+    fn open_at(config: &DiskConfig, clock: &Clock) -> Result<Self, DiskError> {
+        let metrics = Arc::new(DiskMetrics::default());
+        let count = config.dirs.len() as u64;
+        let max_bytes = config.max_bytes.map(|bytes| bytes / count);
+        let disks = config.dirs.iter().map(|path| {
+            let layout = Layout::new(path);
+            let dir = Dir::open(layout, max_bytes, &config.source, clock.clone(), metrics.clone())?;
+            let disk = Disk::start(dir, config.queue_bytes / count);
+            Ok(Arc::new(disk.map_err(|error| DiskError::io("start the threads for", path, error))?))
+        });
+        let disks = disks.collect::<Result<_, DiskError>>()?;
+        Ok(Self(Arc::new(Inner { disks, source: config.source.clone(), metrics, table: Mutex::default() })))
+    }
+
+    /// The version `object` of `size` bytes. Without I/O. All who name the same version share it.
+    pub fn object(&self, object: &ObjectId, size: u64) -> Arc<DiskObject> {
+        let hash = Hash::of(&self.0.source, object);
+        let mut table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = table.objects.get(&hash).and_then(Weak::upgrade)
+            && found.version.named.size == size
+        {
+            return found;
+        }
+        let disk = self.disk(&hash).clone();
+        let version = Version::new(disk.dir.clone(), Named { object: object.clone(), size, hash });
+        let made = Arc::new(DiskObject::new(disk, version));
+        if table.objects.len() >= table.clean_at {
+            table.objects.retain(|_, object| object.strong_count() > 0);
+            table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
+        }
+        table.objects.insert(hash, Arc::downgrade(&made));
+        made
+    }
+
+    fn disk(&self, hash: &Hash) -> &Arc<Disk> {
+        let index = hash.spread() % self.0.disks.len() as u64;
+        &self.0.disks[index as usize]
+    }
+
+    /// Drops writes that wait, the newest first, until they come to `bytes`. Returns how many bytes of the
+    /// pool were given back.
+    pub fn shed(&self, bytes: u64) -> u64 {
+        self.0.disks.iter().fold(0, |freed, disk| freed + disk.shed(bytes.saturating_sub(freed)))
+    }
+
+    /// How many bytes of the pool wait to be written, or are being written.
+    pub fn held_bytes(&self) -> u64 {
+        self.0.disks.iter().map(|disk| disk.queue.held_bytes()).sum()
+    }
+
+    /// Waits until what was offered is written, at most for `limit`. Returns whether that came to pass. Blocks
+    /// the thread.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.0.disks.iter().all(|disk| disk.flush(limit))
+    }
+
+    /// Adds the cache's metrics to those of the mount.
+    pub fn register(&self, registry: &Registry) {
+        let (metrics, cache) = (self.0.metrics.clone(), Arc::downgrade(&self.0));
+        registry.add(self.0.metrics.clone(), move || {
+            let cache = cache.upgrade().map(Self);
+            metrics.queued_bytes.set(cache.map_or(0, |cache| cache.held_bytes()));
+        });
+    }
+
+    /// Deletes a version, whole or in parts: its bytes have turned out to be wrong.
+    pub fn forget(&self, object: &ObjectId) {
+        let hash = Hash::of(&self.0.source, object);
+        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = table.objects.get(&hash).and_then(Weak::upgrade);
+        drop(table);
+        let version = known.map_or_else(
+            || {
+                let named = Named { object: object.clone(), size: 0, hash };
+                Arc::new(Version::new(self.disk(&hash).dir.clone(), named))
+            },
+            |known| known.version.clone(),
+        );
+        version.forget();
+    }
+}
+
+#[cfg(test)]
+#[path = "disk/disk_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! The time that records of the cache carry: which boot of the machine, and how long after it.
+//!
+//! Wall-clock time may jump. The time since the boot never goes back, and it means the same in all processes
+//! of the machine.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// One boot of one machine, as the kernel names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BootId(pub(crate) [u8; 16]);
+
+impl BootId {
+    fn of_this_boot() -> io::Result<Self> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        Self::parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "boot_id is no UUID"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
+        u128::from_str_radix(&digits, 16).ok().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Debug for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Nanoseconds since the boot, with the time that the machine was suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SinceBoot(pub(crate) u64);
+
+impl SinceBoot {
+    /// How much later it is than `earlier`; 0 if it is not later.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Tells the boot and the time since it. Tests set both.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    boot: BootId,
+    /// The time of a test; `None` is the machine's.
+    set: Option<Arc<AtomicU64>>,
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub(crate) fn machine() -> io::Result<Self> {
+        Ok(Self { boot: BootId::of_this_boot()?, set: None })
+    }
+
+    /// A clock that stands at the nanoseconds in `now`, on boot number `boot`.
+    #[cfg(test)]
+    pub(crate) fn manual(boot: u8, now: Arc<AtomicU64>) -> Self {
+        Self { boot: BootId([boot; 16]), set: Some(now) }
+    }
+
+    pub(crate) fn boot(&self) -> BootId {
+        self.boot
+    }
+
+    pub(crate) fn now(&self) -> SinceBoot {
+        SinceBoot(match &self.set {
+            Some(now) => now.load(Ordering::Relaxed),
+            None => {
+                let now = clock_gettime(ClockId::Boottime);
+                let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+                seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BootId, Clock};
+
+    #[test]
+    fn a_boot_is_a_uuid() {
+        let boot = BootId::parse("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\n").expect("a UUID");
+        assert_eq!(format!("{boot:?}"), "0f1e2d3c4b5a69788796a5b4c3d2e1f0");
+        assert_eq!(BootId::parse("none"), None);
+    }
+
+    #[test]
+    fn the_machine_has_a_boot_and_a_time() {
+        let clock = Clock::machine().expect("Linux");
+        let before = clock.now();
+        assert!(before.0 > 0 && clock.now() >= before);
+        assert_eq!(clock.boot(), Clock::machine().expect("Linux").boot());
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a directory can't be used as a cache.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a directory can't be used as a cache. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// An operation failed.
+    #[error(
+        "cannot {operation} {path:?} for the disk cache: {source}; choose another --cache DIR, or make this one accessible"
+    )]
+    Io {
+        /// What was to be done.
+        operation: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The path is not a directory.
+    #[error("--cache {0:?} is not a directory; give the path of a directory, or of one that can be created")]
+    NotADirectory(PathBuf),
+    /// The directory holds something else.
+    #[error("--cache {0:?} is not empty and is not a cache of s3mount; give an empty directory")]
+    NotOurs(PathBuf),
+    /// The directory is a cache of another layout.
+    #[error(
+        "--cache {path:?} has the layout {layout:?}, which this version of s3mount does not know; give another directory, or delete this one"
+    )]
+    Layout {
+        /// The directory.
+        path: PathBuf,
+        /// What its marker file says.
+        layout: String,
+    },
+    /// No directory was given.
+    #[error("no directory was given for the disk cache; give one with --cache DIR")]
+    NoDirectory,
+}
+
+impl DiskError {
+    pub(crate) fn io(operation: &'static str, path: &std::path::Path, source: io::Error) -> Self {
+        Self::Io { operation, path: path.to_owned(), source }
+    }
+}

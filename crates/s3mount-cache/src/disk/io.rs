@@ -1,0 +1,233 @@
+//! What the disk cache asks of the file system: each call that may fail, be slow or hang.
+//!
+//! Everything goes through [`Io`], so that tests can put faults in its way. It also knows what the file system
+//! can't do, and does it in another way.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, XattrFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// Reads of a file without the page cache begin and end at multiples of this, in the file and in memory. No
+/// disk has larger sectors.
+pub(crate) const ALIGN: usize = 4096;
+
+/// Files and folders are for their owner alone.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
+
+/// `RWF_DONTCACHE` of Linux 6.14: what was written leaves the page cache once it is on the disk.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
+/// The extended attribute of a file's record.
+const RECORD_ATTRIBUTE: &str = "user.s3mount";
+
+/// The longest record that goes into an extended attribute. ext4 has one block of 4 KiB for all attributes of a
+/// file.
+pub(crate) const MAX_ATTRIBUTE_BYTES: usize = 2048;
+
+/// Numbers the temporary files of this process.
+static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
+
+/// A file that has no name yet, or a temporary one.
+#[derive(Debug)]
+pub(crate) struct Unnamed {
+    pub(crate) file: File,
+    /// Its temporary name, where the file system knows no files without a name.
+    temporary: Option<std::path::PathBuf>,
+}
+
+/// The file system below one cache directory.
+#[derive(Debug)]
+pub(crate) struct Io {
+    has_dontcache: AtomicBool,
+    has_unnamed: AtomicBool,
+}
+
+impl Io {
+    pub(crate) fn new() -> Self {
+        Self { has_dontcache: AtomicBool::new(true), has_unnamed: AtomicBool::new(true) }
+    }
+
+    /// Opens a file for reading, and tells whether its reads leave the page cache out.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<(File, bool)> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let best = flags | OFlags::DIRECT | OFlags::NOATIME;
+        match fs::open(path, best, Mode::empty()) {
+            Ok(file) => Ok((file.into(), true)),
+            // No reads without the page cache, or the file belongs to another user.
+            Err(Errno::INVAL | Errno::PERM) => Ok((fs::open(path, flags, Mode::empty())?.into(), false)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fills `into` from `offset` on, in order. Returns how many bytes there were before the file's end.
+    pub(crate) fn read(
+        &self,
+        file: &File,
+        mut into: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> io::Result<usize> {
+        let mut done = 0;
+        while !into.is_empty() {
+            match rustix::io::preadv(file, into, offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => {
+                    done += count;
+                    IoSliceMut::advance_slices(&mut into, count);
+                    // Less than asked for is the file's end, if it is no multiple of a sector.
+                    if !count.is_multiple_of(ALIGN) {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    /// A new file in the folder of `path`, for [`publish`](Self::publish). Makes the folder if need be.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<Unnamed> {
+        let folder = path.parent().unwrap_or(path);
+        match self.create_in(folder, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_folder(folder)?;
+                self.create_in(folder, path)
+            }
+            result => result,
+        }
+    }
+
+    fn create_in(&self, folder: &Path, path: &Path) -> io::Result<Unnamed> {
+        if self.has_unnamed.load(Ordering::Relaxed) {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            match fs::open(folder, flags, FILE_MODE) {
+                Ok(file) => return Ok(Unnamed { file: file.into(), temporary: None }),
+                // An old kernel takes the flag for O_DIRECTORY.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                    self.has_unnamed.store(false, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_extension(format!("{}-{number}.new", std::process::id()));
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = fs::open(&temporary, flags, FILE_MODE)?.into();
+        Ok(Unnamed { file, temporary: Some(temporary) })
+    }
+
+    /// Gives a new file its name. Returns `false` if there is a file of this name.
+    pub(crate) fn publish(&self, unnamed: &Unnamed, path: &Path) -> io::Result<bool> {
+        let linked = match &unnamed.temporary {
+            None => {
+                let open = format!("/proc/self/fd/{}", unnamed.file.as_raw_fd());
+                fs::linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Some(temporary) => fs::linkat(CWD, temporary, CWD, path, AtFlags::empty()),
+        };
+        if let Some(temporary) = &unnamed.temporary {
+            let _ = fs::unlink(temporary);
+        }
+        match linked {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes what [`create`](Self::create) made, if it has a name.
+    pub(crate) fn discard(&self, unnamed: Unnamed) {
+        if let Some(temporary) = unnamed.temporary {
+            let _ = fs::unlink(temporary);
+        }
+    }
+
+    /// Writes `bytes` at `offset`, and lets them leave the page cache once they are on the disk.
+    pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = [IoSlice::new(&bytes[done..])];
+            let has_dontcache = self.has_dontcache.load(Ordering::Relaxed);
+            let flags = if has_dontcache { DONTCACHE } else { ReadWriteFlags::empty() };
+            match rustix::io::pwritev2(file, &rest, offset + done as u64, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) if has_dontcache => {
+                    self.has_dontcache.store(false, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !self.has_dontcache.load(Ordering::Relaxed) {
+            // This begins to write pages that are dirty, and drops those that are not.
+            let _ = fs::fadvise(file, 0, NonZeroU64::new(offset + done as u64), fs::Advice::DontNeed);
+        }
+        Ok(())
+    }
+
+    /// Replaces the small file at `path` by one with these bytes.
+    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let temporary = path.with_file_name(format!("{name}.{}-{number}.new", std::process::id()));
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file: File = fs::open(&temporary, flags, FILE_MODE)?.into();
+        let written = self.write(&file, bytes, 0).and_then(|()| Ok(fs::rename(&temporary, path)?));
+        if written.is_err() {
+            let _ = fs::unlink(&temporary);
+        }
+        written
+    }
+
+    /// Reads a small file.
+    pub(crate) fn load(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    /// Deletes a file. Returns whether it was there.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<bool> {
+        match fs::unlink(path) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the record of a file. Returns `false` where files have no attributes.
+    pub(crate) fn set_attribute(&self, file: &File, record: &[u8]) -> io::Result<bool> {
+        match fs::fsetxattr(file, RECORD_ATTRIBUTE, record, XattrFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::PERM) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The record of a file, if it has one.
+    pub(crate) fn attribute(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
+        let mut record = vec![0; MAX_ATTRIBUTE_BYTES];
+        match fs::fgetxattr(file, RECORD_ATTRIBUTE, record.as_mut_slice()) {
+            Ok(len) => {
+                record.truncate(len);
+                Ok(Some(record))
+            }
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Makes a folder that may exist.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    match fs::mkdir(path, FOLDER_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,51 @@
+//! The metrics of the disk cache.
+
+use s3mount_metrics::{Counter, Family, Gauge, labels, metrics};
+
+labels! {
+    /// What the disk holds of a version that is opened.
+    pub enum Found("found") {
+        /// All of it.
+        Whole = "whole",
+        /// Some blocks of it.
+        Part = "part",
+        /// None of it.
+        Nothing = "nothing",
+    }
+}
+
+labels! {
+    /// Why bytes of the store were not written to the disk.
+    pub enum Dropped("reason") {
+        /// As many bytes as may wait were waiting.
+        Queue = "queue",
+        /// Readers needed the memory that the bytes took.
+        Memory = "memory",
+        /// The cache is full, and nothing in it may go.
+        Room = "room",
+        /// The disk does not work as it should.
+        Disk = "disk",
+        /// Another process fetches the object.
+        Filled = "filled",
+    }
+}
+
+metrics! {
+    /// What the disk cache does.
+    pub struct DiskMetrics {
+        /// Versions that were looked for in the disk cache, by what was found.
+        looks: Family<Counter, Found> = ("s3mount_disk_cache_looks_total", Count, Experimental),
+        /// Reads that the disk cache answered.
+        reads: Counter = ("s3mount_disk_cache_reads_total", Count, Experimental),
+        /// Bytes that the disk cache answered reads with.
+        read_bytes: Counter = ("s3mount_disk_cache_read_bytes_total", Bytes, Experimental),
+        /// Bytes of the store that were written to the disk.
+        written_bytes: Counter = ("s3mount_disk_cache_written_bytes_total", Bytes, Experimental),
+        /// Bytes of the store that were not written to the disk, by reason.
+        dropped_bytes: Family<Counter, Dropped> = ("s3mount_disk_cache_dropped_bytes_total", Bytes, Experimental),
+        /// Files of the disk cache that were deleted because their bytes were wrong.
+        corrupt: Counter = ("s3mount_disk_cache_corrupt_files_total", Count, Experimental),
+        /// Bytes that wait to be written to the disk.
+        queued_bytes: Gauge = ("s3mount_disk_cache_queued_bytes", Bytes, Experimental),
+    }
+}

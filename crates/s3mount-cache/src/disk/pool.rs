@@ -1,0 +1,209 @@
+//! Threads for reads that block, and the futures that wait for them.
+//!
+//! A disk may hang, and a thread that waits for it can't be interrupted. So whoever waits for a task is let go
+//! when it takes too long: [`Pool::give_up`] answers for it. The thread answers nobody once it comes back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::disk::clock::SinceBoot;
+
+/// A thread that has nothing to do ends after this time. Threads are made again in some 20 µs.
+const IDLE: Duration = Duration::from_secs(30);
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// A waiter that can be let go.
+trait Waiter: Send + Sync {
+    /// Returns whether somebody still waited.
+    fn give_up(&self) -> bool;
+}
+
+/// Where the answer of a task goes, as long as somebody waits for it.
+struct Answer<T>(Mutex<Option<oneshot::Sender<T>>>);
+
+impl<T> Answer<T> {
+    fn take(&self) -> Option<oneshot::Sender<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T: Send> Waiter for Answer<T> {
+    fn give_up(&self) -> bool {
+        self.take().is_some_and(|sender| !sender.is_closed())
+    }
+}
+
+/// A bounded set of threads. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    max_threads: usize,
+    state: Mutex<State>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    threads: usize,
+    idle: usize,
+    is_closed: bool,
+    /// Who waits for tasks, and since when, in the order in which the tasks came.
+    waiters: VecDeque<(SinceBoot, Weak<dyn Waiter>)>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// At most `max_threads` threads of this name. They are made when they are needed.
+    pub(crate) fn new(name: String, max_threads: usize) -> Self {
+        Self(Arc::new(Inner { name, max_threads, state: Mutex::default(), came: Condvar::new() }))
+    }
+
+    /// Has a thread do `work`. The answer fails when the task was given up.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        now: SinceBoot,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        let answer = Arc::new(Answer(Mutex::new(Some(sender))));
+        let waiter = Arc::downgrade(&answer);
+        let task = Box::new(move || {
+            // Who was given up while the task waited for a thread does not need it any more.
+            if answer.0.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+                return;
+            }
+            let result = work();
+            if let Some(sender) = answer.take() {
+                drop(sender.send(result));
+            }
+        });
+        let mut state = self.0.lock();
+        if state.is_closed {
+            return receiver;
+        }
+        while state.waiters.front().is_some_and(|(_, waiter)| waiter.strong_count() == 0) {
+            state.waiters.pop_front();
+        }
+        state.waiters.push_back((now, waiter));
+        state.tasks.push_back(task);
+        let needs_thread = state.idle < state.tasks.len() && state.threads < self.0.max_threads;
+        if needs_thread {
+            state.threads += 1;
+        }
+        drop(state);
+        if needs_thread {
+            self.start();
+        } else {
+            self.0.came.notify_one();
+        }
+        receiver
+    }
+
+    fn start(&self) {
+        let inner = self.0.clone();
+        let started = std::thread::Builder::new().name(self.0.name.clone()).spawn(move || inner.work());
+        if let Err(error) = started {
+            tracing::warn!(%error, "start a thread of the disk cache");
+            self.0.lock().threads -= 1;
+        }
+    }
+
+    /// Lets go who has waited for longer than `limit`. Returns how many these were.
+    pub(crate) fn give_up(&self, now: SinceBoot, limit: Duration) -> usize {
+        let late: Vec<_> = {
+            let mut state = self.0.lock();
+            state.waiters.retain(|(_, waiter)| waiter.strong_count() > 0);
+            let late = state.waiters.partition_point(|(since, _)| now.since(*since) > limit);
+            state.waiters.drain(..late).collect()
+        };
+        late.iter().filter_map(|(_, waiter)| waiter.upgrade()).filter(|waiter| waiter.give_up()).count()
+    }
+
+    /// Ends the threads once they have done what they do now. All others are let go.
+    pub(crate) fn close(&self) {
+        let tasks = {
+            let mut state = self.0.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.tasks)
+        };
+        drop(tasks);
+        self.0.came.notify_all();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.tasks.pop_front() {
+                drop(state);
+                task();
+                state = self.lock();
+                continue;
+            }
+            if state.is_closed {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.came.wait_timeout(state, IDLE);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if timeout.timed_out() && state.tasks.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::Pool;
+    use crate::disk::clock::SinceBoot;
+
+    #[tokio::test]
+    async fn tasks_are_answered() {
+        let pool = Pool::new("test".to_owned(), 3);
+        let answers: Vec<_> = (0..100).map(|number| pool.run(SinceBoot(0), move || number * 2)).collect();
+        for (number, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.await, Ok(number * 2));
+        }
+        assert_eq!(pool.give_up(SinceBoot(u64::MAX), Duration::ZERO), 0);
+        pool.close();
+        assert!(pool.run(SinceBoot(0), || ()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_is_let_go() {
+        let pool = Pool::new("test".to_owned(), 1);
+        let (release, hung) = mpsc::channel::<()>();
+        let first = pool.run(SinceBoot(0), move || hung.recv().is_ok());
+        let second = pool.run(SinceBoot(5), || true);
+        let third = pool.run(SinceBoot(20), || true);
+        assert_eq!(pool.give_up(SinceBoot(20), Duration::from_nanos(10)), 2);
+        assert!(first.await.is_err() && second.await.is_err());
+        release.send(()).expect("the thread waits");
+        assert_eq!(third.await, Ok(true));
+    }
+}

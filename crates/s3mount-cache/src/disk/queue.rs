@@ -1,0 +1,136 @@
+//! A queue of bytes that wait to be written: bounded, and shed when readers need the memory.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A queue that holds at most so many bytes.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    limit_bytes: u64,
+    state: Mutex<State<T>>,
+    /// Something came, or the queue was closed.
+    came: Condvar,
+    /// Nothing waits any more, and nothing is being written.
+    is_idle: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: VecDeque<(u64, T)>,
+    /// Bytes that wait or are being written.
+    held_bytes: u64,
+    /// How many items are being written.
+    taken: usize,
+    is_closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        let state = State { items: VecDeque::new(), held_bytes: 0, taken: 0, is_closed: false };
+        Self { limit_bytes, state: Mutex::new(state), came: Condvar::new(), is_idle: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that wait or are being written.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.lock().held_bytes
+    }
+
+    /// Adds an item, or returns it if there is no room for its bytes.
+    pub(crate) fn push(&self, item: T, bytes: u64) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.is_closed || state.held_bytes + bytes > self.limit_bytes {
+            return Err(item);
+        }
+        state.held_bytes += bytes;
+        state.items.push_back((bytes, item));
+        drop(state);
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// Hands items to `work`, one at a time, until the queue is closed.
+    pub(crate) fn work(&self, mut work: impl FnMut(T)) {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return;
+            }
+            let Some((bytes, item)) = state.items.pop_front() else {
+                state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            state.taken += 1;
+            drop(state);
+            work(item);
+            state = self.lock();
+            state.taken -= 1;
+            state.held_bytes -= bytes;
+            if state.taken == 0 && state.items.is_empty() {
+                self.is_idle.notify_all();
+            }
+        }
+    }
+
+    /// Takes out items that wait, the newest first, until they come to `bytes`.
+    pub(crate) fn shed(&self, bytes: u64) -> Vec<(u64, T)> {
+        let (mut shed, mut freed) = (Vec::new(), 0);
+        let mut state = self.lock();
+        while freed < bytes
+            && let Some((bytes, item)) = state.items.pop_back()
+        {
+            freed += bytes;
+            state.held_bytes -= bytes;
+            shed.push((bytes, item));
+        }
+        shed
+    }
+
+    /// Waits until nothing waits or is being written, at most for `limit`. Returns whether that came to pass.
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        let is_busy = |state: &mut State<T>| state.taken > 0 || !state.items.is_empty();
+        let waited = self.is_idle.wait_timeout_while(self.lock(), limit, is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Ends [`work`](Self::work), and drops what waits.
+    pub(crate) fn close(&self) {
+        let items = {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.held_bytes -= state.items.iter().map(|(bytes, _)| bytes).sum::<u64>();
+            std::mem::take(&mut state.items)
+        };
+        drop(items);
+        self.came.notify_all();
+        self.is_idle.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Queue;
+
+    #[test]
+    fn it_holds_so_many_bytes_and_sheds_the_newest() {
+        let queue = Queue::new(10);
+        assert_eq!((queue.push('a', 4), queue.push('b', 5), queue.push('c', 2)), (Ok(()), Ok(()), Err('c')));
+        assert_eq!(queue.push('d', 1), Ok(()));
+        assert_eq!(queue.shed(2), [(1, 'd'), (5, 'b')]);
+        assert_eq!((queue.held_bytes(), queue.wait_idle(Duration::ZERO)), (4, false));
+        let mut seen = Vec::new();
+        queue.work(|item| {
+            seen.push(item);
+            assert_eq!(queue.held_bytes(), 4, "bytes that are being written are held");
+            queue.close();
+        });
+        assert_eq!((seen, queue.held_bytes(), queue.push('e', 1)), (vec!['a'], 0, Err('e')));
+        assert!(queue.wait_idle(Duration::ZERO));
+    }
+}
