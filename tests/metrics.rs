@@ -8,6 +8,7 @@ use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
 use s3mount_prefetch::PrefetchMetrics;
 use s3mount_requests::{RequestMetrics, RetryMetrics};
+use s3mount_shared::SharedMetrics;
 
 const PAGE: &str = "docs/METRICS.md";
 
@@ -33,6 +34,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),
         ("Retries", RetryMetrics::DEFINITIONS),
+        ("The shared cache", SharedMetrics::DEFINITIONS),
         ("The daemon", DaemonMetrics::DEFINITIONS),
     ]
 }

@@ -44,6 +44,7 @@ struct State {
     ranges: Vec<(String, Range<u64>)>,
     latency: Duration,
     failures: VecDeque<ErrorKind>,
+    fails_all: Option<ErrorKind>,
     pages: VecDeque<ListPage>,
     stalls: VecDeque<Duration>,
     flips: VecDeque<bool>,
@@ -135,6 +136,11 @@ impl MemoryClient {
     /// Makes each of the next requests fail with one of these kinds of errors, in this order.
     pub fn fail_next(&self, kinds: impl IntoIterator<Item = ErrorKind>) {
         self.lock().failures.extend(kinds);
+    }
+
+    /// Makes each request fail with this kind of error, or none any more.
+    pub fn fail_all(&self, kind: Option<ErrorKind>) {
+        self.lock().fails_all = kind;
     }
 
     /// Makes each of the next requests wait longer by one of these times, in this order.
@@ -249,7 +255,7 @@ impl MemoryClient {
         let (latency, failure) = {
             let mut state = self.lock();
             let stall = state.stalls.pop_front().unwrap_or_default();
-            (state.latency + stall, state.failures.pop_front())
+            (state.latency + stall, state.fails_all.clone().or_else(|| state.failures.pop_front()))
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
@@ -333,6 +339,8 @@ impl MemoryClient {
         if only_new && state.objects.contains_key(&key) {
             return Ok(PutAnswer::Exists);
         }
+        // A store has memory of its own.
+        let bytes = Bytes::copy_from_slice(&bytes);
         state.objects.insert(key, Object { metadata, ..Object::bytes(bytes) });
         Ok(PutAnswer::Written)
     }

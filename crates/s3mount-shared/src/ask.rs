@@ -1,0 +1,173 @@
+//! Reading blocks from the tier.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use s3mount_memory::Priority;
+use s3mount_object::{ByteRange, ErrorKind, ObjectId, PartBuffer};
+use tokio::time::{Instant, timeout};
+
+use crate::Miss;
+use crate::block::Block;
+use crate::inner::{Failure, Inner, Kind};
+use crate::lease::Claim;
+use crate::lent::lend;
+use crate::metrics::MissReason;
+use crate::sums::Sums;
+
+/// An answer is late when it takes longer than this, and longer than its bytes take at [`SLOWEST`]. A source
+/// is hardly slower.
+const LATE: Duration = Duration::from_millis(500);
+
+/// In bytes a second: 160 Mbit/s, for one of many GETs at once.
+const SLOWEST: f64 = 20e6;
+
+/// Why the tier has brought nothing, and the buffer, if it came back.
+type Nothing<B> = (Option<B>, MissReason);
+
+impl Inner {
+    pub(crate) async fn get<B: PartBuffer>(
+        self: &Arc<Self>,
+        object: &ObjectId,
+        size: u64,
+        range: ByteRange,
+        into: B,
+    ) -> Result<Bytes, Miss<B>> {
+        let Some(block) = Block::of(self.version(object), size, range) else {
+            return Err(self.miss((Some(into), MissReason::Busy), None));
+        };
+        if self.books().distrusted.contains(&block.version) {
+            return Err(self.miss((Some(into), MissReason::Distrusted), None));
+        }
+        let (buffer, reason) = match self.ask(&block, range, into).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(nothing) => nothing,
+        };
+        // Only who brings most of the block may promise it.
+        if reason != MissReason::Absent || range.len() <= block.len() / 2 {
+            return Err(self.miss((buffer, reason), None));
+        }
+        match self.claim(&block).await {
+            Claim::Held(lease) => Err(self.miss((buffer, reason), Some(lease))),
+            Claim::Taken if self.wait_for(&block).await => match buffer {
+                Some(into) => self.ask(&block, range, into).await.map_err(|nothing| self.miss(nothing, None)),
+                None => Err(self.miss((None, MissReason::Busy), None)),
+            },
+            Claim::Taken | Claim::Free => Err(self.miss((buffer, reason), None)),
+        }
+    }
+
+    fn miss<B>(&self, (buffer, reason): Nothing<B>, lease: Option<crate::Lease>) -> Miss<B> {
+        self.metrics.misses.at(reason).inc();
+        Miss { buffer, lease }
+    }
+
+    /// Asks the tier for a range of a block.
+    async fn ask<B: PartBuffer>(
+        &self,
+        block: &Block,
+        range: ByteRange,
+        into: B,
+    ) -> Result<Bytes, Nothing<B>> {
+        let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
+        if into.as_ref().len() < len {
+            return Err((Some(into), MissReason::Busy));
+        }
+        if !self.admits(Kind::Read) {
+            return Err((Some(into), MissReason::Resting));
+        }
+        let whole = block.widened(range);
+        let bytes = if whole == range {
+            let (lent, back) = lend(into);
+            match self.fetch(block, range, Box::new(lent)).await {
+                Ok(bytes) => bytes,
+                Err(reason) => return Err((back.wait().await, reason)),
+            }
+        } else {
+            match self.fetch_around(block, range, whole).await {
+                Ok(bytes) => {
+                    let mut into = into;
+                    into.as_mut()[..len].copy_from_slice(&bytes);
+                    Bytes::from_owner(into).slice(..len)
+                }
+                Err(reason) => return Err((Some(into), reason)),
+            }
+        };
+        self.metrics.hits.inc();
+        self.metrics.hit_bytes.add(range.len());
+        Ok(bytes)
+    }
+
+    /// Fetches `whole`, which has whole pieces, and returns `range` of it.
+    async fn fetch_around(
+        &self,
+        block: &Block,
+        range: ByteRange,
+        whole: ByteRange,
+    ) -> Result<Bytes, MissReason> {
+        let len = usize::try_from(whole.len()).unwrap_or(usize::MAX);
+        let buffer =
+            (len <= self.pool.max_buffer_bytes()).then(|| self.pool.try_buffer(len, Priority::Prefetch));
+        let buffer = buffer.flatten().ok_or(MissReason::Busy)?;
+        let bytes = self.fetch(block, whole, Box::new(buffer)).await?;
+        let start = usize::try_from(range.start() - whole.start()).unwrap_or(usize::MAX);
+        Ok(bytes.slice(start..start + usize::try_from(range.len()).unwrap_or(usize::MAX)))
+    }
+
+    /// Fetches whole pieces of a block, and compares them with their checksums.
+    async fn fetch(
+        &self,
+        block: &Block,
+        range: ByteRange,
+        into: Box<dyn PartBuffer>,
+    ) -> Result<Bytes, MissReason> {
+        let (key, within) = (self.key(block), block.within(range));
+        let limit = self.policy().patience.get_limit(range.len());
+        let began = Instant::now();
+        let answer = timeout(limit, async {
+            let _permit = self.gets.acquire().await;
+            self.client.get_latest(&key, within, into).await
+        });
+        match answer.await {
+            Ok(Ok(answer)) => {
+                let took = began.elapsed();
+                self.metrics.get_times.note_time(took);
+                self.policy().patience.note_get(range.len(), took);
+                if took > LATE.max(Duration::from_secs_f64(range.len() as f64 / SLOWEST)) {
+                    self.on_late(Kind::Read, took);
+                } else {
+                    self.on_good(Kind::Read);
+                }
+                let sums = Sums::from_metadata(&answer.metadata, block);
+                if sums.is_some_and(|sums| sums.hold(block, range, &answer.bytes)) {
+                    return Ok(answer.bytes);
+                }
+                self.on_damaged(block);
+                Err(MissReason::Damaged)
+            }
+            Ok(Err(error)) => match error.kind() {
+                ErrorKind::NotFound => {
+                    self.on_good(Kind::Read);
+                    self.books()
+                        .notes
+                        .update(block, |note| (note.is_there, note.is_damaged) = (false, false));
+                    Err(MissReason::Absent)
+                }
+                // The object is shorter or longer than the block, or has no ETag.
+                ErrorKind::Integrity | ErrorKind::RangeNotSatisfiable | ErrorKind::NoEtag => {
+                    self.on_damaged(block);
+                    Err(MissReason::Damaged)
+                }
+                _ => {
+                    self.on_failure(Kind::Read, &Failure::Error(error));
+                    Err(MissReason::Failed)
+                }
+            },
+            Err(_) => {
+                self.on_failure(Kind::Read, &Failure::Silence(limit));
+                Err(MissReason::Failed)
+            }
+        }
+    }
+}

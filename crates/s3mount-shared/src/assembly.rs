@@ -1,0 +1,111 @@
+//! Blocks that come in parts: a stream that begins fetches 1 MiB, and then the rest of the block. Pure.
+//!
+//! The parts are kept by reference, so they hold memory of the pool for as long as they wait.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use s3mount_object::ByteRange;
+
+use crate::block::Block;
+
+/// Blocks of which some parts are here.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    /// The block whose first part came first is in front.
+    blocks: VecDeque<(Block, BTreeMap<u64, Bytes>)>,
+    bytes: u64,
+}
+
+impl Assembly {
+    /// The bytes of all parts.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps the part `range` of a block. Returns all parts in order once the block is complete; they are not
+    /// kept any longer. A part that overlaps another one is dropped.
+    pub(crate) fn add(&mut self, block: &Block, range: ByteRange, bytes: Bytes) -> Option<Vec<Bytes>> {
+        let index = self.blocks.iter().position(|(kept, _)| kept == block).unwrap_or_else(|| {
+            self.blocks.push_back((*block, BTreeMap::new()));
+            self.blocks.len() - 1
+        });
+        let (_, parts) = &mut self.blocks[index];
+        let before = parts.range(..range.end()).next_back();
+        if before.is_none_or(|(start, part)| start + part.len() as u64 <= range.start()) {
+            self.bytes += bytes.len() as u64;
+            parts.insert(range.start(), bytes);
+        }
+        let len: u64 = parts.values().map(|part| part.len() as u64).sum();
+        if len < block.len() {
+            return None;
+        }
+        self.bytes -= len;
+        self.blocks.remove(index).map(|(_, parts)| parts.into_values().collect())
+    }
+
+    /// Drops the parts of the block that has waited for longest. Returns how many bytes that gives back; 0
+    /// when nothing is kept.
+    pub(crate) fn drop_oldest(&mut self) -> u64 {
+        let parts = self.blocks.pop_front().map(|(_, parts)| parts).unwrap_or_default();
+        let bytes = parts.values().map(|part| part.len() as u64).sum();
+        self.bytes -= bytes;
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use s3mount_object::ByteRange;
+
+    use super::Assembly;
+    use crate::block::BLOCK_BYTES;
+    use crate::block::tests::block;
+
+    fn part(start: u64, end: u64) -> Bytes {
+        (start..end).map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
+    }
+
+    proptest! {
+        #[test]
+        fn parts_in_any_order_make_the_block_once(cuts in prop::collection::btree_set(1u64..999, 0..8), seed in any::<u64>()) {
+            let block = block(2, 1000);
+            let start = 2 * BLOCK_BYTES;
+            let edges: Vec<u64> = [0].into_iter().chain(cuts).chain([1000]).collect();
+            let mut parts: Vec<_> = edges.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            parts.sort_by_key(|(from, _)| (from ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut assembly = Assembly::default();
+            let last = parts.len() - 1;
+            for (index, (from, to)) in parts.iter().enumerate() {
+                let range = ByteRange::new(start + from, start + to);
+                // The same part twice is kept once.
+                if index < last {
+                    prop_assert!(assembly.add(&block, range, part(*from, *to)).is_none());
+                }
+                let whole = assembly.add(&block, range, part(*from, *to));
+                prop_assert_eq!(whole.is_some(), index == last);
+                if let Some(whole) = whole {
+                    prop_assert!(whole.concat() == part(0, 1000));
+                }
+            }
+            prop_assert_eq!(assembly.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn the_oldest_block_goes_first() {
+        let mut assembly = Assembly::default();
+        for number in 0..3 {
+            let start = number * BLOCK_BYTES;
+            assert!(
+                assembly.add(&block(number, 100), ByteRange::new(start, start + 10), part(0, 10)).is_none()
+            );
+        }
+        assert_eq!((assembly.bytes(), assembly.drop_oldest(), assembly.bytes()), (30, 10, 20));
+        let rest = ByteRange::new(BLOCK_BYTES + 10, BLOCK_BYTES + 100);
+        assert!(assembly.add(&block(1, 100), rest, part(10, 100)).is_some(), "the second one is still here");
+        assert_eq!((assembly.drop_oldest(), assembly.drop_oldest(), assembly.bytes()), (10, 0, 0));
+    }
+}

@@ -1,0 +1,58 @@
+//! The books: what is known of blocks, which of them wait to be uploaded, and how much memory that takes. Pure.
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::assembly::Assembly;
+use crate::block::{Block, Version};
+use crate::notes::Notes;
+
+/// What is known of blocks, and which of them wait to be uploaded.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) notes: Notes,
+    /// Blocks of which parts are here.
+    pub(crate) assembly: Assembly,
+    /// Blocks that wait to be uploaded.
+    pub(crate) queue: VecDeque<Upload>,
+    /// The bytes of the blocks that wait or are being uploaded.
+    pub(crate) queued_bytes: u64,
+    /// The bytes of the blocks that this mount has promised and not offered yet.
+    pub(crate) promised_bytes: u64,
+    /// How many tasks upload blocks.
+    pub(crate) uploaders: usize,
+    /// Versions of which wrong bytes came.
+    pub(crate) distrusted: HashSet<Version>,
+}
+
+/// A block that waits to be uploaded.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    pub(crate) block: Block,
+    /// The bytes of the block, in order.
+    pub(crate) parts: Vec<Bytes>,
+    /// Whether it replaces what is there.
+    pub(crate) overwrites: bool,
+    /// When it was promised to other mounts, or offered.
+    pub(crate) since: Instant,
+}
+
+impl Books {
+    /// Whether a block of `len` bytes may be promised or kept. Parts of blocks give way.
+    pub(crate) fn has_room(&mut self, len: u64, limit: u64) -> bool {
+        let taken = self.queued_bytes + self.promised_bytes + len;
+        while taken + self.assembly.bytes() > limit && self.assembly.drop_oldest() > 0 {}
+        taken <= limit
+    }
+
+    /// Takes a block out of the books, which is not uploaded.
+    pub(crate) fn forget(&mut self, upload: &Upload) {
+        self.queued_bytes -= upload.block.len();
+        self.notes.update(&upload.block, |note| {
+            // Nobody here shall wait for a promise that this mount has broken.
+            (note.is_queued, note.is_overdue) = (false, note.is_overdue || note.is_promised);
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! When the tier is left alone. Pure: the caller passes times.
+//!
+//! Requests that fail, and answers that come late, fill a score, and good answers empty it. When the score is
+//! full, nothing is asked for a while. Then one request goes out as a probe. If it fails, the next rest is
+//! twice as long.
+
+use std::time::Duration;
+
+/// The score at which the rest begins. With [`GOOD`], that is when more than a third of the answers are bad.
+const MOST: f64 = 5.0;
+
+/// What a good answer takes from the score.
+const GOOD: f64 = 0.5;
+
+/// The first rest. It is longer than a request may take, so that the answers to requests from before the rest
+/// are not taken for the probe's.
+const FIRST_REST: Duration = Duration::from_secs(5);
+
+/// The longest rest: a tier that was away for hours is asked again within minutes.
+const LONGEST_REST: Duration = Duration::from_secs(300);
+
+/// A probe without an outcome after this time was given up by its reader. Another request may be the probe.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How bad an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// An error, or bytes that came late.
+    Error,
+    /// No answer in time. A reader has waited for it, so two of these are enough.
+    Silence,
+}
+
+/// What an answer has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    None,
+    /// The tier worked, and rests for this long now.
+    Rests(Duration),
+    /// The probe failed, and the tier goes on to rest for this long.
+    RestsOn(Duration),
+    /// The probe was answered.
+    Works,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Working,
+    Resting { until: Duration },
+    Probing { since: Duration },
+}
+
+/// Decides for requests of one kind whether they may be sent.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: State,
+    score: f64,
+    /// The last rest, and when it ended. The next one is twice as long if it comes soon after.
+    rest: Duration,
+    worked_since: Duration,
+}
+
+impl Breaker {
+    pub(crate) fn new() -> Self {
+        Self { state: State::Working, score: 0.0, rest: Duration::ZERO, worked_since: Duration::ZERO }
+    }
+
+    /// Whether the tier is left alone.
+    pub(crate) fn rests(&self) -> bool {
+        !matches!(self.state, State::Working)
+    }
+
+    /// Whether a request would be admitted now.
+    pub(crate) fn would_admit(&self, now: Duration) -> bool {
+        match self.state {
+            State::Working => true,
+            State::Resting { until } => now >= until,
+            State::Probing { since } => now >= since + PROBE_LIMIT,
+        }
+    }
+
+    /// Whether a request may be sent now. After a rest, the first request that asks is the probe.
+    pub(crate) fn admit(&mut self, now: Duration) -> bool {
+        let is_admitted = self.would_admit(now);
+        if is_admitted && self.rests() {
+            self.state = State::Probing { since: now };
+        }
+        is_admitted
+    }
+
+    /// A good answer came.
+    pub(crate) fn on_good(&mut self, now: Duration) -> Change {
+        self.score = (self.score - GOOD).max(0.0);
+        match self.state {
+            State::Working | State::Resting { .. } => Change::None,
+            State::Probing { .. } => {
+                (self.state, self.score, self.worked_since) = (State::Working, 0.0, now);
+                Change::Works
+            }
+        }
+    }
+
+    /// A request failed, or its answer came late.
+    pub(crate) fn on_bad(&mut self, fault: Fault, now: Duration) -> Change {
+        self.score += match fault {
+            Fault::Error => 1.0,
+            Fault::Silence => MOST / 2.0,
+        };
+        let was_working = match self.state {
+            State::Resting { .. } => return Change::None,
+            State::Working if self.score < MOST => return Change::None,
+            State::Working => true,
+            State::Probing { .. } => false,
+        };
+        let is_soon = !was_working || now.saturating_sub(self.worked_since) < self.rest;
+        let rest = if is_soon { self.rest * 2 } else { FIRST_REST };
+        self.rest = rest.clamp(FIRST_REST, LONGEST_REST);
+        self.state = State::Resting { until: now + self.rest };
+        if was_working { Change::Rests(self.rest) } else { Change::RestsOn(self.rest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Breaker, Change, Fault};
+
+    const fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn a_few_errors_among_good_answers_change_nothing() {
+        let mut breaker = Breaker::new();
+        for round in 0..1000 {
+            assert_eq!(breaker.on_bad(Fault::Error, seconds(round)), Change::None);
+            for _ in 0..3 {
+                assert_eq!(breaker.on_good(seconds(round)), Change::None);
+            }
+        }
+        assert!(breaker.admit(seconds(1000)) && !breaker.rests());
+    }
+
+    #[test]
+    fn half_of_the_answers_bad_is_too_many() {
+        let mut breaker = Breaker::new();
+        let changes =
+            (0..20).map(|_| (breaker.on_good(seconds(0)), breaker.on_bad(Fault::Error, seconds(0))));
+        assert!(changes.into_iter().any(|(_, change)| matches!(change, Change::Rests(_))));
+    }
+
+    #[test]
+    fn rests_double_up_to_five_minutes_and_one_probe_goes_out_after_each() {
+        let (mut breaker, mut now) = (Breaker::new(), seconds(100));
+        assert_eq!(breaker.on_bad(Fault::Silence, now), Change::None);
+        assert_eq!(breaker.on_bad(Fault::Silence, now), Change::Rests(seconds(5)));
+        assert_eq!(breaker.on_bad(Fault::Silence, now), Change::None, "an answer from before the rest");
+        for rest in [5, 10, 20, 40, 80, 160, 300, 300].map(seconds) {
+            assert!(!breaker.admit(now + rest - Duration::from_millis(1)));
+            now += rest;
+            assert!(breaker.admit(now), "the probe after {rest:?}");
+            assert!(!breaker.admit(now), "one probe only");
+            assert_eq!(breaker.on_bad(Fault::Error, now), Change::RestsOn((rest * 2).min(seconds(300))));
+        }
+        now += seconds(300);
+        assert!(breaker.admit(now));
+        assert_eq!(breaker.on_good(now), Change::Works);
+        assert!(breaker.admit(now) && breaker.admit(now), "all may ask again");
+    }
+
+    #[test]
+    fn a_rest_soon_after_another_is_longer_and_one_much_later_is_not() {
+        let mut breaker = Breaker::new();
+        let fail = |breaker: &mut Breaker, now| {
+            let _ = breaker.on_bad(Fault::Silence, now);
+            breaker.on_bad(Fault::Silence, now)
+        };
+        let _ = fail(&mut breaker, seconds(0));
+        assert!(breaker.admit(seconds(5)));
+        assert_eq!(breaker.on_good(seconds(5)), Change::Works);
+        assert_eq!(fail(&mut breaker, seconds(6)), Change::Rests(seconds(10)));
+        assert!(breaker.admit(seconds(16)));
+        assert_eq!(breaker.on_good(seconds(16)), Change::Works);
+        assert_eq!(fail(&mut breaker, seconds(60)), Change::Rests(seconds(5)));
+    }
+
+    #[test]
+    fn a_probe_that_was_given_up_is_followed_by_another() {
+        let mut breaker = Breaker::new();
+        let _ = breaker.on_bad(Fault::Silence, seconds(0));
+        let _ = breaker.on_bad(Fault::Silence, seconds(0));
+        assert!(breaker.admit(seconds(5)));
+        assert!(!breaker.admit(seconds(14)));
+        assert!(breaker.admit(seconds(15)));
+    }
+}

@@ -1,0 +1,254 @@
+//! What all requests to the tier share, and what they learn from its answers.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use s3mount_memory::BufferPool;
+use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectId, ObjectWriter};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::SharedConfig;
+use crate::block::{Block, Version};
+use crate::books::Books;
+use crate::breaker::{Breaker, Change, Fault};
+use crate::metrics::SharedMetrics;
+use crate::patience::Patience;
+
+/// GETs to the tier at once. As many are useful at a store: 64 ahead of their readers, and those that are
+/// waited for.
+const MOST_GETS: usize = 128;
+
+/// Blocks that are fetched behind random reads at once. They use connections to the source that readers may
+/// need.
+const MOST_FILLS: usize = 2;
+
+/// After this time, a mount that may not write to the bucket tries again: permissions change.
+const READ_ONLY: Duration = Duration::from_secs(600);
+
+/// How many versions are remembered of which wrong bytes came. A network with so many errors is not fit for
+/// use.
+const MOST_DISTRUSTED: usize = 100_000;
+
+/// What decides whether requests are sent, and how long they may take.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    /// For GETs and HEADs.
+    pub(crate) reads: Breaker,
+    /// For leases and blocks. A bucket that is full can still be read.
+    pub(crate) writes: Breaker,
+    pub(crate) patience: Patience,
+    /// Until when the bucket is not written to, because that was forbidden.
+    read_only_until: Duration,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: SharedConfig,
+    pub(crate) client: Arc<dyn ObjectWriter>,
+    pub(crate) source: Arc<dyn ObjectClient>,
+    pub(crate) pool: BufferPool,
+    pub(crate) runtime: Handle,
+    pub(crate) gets: Semaphore,
+    pub(crate) fills: Arc<Semaphore>,
+    books: Mutex<Books>,
+    policy: Mutex<Policy>,
+    /// The start of the time that the policies see.
+    started: Instant,
+    /// Whether the store knows conditions on uploads.
+    has_conditions: AtomicBool,
+    said_read_only: AtomicBool,
+    said_damaged: AtomicBool,
+    pub(crate) metrics: Arc<SharedMetrics>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTier").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a request to the tier ended, if it brought nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Error(ObjectError),
+    /// There was no answer within this time.
+    Silence(Duration),
+}
+
+/// Which requests a failure speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        config: SharedConfig,
+        client: Arc<dyn ObjectWriter>,
+        source: Arc<dyn ObjectClient>,
+        pool: BufferPool,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let policy = Policy {
+            reads: Breaker::new(),
+            writes: Breaker::new(),
+            patience: Patience::default(),
+            read_only_until: Duration::ZERO,
+        };
+        Arc::new(Self {
+            config,
+            client,
+            source,
+            pool,
+            runtime,
+            gets: Semaphore::new(MOST_GETS),
+            fills: Arc::new(Semaphore::new(MOST_FILLS)),
+            books: Mutex::default(),
+            policy: Mutex::new(policy),
+            started: Instant::now(),
+            has_conditions: AtomicBool::new(true),
+            said_read_only: AtomicBool::new(false),
+            said_damaged: AtomicBool::new(false),
+            metrics: Arc::default(),
+        })
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        lock(&self.books)
+    }
+
+    pub(crate) fn policy(&self) -> MutexGuard<'_, Policy> {
+        lock(&self.policy)
+    }
+
+    pub(crate) fn version(&self, object: &ObjectId) -> Version {
+        Version::new(&self.config.source_endpoint, &self.config.source_bucket, object)
+    }
+
+    pub(crate) fn key(&self, block: &Block) -> String {
+        block.key(&self.config.prefix)
+    }
+
+    /// Whether the store knows conditions, as far as is known.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.has_conditions.load(Ordering::Relaxed)
+    }
+
+    /// The store has said that it knows no conditions.
+    pub(crate) fn forget_conditions(&self) {
+        if self.has_conditions.swap(false, Ordering::Relaxed) {
+            tracing::info!(
+                "the shared cache knows no If-None-Match: machines may fetch the same block twice"
+            );
+        }
+    }
+
+    /// Whether a request may be sent now.
+    pub(crate) fn admits(&self, kind: Kind) -> bool {
+        let (now, mut policy) = (self.started.elapsed(), self.policy());
+        match kind {
+            Kind::Read => policy.reads.admit(now),
+            Kind::Write => policy.read_only_until <= now && policy.writes.admit(now),
+        }
+    }
+
+    /// Whether blocks are worth keeping for an upload.
+    pub(crate) fn is_writable(&self) -> bool {
+        let (now, policy) = (self.started.elapsed(), self.policy());
+        // While reads rest, nobody knows which blocks are there.
+        policy.read_only_until <= now && !policy.reads.rests() && policy.writes.would_admit(now)
+    }
+
+    /// A request was answered well.
+    pub(crate) fn on_good(&self, kind: Kind) {
+        let now = self.started.elapsed();
+        let change = match kind {
+            Kind::Read => self.policy().reads.on_good(now),
+            Kind::Write => self.policy().writes.on_good(now),
+        };
+        if change == Change::Works {
+            tracing::info!("the shared cache answers {} again", name(kind));
+        }
+    }
+
+    /// A request failed.
+    pub(crate) fn on_failure(&self, kind: Kind, failure: &Failure) {
+        match failure {
+            Failure::Error(error) if kind == Kind::Write && *error.kind() == ErrorKind::Forbidden => {
+                self.policy().read_only_until = self.started.elapsed() + READ_ONLY;
+                if !self.said_read_only.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        error = error as &dyn Error,
+                        "there is no permission to write to the shared cache: it is only read"
+                    );
+                }
+            }
+            Failure::Error(error) => self.on_bad(kind, Fault::Error, &error),
+            Failure::Silence(limit) => {
+                self.on_bad(kind, Fault::Silence, &format!("no answer within {limit:?}"));
+            }
+        }
+    }
+
+    /// An answer came late.
+    pub(crate) fn on_late(&self, kind: Kind, took: Duration) {
+        self.on_bad(kind, Fault::Error, &format!("an answer took {took:?}"));
+    }
+
+    fn on_bad(&self, kind: Kind, fault: Fault, why: &dyn fmt::Display) {
+        let now = self.started.elapsed();
+        let change = match kind {
+            Kind::Read => self.policy().reads.on_bad(fault, now),
+            Kind::Write => self.policy().writes.on_bad(fault, now),
+        };
+        match change {
+            Change::Rests(rest) => {
+                tracing::warn!(%why, ?rest, "the shared cache fails {}: it is left alone for a while", name(kind));
+            }
+            Change::RestsOn(rest) => tracing::debug!(%why, ?rest, "the shared cache still fails"),
+            Change::None | Change::Works => tracing::debug!(%why, "a request to the shared cache failed"),
+        }
+    }
+
+    /// A block does not match its checksums.
+    pub(crate) fn on_damaged(&self, block: &Block) {
+        self.books().notes.update(block, |note| note.is_damaged = true);
+        if !self.said_damaged.swap(true, Ordering::Relaxed) {
+            let key = self.key(block);
+            tracing::warn!(
+                key,
+                "a block in the shared cache is damaged: it is fetched from the source again"
+            );
+        }
+    }
+
+    pub(crate) fn distrust(&self, object: &ObjectId) {
+        let mut books = self.books();
+        if books.distrusted.len() < MOST_DISTRUSTED {
+            let version = self.version(object);
+            books.distrusted.insert(version);
+        }
+    }
+
+    /// Updates the gauges.
+    pub(crate) fn refresh(&self) {
+        self.metrics.held.set(self.held_bytes());
+        self.metrics.resting.set(u64::from(self.policy().reads.rests()));
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "reads",
+        Kind::Write => "uploads",
+    }
+}

@@ -1,0 +1,145 @@
+//! The shared tier: blocks of object versions in a bucket near the machines of a fleet, so that the fleet
+//! fetches each byte of the source about once.
+//!
+//! [`SharedTier::get`] is asked before the source, and [`SharedTier::offer`] takes what the source has brought.
+//! A block is 8 MiB of a version, or all of a smaller one. Its key is a hash of endpoint, bucket, key and ETag,
+//! and the block's number. Its metadata has a checksum of each 128 KiB.
+//!
+//! Invariants:
+//! - The tier never fails a read. Whatever goes wrong is a [`Miss`], and the caller asks the source. Each wait
+//!   has a limit, and a tier that fails is left alone for a while (`breaker.rs`).
+//! - No byte leaves the tier that does not match its checksum (`sums.rs`).
+//! - What waits to be uploaded is bounded, and is dropped where it would be too much (`upload.rs`).
+//! - Who fetches a range from the source fetches that range and no more. Blocks behind random reads are filled
+//!   once a quarter of their bytes was fetched (`fill.rs`).
+//!
+//! **Leases.** Two mounts that come to the same block at once would both fetch it. So a mount that is about to
+//! fetch most of a block with one GET writes a lease first, on the condition that none is there. A mount that
+//! finds a lease waits for the block, for a short while. A lease has no time in it, because clocks differ: who
+//! has waited for a block in vain does not wait for it again.
+//!
+//! **Lock order:** the books are locked before the policy, and neither is held across a request.
+
+mod ask;
+mod assembly;
+mod block;
+mod books;
+mod breaker;
+mod fill;
+mod inner;
+mod lease;
+mod lent;
+mod metrics;
+mod notes;
+mod patience;
+mod sums;
+mod upload;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_memory::BufferPool;
+use s3mount_metrics::Registry;
+use s3mount_object::{ByteRange, ObjectClient, ObjectId, ObjectWriter, PartBuffer};
+use tokio::runtime::Handle;
+
+pub use block::BLOCK_BYTES;
+pub use lease::Lease;
+pub use metrics::{LeaseOutcome, MissReason, PutOutcome, SharedMetrics};
+
+use crate::inner::Inner;
+
+/// Which objects the tier is for, and what it may take.
+#[derive(Clone, Debug)]
+pub struct SharedConfig {
+    /// What the keys in the shared bucket begin with: nothing, or a text that ends in a slash.
+    pub prefix: String,
+    /// The endpoint of the source. All mounts of a fleet have to spell it alike.
+    pub source_endpoint: String,
+    /// The bucket of the source.
+    pub source_bucket: String,
+    /// The most bytes of the pool that may wait to be uploaded.
+    pub queue_bytes: u64,
+}
+
+/// A range that the tier does not serve.
+#[derive(Debug)]
+pub struct Miss<B> {
+    /// The buffer that was lent, unless something may still write to it.
+    pub buffer: Option<B>,
+    /// This mount has promised the whole block to the others. To be kept until the range was offered, and to
+    /// be dropped when it can't be fetched.
+    pub lease: Option<Lease>,
+}
+
+/// The blocks in a shared bucket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SharedTier(Arc<Inner>);
+
+impl SharedTier {
+    /// The tier in the bucket of `client`, for objects of `source`. Buffers come from `pool`. Blocks are
+    /// uploaded by tasks on `runtime`, which must have time enabled.
+    pub fn new(
+        config: SharedConfig,
+        client: Arc<dyn ObjectWriter>,
+        source: Arc<dyn ObjectClient>,
+        pool: BufferPool,
+        runtime: &Handle,
+    ) -> Self {
+        Self(Inner::new(config, client, source, pool, runtime.clone()))
+    }
+
+    /// Reads `range` of a version of `size` bytes into the front of `into`. The range has to lie in one block
+    /// ([`block_edge`](Self::block_edge)); otherwise it is a miss.
+    ///
+    /// # Errors
+    /// A [`Miss`]: the caller fetches the range from the source and offers it.
+    pub async fn get<B: PartBuffer>(
+        &self,
+        object: &ObjectId,
+        size: u64,
+        range: ByteRange,
+        into: B,
+    ) -> Result<Bytes, Miss<B>> {
+        self.0.get(object, size, range, into).await
+    }
+
+    /// Offers what the source has brought of a version of `size` bytes. Never waits. Whole blocks are
+    /// uploaded; parts of blocks are kept until the block is complete, or until memory is short.
+    pub fn offer(&self, object: &ObjectId, size: u64, range: ByteRange, bytes: &Bytes) {
+        self.0.offer(object, size, range, bytes);
+    }
+
+    /// The first edge of a block behind `offset`. A GET that ends there lies in one block.
+    pub fn block_edge(offset: u64) -> u64 {
+        block::edge_after(offset)
+    }
+
+    /// Wrong bytes of a version came. From now on the tier serves nothing of it to this mount, and what is
+    /// offered of it replaces what is there.
+    pub fn distrust(&self, object: &ObjectId) {
+        self.0.distrust(object);
+    }
+
+    /// Drops blocks that wait to be uploaded, until `bytes` of the pool are given back. Returns how many
+    /// bytes that are.
+    pub fn shed(&self, bytes: u64) -> u64 {
+        self.0.shed(bytes)
+    }
+
+    /// How many bytes wait to be uploaded, or are being uploaded.
+    pub fn held_bytes(&self) -> u64 {
+        self.0.held_bytes()
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &SharedMetrics {
+        &self.0.metrics
+    }
+
+    /// Shows the metrics in `registry`.
+    pub fn register(&self, registry: &Registry) {
+        let inner = self.0.clone();
+        registry.add(self.0.metrics.clone(), move || inner.refresh());
+    }
+}

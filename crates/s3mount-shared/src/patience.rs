@@ -1,0 +1,145 @@
+//! How long requests to the tier take, and how long they are waited for. Pure: the caller passes times. The
+//! store's latencies are learnt elsewhere, so neither spoils the other's.
+
+use std::time::Duration;
+
+/// A time that one in a hundred exceeds rises by this share when it is exceeded.
+const RISE: f64 = 0.25;
+
+/// And it falls by this share when it is not: by 99 falls as much as by one rise.
+const FALL: f64 = RISE / 99.0;
+
+/// A request is given up after this many times what one in a hundred takes.
+const GIVEN_UP: f64 = 4.0;
+
+/// No request is given up before this time: the first one on a new connection may need a handshake.
+const LIMIT_LEAST: Duration = Duration::from_secs(1);
+
+/// A GET, a HEAD or a lease is given up after this time. A reader waits for it.
+pub(crate) const LIMIT_MOST: Duration = Duration::from_secs(4);
+
+/// The upload of a block is given up after this time. No reader waits for it.
+const PUT_LIMIT_MOST: Duration = Duration::from_secs(30);
+
+/// A mount waits no longer than this for a block that another one has promised. With less, the block of a
+/// mount that has a handshake to make would be fetched twice.
+const WAIT_LEAST: Duration = Duration::from_millis(250);
+
+/// And no longer than this, because the other mount may have ended.
+const WAIT_MOST: Duration = Duration::from_secs(4);
+
+/// As long as no promised block has come.
+const WAIT_UNKNOWN: Duration = Duration::from_secs(2);
+
+/// GETs of up to this many bytes are short.
+const SHORT_BYTES: u64 = 1 << 20;
+
+/// What one in a hundred takes longer than.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slowest(Option<f64>);
+
+impl Slowest {
+    fn note(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        self.0 = Some(match self.0 {
+            None => took * 2.0,
+            Some(slowest) if took > slowest => {
+                (slowest * (1.0 + RISE)).max(slowest + (took - slowest) / 16.0)
+            }
+            Some(slowest) => (slowest * (1.0 - FALL)).max(1e-4),
+        });
+    }
+
+    fn times(self, factor: f64, unknown: Duration, least: Duration, most: Duration) -> Duration {
+        self.0.map_or(unknown, |slowest| {
+            Duration::try_from_secs_f64(slowest * factor).unwrap_or(most).clamp(least, most)
+        })
+    }
+}
+
+/// How long requests of each kind take.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    short_gets: Slowest,
+    long_gets: Slowest,
+    puts: Slowest,
+    /// From the lease of a block until the block is there.
+    promises: Slowest,
+}
+
+impl Patience {
+    fn gets(&mut self, bytes: u64) -> &mut Slowest {
+        if bytes <= SHORT_BYTES { &mut self.short_gets } else { &mut self.long_gets }
+    }
+
+    /// A GET of `bytes` took this long.
+    pub(crate) fn note_get(&mut self, bytes: u64, took: Duration) {
+        self.gets(bytes).note(took);
+    }
+
+    /// The upload of a block took this long.
+    pub(crate) fn note_put(&mut self, took: Duration) {
+        self.puts.note(took);
+    }
+
+    /// A promised block took this long, or was waited for in vain.
+    pub(crate) fn note_promise(&mut self, took: Duration) {
+        self.promises.note(took);
+    }
+
+    /// After what time a GET of `bytes` is given up. Requests without a payload are GETs of no bytes.
+    pub(crate) fn get_limit(&mut self, bytes: u64) -> Duration {
+        self.gets(bytes).times(GIVEN_UP, LIMIT_MOST, LIMIT_LEAST, LIMIT_MOST)
+    }
+
+    /// After what time the upload of a block is given up.
+    pub(crate) fn put_limit(&self) -> Duration {
+        self.puts.times(GIVEN_UP, PUT_LIMIT_MOST, LIMIT_MOST, PUT_LIMIT_MOST)
+    }
+
+    /// How long a promised block is waited for: twice as long as one in a hundred takes.
+    pub(crate) fn wait_limit(&self) -> Duration {
+        self.promises.times(2.0, WAIT_UNKNOWN, WAIT_LEAST, WAIT_MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Patience, Slowest};
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn one_in_a_hundred_is_slower() {
+        let mut slowest = Slowest::default();
+        let mut random = 1u64;
+        let mut slower = 0;
+        for count in 0..100_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let took = ms(10 + (random >> 33) % 1000);
+            slower += u32::from(count > 10_000 && slowest.0.is_some_and(|most| took.as_secs_f64() > most));
+            slowest.note(took);
+        }
+        assert!((300..=2000).contains(&slower), "{slower} of 90,000");
+    }
+
+    #[test]
+    fn waits_stay_within_their_bounds() {
+        let mut patience = Patience::default();
+        assert_eq!((patience.wait_limit(), patience.get_limit(1)), (ms(2000), ms(4000)));
+        (0..1000).for_each(|_| patience.note_promise(ms(1)));
+        (0..1000).for_each(|_| patience.note_get(1, ms(1)));
+        assert_eq!((patience.wait_limit(), patience.get_limit(1)), (ms(250), ms(1000)));
+        assert_eq!(patience.get_limit(8 << 20), ms(4000), "nothing is known of long GETs");
+        (0..1000).for_each(|_| patience.note_promise(ms(500)));
+        assert!((ms(1000)..ms(1400)).contains(&patience.wait_limit()), "{:?}", patience.wait_limit());
+        (0..1000).for_each(|_| patience.note_promise(ms(60_000)));
+        assert_eq!(patience.wait_limit(), ms(4000));
+        (0..100).for_each(|_| patience.note_put(ms(100)));
+        assert_eq!(patience.put_limit(), ms(4000));
+    }
+}

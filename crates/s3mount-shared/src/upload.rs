@@ -1,0 +1,208 @@
+//! Uploads: blocks that wait in a bounded queue, and the tasks that upload them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use s3mount_memory::Priority;
+use s3mount_object::{ByteRange, ErrorKind, ObjectId, PutAnswer, PutObject};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::block::{Block, edge_after};
+use crate::books::{Books, Upload};
+use crate::inner::{Failure, Inner, Kind};
+use crate::metrics::PutOutcome;
+use crate::sums::Sums;
+
+/// Uploads at once. A block of 8 MiB takes some 100 ms at a near store, so these carry more than 1 GB/s.
+const MOST_UPLOADS: usize = 16;
+
+/// Parts of blocks that are shorter than this come from random reads. They are not kept, because the other
+/// parts of their blocks may never come.
+const SHORTEST_PART: u64 = 512 << 10;
+
+/// A block is fetched whole behind random reads once this share of its bytes was fetched by them: a quarter.
+/// So what is fetched in vain is at most three times what was read, and a quarter of a block that is read
+/// whole.
+const FILL_SHARE: u64 = 4;
+
+/// The pause before the one retry of an upload.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+impl Inner {
+    pub(crate) fn offer(self: &Arc<Self>, object: &ObjectId, size: u64, range: ByteRange, bytes: &Bytes) {
+        if bytes.len() as u64 != range.len() || range.end() > size || !self.is_writable() {
+            return;
+        }
+        let version = self.version(object);
+        let mut at = range.start();
+        while at < range.end() {
+            let part = ByteRange::new(at, edge_after(at).min(range.end()));
+            let from = usize::try_from(part.start() - range.start()).unwrap_or(usize::MAX);
+            let to = usize::try_from(part.end() - range.start()).unwrap_or(usize::MAX);
+            if let Some(block) = Block::of(version, size, part) {
+                self.offer_part(object, block, part, bytes.slice(from..to));
+            }
+            at = part.end();
+        }
+    }
+
+    /// Takes some bytes of one block.
+    fn offer_part(self: &Arc<Self>, object: &ObjectId, block: Block, range: ByteRange, bytes: Bytes) {
+        let mut books = self.books();
+        let note = books.notes.get(&block);
+        let overwrites = note.is_damaged || books.distrusted.contains(&block.version);
+        if note.is_queued || note.is_there && !overwrites {
+            return;
+        }
+        if range == block.range {
+            self.enqueue(&mut books, block, vec![bytes], overwrites);
+        } else if range.len() >= SHORTEST_PART {
+            if books.has_room(range.len(), self.config.queue_bytes)
+                && let Some(parts) = books.assembly.add(&block, range, bytes)
+            {
+                self.enqueue(&mut books, block, parts, overwrites);
+            }
+        } else {
+            let more = u32::try_from(range.len()).unwrap_or(u32::MAX);
+            let note =
+                books.notes.update(&block, |note| note.missed_bytes = note.missed_bytes.saturating_add(more));
+            let is_worth_it = u64::from(note.missed_bytes) >= block.len() / FILL_SHARE;
+            if is_worth_it && books.has_room(block.len(), self.config.queue_bytes) {
+                drop(books);
+                self.fill(object, block);
+            }
+        }
+    }
+
+    /// Queues a whole block. It is dropped where there is no room, unless room was kept for it.
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        books: &mut Books,
+        block: Block,
+        parts: Vec<Bytes>,
+        overwrites: bool,
+    ) {
+        let note = books.notes.get(&block);
+        if note.is_queued || !note.is_promised && !books.has_room(block.len(), self.config.queue_bytes) {
+            self.metrics.puts.at(PutOutcome::Dropped).inc();
+            return;
+        }
+        books.notes.update(&block, |note| note.is_queued = true);
+        books.queued_bytes += block.len();
+        books.queue.push_back(Upload { block, parts, overwrites, since: Instant::now() });
+        if books.uploaders < MOST_UPLOADS {
+            books.uploaders += 1;
+            self.runtime.spawn(self.clone().upload_all());
+        }
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let books = self.books();
+        books.queued_bytes + books.assembly.bytes()
+    }
+
+    pub(crate) fn shed(&self, bytes: u64) -> u64 {
+        let mut dropped = Vec::new();
+        let mut freed = 0;
+        {
+            let mut books = self.books();
+            while freed < bytes {
+                let part = books.assembly.drop_oldest();
+                freed += part;
+                if part > 0 {
+                    continue;
+                }
+                let Some(upload) = books.queue.pop_back() else { break };
+                books.forget(&upload);
+                freed += upload.block.len();
+                dropped.push(upload);
+            }
+        }
+        self.metrics.puts.at(PutOutcome::Dropped).add(dropped.len() as u64);
+        freed
+    }
+
+    /// Uploads blocks until none waits.
+    async fn upload_all(self: Arc<Self>) {
+        loop {
+            let upload = {
+                let mut books = self.books();
+                let Some(upload) = books.queue.pop_front() else {
+                    books.uploaders -= 1;
+                    return;
+                };
+                upload
+            };
+            let outcome = self.upload(&upload).await;
+            self.metrics.puts.at(outcome).inc();
+            let is_there = matches!(outcome, PutOutcome::Written | PutOutcome::Exists);
+            if is_there {
+                self.policy().patience.note_promise(upload.since.elapsed());
+            }
+            let mut books = self.books();
+            books.forget(&upload);
+            books.notes.update(&upload.block, |note| {
+                (note.is_there, note.is_damaged) = (is_there, note.is_damaged && !is_there);
+                // What is there is not promised any more. It may be gone one day.
+                note.is_promised &= !is_there;
+                note.is_overdue &= !is_there;
+            });
+        }
+    }
+
+    async fn upload(&self, upload: &Upload) -> PutOutcome {
+        let Some(bytes) = self.joined(&upload.parts) else { return PutOutcome::Dropped };
+        let metadata = Sums::of(&bytes).to_metadata(&upload.block);
+        let mut may_retry = true;
+        loop {
+            if !self.admits(Kind::Write) {
+                return PutOutcome::Dropped;
+            }
+            let (key, only_new) = (self.key(&upload.block), self.has_conditions() && !upload.overwrites);
+            let request = PutObject { key, bytes: bytes.clone(), metadata: metadata.clone(), only_new };
+            let (began, limit) = (Instant::now(), self.policy().patience.put_limit());
+            match timeout(limit, self.client.put_object(request)).await {
+                Ok(Ok(answer)) => {
+                    self.policy().patience.note_put(began.elapsed());
+                    self.on_good(Kind::Write);
+                    return match answer {
+                        PutAnswer::Written => PutOutcome::Written,
+                        PutAnswer::Exists => PutOutcome::Exists,
+                    };
+                }
+                Ok(Err(error)) if only_new && *error.kind() == ErrorKind::Unsupported => {
+                    self.forget_conditions();
+                }
+                Ok(Err(error)) => {
+                    let is_over = !error.is_retryable() || !std::mem::take(&mut may_retry);
+                    self.on_failure(Kind::Write, &Failure::Error(error));
+                    if is_over {
+                        return PutOutcome::Failed;
+                    }
+                    sleep(RETRY_PAUSE).await;
+                }
+                Err(_) => {
+                    self.on_failure(Kind::Write, &Failure::Silence(limit));
+                    return PutOutcome::Failed;
+                }
+            }
+        }
+    }
+
+    /// The parts of a block as one piece of memory. `None` when there is no memory to join them in.
+    fn joined(&self, parts: &[Bytes]) -> Option<Bytes> {
+        if let [whole] = parts {
+            return Some(whole.clone());
+        }
+        let len = parts.iter().map(Bytes::len).sum();
+        let fits = len <= self.pool.max_buffer_bytes();
+        let mut buffer = fits.then(|| self.pool.try_buffer(len, Priority::Prefetch)).flatten()?;
+        let mut at = 0;
+        for part in parts {
+            buffer.as_mut()[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        Some(Bytes::from_owner(buffer).slice(..len))
+    }
+}

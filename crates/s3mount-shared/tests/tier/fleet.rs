@@ -1,0 +1,103 @@
+//! Several mounts that read the same objects at once. What the source sends is counted.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream;
+use s3mount_object::ObjectId;
+use s3mount_shared::{BLOCK_BYTES, SharedTier};
+use tokio::time::sleep;
+
+use crate::world::{MIB, Mount, World};
+
+/// The GETs of a stream: a first part, the rest of the first block, and then whole blocks. `first` is the
+/// length of the first part.
+fn parts(size: u64, first: u64) -> Vec<(u64, u64)> {
+    let mut parts = vec![(0, first.min(size))];
+    while let Some((_, at)) = parts.last().copied().filter(|(_, end)| *end < size) {
+        parts.push((at, SharedTier::block_edge(at).min(size)));
+    }
+    parts
+}
+
+/// Reads an object as a stream with `window` GETs in flight.
+async fn stream(mount: Mount, object: ObjectId, size: u64, first: u64, window: usize) -> usize {
+    let read = |(start, end)| {
+        let (mount, object) = (mount.clone(), object.clone());
+        async move { usize::from(mount.read(&object, size, start, end).await) }
+    };
+    let hits = stream::iter(parts(size, first)).map(read).buffered(window);
+    hits.fold(0, |sum, hit| async move { sum + hit }).await
+}
+
+/// Reads one object by `mounts` mounts, each of which starts `lag` after the one before. Returns how many
+/// times the object's bytes the source has sent.
+async fn copies(mounts: usize, lag: Duration, window: usize, size: u64) -> f64 {
+    let world = World::new();
+    let object = world.source.put_synthetic("k", size);
+    let readers = (0..mounts).map(|number| {
+        let (mount, object) = (world.mount(), object.clone());
+        let lag = lag * u32::try_from(number).expect("few");
+        async move {
+            sleep(lag).await;
+            stream(mount, object, size, MIB, window).await
+        }
+    });
+    futures::future::join_all(readers).await;
+    world.source_bytes() as f64 / size as f64
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_mounts_in_lockstep_fetch_little_more_than_one_copy() {
+    for window in [1, 16, 64] {
+        let copies = copies(2, Duration::ZERO, window, 40 * BLOCK_BYTES).await;
+        assert!(copies <= 1.1, "{copies} copies with {window} GETs in flight");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_follows_fetches_nothing_again() {
+    for lag in [1, 30, 100].map(Duration::from_millis) {
+        let copies = copies(2, lag, 16, 24 * BLOCK_BYTES).await;
+        assert!(copies <= 1.1, "{copies} copies {lag:?} behind");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_mounts_fetch_little_more_than_one_copy() {
+    let copies = copies(5, Duration::from_millis(3), 16, 24 * BLOCK_BYTES).await;
+    assert!(copies <= 1.1, "{copies} copies");
+}
+
+/// Small objects are one block each, and are fetched once.
+#[tokio::test(start_paused = true)]
+async fn small_objects_are_fetched_once() {
+    let world = World::new();
+    let size = 110 << 10;
+    let objects: Vec<_> =
+        (0..200).map(|number| world.source.put_synthetic(&format!("f{number}"), size)).collect();
+    let readers = [world.mount(), world.mount()].map(|mount| {
+        let read = stream::iter(objects.clone()).map(move |object| {
+            let mount = mount.clone();
+            async move { mount.read(&object, size, 0, size).await }
+        });
+        read.buffered(8).for_each(|_| async {})
+    });
+    futures::future::join_all(readers).await;
+    assert_eq!(world.source_bytes(), 200 * size);
+}
+
+/// The shared bucket goes away half-way. All bytes come, and they are the right ones.
+#[tokio::test(start_paused = true)]
+async fn the_shared_bucket_goes_away_half_way() {
+    let world = World::new();
+    let size = 24 * BLOCK_BYTES;
+    let object = world.source.put_synthetic("k", size);
+    let readers = [world.mount(), world.mount()].map(|mount| stream(mount, object.clone(), size, MIB, 8));
+    let freeze = async {
+        sleep(Duration::from_millis(100)).await;
+        world.shared.freeze(true);
+    };
+    futures::join!(futures::future::join_all(readers), freeze);
+    assert!(world.source_bytes() >= size);
+}
