@@ -10,21 +10,30 @@
 
 #![expect(dead_code, reason = "partly fetched objects and eviction use the rest of the layout")]
 
+mod ageing;
 mod blocks;
 mod check;
 mod clock;
 mod dir;
 mod error;
+mod evict;
+mod ghosts;
 mod io;
 mod layout;
+mod limit;
 mod metrics;
 mod object;
+mod pace;
+mod pass;
 mod pool;
 mod queue;
 mod read;
 mod record;
 mod room;
+mod scan;
+mod usage;
 mod version;
+mod victims;
 mod whole;
 
 use std::collections::HashMap;
@@ -181,6 +190,9 @@ impl DiskCache {
         version.forget();
     }
 }
+
+#[cfg(test)]
+mod simulator_tests;
 
 #[cfg(test)]
 #[path = "disk/disk_tests.rs"]

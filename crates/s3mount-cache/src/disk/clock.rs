@@ -80,6 +80,13 @@ impl Clock {
     }
 }
 
+/// The time of the clock that file systems take the times of files from. It may jump.
+pub(crate) fn file_time() -> Duration {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), nanoseconds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{BootId, Clock};

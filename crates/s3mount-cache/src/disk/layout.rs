@@ -4,7 +4,9 @@
 //! DIR/s3mount-cache                      says that the directory is a cache, and of which layout
 //! DIR/lock                               locked by the process that evicts
 //! DIR/usage                              how many bytes are in use
+//! DIR/limit                              how many bytes may be in use, held by all who use the directory
 //! DIR/pace                               how much time passes between two uses of an object
+//! DIR/ghosts                             when objects were used that may not be here
 //! DIR/durable                            up to which time everything is on the disk
 //! DIR/v1/<3 digits>/<64 digits>          a whole object, byte for byte
 //! DIR/v1/<3 digits>/<64 digits>.record   its record, where an extended attribute has no room for it
@@ -50,6 +52,11 @@ impl Hash {
     /// The folder that the version lies in.
     pub(crate) fn shard(&self) -> u16 {
         u16::from_be_bytes([self.0[0], self.0[1]]) >> 4
+    }
+
+    /// The 32 bytes of the hash.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Bits that differ from version to version, and that do not choose the folder.
@@ -121,6 +128,16 @@ impl Layout {
     /// How much time passes between two uses of an object.
     pub(crate) fn pace(&self) -> PathBuf {
         self.root.join("pace")
+    }
+
+    /// When objects were used that may not be here.
+    pub(crate) fn ghosts(&self) -> PathBuf {
+        self.root.join("ghosts")
+    }
+
+    /// How many bytes may be in use. Who uses the directory holds a lock on it.
+    pub(crate) fn limit(&self) -> PathBuf {
+        self.root.join("limit")
     }
 
     /// Up to which time everything is on the disk.

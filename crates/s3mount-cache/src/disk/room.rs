@@ -1,37 +1,352 @@
 //! How many bytes the cache may take, and which of its objects go when it is full.
+//!
+//! Writers reserve the bytes of the disk before they write. [`Usage`] counts the bytes of all processes,
+//! [`Pace`] knows which versions are used no more, and [`Evictor`] deletes these. When there are none, nothing
+//! is admitted for a while.
+//!
+//! Each process has a housekeeper for each directory. One of these, which holds the lock of the directory,
+//! also goes through all shards slowly: it corrects the counts, deletes what was left over by processes that
+//! were killed, and evicts what is over the limit.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::disk::layout::{Hash, Layout};
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
-/// The room of one cache directory. It counts what this process has written.
+use crate::disk::clock::file_time;
+use crate::disk::evict::Evictor;
+use crate::disk::ghosts::Place;
+use crate::disk::layout::{Hash, Layout, SHARDS};
+use crate::disk::limit::{Limit, SharedLimit, Space};
+use crate::disk::pace::{Note, Pace};
+use crate::disk::pass::Pass;
+use crate::disk::scan;
+use crate::disk::usage::{Counts, Usage};
+
+/// How often the housekeeper wakes up.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A pass goes on by one shard in so many ticks. Of a million versions it then reads the attributes of 60
+/// files a second, and takes five hours.
+const TICKS_A_SHARD: u32 = 4;
+
+/// The housekeeper has so much time to end. One that hangs with its disk is left behind.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+/// The room of one cache directory.
 #[derive(Debug)]
 pub(crate) struct Room {
-    max_bytes: u64,
-    used_bytes: AtomicU64,
+    shared: Arc<Shared>,
+}
+
+/// What writers, readers and the housekeeper share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    layout: Layout,
+    limit: SharedLimit,
+    usage: Usage,
+    pace: Pace,
+    evictor: Evictor,
+    /// Nothing is admitted before this time, in nanoseconds.
+    closed_until: AtomicU64,
+    keeper: Mutex<Keeper>,
+    signal: Mutex<Signal>,
+    changed: Condvar,
+}
+
+/// What the housekeeper is to know.
+#[derive(Debug, Default)]
+struct Signal {
+    has_notes: bool,
+    is_ending: bool,
+    has_ended: bool,
+}
+
+/// What only the housekeeper uses.
+#[derive(Debug, Default)]
+struct Keeper {
+    /// The directory's lock, if this process has it.
+    elected: Option<File>,
+    pass: Option<Pass>,
+    ticks: u32,
 }
 
 impl Room {
-    /// The room of the cache at `layout`: at most `max_bytes`.
-    #[expect(clippy::unnecessary_wraps, reason = "it reads how many bytes are in use")]
-    pub(crate) fn open(_layout: &Layout, max_bytes: Option<u64>) -> io::Result<Self> {
-        Ok(Self { max_bytes: max_bytes.unwrap_or(u64::MAX), used_bytes: AtomicU64::new(0) })
+    /// The room of the cache at `layout`: at most `max_bytes`, or all but 5 % of the file system. Starts the
+    /// housekeeper.
+    pub(crate) fn open(layout: &Layout, max_bytes: Option<u64>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::open(layout, max_bytes)?);
+        let keeper = shared.clone();
+        std::thread::Builder::new().name("cache-room".to_owned()).spawn(move || keeper.keep_house())?;
+        Ok(Self { shared })
     }
 
     /// Takes `bytes` if there is room for them. May delete objects, so only writers call it.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.max_bytes);
-        self.used_bytes.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.shared.reserve(bytes, file_time()).unwrap_or_else(|error| {
+            tracing::debug!(%error, "make room in the disk cache");
+            false
+        })
     }
 
     /// Gives back what was taken and is not on the disk.
     pub(crate) fn give_back(&self, bytes: u64) {
-        let give = |used: u64| Some(used.saturating_sub(bytes));
-        let _ = self.used_bytes.try_update(Ordering::Relaxed, Ordering::Relaxed, give);
+        let give = |counts: &mut Option<Counts>| {
+            if let Some(counts) = counts {
+                counts.remove(bytes);
+            }
+        };
+        if let Err(error) = self.shared.usage.change(give) {
+            tracing::debug!(%error, "count what the disk cache takes");
+        }
     }
 
     /// Notes that a version is opened. `file` is open if any of it was here.
-    pub(crate) fn on_use(&self, _hash: &Hash, _file: Option<&File>, _was_here: bool) {}
+    pub(crate) fn on_use(&self, hash: &Hash, file: Option<&File>, was_here: bool) {
+        self.shared.on_use(hash, file.filter(|_| was_here), file_time());
+    }
 }
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut signal = self.shared.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        signal.is_ending = true;
+        self.shared.changed.notify_all();
+        let ended = self.shared.changed.wait_timeout_while(signal, END_LIMIT, |signal| !signal.has_ended);
+        drop(ended);
+    }
+}
+
+impl Shared {
+    fn open(layout: &Layout, max_bytes: Option<u64>) -> io::Result<Self> {
+        let usage = Usage::open(&layout.usage())?;
+        let is_new = is_empty(layout)?;
+        usage.change(|counts| {
+            if counts.is_none() && is_new {
+                *counts = Some(Counts::default());
+            }
+        })?;
+        let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
+        if let Some(others) = others {
+            tracing::warn!(
+                dir = ?layout.root(),
+                "mounts use this disk cache with different limits: {} here, {others} elsewhere; this mount fills \
+                 it up to its own. Give them the same --max-cache-size",
+                limit.own
+            );
+        }
+        let seed = u64::from(file_time().subsec_nanos()) << 32 | u64::from(std::process::id());
+        Ok(Self {
+            layout: layout.clone(),
+            limit,
+            usage,
+            pace: Pace::open(layout)?,
+            evictor: Evictor::new(layout.clone(), seed),
+            closed_until: AtomicU64::new(0),
+            keeper: Mutex::default(),
+            signal: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn reserve(&self, bytes: u64, now: Duration) -> io::Result<bool> {
+        if self.limit.own.excess(0, bytes, || Ok(Space { total: 0, free: u64::MAX }))? > 0 {
+            return Ok(false);
+        }
+        let mut oldest_kept = None;
+        loop {
+            let taken = self.usage.change(|counts| self.take(counts, bytes))??;
+            let Taken::Over(excess) = taken else { return Ok(taken == Taken::Yes) };
+            if (now.as_nanos() as u64) < self.closed_until.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let oldest_kept = *oldest_kept.get_or_insert_with(|| self.pace.ageing().oldest_kept(now));
+            if !self.evict(excess, oldest_kept, now)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn take(&self, counts: &mut Option<Counts>, bytes: u64) -> io::Result<Taken> {
+        // While nothing is known, a pass is under way.
+        let Some(counts) = counts else { return Ok(Taken::No) };
+        let excess = self.limit.own.excess(counts.used, bytes, || Space::of(&self.layout))?;
+        if excess > 0 {
+            return Ok(Taken::Over(excess));
+        }
+        counts.add(bytes);
+        Ok(Taken::Yes)
+    }
+
+    /// Evicts `bytes`. Returns whether all of that was found.
+    fn evict(&self, bytes: u64, oldest_kept: Duration, now: Duration) -> io::Result<bool> {
+        let evicted = self.evictor.evict(bytes, oldest_kept, now)?;
+        self.usage.change(|counts| {
+            if let Some(counts) = counts {
+                counts.remove(evicted.bytes);
+            }
+        })?;
+        if evicted.versions > 0 {
+            tracing::debug!(
+                versions = evicted.versions,
+                bytes = evicted.bytes,
+                "evicted from the disk cache"
+            );
+        }
+        if let Some(wait) = evicted.wait {
+            self.closed_until.store((now + wait).as_nanos() as u64, Ordering::Relaxed);
+        }
+        Ok(evicted.bytes >= bytes)
+    }
+
+    fn on_use(&self, hash: &Hash, file: Option<&File>, now: Duration) {
+        let before = file.and_then(|file| file.metadata().ok()).map(|metadata| scan::last_use(&metadata));
+        if self.pace.note(Note { place: Place::of(hash), at: now, before }) {
+            self.signal.lock().unwrap_or_else(PoisonError::into_inner).has_notes = true;
+            self.changed.notify_all();
+        }
+        if let (Some(file), Some(before)) = (file, before)
+            && self.pace.ageing().is_time_stale(before, now)
+            && let Err(error) = futimens(file, &used_at(now))
+        {
+            tracing::debug!(%error, "note when a file of the disk cache was used");
+        }
+    }
+
+    fn keep_house(&self) {
+        loop {
+            let mut signal = self.signal.lock().unwrap_or_else(PoisonError::into_inner);
+            if !signal.is_ending && !signal.has_notes {
+                let waited = self.changed.wait_timeout(signal, TICK);
+                signal = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            signal.has_notes = false;
+            let is_ending = signal.is_ending;
+            drop(signal);
+            if let Err(error) = self.tick(file_time(), is_ending) {
+                tracing::debug!(%error, "keep the house of the disk cache");
+            }
+            if is_ending {
+                break;
+            }
+        }
+        self.signal.lock().unwrap_or_else(PoisonError::into_inner).has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Exchanges what is known with other processes, and does what the elected housekeeper does. At the end
+    /// only the former.
+    fn tick(&self, now: Duration, is_ending: bool) -> io::Result<()> {
+        if self.pace.exchange()? {
+            self.closed_until.store(0, Ordering::Relaxed);
+        }
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_ending || !self.is_elected(&mut keeper)? {
+            return Ok(());
+        }
+        let counts = self.usage.read()?;
+        let used = counts.map_or(0, |counts| counts.used);
+        let surplus = self.limit.read()?.surplus(used, || Space::of(&self.layout))?;
+        if surplus > 0 {
+            self.evict(surplus, Duration::MAX, now)?;
+        }
+        keeper.ticks += 1;
+        if counts.is_none() {
+            self.count_all(now)
+        } else if keeper.ticks.is_multiple_of(TICKS_A_SHARD) {
+            self.go_on(&mut keeper.pass, now)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether this process has the directory's lock, or gets it now.
+    fn is_elected(&self, keeper: &mut Keeper) -> io::Result<bool> {
+        if let Some(lock) = &keeper.elected {
+            if lock.metadata()?.nlink() > 0 {
+                return Ok(true);
+            }
+            keeper.elected = None;
+        }
+        let mut options = File::options();
+        let lock = options.write(true).create(true).truncate(false).mode(0o600).open(self.layout.lock())?;
+        match lock.try_lock() {
+            Ok(()) => keeper.elected = Some(lock),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Takes the pass on by one shard, and corrects the counts at its end.
+    fn go_on(&self, pass: &mut Option<Pass>, now: Duration) -> io::Result<()> {
+        let current = match pass {
+            Some(current) => current,
+            None => match self.usage.read()? {
+                Some(counts) => pass.insert(Pass::new(counts)),
+                None => return Ok(()),
+            },
+        };
+        current.next(&self.layout, now)?;
+        if let Some((before, sum)) = current.result() {
+            *pass = None;
+            self.usage.change(|counts| {
+                if let Some(counts) = counts {
+                    counts.correct(before, sum);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Counts everything at once: the counts are lost, and nothing is admitted before.
+    fn count_all(&self, now: Duration) -> io::Result<()> {
+        tracing::info!(dir = ?self.layout.root(), "count what the disk cache takes");
+        let mut pass = Pass::new(Counts::default());
+        for _ in 0..SHARDS {
+            pass.next(&self.layout, now)?;
+            if self.signal.lock().unwrap_or_else(PoisonError::into_inner).is_ending {
+                return Ok(());
+            }
+        }
+        let sum = pass.result().map_or(0, |(_, sum)| sum);
+        self.usage.change(|counts| {
+            counts.get_or_insert(Counts { used: sum, ..Counts::default() });
+        })
+    }
+}
+
+/// Whether bytes were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
+    /// So many bytes have to go before.
+    Over(u64),
+}
+
+/// Times of a file that was used at `now`, and not written.
+fn used_at(now: Duration) -> Timestamps {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    Timestamps {
+        last_access: Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() },
+        last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}
+
+/// Whether no object was ever cached here.
+fn is_empty(layout: &Layout) -> io::Result<bool> {
+    match std::fs::read_dir(layout.objects()) {
+        Ok(mut shards) => Ok(shards.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -1,0 +1,264 @@
+//! Which versions the disk cache may evict: fill and hold, with ageing.
+//!
+//! A training job reads each object once an epoch. Then each hit spans the edge between two epochs, so no
+//! policy has more hits in an epoch than objects fit. To hold what is there and to admit nothing more has
+//! that many. To evict what was used least recently has none when the objects come in order, because each
+//! object leaves just before its next use.
+//!
+//! What is held must age, or the cache is lost on a job that has gone. Three rules say what may be evicted:
+//!
+//! - *Idle.* The times between two uses of an object are noted, for hits and for misses. At a random moment,
+//!   most objects wait in a long one of these times. So each time weighs as much as it is long, and uses that
+//!   repeat within an epoch hardly count. What has been idle for longer than nearly all of these times, and
+//!   some more, may be evicted.
+//! - *Other data.* When at least half of the uses are of objects that were never seen before, the jobs have
+//!   gone over to other data, and an *era* begins. While the era is open, everything that was not used in it
+//!   may be evicted at once. What the era brought is held. The era closes when most objects are known.
+//! - *A faster job.* A job that comes back to its objects much sooner than others has more hits for the same
+//!   space. When at least half of the uses are misses of such objects, what is idle for several times *their*
+//!   time may be evicted.
+//!
+//! To evict an object for another that is used as often costs one hit and brings one. So an era that opened
+//! wrongly costs at most the hits of one epoch.
+//!
+//! Pure: uses and times in, the time of the last use that is too long ago out. Times are those of the clock
+//! that file systems take the times of files from.
+
+pub(crate) mod encoding;
+
+use std::time::Duration;
+
+/// The shortest time that is told from none.
+const FIRST_BIN: Duration = Duration::from_secs(1);
+
+/// How many bins double the time. An eighth of an octave is 9 % of the time.
+const BINS_AN_OCTAVE: f64 = 8.0;
+
+/// 24 octaves of seconds are 194 days.
+const BINS: usize = 192;
+
+/// This part of the waiting, by time, is in times between two uses that are not longer than the quantile. Of a
+/// data set that is shuffled anew in each epoch, uses are up to two epochs apart, and this is 1.77 epochs.
+const QUANTILE: f32 = 0.95;
+
+/// An object is idle after the quantile times this: two epochs of a shuffled data set, with the bin's width.
+const MARGIN: f64 = 1.1;
+
+/// After so many times the weights of all times fall by an eighth: the last 4,000 times count.
+const DECAY_EVERY: u32 = 512;
+
+/// The factor of one decay.
+const DECAY: f32 = 7.0 / 8.0;
+
+/// So many times must be known before they are believed.
+const MIN_KNOWN: f32 = 32.0;
+
+/// A time longer than this many times the limit weighs no more. One reader of something very old then does
+/// not move the limit, and a few do: the first uses after a weekend.
+const MOST_WEIGHT: f64 = 16.0;
+
+/// Objects are idle after this while no time between two uses is known: a day, because many jobs run once a
+/// day.
+const UNKNOWN_IDLE: Duration = Duration::from_secs(24 * 3600);
+
+/// The time of the last use that a file tells is too early by this part of the pace, between the two bounds.
+/// To tell a file of a use changes an inode on the disk, so it is not told of each.
+const GRAIN: f64 = 1.0 / 8.0;
+const MIN_GRAIN: Duration = Duration::from_secs(60);
+const MAX_GRAIN: Duration = Duration::from_secs(3600);
+
+/// Uses of an object that follow each other within this time are one use, by several workers of a job.
+const SAME_USE: Duration = Duration::from_secs(60);
+
+/// A use after less than this part of the limit is *quick*: a repetition within an epoch, or a faster job's.
+const QUICK: f64 = 1.0 / 16.0;
+
+/// An object belongs to a faster job after so many quick uses in a row. Fewer are repetitions: after these
+/// the object is not used before the next epoch.
+const MIN_QUICK_USES: u8 = 3;
+
+/// A faster job evicts what is idle for so many times the time between two uses of its own objects. The
+/// longest of a round counts, which is nearly two of its epochs.
+const FASTER: u32 = 4;
+
+/// How many uses are looked at together. Fewer would be too few when a tenth of them are new, and many more
+/// would be too many for data sets of 100 large objects.
+const ROUND: u8 = 32;
+
+/// An era begins when so many uses of a round are of objects that were never seen.
+const OPENS: u8 = ROUND / 2;
+
+/// An era closes when fewer uses of a round are.
+const CLOSES: u8 = ROUND / 4;
+
+/// One use of an object. One open counts as one use, however much is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Use {
+    /// Nobody has used the object for as long as anything is remembered.
+    First,
+    /// The object was used before.
+    Again {
+        /// How long ago.
+        after: Duration,
+        /// How many uses of the object in a row were quick, with this one.
+        quick: u8,
+        /// Whether the cache had the object.
+        was_here: bool,
+    },
+}
+
+/// What a round has counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Round {
+    /// When its first use was.
+    start: Duration,
+    uses: u8,
+    firsts: u8,
+    /// Misses of a faster job, and the longest time between two uses of these.
+    faster: u8,
+    faster_pace: Duration,
+}
+
+/// What is known of the uses of one cache by all who share it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ageing {
+    /// The sum of the times between two uses in seconds, by the time's logarithm.
+    weights: [f32; BINS],
+    /// How many times are known. It decays as the weights do.
+    known: f32,
+    since_decay: u32,
+    round: Round,
+    /// When the last era began, and whether it is open.
+    era: Duration,
+    is_era_open: bool,
+    /// The time between two uses of a faster job's objects, while these are missed.
+    faster_pace: Option<Duration>,
+}
+
+impl Default for Ageing {
+    fn default() -> Self {
+        Self {
+            weights: [0.0; BINS],
+            known: 0.0,
+            since_decay: 0,
+            round: Round::default(),
+            era: Duration::ZERO,
+            is_era_open: false,
+            faster_pace: None,
+        }
+    }
+}
+
+impl Ageing {
+    /// Notes that an object is used at `now`.
+    pub(crate) fn note(&mut self, used: Use, now: Duration) {
+        let mut faster = None;
+        if let Use::Again { after, quick, was_here } = used {
+            if after < SAME_USE {
+                return;
+            }
+            let is_quick = after < self.quick();
+            self.learn(after);
+            if is_quick {
+                if was_here || quick < MIN_QUICK_USES {
+                    return;
+                }
+                faster = Some(after);
+            }
+        }
+        self.count(used == Use::First, faster, now);
+    }
+
+    /// Counts a use for the rounds that tell whether the jobs have changed.
+    fn count(&mut self, is_first: bool, faster: Option<Duration>, now: Duration) {
+        let round = &mut self.round;
+        if round.uses == 0 {
+            round.start = now;
+        }
+        round.uses += 1;
+        round.firsts += u8::from(is_first);
+        round.faster += u8::from(faster.is_some());
+        round.faster_pace = round.faster_pace.max(faster.unwrap_or_default());
+        if round.firsts >= OPENS && !self.is_era_open {
+            // Not at the round's end: a data set may have few objects.
+            (self.is_era_open, self.era) = (true, round.start);
+            *round = Round::default();
+            return;
+        }
+        if round.uses < ROUND {
+            return;
+        }
+        let round = std::mem::take(round);
+        self.is_era_open &= round.firsts >= CLOSES;
+        let is_faster = round.faster >= if self.faster_pace.is_some() { CLOSES } else { OPENS };
+        self.faster_pace = is_faster.then_some(round.faster_pace);
+    }
+
+    /// Says that another mount begins, mostly for another job. Data that was not seen before is then a new
+    /// era, even while all data was new.
+    pub(crate) fn begin(&mut self) {
+        self.is_era_open = false;
+        self.round = Round::default();
+    }
+
+    /// What was used last before this time may be evicted.
+    pub(crate) fn oldest_kept(&self, now: Duration) -> Duration {
+        let faster = self.faster_pace.map(|pace| pace * FASTER + self.grain());
+        let idle = faster.map_or(self.idle(), |faster| faster.min(self.idle()));
+        let oldest = now.saturating_sub(idle);
+        if self.is_era_open { oldest.max(self.era.min(now)) } else { oldest }
+    }
+
+    /// Whether the jobs have just changed, so that something may be evicted now that might not before.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.is_era_open || self.faster_pace.is_some()
+    }
+
+    /// Whether a file that was used last at `used`, as it says, is to be told of a use at `now`. A time in
+    /// the future comes from a clock that was wrong.
+    pub(crate) fn is_time_stale(&self, used: Duration, now: Duration) -> bool {
+        let is_before_era = self.is_era_open && used < self.era;
+        is_before_era || used > now || now - used >= self.grain()
+    }
+
+    /// How long an object is held without a use.
+    pub(crate) fn idle(&self) -> Duration {
+        if self.known < MIN_KNOWN {
+            return UNKNOWN_IDLE;
+        }
+        self.pace().mul_f64(MARGIN) + self.grain()
+    }
+
+    /// A use after less than this is quick.
+    pub(crate) fn quick(&self) -> Duration {
+        self.idle().mul_f64(QUICK).max(SAME_USE)
+    }
+
+    /// The time between two uses that nearly all uses come within. Zero while none is known.
+    pub(crate) fn pace(&self) -> Duration {
+        let beyond = self.weights.iter().sum::<f32>() * (1.0 - QUANTILE);
+        let mut sum = 0.0;
+        let bin = self.weights.iter().rposition(|weight| {
+            sum += weight;
+            sum > beyond
+        });
+        bin.map_or(Duration::ZERO, |bin| FIRST_BIN.mul_f64(f64::exp2((bin + 1) as f64 / BINS_AN_OCTAVE)))
+    }
+
+    fn grain(&self) -> Duration {
+        self.pace().mul_f64(GRAIN).clamp(MIN_GRAIN, MAX_GRAIN)
+    }
+
+    fn learn(&mut self, after: Duration) {
+        let octaves = (after.as_secs_f64() / FIRST_BIN.as_secs_f64()).max(1.0).log2();
+        let bin = ((octaves * BINS_AN_OCTAVE) as usize).min(BINS - 1);
+        self.weights[bin] += after.min(self.idle().mul_f64(MOST_WEIGHT)).as_secs_f32();
+        self.known += 1.0;
+        self.since_decay += 1;
+        if self.since_decay == DECAY_EVERY {
+            self.since_decay = 0;
+            self.known *= DECAY;
+            self.weights.iter_mut().for_each(|weight| *weight *= DECAY);
+        }
+    }
+}

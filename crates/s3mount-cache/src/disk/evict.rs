@@ -1,0 +1,97 @@
+//! Evicts versions that were not used for long. There is no list of what is cached: a look goes through some
+//! shards, in an order that looks random, and what it finds beyond what is needed is kept for the next time.
+//!
+//! Versions go by unlink only, so whoever has a file open or mapped can go on reading it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::disk::layout::{Hash, Layout, SHARDS};
+use crate::disk::scan;
+use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS};
+
+/// What came of an eviction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub(crate) bytes: u64,
+    pub(crate) versions: u64,
+    /// How long nothing can be evicted, where not enough was found.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// Evicts from one cache directory.
+#[derive(Debug)]
+pub(crate) struct Evictor {
+    layout: Layout,
+    /// What the last look found and is still here, the oldest use last.
+    spare: Mutex<Vec<Candidate<Hash>>>,
+    random: AtomicU64,
+}
+
+impl Evictor {
+    /// `seed` chooses the order of the shards.
+    pub(crate) fn new(layout: Layout, seed: u64) -> Self {
+        Self { layout, spare: Mutex::default(), random: AtomicU64::new(seed) }
+    }
+
+    /// Evicts versions that were used last before `oldest_kept`, until `bytes` are given back or no more are
+    /// found.
+    pub(crate) fn evict(&self, bytes: u64, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut evicted = Evicted::default();
+        while evicted.bytes < bytes {
+            let Some(candidate) = spare.pop() else {
+                let seen = self.look(now)?;
+                let wait = victims::wait(&seen, oldest_kept);
+                *spare = victims::evictable(seen, oldest_kept);
+                if spare.is_empty() {
+                    evicted.wait = Some(wait);
+                    break;
+                }
+                continue;
+            };
+            // It may have been used since the look.
+            if self.last_use(&candidate.version)?.is_some_and(|used| used < oldest_kept) {
+                let freed = scan::remove(&self.layout, &candidate.version)?;
+                evicted.bytes += freed;
+                evicted.versions += u64::from(freed > 0);
+            }
+        }
+        Ok(evicted)
+    }
+
+    /// Looks through shards until enough is found, or all have been looked through.
+    fn look(&self, now: Duration) -> io::Result<Vec<Candidate<Hash>>> {
+        // The step is odd, so each of the 4,096 shards comes once.
+        let random = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let (first, step) = ((random >> 48) as u16, (random >> 20) as u16 | 1);
+        let (mut seen, mut shards) = (Vec::new(), 0);
+        for number in 0..SHARDS {
+            let shard = first.wrapping_add(number.wrapping_mul(step)) % SHARDS;
+            let found = scan::shard(&self.layout, shard, now)?;
+            shards += usize::from(!found.versions.is_empty());
+            seen.extend(
+                found.versions.into_iter().map(|held| Candidate { version: held.hash, used: held.used }),
+            );
+            if shards >= MIN_SHARDS && seen.len() >= MIN_VERSIONS {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn last_use(&self, hash: &Hash) -> io::Result<Option<Duration>> {
+        let mut last = None;
+        for path in [self.layout.whole(hash), self.layout.part(hash)] {
+            match std::fs::symlink_metadata(path) {
+                Ok(metadata) => last = last.max(Some(scan::last_use(&metadata))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(last)
+    }
+}

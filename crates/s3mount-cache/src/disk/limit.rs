@@ -1,0 +1,181 @@
+//! How much a cache directory may take: a number of bytes, or all but a part of the file system.
+//!
+//! Each process has a limit of its own. The file `limit` says the largest of those who use the directory now,
+//! and each of them holds a shared lock on it. The first one writes its limit, whatever the file said before.
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::Duration;
+
+use rustix::fs::statvfs;
+
+use crate::disk::layout::Layout;
+
+/// The part of the file system that stays free where no limit is given.
+const FREE: f64 = 0.05;
+
+/// Where less than this stays free, because others write too, objects are evicted that would be held else. It
+/// is less than [`FREE`], so that the cache does not evict for each file of somebody else.
+const TOO_LITTLE_FREE: f64 = 0.045;
+
+/// Another process that opens the directory holds the file's lock alone for some microseconds.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
+const LOCK_RETRY: Duration = Duration::from_millis(1);
+
+/// How much a cache directory may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// So many bytes.
+    Bytes(u64),
+    /// 5 % of the file system stay free.
+    LeaveFree,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+            Self::LeaveFree => f.write_str("all but 5 % of the file system"),
+        }
+    }
+}
+
+/// The space of a file system in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+}
+
+impl Space {
+    pub(crate) fn of(layout: &Layout) -> io::Result<Self> {
+        let space = statvfs(layout.root())?;
+        Ok(Self { total: space.f_blocks * space.f_frsize, free: space.f_bavail * space.f_frsize })
+    }
+}
+
+impl Limit {
+    pub(crate) fn new(max_bytes: Option<u64>) -> Self {
+        max_bytes.map_or(Self::LeaveFree, Self::Bytes)
+    }
+
+    /// How many bytes have to go before `more` bytes can come.
+    pub(crate) fn excess(
+        self,
+        used: u64,
+        more: u64,
+        space: impl FnOnce() -> io::Result<Space>,
+    ) -> io::Result<u64> {
+        match self {
+            Self::Bytes(limit) => Ok((used + more).saturating_sub(limit)),
+            Self::LeaveFree => {
+                let space = space()?;
+                Ok((more + (space.total as f64 * FREE) as u64).saturating_sub(space.free))
+            }
+        }
+    }
+
+    /// How many bytes have to go although they would be held else.
+    pub(crate) fn surplus(self, used: u64, space: impl FnOnce() -> io::Result<Space>) -> io::Result<u64> {
+        match self {
+            Self::Bytes(limit) => Ok(used.saturating_sub(limit)),
+            Self::LeaveFree => {
+                let space = space()?;
+                Ok(((space.total as f64 * TOO_LITTLE_FREE) as u64).saturating_sub(space.free).min(used))
+            }
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(one.max(other)),
+            _ => Self::LeaveFree,
+        }
+    }
+
+    fn encode(self) -> [u8; 8] {
+        match self {
+            Self::Bytes(bytes) => bytes.min(u64::MAX - 1),
+            Self::LeaveFree => u64::MAX,
+        }
+        .to_le_bytes()
+    }
+}
+
+/// The limit of those who use a directory, as long as this process is one of them.
+#[derive(Debug)]
+pub(crate) struct SharedLimit {
+    file: File,
+    pub(crate) own: Limit,
+}
+
+impl SharedLimit {
+    /// Joins those who use the directory. Returns their limit too, if it is another.
+    pub(crate) fn open(layout: &Layout, own: Limit) -> io::Result<(Self, Option<Limit>)> {
+        let shared = Self { file: open(layout)?, own };
+        match shared.file.try_lock() {
+            Ok(()) => shared.file.write_all_at(&own.encode(), 0)?,
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        lock_shared(&shared.file)?;
+        let others = shared.read()?;
+        if others == own {
+            return Ok((shared, None));
+        }
+        shared.file.write_all_at(&own.max(others).encode(), 0)?;
+        Ok((shared, Some(others)))
+    }
+
+    /// The largest limit of those who use the directory.
+    pub(crate) fn read(&self) -> io::Result<Limit> {
+        Ok(read(&self.file)?.unwrap_or(self.own))
+    }
+}
+
+/// What the directory's limit is or was, and whether anybody uses the directory.
+pub(crate) fn look(layout: &Layout) -> io::Result<(Option<Limit>, bool)> {
+    let file = match File::open(layout.limit()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, false)),
+        file => file?,
+    };
+    let is_used = match file.try_lock() {
+        Ok(()) => false,
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(error)) => return Err(error),
+    };
+    Ok((read(&file)?, is_used))
+}
+
+fn open(layout: &Layout) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(layout.limit())
+}
+
+fn read(file: &File) -> io::Result<Option<Limit>> {
+    let mut bytes = [0; 8];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => Ok(Some(match u64::from_le_bytes(bytes) {
+            u64::MAX => Limit::LeaveFree,
+            bytes => Limit::Bytes(bytes),
+        })),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn lock_shared(file: &File) -> io::Result<()> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock_shared() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if waited < LOCK_LIMIT => {
+                std::thread::sleep(LOCK_RETRY);
+                waited += LOCK_RETRY;
+            }
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}

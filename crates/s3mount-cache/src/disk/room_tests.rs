@@ -1,0 +1,280 @@
+//! The room on real directories, with the time set by hand.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use s3mount_object::{ETag, ObjectId};
+
+use super::{Room, Shared};
+use crate::disk::clock::file_time;
+use crate::disk::layout::{Hash, Layout, SHARDS};
+use crate::disk::limit::{self, Limit, SharedLimit};
+use crate::disk::scan;
+use crate::disk::usage::Counts;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn layout(folder: &Path) -> Layout {
+    let layout = Layout::new(folder);
+    std::fs::create_dir_all(layout.objects()).expect("a folder");
+    layout
+}
+
+fn hash(number: u64) -> Hash {
+    Hash::of("test", &ObjectId::new(&number.to_string(), ETag::new("\"1\"")))
+}
+
+/// Writes a whole object of `bytes`, as a writer does that has reserved them.
+fn write(layout: &Layout, number: u64, bytes: u64) {
+    let hash = hash(number);
+    std::fs::create_dir_all(layout.shard(hash.shard())).expect("a shard");
+    std::fs::write(layout.whole(&hash), vec![7; bytes as usize]).expect("a file");
+}
+
+/// Says that a file was used and written last at `time`.
+fn set_use(path: &Path, time: Duration) {
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::empty()).expect("a file");
+}
+
+fn used(shared: &Shared) -> Option<u64> {
+    shared.usage.read().expect("a file").map(|counts| counts.used)
+}
+
+/// What lies in the directory.
+fn found(layout: &Layout) -> (usize, u64) {
+    let shards = (0..SHARDS).map(|shard| scan::shard(layout, shard, file_time()).expect("a shard"));
+    shards.fold((0, 0), |sum, shard| (sum.0 + shard.versions.len(), sum.1 + shard.disk_bytes))
+}
+
+#[test]
+fn a_cache_that_is_full_holds_what_is_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(MIB)).expect("a room");
+    let now = file_time();
+    assert!(!shared.reserve(MIB + 1, now).expect("a room"), "never has room");
+    for number in 0..16 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"), "{number}");
+        write(&layout, number, 64 * KIB);
+    }
+    assert!(!shared.reserve(64 * KIB, now).expect("a room"), "all of it was used just now");
+    assert_eq!(used(&shared), Some(MIB));
+    assert_eq!(found(&layout), (16, MIB));
+}
+
+#[test]
+fn what_is_idle_goes_the_oldest_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(MIB)).expect("a room");
+    let now = file_time();
+    for number in 0..16 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+        set_use(&layout.whole(&hash(number)), now - DAY * (number as u32 % 8));
+    }
+    // Nothing is known of the uses, so what was not used for a day may go.
+    let mut open = File::open(layout.whole(&hash(7))).expect("a file");
+    assert!(shared.reserve(128 * KIB, now).expect("a room"));
+    assert!(!layout.whole(&hash(7)).exists() && !layout.whole(&hash(15)).exists());
+    assert_eq!(found(&layout), (14, MIB - 128 * KIB));
+    let mut text = Vec::new();
+    open.read_to_end(&mut text).expect("an open file stays readable");
+    assert_eq!(text, vec![7; 64 * KIB as usize]);
+    for _ in 0..20 {
+        shared.reserve(64 * KIB, now).expect("a room");
+        assert!(used(&shared) <= Some(MIB), "never more than the limit");
+    }
+    assert_eq!(found(&layout), (2, 128 * KIB), "0 and 8 were used within a day");
+}
+
+#[test]
+fn a_use_is_noted_and_keeps_a_version() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(128 * KIB)).expect("a room");
+    let now = file_time();
+    for number in 0..2 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+        set_use(&layout.whole(&hash(number)), now - DAY * 3);
+    }
+    let file = File::open(layout.whole(&hash(0))).expect("a file");
+    shared.on_use(&hash(0), Some(&file), now);
+    assert_eq!(scan::last_use(&file.metadata().expect("a file")).as_secs(), now.as_secs());
+    let before = file.metadata().expect("a file");
+    shared.on_use(&hash(0), Some(&file), now + Duration::from_secs(30));
+    let after = file.metadata().expect("a file");
+    assert_eq!(scan::last_use(&after), scan::last_use(&before), "not for each use");
+    assert!(shared.reserve(64 * KIB, now).expect("a room"));
+    assert!(layout.whole(&hash(0)).exists() && !layout.whole(&hash(1)).exists());
+}
+
+/// Uses `numbers` one after the other, a second apart, and returns the time after.
+fn use_all(shared: &Shared, numbers: std::ops::Range<u64>, mut now: Duration) -> Duration {
+    for number in numbers {
+        shared.on_use(&hash(number), None, now);
+        now += Duration::from_secs(1);
+    }
+    shared.pace.exchange().expect("a room");
+    now
+}
+
+#[test]
+fn another_process_knows_what_one_has_learnt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let open = || Shared::open(&layout, Some(MIB)).expect("a room");
+    let (one, now) = (open(), file_time());
+    let mut time = now;
+    for _ in 0..3 {
+        time = use_all(&one, 0..100, time);
+    }
+    let idle = one.pace.ageing().idle();
+    assert!(idle < DAY, "epochs of 100 s are known: {idle:?}");
+    let other = open();
+    assert_eq!(other.pace.ageing().idle(), idle);
+    // Both see the same objects again, and neither takes them for new ones.
+    let time = use_all(&other, 0..50, time);
+    use_all(&one, 50..100, time);
+    assert!(!one.pace.ageing().has_changed());
+    other.pace.exchange().expect("a room");
+    assert_eq!(*other.pace.ageing(), *one.pace.ageing());
+    let time = use_all(&other, 1000..1032, time + DAY);
+    assert!(other.pace.ageing().has_changed(), "all of these are new");
+    assert!(one.pace.exchange().expect("a room"), "so the jobs have just changed");
+    assert_eq!(one.pace.ageing().oldest_kept(time), other.pace.ageing().oldest_kept(time));
+    std::fs::write(layout.pace(), "damaged").expect("a file");
+    assert!(open().pace.ageing().idle() >= DAY, "nothing is known");
+}
+
+#[test]
+fn counts_that_are_lost_are_counted_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    (0..20).for_each(|number| write(&layout, number, 64 * KIB));
+    let shared = Shared::open(&layout, Some(2 * MIB)).expect("a room");
+    let now = file_time();
+    assert_eq!(used(&shared), None);
+    assert!(!shared.reserve(KIB, now).expect("a room"), "not before all is counted");
+    shared.tick(now, false).expect("a room");
+    assert_eq!(used(&shared), Some(20 * 64 * KIB));
+    assert!(shared.reserve(64 * KIB, now).expect("a room"));
+}
+
+#[test]
+fn a_pass_corrects_and_tidies_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, None).expect("a room");
+    (0..20).for_each(|number| write(&layout, number, 64 * KIB));
+    // A process was killed: it had reserved what it did not write, and left files that it did not finish.
+    shared.usage.change(|counts| counts.as_mut().expect("known").add(99 * MIB)).expect("a file");
+    let (now, digits) = (file_time(), hash(3).to_string());
+    let shard = layout.shard(hash(3).shard());
+    let lone = layout.map(&hash(77));
+    std::fs::create_dir_all(layout.shard(hash(77).shard())).expect("a shard");
+    let old = [shard.join(format!("{digits}.9-1.new")), lone];
+    let young = shard.join(format!("{digits}.9-2.new"));
+    for path in &old {
+        std::fs::write(path, "half").expect("a file");
+        set_use(path, now - DAY);
+    }
+    std::fs::write(&young, "half").expect("a file");
+    set_use(&layout.whole(&hash(4)), now + DAY * 300);
+    let mut pass = None;
+    for _ in 0..SHARDS {
+        shared.go_on(&mut pass, now).expect("a room");
+    }
+    assert!(pass.is_none(), "it is over");
+    assert_eq!(used(&shared), Some(20 * 64 * KIB + 3 * 4096), "with the files that it has deleted");
+    assert!(!old[0].exists() && !old[1].exists() && young.exists());
+    let metadata = layout.whole(&hash(4)).metadata().expect("a file");
+    assert_eq!(scan::last_use(&metadata).as_secs(), now.as_secs(), "the clock was wrong");
+}
+
+#[test]
+fn each_mount_keeps_to_its_own_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let large = Shared::open(&layout, Some(MIB)).expect("a room");
+    let join = |bytes| SharedLimit::open(&layout, Limit::Bytes(bytes)).expect("a file").1;
+    assert_eq!((join(256 * KIB), join(MIB)), (Some(Limit::Bytes(MIB)), None), "what is logged");
+    let small = Shared::open(&layout, Some(256 * KIB)).expect("a room");
+    let now = file_time();
+    for number in 0..4 {
+        assert!(small.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+    }
+    assert!(!small.reserve(64 * KIB, now).expect("a room"), "its own limit");
+    for number in 4..16 {
+        assert!(large.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+    }
+    assert!(!large.reserve(64 * KIB, now).expect("a room"));
+    assert_eq!((used(&large), used(&small)), (Some(MIB), Some(MIB)));
+    // Neither evicts what the other is allowed to hold.
+    small.tick(now, false).expect("a room");
+    large.tick(now, false).expect("a room");
+    assert_eq!(found(&layout).0, 16);
+    assert_eq!(limit::look(&layout).expect("a file"), (Some(Limit::Bytes(MIB)), true));
+    drop((large, small));
+    assert_eq!(limit::look(&layout).expect("a file"), (Some(Limit::Bytes(MIB)), false));
+    // The next mount alone has a smaller limit: what is too much goes, however young.
+    let next = Shared::open(&layout, Some(512 * KIB)).expect("a room");
+    next.tick(now, false).expect("a room");
+    assert_eq!(found(&layout), (8, 512 * KIB));
+    assert_eq!(used(&next), Some(512 * KIB));
+}
+
+#[test]
+fn several_rooms_never_take_more_than_the_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let rooms = [(), ()].map(|()| Arc::new(Room::open(&layout, Some(4 * MIB)).expect("a room")));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (room, layout) = (rooms[thread as usize % 2].clone(), &layout);
+            scope.spawn(move || {
+                for number in 0..200 {
+                    if room.reserve(64 * KIB) {
+                        let path = layout.whole(&hash(thread * 1000 + number));
+                        write(layout, thread * 1000 + number, 64 * KIB);
+                        // Half of them have not been used for long.
+                        if number % 2 == 0 {
+                            set_use(&path, file_time() - DAY * 2);
+                        }
+                    }
+                    assert!(used(&room.shared) <= Some(4 * MIB));
+                }
+            });
+        }
+    });
+    let (count, bytes) = found(&layout);
+    assert_eq!(bytes, count as u64 * 64 * KIB);
+    assert!(bytes <= 4 * MIB);
+    assert_eq!(used(&rooms[0].shared), Some(bytes), "nothing is counted twice");
+    rooms[0].give_back(64 * KIB);
+    let counts: Counts = rooms[1].shared.usage.read().expect("a file").expect("known");
+    assert_eq!(counts.used, bytes - 64 * KIB);
+}
+
+#[test]
+fn a_part_of_the_file_system_stays_free() {
+    use crate::disk::limit::Space;
+    let space = |free| move || Ok(Space { total: 1000, free });
+    let excess = |free, more| Limit::LeaveFree.excess(u64::MAX / 2, more, space(free)).expect("a space");
+    assert_eq!((excess(500, 450), excess(500, 451), excess(40, 5)), (0, 1, 15));
+    let surplus = |free, used| Limit::LeaveFree.surplus(used, space(free)).expect("a space");
+    assert_eq!((surplus(45, 700), surplus(40, 700), surplus(0, 7)), (0, 5, 7));
+    let bytes = |used| Limit::Bytes(100).excess(used, 10, || unreachable!()).expect("no space is asked");
+    assert_eq!((bytes(90), bytes(91), bytes(200)), (0, 1, 110));
+}

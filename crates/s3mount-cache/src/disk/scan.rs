@@ -1,0 +1,154 @@
+//! What lies in one shard: the versions that are there, and what nobody will use any more. Blocks.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use crate::disk::layout::{Hash, Layout};
+
+/// The unit of `st_blocks`, whatever the file system's block is.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// A file that is not finished after this time is left over from a process that was killed.
+const UNFINISHED: Duration = Duration::from_secs(3600);
+
+/// What lies in a shard of one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) hash: Hash,
+    /// How many bytes of the disk all of its files take.
+    pub(crate) disk_bytes: u64,
+    /// When it was used or written last.
+    pub(crate) used: Duration,
+    /// When it was written last.
+    pub(crate) written: Duration,
+    /// The object's size. Of a version of which only a record is there it is 0.
+    pub(crate) size: u64,
+    /// Whether the whole object is there.
+    pub(crate) is_whole: bool,
+    /// Whether the file of a partly fetched object is there.
+    pub(crate) is_part: bool,
+}
+
+/// What lies in a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) versions: Vec<Held>,
+    /// Files without which nothing is lost, by their names.
+    pub(crate) leftovers: Vec<String>,
+    /// How many bytes of the disk all files take.
+    pub(crate) disk_bytes: u64,
+}
+
+/// The parts of a file's name.
+enum Kind {
+    Whole,
+    Part,
+    /// A record or a map.
+    Note,
+    /// A file that will be renamed when it is finished.
+    Unfinished,
+}
+
+/// The times and sizes of a file.
+pub(crate) fn last_use(metadata: &Metadata) -> Duration {
+    let time = |seconds: i64, nanoseconds: i64| {
+        Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0))
+    };
+    let used = time(metadata.atime(), metadata.atime_nsec());
+    used.max(time(metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// Looks through shard `number` at `now`. A shard that does not exist is empty.
+pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<Shard> {
+    let mut found = Shard::default();
+    let mut versions: BTreeMap<Hash, Held> = BTreeMap::new();
+    let mut unsure = Vec::new();
+    let entries = match std::fs::read_dir(layout.shard(number)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some((hash, kind)) = parse(&name) else { continue };
+        let metadata = match entry.metadata() {
+            // It was deleted meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            metadata => metadata?,
+        };
+        let disk_bytes = metadata.blocks() * STAT_BLOCK_BYTES;
+        let used = last_use(&metadata);
+        found.disk_bytes += disk_bytes;
+        if matches!(kind, Kind::Unfinished) {
+            if now.saturating_sub(used) > UNFINISHED {
+                found.leftovers.push(name);
+            }
+            continue;
+        }
+        let held = versions.entry(hash).or_insert(Held {
+            hash,
+            disk_bytes: 0,
+            used: Duration::ZERO,
+            written: Duration::ZERO,
+            size: 0,
+            is_whole: false,
+            is_part: false,
+        });
+        held.disk_bytes += disk_bytes;
+        if matches!(kind, Kind::Note) {
+            if now.saturating_sub(used) > UNFINISHED {
+                unsure.push((hash, name));
+            }
+            continue;
+        }
+        held.is_whole |= matches!(kind, Kind::Whole);
+        held.is_part |= matches!(kind, Kind::Part);
+        held.size = metadata.len();
+        held.used = held.used.max(used);
+        let written = u64::try_from(metadata.mtime()).unwrap_or(0);
+        held.written = held.written.max(Duration::from_secs(written));
+    }
+    versions.retain(|_, held| held.is_whole || held.is_part);
+    found
+        .leftovers
+        .extend(unsure.into_iter().filter(|(hash, _)| !versions.contains_key(hash)).map(|(_, name)| name));
+    found.versions = versions.into_values().collect();
+    Ok(found)
+}
+
+fn parse(name: &str) -> Option<(Hash, Kind)> {
+    let (digits, rest) = name.split_at_checked(64)?;
+    let kind = match rest {
+        "" => Kind::Whole,
+        ".part" => Kind::Part,
+        ".record" | ".map" => Kind::Note,
+        rest if rest.ends_with(".new") => Kind::Unfinished,
+        _ => return None,
+    };
+    Some((Hash::parse(digits)?, kind))
+}
+
+/// Deletes a version: first what readers open, then what is written down about it. Returns how many bytes of
+/// the disk this process has given back; another one may delete the same version.
+pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<u64> {
+    let paths = [layout.whole(hash), layout.part(hash), layout.record(hash), layout.map(hash)];
+    let mut freed = 0;
+    for path in paths {
+        let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let bytes = match std::fs::symlink_metadata(&path) {
+            Err(error) if is_missing(&error) => continue,
+            metadata => metadata?.blocks() * STAT_BLOCK_BYTES,
+        };
+        match std::fs::remove_file(&path) {
+            Err(error) if is_missing(&error) => {}
+            removed => {
+                removed?;
+                freed += bytes;
+            }
+        }
+    }
+    Ok(freed)
+}
