@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use s3mount_cache::DiskMetrics;
 use s3mount_cli::DaemonMetrics;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
@@ -30,6 +31,7 @@ This page is made from the definitions: `WRITE_PAGES=1 cargo test --test metrics
 fn groups() -> Vec<(&'static str, &'static [Definition])> {
     vec![
         ("Reads", PrefetchMetrics::DEFINITIONS),
+        ("The disk cache", DiskMetrics::DEFINITIONS),
         ("Names and files", FsMetrics::DEFINITIONS),
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),

@@ -10,6 +10,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "s3mount-cli",
         &[
+            "s3mount-cache",
             "s3mount-crt",
             "s3mount-fs",
             "s3mount-fuse",
@@ -23,7 +24,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-fuse", &["s3mount-fs", "s3mount-metrics"]),
     (
         "s3mount-fs",
-        &["s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-prefetch", "s3mount-requests"],
+        &[
+            "s3mount-cache",
+            "s3mount-memory",
+            "s3mount-metrics",
+            "s3mount-object",
+            "s3mount-prefetch",
+            "s3mount-requests",
+        ],
     ),
     (
         "s3mount-prefetch",

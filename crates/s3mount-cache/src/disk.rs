@@ -22,6 +22,7 @@ mod io;
 mod layout;
 mod limit;
 mod metrics;
+mod names;
 mod object;
 mod pace;
 mod pass;
@@ -50,6 +51,7 @@ use dir::Dir;
 pub use error::DiskError;
 use layout::{Hash, Layout};
 pub use metrics::DiskMetrics;
+pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
 pub use object::{DiskObject, Run};
 use version::Version;
@@ -141,6 +143,16 @@ impl DiskCache {
         }
         table.objects.insert(hash, Arc::downgrade(&made));
         made
+    }
+
+    /// The listings of the store, which are kept in the first directory.
+    pub fn names(&self) -> NameStore {
+        NameStore::new(self.0.disks[0].dir.layout.clone(), self.0.source.clone())
+    }
+
+    /// Whether `bytes` more may wait to be written, now.
+    pub fn has_room_to_write(&self, bytes: u64) -> bool {
+        self.0.disks.iter().all(|disk| disk.queue.has_room(bytes))
     }
 
     fn disk(&self, hash: &Hash) -> &Arc<Disk> {

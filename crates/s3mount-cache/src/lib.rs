@@ -9,5 +9,7 @@
 mod disk;
 mod memory;
 
-pub use disk::{DiskCache, DiskConfig, DiskError, DiskMetrics, DiskObject, Run};
+pub use disk::{
+    DiskCache, DiskConfig, DiskError, DiskMetrics, DiskObject, NameStore, NamesFile, NamesWriter, Run,
+};
 pub use memory::BlockCache;

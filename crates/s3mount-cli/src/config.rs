@@ -1,5 +1,6 @@
 //! Makes the settings from flags and environment, and checks them once.
 
+pub(crate) mod cache;
 pub(crate) mod environment;
 pub(crate) mod memory;
 mod profile;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use s3mount_cache::DiskConfig;
 
 use self::store::Store;
 use crate::flags::mount::{MountArgs, Verify};
@@ -56,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) negative_metadata_ttl: MetadataTtl,
     pub(crate) metadata_limit_bytes: usize,
     pub(crate) inode_limit: usize,
+    pub(crate) cache: Option<DiskConfig>,
     pub(crate) foreground: bool,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) log_directory: Option<PathBuf>,
@@ -78,10 +81,13 @@ impl Config {
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
+        let dir =
+            mounts::resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
+        let cache = cache::disk(args, &store, &dir, memory_limit_bytes, part_bytes)?;
         Ok(Self {
             store,
             prefix: source.prefix,
-            dir: mounts::resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?,
+            dir,
             nonempty: args.nonempty,
             read_only: args.read_only,
             noexec: args.noexec,
@@ -109,6 +115,7 @@ impl Config {
             negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
             metadata_limit_bytes,
             inode_limit: memory::inodes(),
+            cache,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,

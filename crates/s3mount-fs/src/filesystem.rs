@@ -8,6 +8,7 @@ mod shown;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_cache::DiskCache;
 use s3mount_metrics::Registry;
 use s3mount_object::{ByteRange, ObjectClient};
 use s3mount_prefetch::{Prefetcher, ReadError};
@@ -64,7 +65,8 @@ impl Filesystem {
         runtime: &Handle,
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
-        let namespace = Namespace::new(client, prefetcher.retry_budget(), &config, inodes.clone(), runtime);
+        let (budget, names) = (prefetcher.retry_budget(), prefetcher.disk().map(DiskCache::names));
+        let namespace = Namespace::new(client, budget, &config, names, inodes.clone(), runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
         spawn(runtime, keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));

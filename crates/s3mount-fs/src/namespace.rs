@@ -8,8 +8,10 @@
 //! - [`lister`]: lists the pages of one directory side by side;
 //! - [`split`]: cuts the listing of a directory into pieces;
 //! - [`list_requests`]: sends LIST requests, with retries and a deadline;
+//! - [`kept`]: the listings that are kept on a disk;
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
+pub(crate) mod kept;
 pub(crate) mod list_requests;
 pub(crate) mod lister;
 pub(crate) mod lookup_allowance;
@@ -24,12 +26,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_cache::NameStore;
 use s3mount_object::{ListObjects, ObjectClient};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::kept::KeptNames;
 use self::list_requests::ListRequests;
 use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
@@ -40,7 +44,7 @@ use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::sync::spawn;
-use crate::{FsConfig, FsError};
+use crate::{FsConfig, FsError, MetadataTtl};
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
 /// 20,000 names, this took 141 LISTs without a bound, and takes some 80 with this one. A lower bound would be
@@ -64,19 +68,23 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// A namespace that knows nothing yet. Background listings run on `runtime`, and `budget` bounds all
-    /// retries. When a listing shows that a name has changed, its inode in `inodes` is outdated.
+    /// retries. Listings are kept in `names`. When a listing shows that a name has changed, its inode in `inodes` is outdated.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         budget: Arc<RetryBudget>,
         config: &FsConfig,
+        names: Option<NameStore>,
         inodes: Arc<InodeTable>,
         runtime: &Handle,
     ) -> Arc<Self> {
         let ttl = config.metadata_ttl.duration();
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
+        let is_immutable = config.metadata_ttl == MetadataTtl::Indefinite;
+        let kept = names.filter(|_| !ttl.is_zero());
+        let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, is_immutable, runtime));
         Arc::new(Self {
-            requests: Arc::new(ListRequests::new(client, budget, config.timeout, runtime.clone())),
+            requests: Arc::new(ListRequests::new(client, budget, config.timeout, kept, runtime.clone())),
             snapshots: Snapshots::new(limits),
             lookup_limiter: LookupLimiter::new(AT_ONCE),
             page_has_come: Notify::new(),
@@ -119,8 +127,24 @@ impl Namespace {
         match self.snapshots.get(prefix, name, Instant::now()) {
             Known::Found(target, ttl) => Ok((target, ttl)),
             Known::Absent => Err(FsError::NotFound),
-            Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
+            Known::Unknown => match self.get_kept(prefix, name).await {
+                Known::Found(target, ttl) => Ok((target, ttl)),
+                Known::Absent => Err(FsError::NotFound),
+                Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
+            },
         }
+    }
+
+    /// What the listing on the disk says of `name`. Its page is kept in memory from now on, unless that would
+    /// replace newer ones.
+    async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
+        let Some(kept) = self.requests.kept() else { return Known::Unknown };
+        let Some(page) = kept.page(prefix, name).await else { return Known::Unknown };
+        if !kept.is_immutable() && self.snapshots.has_pages(prefix) {
+            return Known::Unknown;
+        }
+        self.keep(prefix, page);
+        self.snapshots.get(prefix, name, Instant::now())
     }
 
     /// The file that `name` in the directory `prefix` stands for.
@@ -260,7 +284,7 @@ impl Namespace {
     /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
         let mut listing = Whole { namespace: &self, prefix: &prefix, outcome: Outcome::Failed };
-        let (mut lister, mut bytes) = (Lister::new(&self.requests, &prefix, None), 0);
+        let (mut lister, mut bytes) = (Lister::start(&self.requests, &prefix, None).await, 0);
         loop {
             match lister.next().await {
                 Ok(Some(page)) => {

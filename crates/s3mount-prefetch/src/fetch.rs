@@ -1,4 +1,5 @@
-//! One GET: memory, retries, deadline; and a second one beside it when it is slow.
+//! One GET: from the disk, or from the store, with retries and a deadline; and a second one beside it when it
+//! is slow.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::ReadError;
 use crate::shared::Shared;
 use crate::sync::at_most;
+use crate::version::Version;
 
 /// Why a GET brought nothing.
 #[derive(Debug)]
@@ -65,14 +67,45 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// may pass until the deadline, as long as somebody waits for the bytes or memory is to spare.
 pub(crate) async fn fetch(
     shared: &Shared,
-    object: &ObjectId,
+    version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
-    timeout_at(wanted.deadline, attempts(shared, object, range, buffer, wanted))
+    timeout_at(wanted.deadline, from_nearest(shared, version, range, buffer, wanted))
         .await
         .unwrap_or(Err(Failure::Read(ReadError::TimedOut(shared.config.read_timeout))))
+}
+
+/// Fetches from the disk what the disk holds, and else from the store.
+async fn from_nearest(
+    shared: &Shared,
+    version: &Version,
+    range: ByteRange,
+    buffer: Option<Buffer>,
+    wanted: Wanted<'_>,
+) -> Result<Bytes, Failure> {
+    let Some(disk) = &version.disk else {
+        return attempts(shared, &version.object, range, buffer, wanted).await;
+    };
+    disk.look().await;
+    let run = disk.run(range.start());
+    let left = if run.is_here && run.end >= range.end() {
+        let len = usize::try_from(range.len()).expect("a part fits the address space");
+        let into = match buffer {
+            Some(buffer) => buffer,
+            None => demand_buffer(shared, len, wanted.reclaim).await,
+        };
+        match disk.read(range, into).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(left) => left,
+        }
+    } else {
+        buffer
+    };
+    let bytes = attempts(shared, &version.object, range, left, wanted).await?;
+    disk.offer(range, &bytes);
+    Ok(bytes)
 }
 
 async fn attempts(

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use s3mount_cache::DiskCache;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_object::{ObjectClient, ObjectId};
@@ -40,10 +41,25 @@ impl Prefetcher {
         config: PrefetchConfig,
         runtime: &Handle,
     ) -> Self {
-        let shared = Shared::new(client, pool, config, runtime.clone());
+        Self::with_disk(client, pool, None, config, runtime)
+    }
+
+    /// As [`new`](Self::new). What `disk` holds is read from there, and it keeps what the client brings.
+    pub fn with_disk(
+        client: Arc<dyn ObjectClient>,
+        pool: BufferPool,
+        disk: Option<DiskCache>,
+        config: PrefetchConfig,
+        runtime: &Handle,
+    ) -> Self {
+        let shared = Shared::new(client, pool, disk, config, runtime.clone());
         let readers = Arc::default();
         spawn(runtime, keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers)));
         Self { shared, readers }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The reader of the version `object`, which is `size` bytes long. All who have the version open share
@@ -66,9 +82,17 @@ impl Prefetcher {
 
     /// Shows its metrics in `registry`.
     pub fn register(&self, registry: &Registry) {
+        if let Some(disk) = &self.shared.disk {
+            disk.register(registry);
+        }
         registry.add(self.shared.retry_budget.metrics().clone(), || {});
         let shared = self.shared.clone();
         registry.add(self.shared.metrics.clone(), move || shared.refresh());
+    }
+
+    /// The disk cache, if there is one.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.shared.disk.as_ref()
     }
 
     /// The bound on payload memory, and what is taken of it.

@@ -29,14 +29,14 @@ use crate::shared::Shared;
 use crate::stream::Access;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock};
 use crate::verify::Verifier;
+use crate::version::Version;
 
 /// Reads one object version: from memory if the bytes are there, else when their GET lands.
 #[derive(Debug)]
 pub struct ObjectReader {
     shared: Arc<Shared>,
     readers: Arc<Readers<ObjectReader>>,
-    object: ObjectId,
-    size: u64,
+    version: Arc<Version>,
     /// This reader's number in the books of reclaim.
     id: ReaderId,
     verifier: Option<Arc<Verifier>>,
@@ -80,14 +80,14 @@ impl ObjectReader {
     ) -> Arc<Self> {
         let block = shared.config.random_read_bytes;
         let verify = shared.config.verify_whole;
-        let verifier = verify.then(|| Arc::new(Verifier::new(object.clone(), size, block)));
+        let version = Version::new(object, size, shared.disk.as_ref());
+        let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), block)));
         let state = State::new(size, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
             id: readers.books.new_id(),
             shared,
             readers,
-            object,
-            size,
+            version,
             verifier,
             condemned: OnceLock::new(),
             is_near_end: AtomicBool::new(false),
@@ -98,17 +98,17 @@ impl ObjectReader {
 
     /// The version it reads.
     pub fn object(&self) -> &ObjectId {
-        &self.object
+        &self.version.object
     }
 
     /// The object's size in bytes.
     pub fn size(&self) -> u64 {
-        self.size
+        self.version.size
     }
 
     /// Whether the object is so small that it is fetched whole.
     pub fn is_small(&self) -> bool {
-        self.size <= self.shared.config.small_object_bytes
+        self.size() <= self.shared.config.small_object_bytes
     }
 
     /// Reads up to `len` bytes from `offset` and passes them to `reply`: fewer at the object's end, and none
@@ -154,7 +154,7 @@ impl ObjectReader {
 
     /// Whether a stream that is being read goes on with `range`.
     pub fn is_streamed(&self, range: ByteRange) -> bool {
-        let end = range.end().min(self.size);
+        let end = range.end().min(self.size());
         range.start() < end && self.lock().state.streams.is_going_on(ByteRange::new(range.start(), end))
     }
 
@@ -189,7 +189,7 @@ impl ObjectReader {
 
 impl Drop for ObjectReader {
     fn drop(&mut self) {
-        self.readers.forget(&self.object);
+        self.readers.forget(&self.version.object);
         self.note_reading(&mut self.lock().state, true);
         let Locked { state, .. } = self.locked.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);

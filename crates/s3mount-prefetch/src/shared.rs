@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use s3mount_cache::BlockCache;
-use s3mount_memory::BufferPool;
+use s3mount_cache::{BlockCache, DiskCache};
+use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ObjectClient, ObjectId};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::ahead::AheadLimiter;
@@ -22,20 +23,33 @@ use crate::{PrefetchConfig, PrefetchMetrics};
 /// many errors is not fit for use.
 const MOST_CONDEMNED: usize = 100_000;
 
+/// The share of the memory that parts may take which are fetched for the disk cache alone.
+const KEEP_SHARE: u64 = 4;
+
+/// That share in KiB, which the permits of a semaphore count.
+fn keep_kib(budget: &MemoryBudget) -> u32 {
+    u32::try_from(budget.limit_bytes() / (KEEP_SHARE << 10)).unwrap_or(u32::MAX)
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) client: Arc<dyn ObjectClient>,
     pub(crate) pool: BufferPool,
     pub(crate) cache: BlockCache,
+    /// The disk cache, if the mount has one.
+    pub(crate) disk: Option<DiskCache>,
     pub(crate) config: PrefetchConfig,
     pub(crate) runtime: Handle,
     /// The number of streams of all readers that take a share of the memory.
     pub(crate) active_streams: AtomicUsize,
     /// Limits the GETs in flight.
     pub(crate) turns: Arc<Turns>,
+    /// The memory that versions may take which are fetched for the disk cache alone, in KiB.
+    keep_share: Semaphore,
     /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
-    /// How many bytes the block cache held at the last tick of the housekeeper.
+    /// How many bytes the block cache held, or waited to be written to the disk cache, at the last tick of the
+    /// housekeeper.
     cached_bytes: AtomicU64,
     /// The start of the time that the policies see.
     pub(crate) started: Instant,
@@ -53,6 +67,7 @@ impl Shared {
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         pool: BufferPool,
+        disk: Option<DiskCache>,
         mut config: PrefetchConfig,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -63,16 +78,19 @@ impl Shared {
         let budget = pool.budget().clone();
         // A quarter of the memory for random blocks; the rest is for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
+        let keep_share = Semaphore::new(keep_kib(&budget) as usize);
         let turns = Turns::new(config.max_requests);
         let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
         Arc::new(Self {
             client,
             pool,
             cache,
+            disk,
             config,
             runtime,
             active_streams: AtomicUsize::new(0),
             turns,
+            keep_share,
             ahead,
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),
@@ -104,10 +122,41 @@ impl Shared {
     /// Notes that wrong bytes of a version came, and drops its cached blocks.
     pub(crate) fn condemn(&self, object: &ObjectId) {
         self.cache.forget(object);
+        self.forget_on_disk(object);
         let mut condemned = lock(&self.condemned);
         if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
             self.metrics.objects_corrupt.inc();
         }
+    }
+
+    /// Drops what the disk cache has of a version, because some of it may be wrong.
+    pub(crate) fn forget_on_disk(&self, object: &ObjectId) {
+        if let Some(disk) = &self.disk {
+            disk.forget(object);
+        }
+    }
+
+    /// Waits until a part of `len` bytes may be fetched for the disk cache alone.
+    pub(crate) async fn keep_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
+        let most = keep_kib(self.pool.budget());
+        let kib = u32::try_from(len.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(most);
+        // The semaphore is never closed.
+        self.keep_share.acquire_many(kib).await.ok()
+    }
+
+    /// Whether `bytes` more may wait to be written to the disk cache.
+    pub(crate) fn has_room_to_write(&self, bytes: u64) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.has_room_to_write(bytes))
+    }
+
+    /// Drops bytes that wait to be written to the disk cache. Returns how much of the `missing` bytes of memory
+    /// that gave back: readers may still hold the same buffers.
+    pub(crate) fn shed_unwritten(&self, missing: u64) -> u64 {
+        let Some(disk) = &self.disk else { return 0 };
+        let budget = self.pool.budget();
+        let before = budget.used_bytes();
+        disk.shed(missing);
+        before.saturating_sub(budget.used_bytes())
     }
 
     /// Whether wrong bytes of `object` came since this was last asked.
@@ -127,7 +176,8 @@ impl Shared {
     pub(crate) fn tick(&self) {
         self.latencies.age();
         self.ahead.tick();
-        self.cached_bytes.store(self.cache.held_bytes(), Ordering::Relaxed);
+        let unwritten = self.disk.as_ref().map_or(0, DiskCache::held_bytes);
+        self.cached_bytes.store(self.cache.held_bytes() + unwritten, Ordering::Relaxed);
         self.pool.tick();
     }
 }

@@ -26,6 +26,7 @@ use crate::shared::Shared;
 use crate::sums::{CrcMap, Noted, Sums};
 use crate::sync::{Mutex, lock, spawn};
 use crate::upload_parts::{MOST_PARTS, UploadParts};
+use crate::version::Version;
 
 /// The store is asked for a checksum when this many bytes of an object, or all of it, have been asked for. A
 /// reader that looks only at headers does not pay for the request. One that goes on has the answer long
@@ -42,8 +43,7 @@ const TRIES: u32 = 3;
 /// Compares one object version with its checksum.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    object: ObjectId,
-    size: u64,
+    version: Arc<Version>,
     /// The store's checksums, once it has answered.
     kept: OnceCell<Kept>,
     state: Mutex<State>,
@@ -70,11 +70,11 @@ struct State {
 }
 
 impl Verifier {
-    /// Nothing is known yet about `object`, whose CRCs are kept in pieces of up to `block_bytes`.
-    pub(crate) fn new(object: ObjectId, size: u64, block_bytes: u64) -> Self {
-        let pieces = Some(CrcMap::new(size, block_bytes));
+    /// Nothing is known yet about `version`, whose CRCs are kept in pieces of up to `block_bytes`.
+    pub(crate) fn new(version: Arc<Version>, block_bytes: u64) -> Self {
+        let pieces = Some(CrcMap::new(version.size, block_bytes));
         let state = State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false };
-        Self { object, size, kept: OnceCell::new(), state: Mutex::new(state) }
+        Self { version, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
     /// Does what [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and
@@ -88,16 +88,16 @@ impl Verifier {
     ) -> Result<Bytes, Failure> {
         // The answer to a GET of the whole object brings the checksum, and the client compares it. It does
         // not for objects that were uploaded in parts: the store may keep only the CRCs of the parts.
-        let was_in_parts = self.object.etag().as_str().contains('-');
-        if range.len() == self.size && !was_in_parts {
-            return fetch(shared, &self.object, range, buffer, wanted).await;
+        let was_in_parts = self.version.object.etag().as_str().contains('-');
+        if range.len() == self.version.size && !was_in_parts {
+            return fetch(shared, &self.version, range, buffer, wanted).await;
         }
         self.ask_in_time(shared, range.len());
         let wide = self.widen(shared, range);
         // A wider range needs another buffer, and this one must not be held meanwhile.
         buffer = buffer.filter(|_| wide == range);
         for tries in 1.. {
-            let bytes = fetch(shared, &self.object, wide, buffer.take(), wanted).await?;
+            let bytes = fetch(shared, &self.version, wide, buffer.take(), wanted).await?;
             let error = match self.note(shared, wide, &bytes) {
                 Some((then, now)) => ReadError::Changed { then, now },
                 None => match self.compare(shared, wide, wanted.deadline).await {
@@ -109,11 +109,13 @@ impl Verifier {
                     Some(wrong) => return Err(wrong.error.into()),
                 },
             };
-            let (key, version) = (self.object.key(), self.object.etag());
+            let (key, version) = (self.version.object.key(), self.version.object.etag());
             tracing::warn!(key, %version, %range, %error, "wrong bytes came: they are fetched again");
             if tries == TRIES {
                 return Err(error.into());
             }
+            // They may be on the disk already.
+            shared.forget_on_disk(&self.version.object);
             shared.metrics.refetches.inc();
         }
         unreachable!("the last try returns")
@@ -137,7 +139,7 @@ impl Verifier {
 
     /// When enough of the object has been asked for, asks the store for the checksum in the background.
     fn ask_in_time(self: &Arc<Self>, shared: &Arc<Shared>, len: u64) {
-        let enough = self.size.min(ASK_AFTER);
+        let enough = self.version.size.min(ASK_AFTER);
         let mut state = lock(&self.state);
         let before = state.asked_bytes;
         state.asked_bytes = before.saturating_add(len);
@@ -177,7 +179,7 @@ impl Verifier {
                 Noted::TooMany => {
                     state.pieces = None;
                     shared.metrics.objects_unverified.inc();
-                    tracing::debug!(object = ?self.object, "the object is read in too many pieces to be verified");
+                    tracing::debug!(object = ?self.version.object, "the object is read in too many pieces to be verified");
                 }
             }
         }
@@ -210,7 +212,7 @@ impl Verifier {
         let came = state.pieces.as_ref().and_then(CrcMap::whole)?.get(kept.algorithm);
         if came != kept {
             let error = ReadError::Corrupt { kept, came };
-            return Some(Wrong { ranges: vec![ByteRange::new(0, self.size)], error });
+            return Some(Wrong { ranges: vec![ByteRange::new(0, self.version.size)], error });
         }
         state.was_right.push(true);
         shared.metrics.objects_verified.inc();
@@ -225,7 +227,7 @@ impl Verifier {
         state.was_right.resize(parts.count(), false);
         let pieces = state.pieces.as_ref()?;
         let (mut error, mut ranges) = (None, Vec::new());
-        let completed = parts.touching(if is_first { ByteRange::new(0, self.size) } else { range });
+        let completed = parts.touching(if is_first { ByteRange::new(0, self.version.size) } else { range });
         for index in completed {
             let (range, kept) = (parts.range(index), parts.checksum(index));
             let sums = (!state.was_right[index]).then(|| pieces.of(range)).flatten();
@@ -255,7 +257,7 @@ impl Verifier {
     /// The store's checksums. The store is asked once.
     async fn kept(&self, shared: &Shared) -> &Kept {
         let ask = || async {
-            let kept = ask(shared, &self.object, self.size).await;
+            let kept = ask(shared, &self.version.object, self.version.size).await;
             let state = &mut *lock(&self.state);
             let is_all = match (&kept, &mut state.pieces) {
                 (Kept::Nothing, pieces) => {
@@ -362,13 +364,13 @@ async fn retried<T, F: Future<Output = Result<T, ObjectError>>>(
 pub(crate) async fn fetch_by(
     verifier: Option<&Arc<Verifier>>,
     shared: &Arc<Shared>,
-    object: &ObjectId,
+    version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
     match verifier {
         Some(verifier) => verifier.fetch(shared, range, buffer, wanted).await,
-        None => fetch(shared, object, range, buffer, wanted).await,
+        None => fetch(shared, version, range, buffer, wanted).await,
     }
 }

@@ -155,6 +155,11 @@ impl Layout {
         self.root.join("names")
     }
 
+    /// The kept listing of the directory that `hash` stands for.
+    pub(crate) fn listing(&self, hash: &Hash) -> PathBuf {
+        self.names().join(format!("{:03x}", hash.shard())).join(hash.to_string())
+    }
+
     /// One of the [`SHARDS`] folders of objects.
     pub(crate) fn shard(&self, shard: u16) -> PathBuf {
         self.objects().join(format!("{shard:03x}"))

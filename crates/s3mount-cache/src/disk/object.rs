@@ -107,6 +107,11 @@ impl DiskObject {
         Run { is_here, end }
     }
 
+    /// Whether nothing that was offered to its directory waits to be written.
+    pub fn is_idle(&self) -> bool {
+        self.disk.queue.is_idle()
+    }
+
     /// The file of the whole object, for the kernel to read it by itself. `None` where the object is not
     /// whole, and where its bytes may not have survived a power cut and were not compared with their
     /// checksums since.

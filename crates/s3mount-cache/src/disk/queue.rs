@@ -40,6 +40,18 @@ impl<T> Queue<T> {
         self.lock().held_bytes
     }
 
+    /// Whether an item of so many bytes would be taken.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let state = self.lock();
+        !state.is_closed && state.held_bytes + bytes <= self.limit_bytes
+    }
+
+    /// Whether nothing waits, and nothing is being written.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.taken == 0 && state.items.is_empty()
+    }
+
     /// Adds an item, or returns it if there is no room for its bytes.
     pub(crate) fn push(&self, item: T, bytes: u64) -> Result<(), T> {
         let mut state = self.lock();

@@ -76,6 +76,15 @@ impl Store {
         })
     }
 
+    /// The bucket and its store, in the form of a URL. Two stores never have the same: what is kept on a disk
+    /// is filed under this. The names of AWS's buckets are unique without an endpoint.
+    pub(crate) fn identity(&self) -> String {
+        match &self.endpoint_url {
+            Some(url) => format!("{}/{}", url.trim_end_matches('/'), self.bucket),
+            None => format!("s3://{}", self.bucket),
+        }
+    }
+
     /// The name of the store for messages.
     fn shown(&self) -> &str {
         self.endpoint_url.as_deref().unwrap_or("S3")

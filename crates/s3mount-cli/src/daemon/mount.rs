@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use procfs::process::Process;
+use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
@@ -39,11 +40,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .enable_all()
         .build()
         .context("cannot start threads")?;
+    let disk = config.cache.as_ref().map(DiskCache::open).transpose()?;
     let client = runtime.block_on(connect(config))?;
     let measured = Arc::new(MeasuredClient::new(client));
     let budget = MemoryBudget::new(config.memory_limit_bytes);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
-    let prefetcher = Prefetcher::new(measured.clone(), pool, prefetch_config(config), runtime.handle());
+    let prefetcher =
+        Prefetcher::with_disk(measured.clone(), pool, disk, prefetch_config(config), runtime.handle());
     let fs =
         Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));
     measured.register(fs.registry());

@@ -12,6 +12,7 @@ const SOURCE: &str = "What to mount";
 const PERMISSIONS: &str = "Who may use it";
 const RESOURCES: &str = "Connections and threads";
 const METADATA: &str = "Freshness";
+const CACHE: &str = "Disk cache";
 const RUNNING: &str = "Running and logging";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -221,6 +222,21 @@ pub(crate) struct MountArgs {
     /// dropped, and listed again when somebody asks for them.
     #[arg(long, value_name = "SIZE", help_heading = METADATA)]
     pub(crate) metadata_limit: Option<Size>,
+
+    /// Keep what is read in this folder, on a disk of this machine; may be repeated.
+    ///
+    /// Later reads of the same version come from the disk, also after a restart and by other mounts
+    /// that name the folder. With several folders, one on each disk, the files are spread over them.
+    /// A missing folder is made. Only you may have access to it. See `s3mount cache`.
+    #[arg(long, value_name = "DIR", action = ArgAction::Append, help_heading = CACHE)]
+    pub(crate) cache: Vec<PathBuf>,
+
+    /// Room for the disk cache, over all of its folders [default: all but 5 % of each disk].
+    ///
+    /// What is there stays there while it is used: a file that does not fit is not kept, so that
+    /// each epoch finds as much as fits.
+    #[arg(long, value_name = "SIZE", requires = "cache", help_heading = CACHE)]
+    pub(crate) max_cache_size: Option<Size>,
 
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///

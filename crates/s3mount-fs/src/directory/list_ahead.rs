@@ -101,6 +101,12 @@ impl Walks {
         let task = spawn(self.requests.runtime(), async move {
             // The semaphore is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
+            if let Some(kept) = walks.requests.kept()
+                && kept.listing(&prefix).await.is_some()
+            {
+                // The walk reads it from the disk by itself.
+                return None;
+            }
             let listed = walks.list(&parent, &prefix, by_itself).await;
             let page =
                 listed.inspect_err(|error| tracing::debug!(%prefix, %error, "listing ahead failed")).ok()?;
@@ -212,7 +218,7 @@ mod tests {
         }
         let (budget, runtime) = (Arc::new(RetryBudget::default()), Handle::current());
         let minute = Duration::from_secs(60);
-        let requests = Arc::new(ListRequests::new(Arc::new(client), budget, minute, runtime));
+        let requests = Arc::new(ListRequests::new(Arc::new(client), budget, minute, None, runtime));
         let walks = Arc::new(Walks::new(requests.clone(), minute));
         let folders: Vec<_> = (0..100).map(|folder| format!("t/{folder:03}/")).collect();
         for folder in &folders {

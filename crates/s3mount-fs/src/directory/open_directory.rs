@@ -96,7 +96,7 @@ impl Listing {
             Some(lister) => lister,
             unset => {
                 let first = walks.take(&open.prefix).await;
-                unset.insert(Lister::new(namespace.requests(), &open.prefix, first))
+                unset.insert(Lister::start(namespace.requests(), &open.prefix, first).await)
             }
         };
         if let Some(page) = lister.next().await? {

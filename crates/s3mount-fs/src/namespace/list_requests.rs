@@ -9,6 +9,7 @@ use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
+use super::kept::KeptNames;
 use super::names::Hidden;
 use super::pace::Pace;
 use crate::FsError;
@@ -27,6 +28,8 @@ pub(crate) struct ListRequests {
     succeeded: AtomicU64,
     budget: Arc<RetryBudget>,
     pace: Arc<Pace>,
+    /// The listings on the disk, if the mount has a disk cache.
+    kept: Option<KeptNames>,
     /// The runtime for requests that nobody waits for yet.
     runtime: Handle,
     /// Keys in pages that are hidden.
@@ -37,11 +40,12 @@ pub(crate) struct ListRequests {
 
 impl ListRequests {
     /// Sends requests through `client`. A request fails if it has no answer after `limit`. The mount's
-    /// `budget` bounds retries.
+    /// `budget` bounds retries. Listings are `kept` on the disk.
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         budget: Arc<RetryBudget>,
         limit: Duration,
+        kept: Option<KeptNames>,
         runtime: Handle,
     ) -> Self {
         Self {
@@ -50,6 +54,7 @@ impl ListRequests {
             succeeded: AtomicU64::new(0),
             budget,
             pace: Arc::default(),
+            kept,
             runtime,
             hidden: Hidden::default(),
             waiting_names: AtomicUsize::new(0),
@@ -59,6 +64,11 @@ impl ListRequests {
     /// How many requests succeeded.
     pub(crate) fn succeeded(&self) -> u64 {
         self.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// The listings on the disk, if the mount has a disk cache.
+    pub(crate) fn kept(&self) -> Option<&KeptNames> {
+        self.kept.as_ref()
     }
 
     /// The bound on requests that nobody waits for yet.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
+use super::kept::{KeptListing, Recorder};
 use super::list_requests::ListRequests;
 use super::page::Page;
 use super::split::{Ask, Fault, Split};
@@ -27,6 +28,10 @@ pub(crate) struct Lister {
     waiting: usize,
     /// The first page, if it was listed ahead, and when it was requested.
     first: Option<(ListPage, Instant)>,
+    /// The listing that was kept on the disk, if it stands in for this one.
+    kept: Option<KeptListing>,
+    /// Keeps this listing on the disk.
+    recorder: Option<Recorder>,
 }
 
 /// The number of a piece, a page of it, and when the page was requested.
@@ -34,13 +39,21 @@ type Landed = (u32, Result<ListPage, FsError>, Instant);
 
 impl Lister {
     /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time of its
-    /// request.
-    pub(crate) fn new(
+    /// request. Where names never change, a listing that is kept on the disk takes the place of requests.
+    pub(crate) async fn start(
         requests: &Arc<ListRequests>,
         prefix: &Arc<str>,
         first: Option<(ListPage, Instant)>,
     ) -> Self {
+        let names = requests.kept();
+        let kept = match names {
+            Some(names) => names.listing(prefix).await,
+            None => None,
+        };
+        let recorder = names.filter(|_| kept.is_none()).map(|names| names.recorder(prefix));
         Self {
+            kept,
+            recorder,
             requests: requests.clone(),
             prefix: prefix.clone(),
             split: Split::new(prefix),
@@ -52,7 +65,7 @@ impl Lister {
 
     /// Whether all pages were returned.
     pub(crate) fn is_complete(&self) -> bool {
-        self.split.is_complete()
+        self.kept.as_ref().map_or_else(|| self.split.is_complete(), KeptListing::is_complete)
     }
 
     /// The next page. `None` at the end. A caller may drop this future and call again.
@@ -60,6 +73,9 @@ impl Lister {
     /// # Errors
     /// Those of the store. An integrity error if the listing goes back or has no end.
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
+        if let Some(kept) = &mut self.kept {
+            return kept.next().map_err(|error| self.broken(error.to_string()));
+        }
         if let Some((page, at)) = self.first.take()
             && let Some(ask) = self.split.ask(0)
         {
@@ -72,6 +88,9 @@ impl Lister {
             let part = self.split.take();
             self.count();
             self.ask();
+            if let (Some(page), Some(recorder)) = (&part, &mut self.recorder) {
+                recorder.keep(page);
+            }
             if part.is_some() || self.is_complete() {
                 return Ok(part);
             }
@@ -141,8 +160,12 @@ impl Lister {
             Fault::GoesBack => "a page of the listing goes back behind the page before it",
             Fault::HasNoEnd => "the listing has no end",
         };
+        self.broken(why.to_owned())
+    }
+
+    fn broken(&self, why: String) -> FsError {
         let error = ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &self.prefix);
-        FsError::Object(error.with_source(why.to_owned()))
+        FsError::Object(error.with_source(why))
     }
 
     /// Updates the number of names that wait, in all listings.

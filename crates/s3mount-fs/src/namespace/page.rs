@@ -3,6 +3,8 @@
 //! A page shows *all* names between two keys. So it answers for names that are there, and for names that are
 //! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
 
+mod kept;
+
 use tokio::time::Instant;
 
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};

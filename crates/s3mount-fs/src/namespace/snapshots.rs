@@ -303,6 +303,11 @@ impl Snapshots {
         self.lock().bytes
     }
 
+    /// Whether any page of the directory `prefix` is known.
+    pub(crate) fn has_pages(&self, prefix: &str) -> bool {
+        self.lock().directories.get(prefix).is_some_and(|directory| !directory.pages.is_empty())
+    }
+
     /// Whether the settings keep no pages at all.
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.limits.ttl.is_zero()

@@ -17,12 +17,12 @@ impl ObjectReader {
     }
 
     fn drop_all(&self, error: &ReadError) -> Vec<Waiter> {
-        let (key, version) = (self.object.key(), self.object.etag());
+        let (key, version) = (self.object().key(), self.object().etag());
         tracing::error!(key, %version, %error, "wrong bytes came: the object is dropped from all caches");
         // This comes before any reader gets the error, so that a reader that opens the object again gets a
         // new one.
-        self.readers.replace(&self.object);
-        self.shared.condemn(&self.object);
+        self.readers.replace(self.object());
+        self.shared.condemn(self.object());
         let state = &mut self.lock().state;
         let waiters = state.condemn(error);
         self.count_active(state);

@@ -28,10 +28,10 @@ impl ObjectReader {
     /// short just now.
     pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
-        let beginning = if self.is_small() { self.size } else { self.first_bytes() };
+        let beginning = if self.is_small() { self.size() } else { self.first_bytes() };
         let (offset, len) = span.unwrap_or((0, beginning));
-        let start = offset.min(self.size);
-        let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size));
+        let start = offset.min(self.size());
+        let wanted = ByteRange::new(start, start.saturating_add(len.min(config.part_bytes)).min(self.size()));
         let state = &mut self.lock().state;
         while state.stale.is_none()
             && let Some(missing) = state.segments.first_missing(wanted)
@@ -46,7 +46,7 @@ impl ObjectReader {
     pub(super) fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
         let State { segments, streams, .. } = state;
         let parts = self.verifier.as_ref().and_then(|verifier| verifier.parts());
-        Planner { segments, streams, size: self.size, parts, config: &self.shared.config }
+        Planner { segments, streams, version: &self.version, parts, config: &self.shared.config }
     }
 
     /// Starts GETs for the missing bytes of `range`, because a reader waits for them.
@@ -64,7 +64,7 @@ impl ObjectReader {
     /// free, the GET is no larger than the reader needs.
     fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
         let planner = self.planner(state);
-        let is_cached = |at| self.shared.cache.contains(&self.object, at);
+        let is_cached = |at| self.shared.cache.contains(self.object(), at);
         let get = |whole_parts| {
             self.with_limits(|limits| planner.demanded(missing, access, limits, whole_parts, is_cached))
         };
@@ -123,7 +123,7 @@ impl ObjectReader {
             };
             let part = direction.first(part, buffer.as_ref().len() as u64);
             self.start(state, part, Purpose::Stream(id), Some(buffer), Some(permit));
-            state.streams.planned(id, direction.seen(part, self.size).end());
+            state.streams.planned(id, direction.seen(part, self.size()).end());
         }
         false
     }
@@ -158,13 +158,13 @@ impl ObjectReader {
         let id = state.next_segment();
         self.list(state);
         let (shared, readers) = (self.shared.clone(), self.readers.clone());
-        let (me, object, verifier) = (self.me.clone(), self.object.clone(), self.verifier.clone());
+        let (me, version, verifier) = (self.me.clone(), self.version.clone(), self.verifier.clone());
         let task = spawn(&self.shared.runtime, async move {
             let is_awaited = || me.upgrade().is_some_and(|reader| reader.is_awaited(range.start(), id));
             let deadline = Instant::now() + shared.config.read_timeout;
             let reclaim = || readers.reclaim(&shared);
             let wanted = Wanted { deadline, is_awaited: &is_awaited, reclaim: &reclaim };
-            let result = fetch_by(verifier.as_ref(), &shared, &object, range, buffer, wanted).await;
+            let result = fetch_by(verifier.as_ref(), &shared, &version, range, buffer, wanted).await;
             if result.is_ok() {
                 permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));
             }

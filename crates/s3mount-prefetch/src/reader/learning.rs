@@ -14,14 +14,14 @@ impl ObjectReader {
         let is_new = |stream: &Stream| stream.is_from_start() && stream.window.is_new();
         let is_new = state.streams.get(id).is_some_and(is_new);
         if is_new && !self.is_small() {
-            state.streams.begin(id, Window::at_beginning(self.beginning(), self.size, limits));
+            state.streams.begin(id, Window::at_beginning(self.beginning(), self.size(), limits));
             state.arrive(id);
         }
     }
 
     /// What the mount has learnt of how such objects are read.
     pub(super) fn beginning(&self) -> Beginning {
-        self.shared.learnt().beginning(self.object.key(), self.shared.config.initial_window_bytes)
+        self.shared.learnt().beginning(self.object().key(), self.shared.config.initial_window_bytes)
     }
 
     /// How many bytes are fetched ahead at the beginning while nobody reads yet.
@@ -42,13 +42,13 @@ impl ObjectReader {
         }
         let Some(stream) = state.streams.furthest_from_start() else { return };
         let bytes = stream.position;
-        let is_whole = bytes >= self.size;
+        let is_whole = bytes >= self.size();
         if !is_whole && !is_closed {
             return;
         }
         let rate = stream.window.rate_at(bytes, self.now());
         let reading = Reading { bytes, is_whole, rate };
-        self.shared.learnt().note(self.object.key(), reading);
+        self.shared.learnt().note(self.object().key(), reading);
         self.shared.metrics.window_size.note(stream.window.bytes());
         state.is_noted = true;
     }

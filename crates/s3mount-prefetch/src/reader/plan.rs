@@ -7,6 +7,7 @@ use super::waiter::Waiter;
 use crate::segment::{Purpose, SegmentMap};
 use crate::stream::{Access, Direction, Stream, StreamTable, Stride};
 use crate::upload_parts::UploadParts;
+use crate::version::Version;
 use crate::window::WindowLimits;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
@@ -14,16 +15,16 @@ use crate::{EDGE_BYTES, PrefetchConfig};
 pub(super) struct Planner<'a> {
     pub(super) segments: &'a SegmentMap<Waiter>,
     pub(super) streams: &'a StreamTable,
-    /// The object's size in bytes.
-    pub(super) size: u64,
+    /// What is planned of.
+    pub(super) version: &'a Version,
     /// The parts in which the object was uploaded, if each is compared with its checksum.
     pub(super) parts: Option<&'a UploadParts>,
     pub(super) config: &'a PrefetchConfig,
 }
 
 impl Planner<'_> {
-    /// The GET for a reader that waits for `missing`, whose first byte is in no segment. It is `missing`,
-    /// rounded to blocks, or to edges for a stream that has ramped; or the whole object when that is small.
+    /// The GET for a reader that waits for `missing`, whose first byte is in no segment. All of it comes from
+    /// one place, the disk or the store. It is `missing`, rounded to blocks, or to edges for a stream that has ramped; or the whole object when that is small.
     /// With `whole_parts`, a stream that may fetch nothing ahead just now takes a whole part: else it would
     /// take a GET for each edge. Blocks that the cache holds (`is_cached`) are not fetched again.
     pub(super) fn demanded(
@@ -34,11 +35,24 @@ impl Planner<'_> {
         whole_parts: bool,
         is_cached: impl Fn(u64) -> bool,
     ) -> ByteRange {
+        let wanted = self.wanted(missing, access, limits, whole_parts, is_cached);
+        self.version.around(missing.start(), wanted)
+    }
+
+    /// As [`demanded`](Self::demanded), wherever the bytes are.
+    fn wanted(
+        &self,
+        missing: ByteRange,
+        access: Access,
+        limits: &WindowLimits<'_>,
+        whole_parts: bool,
+        is_cached: impl Fn(u64) -> bool,
+    ) -> ByteRange {
         let config = self.config;
-        if self.size <= config.small_object_bytes && self.segments.held_bytes() == 0 {
-            return ByteRange::new(0, self.size);
+        if self.version.size <= config.small_object_bytes && self.segments.held_bytes() == 0 {
+            return ByteRange::new(0, self.version.size);
         }
-        let after = self.segments.next_start(missing.start()).unwrap_or(self.size);
+        let after = self.segments.next_start(missing.start()).unwrap_or(self.version.size);
         let before = self.segments.previous_end(missing.start()).unwrap_or(0);
         let block = config.random_read_bytes;
         if let Some(piece) = self.piece(missing.start(), access) {
@@ -82,14 +96,14 @@ impl Planner<'_> {
     fn piece(&self, at: u64, access: Access) -> Option<ByteRange> {
         let Access::Stream(id) = access else { return None };
         let Direction::Strided(stride) = self.streams.get(id)?.direction else { return None };
-        stride.piece_at(at, self.size)
+        stride.piece_at(at, self.version.size)
     }
 
     /// The next missing bytes of the pieces of `stride`. Both `at`, where the search begins, and `end` count
     /// the pieces' bytes as if the pieces lay end to end.
     fn next_piece(&self, stride: Stride, mut at: u64, end: u64) -> Option<ByteRange> {
         while at < end {
-            let (rest, next) = stride.rest(at, self.size)?;
+            let (rest, next) = stride.rest(at, self.version.size)?;
             let start = self.segments.first_gap(rest.start());
             if start < rest.end() {
                 let after = self.segments.next_start(start).unwrap_or(rest.end());
@@ -118,8 +132,8 @@ impl Planner<'_> {
     pub(super) fn is_complete(&self, stream: &Stream) -> bool {
         let planned = stream.planned_end.max(stream.position);
         match stream.direction {
-            Direction::Up => self.segments.first_gap(planned) >= self.size,
-            Direction::Down => self.segments.gap_before(self.size.saturating_sub(planned)) == 0,
+            Direction::Up => self.segments.first_gap(planned) >= self.version.size,
+            Direction::Down => self.segments.gap_before(self.version.size.saturating_sub(planned)) == 0,
             Direction::Strided(stride) => self.next_piece(stride, planned, u64::MAX).is_none(),
         }
     }
@@ -128,7 +142,7 @@ impl Planner<'_> {
     pub(super) fn purpose(&self, range: ByteRange, access: Access) -> Purpose {
         match access {
             Access::Stream(id) => Purpose::Stream(id),
-            Access::Random | Access::Paged if range.len() == self.size => Purpose::Whole,
+            Access::Random | Access::Paged if range.len() == self.version.size => Purpose::Whole,
             Access::Random | Access::Paged => Purpose::Random,
         }
     }
@@ -136,12 +150,12 @@ impl Planner<'_> {
     /// How far the window of `stream` reaches beyond the object's end, in bytes. As many bytes of the objects
     /// that follow are fetched. Zero for a small object, which is fetched whole without a window.
     pub(super) fn bytes_beyond(&self, stream: &Stream, limits: &WindowLimits<'_>) -> u64 {
-        let is_small = self.size <= self.config.small_object_bytes;
+        let is_small = self.version.size <= self.config.small_object_bytes;
         if is_small || !stream.is_from_start() {
             return 0;
         }
         let window = stream.window.bytes().min(limits.share_bytes);
-        (stream.position + window).saturating_sub(self.size)
+        (stream.position + window).saturating_sub(self.version.size)
     }
 
     /// The length of the GETs for the objects that follow, up to `bytes` beyond the end of this object. Of
@@ -156,14 +170,24 @@ impl Planner<'_> {
     ) -> Option<u64> {
         let is_worth_it = bytes > begun && bytes >= begun.saturating_add(limits.edge_bytes);
         (is_worth_it && self.is_complete(stream)).then(|| {
-            let ahead = (self.size - stream.position).saturating_add(begun);
+            let ahead = (self.version.size - stream.position).saturating_add(begun);
             stream.window.part_bytes(ahead, limits)
         })
     }
 
     /// What to fetch next for `stream`, or `None` while its window is full.
     pub(super) fn next_ahead(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
-        let Self { segments, size, .. } = *self;
+        let part = self.next_missing(stream, limits)?;
+        Some(match stream.direction {
+            Direction::Up | Direction::Strided(_) => self.version.front(part),
+            Direction::Down => self.version.back(part),
+        })
+    }
+
+    /// As [`next_ahead`](Self::next_ahead), wherever the bytes are.
+    fn next_missing(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
+        let Self { segments, version, .. } = *self;
+        let size = version.size;
         let window = stream.window.bytes().min(limits.share_bytes);
         let planned = stream.planned_end.max(stream.position);
         match stream.direction {

@@ -18,7 +18,7 @@ impl ObjectReader {
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
     {
-        let end = offset.saturating_add(len as u64).min(self.size);
+        let end = offset.saturating_add(len as u64).min(self.size());
         let metrics = &self.shared.metrics;
         metrics.reads.inc();
         metrics.read_bytes.add(end.saturating_sub(offset));
@@ -70,7 +70,7 @@ impl ObjectReader {
             self.plan(state, id, limits);
             self.seam(locked, id, limits)
         });
-        if range.end() == self.size {
+        if range.end() == self.size() {
             self.note_reading(&mut locked.state, false);
         }
         seam
@@ -79,7 +79,7 @@ impl ObjectReader {
     /// Collects the bytes that are there, and starts GETs for those that are missing. Returns the start of
     /// the segment in flight that the read has to wait for, or `None` when the read is complete.
     fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
-        let cached = |at| self.shared.cache.get(&self.object, at);
+        let cached = |at| self.shared.cache.get(self.object(), at);
         loop {
             match state.collect(progress, cached, || self.keep_bytes()) {
                 Step::Answer => return None,
@@ -105,13 +105,13 @@ impl ObjectReader {
                 (answers, None)
             }
             Err(Failure::GivenUp) => {
-                tracing::debug!(object = ?self.object, %range, "a GET ahead failed and was given up");
+                tracing::debug!(object = ?self.object(), %range, "a GET ahead failed and was given up");
                 // A read that came at this moment has the bytes fetched anew.
                 (self.go_on(state, waiters), None)
             }
             Err(Failure::Read(error)) => {
                 if waiters.is_empty() && !error.is_stale() {
-                    tracing::debug!(object = ?self.object, %range, %error, "a GET ahead failed");
+                    tracing::debug!(object = ?self.object(), %range, %error, "a GET ahead failed");
                 }
                 (waiters, Some(error))
             }
@@ -160,8 +160,8 @@ impl ObjectReader {
     /// a moment, for the read of the next page.
     fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
         let start = range.start();
-        self.shared.cache.insert(&self.object, self.size, range, bytes);
-        if self.shared.cache.contains(&self.object, start) {
+        self.shared.cache.insert(self.object(), self.size(), range, bytes);
+        if self.shared.cache.contains(self.object(), start) {
             state.segments.remove(start, id);
         } else if let Some(segment) = state.segments.get_mut(start) {
             segment.served.note(range);

@@ -32,6 +32,9 @@ impl Readers<ObjectReader> {
             missing = missing.saturating_sub(swept);
         }
         if missing > 0 {
+            missing = missing.saturating_sub(shared.shed_unwritten(missing));
+        }
+        if missing > 0 {
             missing = missing.saturating_sub(shared.cache.shed(missing));
         }
         for is_ready in [true, false] {
@@ -95,14 +98,14 @@ impl ObjectReader {
         let count = detached.len();
         for Waiter { progress, reply, since } in detached {
             let (shared, readers) = (self.shared.clone(), self.readers.clone());
-            let (me, object, verifier) = (self.me.clone(), self.object.clone(), self.verifier.clone());
+            let (me, version, verifier) = (self.me.clone(), self.version.clone(), self.verifier.clone());
             drop(progress.found);
             spawn(&self.shared.runtime, async move {
                 let limit = shared.config.read_timeout;
                 let reclaim = || readers.reclaim(&shared);
                 let wanted = Wanted { deadline: since + limit, is_awaited: &|| true, reclaim: &reclaim };
                 let result =
-                    fetch_by(verifier.as_ref(), &shared, &object, progress.range, None, wanted).await;
+                    fetch_by(verifier.as_ref(), &shared, &version, progress.range, None, wanted).await;
                 let result = result.map_err(|failure| failure.into_error(limit));
                 if let (Err(error), Some(reader)) = (&result, me.upgrade())
                     && error.is_corrupt()

@@ -96,7 +96,7 @@ impl ObjectReader {
                 Begun::Upto(bytes) => begun = before + bytes,
                 Begun::Enough => begun = u64::MAX,
                 Begun::Whole => {
-                    before += reader.size;
+                    before += reader.size();
                     begun = before;
                     if before < seam.bytes
                         && let Some(next) = self.following(&reader)
@@ -129,7 +129,7 @@ impl ObjectReader {
     /// How many bytes all readers of such objects go on to read.
     fn sure_bytes(&self) -> u64 {
         match self.beginning() {
-            Beginning::Stream { bytes, .. } => bytes.min(self.size),
+            Beginning::Stream { bytes, .. } => bytes.min(self.size()),
             Beginning::Usual | Beginning::Header { .. } => 0,
         }
     }
@@ -154,7 +154,7 @@ impl ObjectReader {
             state.early.get_or_insert_default();
         }
         let at = state.segments.first_gap(0);
-        let is_complete = at >= self.size;
+        let is_complete = at >= self.size();
         if let Some(early) = &mut state.early {
             early.is_complete = is_complete;
         }

@@ -1,0 +1,322 @@
+//! Kept listings: the names of directories, so that a later mount need not list them again.
+//!
+//! A file holds the listing of one directory: its pages in the order of their keys, then a table of where each
+//! page lies and up to which key it reaches, then where that table begins. A look-up reads the table and one
+//! page. The pages themselves are opaque here. Each page and the table have a CRC-64/NVME behind them.
+//!
+//! A file is written under a temporary name and renamed when it is complete, so a file is whole or absent.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use s3mount_object::{ETag, ObjectId};
+
+use super::layout::{Hash, Layout};
+
+/// What a file begins with: the format's name and version.
+const MAGIC: &[u8; 8] = b"s3mnam01";
+
+/// A checksum, in bytes.
+const CRC_BYTES: usize = 8;
+
+/// The end of a file: where its table begins, how long the table is, and the checksum of these two.
+const FOOTER_BYTES: usize = 24;
+
+/// The listings that one cache keeps of one store.
+#[derive(Clone, Debug)]
+pub struct NameStore {
+    layout: Layout,
+    source: String,
+}
+
+/// Where a page lies in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The last key that the page covers. Unset for the last page of a listing.
+    upto: Option<Box<str>>,
+    start: u64,
+    len: u64,
+}
+
+fn crc(bytes: &[u8]) -> [u8; CRC_BYTES] {
+    checksum(CrcAlgorithm::Crc64Nvme, bytes).to_le_bytes()
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a kept listing is damaged: {what}"))
+}
+
+impl NameStore {
+    pub(super) fn new(layout: Layout, source: String) -> Self {
+        Self { layout, source }
+    }
+
+    fn path(&self, directory: &str) -> PathBuf {
+        // No object has an empty ETag.
+        self.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
+    }
+
+    /// Begins to keep the listing of `directory`.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
+        let path = self.path(directory);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(folder)?;
+        let file = tempfile::Builder::new().prefix(".new").tempfile_in(folder)?;
+        let mut writer = NamesWriter { out: BufWriter::new(file), path, at: 0, places: Vec::new() };
+        writer.put(MAGIC)?;
+        Ok(writer)
+    }
+
+    /// The kept listing of `directory`, if there is one.
+    ///
+    /// # Errors
+    /// Those of the disk, and `InvalidData` for a file that is damaged. The caller may
+    /// [forget](Self::forget) it.
+    pub fn open(&self, directory: &str) -> io::Result<Option<NamesFile>> {
+        let file = match File::open(self.path(directory)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        NamesFile::new(file).map(Some)
+    }
+
+    /// Drops the kept listing of `directory`.
+    ///
+    /// # Errors
+    /// Those of the disk. A listing that is not there is no error.
+    pub fn forget(&self, directory: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path(directory)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A listing that is being kept. It is dropped without a trace if it is not finished.
+#[derive(Debug)]
+pub struct NamesWriter {
+    out: BufWriter<tempfile::NamedTempFile>,
+    path: PathBuf,
+    at: u64,
+    places: Vec<Place>,
+}
+
+impl NamesWriter {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Adds the next page, which covers all keys up to `upto`, or up to the end of the directory.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn push(&mut self, upto: Option<&str>, page: &[u8]) -> io::Result<()> {
+        let place = Place { upto: upto.map(Into::into), start: self.at, len: page.len() as u64 };
+        self.places.push(place);
+        self.put(page)?;
+        self.put(&crc(page))
+    }
+
+    /// Writes the end of the file, and gives the file its name.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn finish(mut self) -> io::Result<()> {
+        let mut table = Vec::new();
+        for Place { upto, start, len } in &self.places {
+            let key = upto.as_deref().unwrap_or_default();
+            let key_len =
+                upto.as_ref().map_or(u32::MAX, |key| u32::try_from(key.len()).unwrap_or(u32::MAX - 1));
+            table.extend_from_slice(&start.to_le_bytes());
+            table.extend_from_slice(&len.to_le_bytes());
+            table.extend_from_slice(&key_len.to_le_bytes());
+            table.extend_from_slice(key.as_bytes());
+        }
+        let table_crc = crc(&table);
+        table.extend_from_slice(&table_crc);
+        let mut footer = [self.at.to_le_bytes(), (table.len() as u64).to_le_bytes()].concat();
+        footer.extend_from_slice(&crc(&footer));
+        self.put(&table)?;
+        self.put(&footer)?;
+        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// A kept listing.
+#[derive(Debug)]
+pub struct NamesFile {
+    file: File,
+    places: Vec<Place>,
+}
+
+/// Takes `len` bytes off the front of `rest`.
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> io::Result<&'a [u8]> {
+    let (front, back) = rest.split_at_checked(len).ok_or_else(|| damaged("the table is cut off"))?;
+    *rest = back;
+    Ok(front)
+}
+
+fn number(rest: &mut &[u8]) -> io::Result<u64> {
+    let bytes = take(rest, 8)?;
+    Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| damaged("a number"))?))
+}
+
+impl NamesFile {
+    fn new(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        let end = len.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| damaged("it is too short"))?;
+        let footer = checked(read(&file, end, FOOTER_BYTES as u64)?, "its end")?;
+        let mut rest = &*footer;
+        let (start, table_len) = (number(&mut rest)?, number(&mut rest)?);
+        if start.checked_add(table_len) != Some(end) {
+            return Err(damaged("the table does not lie at its end"));
+        }
+        let table = checked(read(&file, start, table_len)?, "its table")?;
+        let (mut rest, mut places) = (&*table, Vec::new());
+        while !rest.is_empty() {
+            let (first, len) = (number(&mut rest)?, number(&mut rest)?);
+            let key_len =
+                u32::from_le_bytes(take(&mut rest, 4)?.try_into().map_err(|_| damaged("a length"))?);
+            let upto = if key_len == u32::MAX {
+                None
+            } else {
+                let key = take(&mut rest, key_len as usize)?;
+                Some(std::str::from_utf8(key).map_err(|_| damaged("a key"))?.into())
+            };
+            places.push(Place { upto, start: first, len });
+        }
+        if places.iter().any(|place| place.start.saturating_add(place.len) > start) {
+            return Err(damaged("a page lies beyond its table"));
+        }
+        Ok(Self { file, places })
+    }
+
+    /// How many pages it has.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether it has no pages. The listing of a directory always has one.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The number of the page that covers `key`.
+    pub fn index_of(&self, key: &str) -> Option<usize> {
+        let index = self.places.partition_point(|place| place.upto.as_deref().is_some_and(|upto| upto < key));
+        (index < self.places.len()).then_some(index)
+    }
+
+    /// The page with this number.
+    ///
+    /// # Errors
+    /// Those of the disk, and `InvalidData` for a page that is damaged, or not there.
+    pub fn page(&self, index: usize) -> io::Result<Vec<u8>> {
+        let place = self.places.get(index).ok_or_else(|| damaged("there is no such page"))?;
+        checked(read(&self.file, place.start, place.len.saturating_add(CRC_BYTES as u64))?, "a page")
+    }
+}
+
+/// Reads bytes that lie inside of the file, as its checked end and table say.
+fn read(file: &File, start: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| damaged("a length"))?];
+    file.read_exact_at(&mut bytes, start)?;
+    Ok(bytes)
+}
+
+/// The bytes before the checksum at their end, if the checksum is right.
+fn checked(mut bytes: Vec<u8>, what: &str) -> io::Result<Vec<u8>> {
+    let len = bytes.len().checked_sub(CRC_BYTES).ok_or_else(|| damaged(what))?;
+    if bytes[len..] != crc(&bytes[..len]) {
+        return Err(damaged(what));
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    use tempfile::TempDir;
+
+    use super::{Layout, NameStore};
+
+    fn store(dir: &TempDir) -> NameStore {
+        NameStore::new(Layout::new(dir.path()), "s3://bucket".to_owned())
+    }
+
+    /// Keeps a listing of three pages.
+    fn keep(store: &NameStore) {
+        let mut writer = store.write("d/").expect("a listing");
+        for (upto, page) in [(Some("c"), "one"), (Some("m"), "two"), (None, "three")] {
+            writer.push(upto, page.as_bytes()).expect("a page");
+        }
+        writer.finish().expect("a file");
+    }
+
+    #[test]
+    fn a_key_is_found_on_the_page_that_covers_it() {
+        let dir = TempDir::new().expect("a folder");
+        let store = store(&dir);
+        assert!(store.open("d/").expect("no error").is_none(), "nothing is kept yet");
+        keep(&store);
+        let file = store.open("d/").expect("no error").expect("a listing");
+        assert_eq!(file.len(), 3);
+        for (key, page) in [("a", "one"), ("c", "one"), ("c1", "two"), ("m", "two"), ("z", "three")] {
+            let index = file.index_of(key).expect("it is covered");
+            assert_eq!(file.page(index).expect("a page"), page.as_bytes(), "{key}");
+        }
+        assert!(store.open("e/").expect("no error").is_none(), "another directory");
+        let other = NameStore::new(Layout::new(dir.path()), "s3://other".to_owned());
+        assert!(other.open("d/").expect("no error").is_none(), "another bucket");
+    }
+
+    #[test]
+    fn a_listing_that_is_not_finished_leaves_nothing() {
+        let dir = TempDir::new().expect("a folder");
+        let mut writer = store(&dir).write("d/").expect("a listing");
+        writer.push(Some("c"), b"one").expect("a page");
+        drop(writer);
+        let mut shards = std::fs::read_dir(dir.path().join("names")).expect("a folder");
+        let shard = shards.next().expect("a folder").expect("a folder").path();
+        assert_eq!(std::fs::read_dir(shard).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn no_flipped_bit_and_no_cut_goes_unseen() {
+        let dir = TempDir::new().expect("a folder");
+        let store = store(&dir);
+        keep(&store);
+        let whole = std::fs::read(store.path("d/")).expect("a file");
+        let file = std::fs::File::options().write(true).open(store.path("d/")).expect("a file");
+        let pages = || -> io::Result<Vec<Vec<u8>>> {
+            let file = store.open("d/")?.expect("it is there");
+            (0..file.len()).map(|index| file.page(index)).collect()
+        };
+        let right = pages().expect("it is whole");
+        for (at, byte) in whole.iter().enumerate().skip(super::MAGIC.len()) {
+            file.write_all_at(&[byte ^ 1], at as u64).expect("a byte");
+            assert_eq!(pages().expect_err("a bit is wrong").kind(), io::ErrorKind::InvalidData, "{at}");
+            file.write_all_at(&[*byte], at as u64).expect("a byte");
+        }
+        assert_eq!(pages().expect("it is whole again"), right);
+        for len in 0..whole.len() {
+            std::fs::write(store.path("d/"), &whole[..len]).expect("a file");
+            pages().expect_err("it is cut");
+        }
+    }
+}

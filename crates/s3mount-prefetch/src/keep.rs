@@ -1,0 +1,118 @@
+//! Fetches whole versions into the disk cache before anybody reads them.
+
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use s3mount_cache::DiskObject;
+use s3mount_memory::Priority;
+use s3mount_object::{ByteRange, ObjectId};
+use tokio::time::{Instant, sleep};
+
+use crate::fetch::{Failure, Wanted, fetch};
+use crate::shared::Shared;
+use crate::version::Version;
+use crate::{Prefetcher, ReadError};
+
+/// How many parts of a version are fetched at once. With the 90 MB/s that S3 gives a connection, eight bring
+/// 700 MB/s, and several versions are kept at once.
+const PARTS_AT_ONCE: usize = 8;
+
+/// How long to wait for memory, or for the disk, before looking again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How often what the disk dropped is fetched again.
+const ROUNDS: u32 = 3;
+
+/// How long the disk may take to write what was fetched.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// Why a version is not kept whole.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The mount has no disk cache.
+    #[error("the mount has no disk cache")]
+    NoCache,
+    /// The cache is full of what is still used, or the disk does not work.
+    #[error("the disk cache has no room for it, or its disk does not work")]
+    NoRoom,
+    /// It could not be fetched.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl Prefetcher {
+    /// Fetches what the disk cache lacks of the version `object`, which is `size` bytes long. It takes memory
+    /// that no reader needs. Resolves when all of it is written.
+    ///
+    /// # Errors
+    /// When the cache can't hold it, or when it can't be fetched.
+    pub async fn keep(&self, object: &ObjectId, size: u64) -> Result<(), KeepError> {
+        let shared = self.shared();
+        let version = Version::new(object.clone(), size, shared.disk.as_ref());
+        let disk = version.disk.clone().ok_or(KeepError::NoCache)?;
+        for _ in 0..ROUNDS {
+            disk.look().await;
+            fetch_missing(shared, &version, &disk).await?;
+            if was_written(&disk, size).await {
+                return Ok(());
+            }
+        }
+        Err(KeepError::NoRoom)
+    }
+}
+
+/// The first bytes from `at` on that the disk lacks, at most `most` of them.
+fn first_missing(disk: &DiskObject, size: u64, mut at: u64, most: u64) -> Option<ByteRange> {
+    while at < size {
+        let run = disk.run(at);
+        if !run.is_here {
+            return Some(ByteRange::new(at, run.end.min(at + most).min(size)));
+        }
+        at = run.end;
+    }
+    None
+}
+
+/// Fetches everything that the disk lacks, a few parts at a time. The disk is offered each part.
+async fn fetch_missing(shared: &Shared, version: &Version, disk: &DiskObject) -> Result<(), KeepError> {
+    let most = shared.config.part_bytes;
+    let next = |at: u64| first_missing(disk, version.size, at, most);
+    let parts = std::iter::successors(next(0), |part| next(part.end()));
+    let mut fetched =
+        stream::iter(parts).map(|part| fetch_part(shared, version, part)).buffer_unordered(PARTS_AT_ONCE);
+    while let Some(result) = fetched.next().await {
+        // What was given up is fetched in the next round.
+        if let Err(Failure::Read(error)) = result {
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
+async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Result<(), Failure> {
+    let _share = shared.keep_share(part.len()).await;
+    let len = usize::try_from(part.len()).expect("a part fits the address space");
+    let buffer = loop {
+        match shared.pool.try_buffer(len, Priority::Prefetch) {
+            Some(buffer) if shared.has_room_to_write(part.len()) => break buffer,
+            _ => sleep(PAUSE).await,
+        }
+    };
+    let deadline = Instant::now() + shared.config.read_timeout;
+    let wanted = Wanted { deadline, is_awaited: &|| false, reclaim: &|| {} };
+    fetch(shared, version, part, Some(buffer), wanted).await.map(drop)
+}
+
+/// Waits until the disk has all of the version. Returns false if it drops some of it, or takes too long.
+async fn was_written(disk: &DiskObject, size: u64) -> bool {
+    let deadline = Instant::now() + WRITE_TIME;
+    loop {
+        if first_missing(disk, size, 0, u64::MAX - size).is_none() {
+            return true;
+        }
+        if disk.is_idle() || Instant::now() >= deadline {
+            return first_missing(disk, size, 0, u64::MAX - size).is_none();
+        }
+        sleep(PAUSE).await;
+    }
+}
