@@ -15,9 +15,12 @@ mod blocks;
 mod check;
 mod clock;
 mod dir;
+mod durable;
 mod error;
 mod evict;
+mod faults;
 mod ghosts;
+mod health;
 mod io;
 mod layout;
 mod limit;
@@ -25,6 +28,7 @@ mod metrics;
 mod names;
 mod object;
 mod pace;
+mod part;
 mod pass;
 mod pool;
 mod queue;
@@ -37,10 +41,9 @@ mod version;
 mod victims;
 mod whole;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_metrics::Registry;
@@ -54,12 +57,7 @@ pub use metrics::DiskMetrics;
 pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
 pub use object::{DiskObject, Run};
-use version::Version;
 use whole::Named;
-
-/// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
-/// many at least.
-const MIN_TABLE: usize = 1024;
 
 /// How a [`DiskCache`] is set up.
 #[derive(Clone, Debug, Default)]
@@ -80,18 +78,9 @@ pub struct DiskConfig {
 pub struct DiskCache(Arc<Inner>);
 
 struct Inner {
-    disks: Vec<Arc<Disk>>,
+    disks: Vec<Disk>,
     source: String,
     metrics: Arc<DiskMetrics>,
-    table: Mutex<Table>,
-}
-
-/// The objects that somebody has.
-#[derive(Default)]
-struct Table {
-    objects: HashMap<Hash, Weak<DiskObject>>,
-    /// At how many entries the dead ones are taken out.
-    clean_at: usize,
 }
 
 impl fmt::Debug for DiskCache {
@@ -119,43 +108,29 @@ impl DiskCache {
             let layout = Layout::new(path);
             let dir = Dir::open(layout, max_bytes, &config.source, clock.clone(), metrics.clone())?;
             let disk = Disk::start(dir, config.queue_bytes / count);
-            Ok(Arc::new(disk.map_err(|error| DiskError::io("start the threads for", path, error))?))
+            disk.map_err(|error| DiskError::io("start the threads for", path, error))
         });
         let disks = disks.collect::<Result<_, DiskError>>()?;
-        Ok(Self(Arc::new(Inner { disks, source: config.source.clone(), metrics, table: Mutex::default() })))
+        Ok(Self(Arc::new(Inner { disks, source: config.source.clone(), metrics })))
     }
 
     /// The version `object` of `size` bytes. Without I/O. All who name the same version share it.
     pub fn object(&self, object: &ObjectId, size: u64) -> Arc<DiskObject> {
         let hash = Hash::of(&self.0.source, object);
-        let mut table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = table.objects.get(&hash).and_then(Weak::upgrade)
-            && found.version.named.size == size
-        {
-            return found;
-        }
-        let disk = self.disk(&hash).clone();
-        let version = Version::new(disk.dir.clone(), Named { object: object.clone(), size, hash });
-        let made = Arc::new(DiskObject::new(disk, version));
-        if table.objects.len() >= table.clean_at {
-            table.objects.retain(|_, object| object.strong_count() > 0);
-            table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
-        }
-        table.objects.insert(hash, Arc::downgrade(&made));
-        made
+        self.disk(&hash).object(Named { object: object.clone(), size, hash })
     }
 
     /// The listings of the store, which are kept in the first directory.
     pub fn names(&self) -> NameStore {
-        NameStore::new(self.0.disks[0].dir.layout.clone(), self.0.source.clone())
+        NameStore::new(self.0.disks[0].dir().layout.clone(), self.0.source.clone())
     }
 
     /// Whether `bytes` more may wait to be written, now.
     pub fn has_room_to_write(&self, bytes: u64) -> bool {
-        self.0.disks.iter().all(|disk| disk.queue.has_room(bytes))
+        self.0.disks.iter().all(|disk| disk.has_room_to_write(bytes))
     }
 
-    fn disk(&self, hash: &Hash) -> &Arc<Disk> {
+    fn disk(&self, hash: &Hash) -> &Disk {
         let index = hash.spread() % self.0.disks.len() as u64;
         &self.0.disks[index as usize]
     }
@@ -168,11 +143,11 @@ impl DiskCache {
 
     /// How many bytes of the pool wait to be written, or are being written.
     pub fn held_bytes(&self) -> u64 {
-        self.0.disks.iter().map(|disk| disk.queue.held_bytes()).sum()
+        self.0.disks.iter().map(|disk| disk.held_bytes()).sum()
     }
 
-    /// Waits until what was offered is written, at most for `limit`. Returns whether that came to pass. Blocks
-    /// the thread.
+    /// Waits until what was offered is written and synced, at most for `limit`. Returns whether that came to
+    /// pass. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> bool {
         self.0.disks.iter().all(|disk| disk.flush(limit))
     }
@@ -186,20 +161,10 @@ impl DiskCache {
         });
     }
 
-    /// Deletes a version, whole or in parts: its bytes have turned out to be wrong.
+    /// Deletes a version, whole or in parts: its bytes have turned out to be wrong. Without waiting for it.
     pub fn forget(&self, object: &ObjectId) {
         let hash = Hash::of(&self.0.source, object);
-        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = table.objects.get(&hash).and_then(Weak::upgrade);
-        drop(table);
-        let version = known.map_or_else(
-            || {
-                let named = Named { object: object.clone(), size: 0, hash };
-                Arc::new(Version::new(self.disk(&hash).dir.clone(), named))
-            },
-            |known| known.version.clone(),
-        );
-        version.forget();
+        self.disk(&hash).forget(object, hash);
     }
 }
 

@@ -36,6 +36,16 @@ pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<(), DiskError> {
     Ok(())
 }
 
+/// Writes a small file, reads it and deletes it.
+pub(crate) fn probe(io: &Io, layout: &Layout) -> io::Result<()> {
+    const TEXT: &[u8] = b"s3mount\n";
+    let path = layout.root().join("probe");
+    io.replace(&path, TEXT)?;
+    let is_right = io.load(&path)? == TEXT;
+    io.remove(&path)?;
+    if is_right { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
 /// Whether nothing lies in `folder` but what a file system puts there by itself, and the marker file that
 /// another process is making now.
 fn is_empty(folder: &Path) -> io::Result<bool> {

@@ -16,6 +16,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 impl BootId {
+    /// No boot at all: of bytes that may not have survived the last one.
+    pub(crate) const UNKNOWN: Self = Self([0; 16]);
+
     fn of_this_boot() -> io::Result<Self> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         Self::parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "boot_id is no UUID"))
@@ -41,6 +44,11 @@ impl SinceBoot {
     /// How much later it is than `earlier`; 0 if it is not later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// So much later.
+    pub(crate) fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

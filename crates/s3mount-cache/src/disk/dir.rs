@@ -6,7 +6,9 @@ use s3mount_object::ObjectId;
 
 use crate::disk::check;
 use crate::disk::clock::Clock;
+use crate::disk::durable::Durable;
 use crate::disk::error::DiskError;
+use crate::disk::health::Health;
 use crate::disk::io::Io;
 use crate::disk::layout::Layout;
 use crate::disk::metrics::DiskMetrics;
@@ -20,6 +22,8 @@ pub(crate) struct Dir {
     pub(crate) io: Io,
     pub(crate) clock: Clock,
     pub(crate) room: Room,
+    pub(crate) durable: Durable,
+    pub(crate) health: Health,
     pub(crate) source: String,
     pub(crate) metrics: Arc<DiskMetrics>,
 }
@@ -37,7 +41,10 @@ impl Dir {
         check::prepare(&io, &layout)?;
         let room = Room::open(&layout, max_bytes)
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
-        Ok(Self { layout, io, clock, room, source: source.to_owned(), metrics })
+        let durable = Durable::open(&io, &layout, clock.clone())
+            .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
+        let health = Health::new(layout.root().to_owned(), clock.clone());
+        Ok(Self { layout, io, clock, room, durable, health, source: source.to_owned(), metrics })
     }
 
     /// A record of `object` that is published now.

@@ -7,11 +7,13 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::disk::faults::{Faults, Op};
 
 /// Reads of a file without the page cache begin and end at multiples of this, in the file and in memory. No
 /// disk has larger sectors.
@@ -39,7 +41,17 @@ static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Unnamed {
     pub(crate) file: File,
     /// Its temporary name, where the file system knows no files without a name.
-    temporary: Option<std::path::PathBuf>,
+    temporary: Option<PathBuf>,
+}
+
+/// What a file's extended attribute holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Attribute {
+    Value(Vec<u8>),
+    /// The file has none.
+    Missing,
+    /// Files of this file system have none.
+    Unsupported,
 }
 
 /// The file system below one cache directory.
@@ -47,15 +59,18 @@ pub(crate) struct Unnamed {
 pub(crate) struct Io {
     has_dontcache: AtomicBool,
     has_unnamed: AtomicBool,
+    pub(crate) faults: Faults,
 }
 
 impl Io {
     pub(crate) fn new() -> Self {
-        Self { has_dontcache: AtomicBool::new(true), has_unnamed: AtomicBool::new(true) }
+        let (has_dontcache, has_unnamed) = (AtomicBool::new(true), AtomicBool::new(true));
+        Self { has_dontcache, has_unnamed, faults: Faults::default() }
     }
 
     /// Opens a file for reading, and tells whether its reads leave the page cache out.
     pub(crate) fn open(&self, path: &Path) -> io::Result<(File, bool)> {
+        self.faults.at(Op::Open)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let best = flags | OFlags::DIRECT | OFlags::NOATIME;
         match fs::open(path, best, Mode::empty()) {
@@ -73,6 +88,7 @@ impl Io {
         mut into: &mut [IoSliceMut<'_>],
         offset: u64,
     ) -> io::Result<usize> {
+        self.faults.at(Op::Read)?;
         let mut done = 0;
         while !into.is_empty() {
             match rustix::io::preadv(file, into, offset + done as u64) {
@@ -94,14 +110,15 @@ impl Io {
 
     /// A new file in the folder of `path`, for [`publish`](Self::publish). Makes the folder if need be.
     pub(crate) fn create(&self, path: &Path) -> io::Result<Unnamed> {
-        let folder = path.parent().unwrap_or(path);
-        match self.create_in(folder, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_folder(folder)?;
-                self.create_in(folder, path)
-            }
-            result => result,
-        }
+        self.faults.at(Op::Write)?;
+        with_folder(path, |folder| self.create_in(folder, path))
+    }
+
+    /// Opens a file for reading and writing, with its folder if need be.
+    pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<File> {
+        self.faults.at(Op::Write)?;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        with_folder(path, |_| Ok(fs::open(path, flags, FILE_MODE)?.into()))
     }
 
     fn create_in(&self, folder: &Path, path: &Path) -> io::Result<Unnamed> {
@@ -125,17 +142,18 @@ impl Io {
 
     /// Gives a new file its name. Returns `false` if there is a file of this name.
     pub(crate) fn publish(&self, unnamed: &Unnamed, path: &Path) -> io::Result<bool> {
-        let linked = match &unnamed.temporary {
-            None => {
-                let open = format!("/proc/self/fd/{}", unnamed.file.as_raw_fd());
-                fs::linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW)
-            }
-            Some(temporary) => fs::linkat(CWD, temporary, CWD, path, AtFlags::empty()),
-        };
+        let published = self.link(&unnamed.file, path);
         if let Some(temporary) = &unnamed.temporary {
             let _ = fs::unlink(temporary);
         }
-        match linked {
+        published
+    }
+
+    /// Gives an open file a name. Returns `false` if there is a file of this name.
+    pub(crate) fn link(&self, file: &File, path: &Path) -> io::Result<bool> {
+        self.faults.at(Op::Publish)?;
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match fs::linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
@@ -151,6 +169,7 @@ impl Io {
 
     /// Writes `bytes` at `offset`, and lets them leave the page cache once they are on the disk.
     pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.faults.at(Op::Write)?;
         let mut done = 0;
         while done < bytes.len() {
             let rest = [IoSlice::new(&bytes[done..])];
@@ -175,6 +194,7 @@ impl Io {
 
     /// Replaces the small file at `path` by one with these bytes.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.faults.at(Op::Publish)?;
         let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!("{name}.{}-{number}.new", std::process::id()));
@@ -189,11 +209,13 @@ impl Io {
 
     /// Reads a small file.
     pub(crate) fn load(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.faults.at(Op::Read)?;
         std::fs::read(path)
     }
 
     /// Deletes a file. Returns whether it was there.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<bool> {
+        self.faults.at(Op::Remove)?;
         match fs::unlink(path) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
@@ -201,26 +223,48 @@ impl Io {
         }
     }
 
-    /// Sets the record of a file. Returns `false` where files have no attributes.
-    pub(crate) fn set_attribute(&self, file: &File, record: &[u8]) -> io::Result<bool> {
-        match fs::fsetxattr(file, RECORD_ATTRIBUTE, record, XattrFlags::empty()) {
+    /// Sets the attribute of a file. Returns `false` where files have no attributes, or no room for it.
+    pub(crate) fn set_attribute(&self, file: &File, value: &[u8]) -> io::Result<bool> {
+        self.faults.at(Op::Publish)?;
+        match fs::fsetxattr(file, RECORD_ATTRIBUTE, value, XattrFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::PERM) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The record of a file, if it has one.
-    pub(crate) fn attribute(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
-        let mut record = vec![0; MAX_ATTRIBUTE_BYTES];
-        match fs::fgetxattr(file, RECORD_ATTRIBUTE, record.as_mut_slice()) {
+    /// The attribute of a file.
+    pub(crate) fn attribute(&self, file: &File) -> io::Result<Attribute> {
+        self.faults.at(Op::Read)?;
+        let mut value = vec![0; MAX_ATTRIBUTE_BYTES];
+        match fs::fgetxattr(file, RECORD_ATTRIBUTE, value.as_mut_slice()) {
             Ok(len) => {
-                record.truncate(len);
-                Ok(Some(record))
+                value.truncate(len);
+                Ok(Attribute::Value(value))
             }
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(Errno::NODATA | Errno::RANGE) => Ok(Attribute::Missing),
+            Err(Errno::OPNOTSUPP) => Ok(Attribute::Unsupported),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits until all that was written to the file system of `folder` is on the disk. Fails if anything could
+    /// not be written since `folder` was opened, or since the last call.
+    pub(crate) fn sync(&self, folder: &File) -> io::Result<()> {
+        self.faults.at(Op::Sync)?;
+        Ok(fs::syncfs(folder)?)
+    }
+}
+
+/// Does `work`, which needs the folder of `path`, and makes the folder if need be.
+fn with_folder<T>(path: &Path, work: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    let folder = path.parent().unwrap_or(path);
+    match work(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_folder(folder)?;
+            work(folder)
+        }
+        result => result,
     }
 }
 

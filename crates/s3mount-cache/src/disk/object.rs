@@ -1,19 +1,31 @@
 //! What readers see of one version on the disk, and the threads that do the work.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::Builder;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_object::{ByteRange, PartBuffer};
+use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 
 use crate::disk::blocks;
+use crate::disk::check;
+use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
+use crate::disk::health::Condition;
+use crate::disk::layout::Hash;
 use crate::disk::metrics::Dropped;
+use crate::disk::part::Parts;
 use crate::disk::pool::Pool;
 use crate::disk::queue::Queue;
 use crate::disk::version::{Offer, Version};
+use crate::disk::whole::Named;
+
+/// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
+/// many at least.
+const MIN_TABLE: usize = 1024;
 
 /// Threads that read one directory. An NVMe brings 7 GB/s, 7,000 reads of 1 MiB a second of 1 to 2 ms each.
 const READERS: usize = 16;
@@ -21,47 +33,242 @@ const READERS: usize = 16;
 /// Threads that write one directory. One computes checksums while the other writes.
 const WRITERS: usize = 2;
 
+/// How often it is looked whether an operation hangs.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A reader waits no longer than this for the disk. Then the store is asked.
+const WAITS: Duration = Duration::from_secs(5);
+
+/// How much time passes between two calls of syncfs(2), at least. It writes what all processes have written to
+/// the file system.
+const SYNC_AFTER: Duration = Duration::from_secs(30);
+
+/// How many ticks pass between two rounds of housekeeping.
+const HOUSEKEEPING_TICKS: u64 = 4;
+
+/// How long the end of the cache waits for what is to be written.
+const ENDS_AFTER: Duration = Duration::from_secs(5);
+
+/// Whole objects that wait to be compared with their checksums. After a power cut there may be more; those are
+/// compared when they are looked for the next time.
+const MAX_CHECKS: usize = 4096;
+
+/// How many of them are compared in one round of housekeeping.
+const CHECKS: usize = 64;
+
 /// One cache directory and its threads.
 #[derive(Debug)]
-pub(crate) struct Disk {
-    pub(crate) dir: Arc<Dir>,
-    pub(crate) queue: Arc<Queue<Offer>>,
+pub(crate) struct Disk(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    dir: Arc<Dir>,
+    parts: Arc<Parts>,
+    queue: Queue<Offer>,
     readers: Pool,
+    table: Mutex<Table>,
+    /// Whole objects that can't be trusted yet.
+    checks: Mutex<VecDeque<Weak<Version>>>,
+    /// Held by the one who keeps house. It holds when something was synced last.
+    synced: Mutex<SinceBoot>,
+    is_closed: Mutex<bool>,
+    closed: Condvar,
+}
+
+/// The objects that somebody has.
+#[derive(Debug, Default)]
+struct Table {
+    objects: HashMap<Hash, Weak<DiskObject>>,
+    /// At how many entries the dead ones are taken out.
+    clean_at: usize,
 }
 
 impl Disk {
-    /// Starts the writers. At most `queue_bytes` wait to be written.
+    /// Starts the threads. At most `queue_bytes` wait to be written.
     pub(crate) fn start(dir: Dir, queue_bytes: u64) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::<Offer>::new(queue_bytes));
+        let inner = Arc::new(Inner {
+            synced: Mutex::new(dir.clock.now()),
+            dir: Arc::new(dir),
+            parts: Arc::default(),
+            queue: Queue::new(queue_bytes),
+            readers: Pool::new("cache-read".to_owned(), READERS),
+            table: Mutex::default(),
+            checks: Mutex::default(),
+            is_closed: Mutex::new(false),
+            closed: Condvar::new(),
+        });
+        let disk = Self(inner.clone());
         for number in 0..WRITERS {
-            let queue = queue.clone();
+            let inner = inner.clone();
             let write = |offer: Offer| offer.version.keep(offer.range, &offer.bytes);
-            std::thread::Builder::new()
-                .name(format!("cache-write-{number}"))
-                .spawn(move || queue.work(write))?;
+            let name = format!("cache-write-{number}");
+            Builder::new().name(name).spawn(move || inner.queue.work(write))?;
         }
-        Ok(Self { dir: Arc::new(dir), queue, readers: Pool::new("cache-read".to_owned(), READERS) })
+        Builder::new().name("cache-watch".to_owned()).spawn(move || inner.watch())?;
+        Ok(disk)
     }
 
-    /// Waits until what was offered is written, at most for `limit`. Returns whether that came to pass.
+    pub(crate) fn dir(&self) -> &Arc<Dir> {
+        &self.0.dir
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.0.queue.held_bytes()
+    }
+
+    /// Whether `bytes` more may wait to be written, now.
+    pub(crate) fn has_room_to_write(&self, bytes: u64) -> bool {
+        self.0.queue.has_room(bytes)
+    }
+
+    /// The version that `named` names. All who name the same version share it.
+    pub(crate) fn object(&self, named: Named) -> Arc<DiskObject> {
+        let mut table = lock(&self.0.table);
+        if let Some(found) = table.objects.get(&named.hash).and_then(Weak::upgrade)
+            && found.version.named.size == named.size
+        {
+            return found;
+        }
+        let hash = named.hash;
+        let version = Arc::new(Version::new(self.0.dir.clone(), self.0.parts.clone(), named));
+        let made = Arc::new(DiskObject { disk: self.0.clone(), version });
+        if table.objects.len() >= table.clean_at {
+            table.objects.retain(|_, object| object.strong_count() > 0);
+            table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
+        }
+        table.objects.insert(hash, Arc::downgrade(&made));
+        made
+    }
+
+    /// Deletes a version.
+    pub(crate) fn forget(&self, object: &ObjectId, hash: Hash) {
+        let known = lock(&self.0.table).objects.get(&hash).and_then(Weak::upgrade);
+        let version = known.map_or_else(
+            || {
+                let named = Named { object: object.clone(), size: 0, hash };
+                Arc::new(Version::new(self.0.dir.clone(), self.0.parts.clone(), named))
+            },
+            |known| known.version.clone(),
+        );
+        let held = version.give_up();
+        drop(self.0.readers.run(self.0.dir.clock.now(), move || version.delete(&held)));
+    }
+
+    /// Writes what was offered, and all that is known of it, to the disk. Returns whether that came to pass
+    /// within `limit`.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
-        self.queue.wait_idle(limit)
+        let began = self.0.dir.clock.now();
+        let is_written = self.0.queue.wait_idle(limit);
+        let inner = self.0.clone();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let kept = move || {
+            inner.keep_house(true);
+            sender.send(()).is_ok()
+        };
+        drop(self.0.readers.run(self.0.dir.clock.now(), kept));
+        let left = limit.saturating_sub(self.0.dir.clock.now().since(began));
+        receiver.recv_timeout(left).is_ok() && is_written
+    }
+
+    /// Waits until what was offered is written. Nothing is synced.
+    #[cfg(test)]
+    pub(crate) fn wait_written(&self, limit: Duration) -> bool {
+        self.0.queue.wait_idle(limit)
     }
 
     /// Drops writes that wait, the newest first.
     pub(crate) fn shed(&self, bytes: u64) -> u64 {
-        let shed = self.queue.shed(bytes);
+        let shed = self.0.queue.shed(bytes);
         let freed = shed.iter().map(|(bytes, _)| bytes).sum();
-        self.dir.metrics.dropped_bytes.at(Dropped::Memory).add(freed);
+        self.0.dir.metrics.dropped_bytes.at(Dropped::Memory).add(freed);
         freed
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.queue.close();
-        self.readers.close();
+        if self.0.dir.health.condition() == Condition::Healthy && !self.flush(ENDS_AFTER) {
+            tracing::warn!(dir = %self.0.dir.layout.root().display(), "end the disk cache before all is written");
+        }
+        self.0.queue.close();
+        self.0.readers.close();
+        *lock(&self.0.is_closed) = true;
+        self.0.closed.notify_all();
     }
+}
+
+impl Inner {
+    /// Looks for operations that hang, and has a thread keep house now and then, until the cache ends.
+    fn watch(self: &Arc<Self>) {
+        for tick in 1u64.. {
+            let waited = self.closed.wait_timeout_while(lock(&self.is_closed), TICK, |is_closed| !*is_closed);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                return;
+            }
+            let now = self.dir.clock.now();
+            if self.dir.health.tick() {
+                let inner = self.clone();
+                drop(self.readers.run(now, move || inner.probe()));
+            }
+            let given_up = self.readers.give_up(now, WAITS);
+            if given_up > 0 {
+                tracing::debug!(given_up, "reads of the disk cache take too long");
+            }
+            if tick.is_multiple_of(HOUSEKEEPING_TICKS) && self.synced.try_lock().is_ok() {
+                let inner = self.clone();
+                drop(self.readers.run(now, move || inner.keep_house(false)));
+            }
+        }
+    }
+
+    /// Writes and reads a small file.
+    fn probe(&self) {
+        let result = check::probe(&self.dir.io, &self.dir.layout);
+        if let Err(error) = &result {
+            tracing::debug!(%error, "probe the disk of the cache");
+        }
+        self.dir.health.on_probe(result.is_ok());
+    }
+
+    /// Saves maps, closes files, checks what can't be trusted, and syncs. All of it at once if that is
+    /// `urgent`.
+    fn keep_house(self: &Arc<Self>, urgent: bool) {
+        let mut synced = lock(&self.synced);
+        if !self.dir.health.may_begin() {
+            return;
+        }
+        self.parts.tidy(&self.dir, urgent);
+        let objects: Vec<_> = lock(&self.table).objects.values().filter_map(Weak::upgrade).collect();
+        objects.iter().for_each(|object| object.version.tidy());
+        drop(objects);
+        for _ in 0..CHECKS {
+            let Some(version) = lock(&self.checks).pop_front() else { break };
+            if let Some(version) = version.upgrade() {
+                version.check();
+            }
+        }
+        let now = self.dir.clock.now();
+        if self.dir.durable.has_news() && (urgent || now.since(*synced) >= SYNC_AFTER) {
+            if let Err(error) = self.dir.durable.sync(&self.dir.io) {
+                self.dir.health.on_error("sync", &error);
+            }
+            *synced = now;
+        }
+    }
+
+    /// Has the whole object compared with its checksums if it can't be trusted.
+    fn check_later(&self, version: &Arc<Version>) {
+        if version.wants_check() {
+            let mut checks = lock(&self.checks);
+            if checks.len() < MAX_CHECKS {
+                checks.push_back(Arc::downgrade(version));
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A run of bytes that are alike: all of them are on the disk, or none is.
@@ -75,8 +282,8 @@ pub struct Run {
 
 /// One version of an object, and what the disk holds of it.
 pub struct DiskObject {
-    disk: Arc<Disk>,
-    pub(crate) version: Arc<Version>,
+    disk: Arc<Inner>,
+    version: Arc<Version>,
 }
 
 impl fmt::Debug for DiskObject {
@@ -86,23 +293,26 @@ impl fmt::Debug for DiskObject {
 }
 
 impl DiskObject {
-    pub(crate) fn new(disk: Arc<Disk>, version: Version) -> Self {
-        Self { disk, version: Arc::new(version) }
-    }
-
     /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory.
     /// A disk that hangs holds nothing.
     pub async fn look(&self) {
-        if !self.version.is_known() {
-            let version = self.version.clone();
-            let looked = self.disk.readers.run(self.disk.dir.clock.now(), move || version.look());
-            drop(looked.await);
+        if self.version.is_known() || !self.disk.dir.health.may_begin() {
+            return;
         }
+        let (disk, version) = (self.disk.clone(), self.version.clone());
+        let look = move || {
+            version.look();
+            disk.check_later(&version);
+        };
+        drop(self.disk.readers.run(self.disk.dir.clock.now(), look).await);
     }
 
     /// Whether the byte at `offset` is on the disk, and where the run of bytes with that answer ends. From
     /// memory, without I/O. Before [`look`](Self::look), nothing is there.
     pub fn run(&self, offset: u64) -> Run {
+        if !self.disk.dir.health.may_begin() {
+            return Run { is_here: false, end: self.version.named.size };
+        }
         let (is_here, end) = self.version.run(offset);
         Run { is_here, end }
     }
@@ -113,9 +323,12 @@ impl DiskObject {
     }
 
     /// The file of the whole object, for the kernel to read it by itself. `None` where the object is not
-    /// whole, and where its bytes may not have survived a power cut and were not compared with their
-    /// checksums since.
+    /// whole or nobody has [looked](Self::look) lately, and where its bytes may not have survived a power cut
+    /// and were not compared with their checksums since.
     pub fn whole_file(&self) -> Option<Arc<File>> {
+        if self.disk.dir.health.condition() != Condition::Healthy {
+            return None;
+        }
         self.version.whole_file()
     }
 
@@ -128,12 +341,14 @@ impl DiskObject {
     pub async fn read<B: PartBuffer>(&self, range: ByteRange, mut into: B) -> Result<Bytes, Option<B>> {
         let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
         let is_inside = range.end() <= self.version.named.size && 0 < len && len <= into.as_ref().len();
-        if !is_inside || !self.version.may_have(range) {
+        if !is_inside || !self.version.may_have(range) || !self.disk.dir.health.may_begin() {
             return Err(Some(into));
         }
-        let version = self.version.clone();
+        let (disk, version) = (self.disk.clone(), self.version.clone());
         let answer = self.disk.readers.run(self.disk.dir.clock.now(), move || {
-            if version.read(range, &mut into.as_mut()[..len]) { Ok(into) } else { Err(into) }
+            let is_read = version.read(range, &mut into.as_mut()[..len]);
+            disk.check_later(&version);
+            if is_read { Ok(into) } else { Err(into) }
         });
         match answer.await {
             Ok(Ok(into)) => Ok(Bytes::from_owner(into).slice(..len)),
@@ -147,12 +362,18 @@ impl DiskObject {
     pub fn offer(&self, range: ByteRange, bytes: &Bytes) {
         debug_assert_eq!(range.len(), bytes.len() as u64, "the bytes are those of the range");
         let blocks = blocks::covered(range, self.version.named.size);
-        if blocks.is_empty() || self.version.run(range.start()).0 {
+        let (is_here, end) = self.version.run(range.start());
+        if blocks.is_empty() || (is_here && end >= range.end()) {
             return;
         }
-        let offer = Offer { version: self.version.clone(), range, bytes: bytes.clone() };
-        if self.disk.queue.push(offer, range.len()).is_err() {
-            self.disk.dir.metrics.dropped_bytes.at(Dropped::Queue).add(range.len());
+        let reason = if !self.disk.dir.health.may_write() {
+            Some(Dropped::Disk)
+        } else {
+            let offer = Offer { version: self.version.clone(), range, bytes: bytes.clone() };
+            self.disk.queue.push(offer, range.len()).is_err().then_some(Dropped::Queue)
+        };
+        if let Some(reason) = reason {
+            self.disk.dir.metrics.dropped_bytes.at(reason).add(range.len());
         }
     }
 }

@@ -1,27 +1,43 @@
-//! One version of an object: what the disk holds of it, as this process knows. All of this blocks.
+//! One version of an object: what the disk holds of it, as this process knows. All of this blocks, but for what
+//! says so.
 //!
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
 
-use crate::disk::blocks;
+use crate::disk::blocks::{self, BLOCK_BYTES};
+use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
 use crate::disk::metrics::{Dropped, Found};
+use crate::disk::part::{self, Part, Parts, Written};
 use crate::disk::read::{Fault, Source};
 use crate::disk::whole::{self, Named, Whole};
 
+/// How long it is believed that a version is not here, or that another process has fetched no more of it.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A whole object that nobody has used for this time is closed.
+const CLOSE_AFTER: Duration = Duration::from_secs(10);
+
+/// A whole object of this size or less is closed as soon as one read has taken all of it.
+const SMALL_BYTES: u64 = 8 << 20;
+
 /// What the disk holds of a version.
 #[derive(Clone, Debug)]
-enum Held {
+pub(crate) enum Held {
     /// Nobody has looked.
     Unknown,
     Nothing,
+    Part(Arc<Part>),
     Whole(Arc<Whole>),
+    /// All of it, when its file was closed.
+    Closed,
 }
 
 /// Bytes of the store that are kept: see [`DiskObject::offer`](crate::DiskObject::offer).
@@ -36,134 +52,330 @@ pub(crate) struct Offer {
 #[derive(Debug)]
 pub(crate) struct Version {
     dir: Arc<Dir>,
+    parts: Arc<Parts>,
     pub(crate) named: Named,
-    /// Held by the one who finds out what is there.
+    /// Held by the one who finds out what is there, or makes a part.
     looking: Mutex<()>,
-    state: Mutex<Held>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    held: Held,
+    /// When somebody has looked last.
+    looked: SinceBoot,
+    /// When bytes were read last.
+    used: SinceBoot,
 }
 
 impl Version {
-    pub(crate) fn new(dir: Arc<Dir>, named: Named) -> Self {
-        Self { dir, named, looking: Mutex::default(), state: Mutex::new(Held::Unknown) }
+    pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
+        let (looked, used) = (SinceBoot::default(), SinceBoot::default());
+        let state = Mutex::new(State { held: Held::Unknown, looked, used });
+        Self { dir, parts, named, looking: Mutex::default(), state }
     }
 
-    fn state(&self) -> MutexGuard<'_, Held> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> Held {
-        self.state().clone()
+        self.state().held.clone()
     }
 
-    /// Whether anybody has looked.
+    fn set(&self, held: Held) {
+        let mut state = self.state();
+        let before = std::mem::replace(&mut state.held, held);
+        (state.looked, state.used) = (self.dir.clock.now(), self.dir.clock.now());
+        drop(state);
+        drop(before);
+    }
+
+    /// Whether somebody has looked, and it is not time to look again. Does not block.
     pub(crate) fn is_known(&self) -> bool {
-        !matches!(*self.state(), Held::Unknown)
-    }
-
-    /// Whether the byte at `offset` is here, and where the run of bytes with that answer ends.
-    pub(crate) fn run(&self, offset: u64) -> (bool, u64) {
-        let is_here = offset < self.named.size && matches!(*self.state(), Held::Whole(_));
-        (is_here, self.named.size)
-    }
-
-    /// Whether all of `range` is here, or nobody has looked.
-    pub(crate) fn may_have(&self, range: ByteRange) -> bool {
-        !self.is_known() || self.run(range.start()) == (true, self.named.size)
-    }
-
-    /// The file of the whole object, if the kernel may have it.
-    pub(crate) fn whole_file(&self) -> Option<Arc<File>> {
-        match &*self.state() {
-            Held::Whole(whole) if whole.is_trusted() => Some(whole.file.clone()),
-            Held::Whole(_) | Held::Nothing | Held::Unknown => None,
+        let state = self.state();
+        match &state.held {
+            Held::Unknown | Held::Closed => false,
+            Held::Whole(_) => true,
+            Held::Part(part) if part.is_owned() => true,
+            Held::Nothing | Held::Part(_) => self.dir.clock.now().since(state.looked) < LOOK_AGAIN,
         }
     }
 
-    /// Finds out what is there.
+    /// Whether the byte at `offset` is here, and where the run of bytes with that answer ends. Does not block.
+    pub(crate) fn run(&self, offset: u64) -> (bool, u64) {
+        let size = self.named.size;
+        if offset >= size {
+            return (false, size);
+        }
+        match &self.state().held {
+            Held::Unknown | Held::Nothing => (false, size),
+            Held::Whole(_) | Held::Closed => (true, size),
+            Held::Part(part) => {
+                let (is_here, end) = part.run(offset / BLOCK_BYTES);
+                (is_here, (end * BLOCK_BYTES).min(size))
+            }
+        }
+    }
+
+    /// Whether all of `range` may be here, as far as anybody knows. Does not block.
+    pub(crate) fn may_have(&self, range: ByteRange) -> bool {
+        let (is_here, end) = self.run(range.start());
+        (is_here && end >= range.end()) || !self.is_known()
+    }
+
+    /// The file of the whole object, if the kernel may have it. Does not block.
+    pub(crate) fn whole_file(&self) -> Option<Arc<File>> {
+        match &self.state().held {
+            Held::Whole(whole) if whole.is_trusted() => Some(whole.file.clone()),
+            Held::Whole(_) | Held::Closed | Held::Part(_) | Held::Nothing | Held::Unknown => None,
+        }
+    }
+
+    /// Whether the whole object is to be [checked](Self::check). Does not block.
+    pub(crate) fn wants_check(&self) -> bool {
+        matches!(&self.state().held, Held::Whole(whole) if !whole.is_trusted())
+    }
+
+    /// Finds out what is there, unless that is known.
     pub(crate) fn look(&self) {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look_locked();
+    }
+
+    fn look_locked(&self) {
         if self.is_known() {
             return;
         }
-        let held = match whole::open(&self.dir, &self.named) {
-            Ok(Some(whole)) => Held::Whole(Arc::new(whole)),
-            Ok(None) => Held::Nothing,
+        let Some(_operation) = self.dir.health.begin() else { return };
+        let is_first = matches!(self.held(), Held::Unknown | Held::Closed);
+        let held = match self.find() {
+            Ok(held) => held,
             Err(error) => {
-                self.on_error("look for", &error);
+                self.dir.health.on_error("look for", &error);
                 Held::Nothing
             }
         };
         let (found, file) = match &held {
             Held::Whole(whole) => (Found::Whole, Some(&*whole.file)),
-            Held::Nothing | Held::Unknown => (Found::Nothing, None),
+            Held::Part(part) => (Found::Part, Some(&*part.file)),
+            Held::Nothing | Held::Closed | Held::Unknown => (Found::Nothing, None),
         };
-        self.dir.metrics.looks.at(found).inc();
-        self.dir.room.on_use(&self.named.hash, file, file.is_some());
-        *self.state() = held;
+        if is_first {
+            self.dir.metrics.looks.at(found).inc();
+            self.dir.room.on_use(&self.named.hash, file, file.is_some());
+        }
+        self.set(held);
+    }
+
+    fn find(&self) -> io::Result<Held> {
+        if self.named.size == 0 {
+            return Ok(Held::Nothing);
+        }
+        if let Some(whole) = whole::open(&self.dir, &self.named)? {
+            return Ok(Held::Whole(Arc::new(whole)));
+        }
+        let own = self.parts.get(&self.named.hash);
+        let part = match own {
+            Some(part) => Some(part),
+            None => Part::open(&self.dir, &self.named)?.map(Arc::new),
+        };
+        Ok(part.map_or(Held::Nothing, Held::Part))
     }
 
     /// Reads `range` into `into`, if all of it is here.
     pub(crate) fn read(&self, range: ByteRange, into: &mut [u8]) -> bool {
         self.look();
-        let Held::Whole(whole) = self.held() else { return false };
+        let Some(_operation) = self.dir.health.begin() else { return false };
         let touched = blocks::touched(range);
-        let Some(sums) = usize::try_from(touched.start)
-            .ok()
-            .zip(usize::try_from(touched.end).ok())
-            .and_then(|(start, end)| whole.sums.get(start..end))
-        else {
-            return false;
+        let held = self.held();
+        let result = match &held {
+            Held::Whole(whole) => {
+                let sums = whole.sums.get(touched.start as usize..touched.end as usize);
+                sums.map(|sums| self.source(&whole.file, whole.is_direct).read(range, sums, into))
+            }
+            Held::Part(part) => {
+                let sums = part.sums(touched.clone());
+                sums.map(|sums| self.source(&part.file, part.is_direct).read(range, &sums, into))
+            }
+            Held::Nothing | Held::Closed | Held::Unknown => None,
         };
-        let (io, size) = (&self.dir.io, self.named.size);
-        let source = Source { io, file: &whole.file, is_direct: whole.is_direct, size };
-        match source.read(range, sums, into) {
-            Ok(()) => {
-                self.dir.metrics.reads.inc();
-                self.dir.metrics.read_bytes.add(range.len());
+        match result {
+            None => false,
+            Some(Ok(())) => {
+                self.on_read(range, &held);
                 true
             }
-            Err(Fault::Io(error)) => {
-                self.on_error("read", &error);
+            Some(Err(Fault::Io(error))) => {
+                self.dir.health.on_error("read", &error);
                 false
             }
-            Err(Fault::Corrupt) => {
-                tracing::warn!(object = ?self.named.object, "delete a file of the disk cache: its bytes are wrong");
-                self.dir.metrics.corrupt.inc();
-                self.forget();
+            Some(Err(Fault::Corrupt)) => {
+                self.on_corrupt(&held, touched);
                 false
             }
+        }
+    }
+
+    fn source<'a>(&'a self, file: &'a File, is_direct: bool) -> Source<'a> {
+        Source { io: &self.dir.io, file, is_direct, size: self.named.size }
+    }
+
+    fn on_read(&self, range: ByteRange, held: &Held) {
+        self.dir.health.on_success();
+        self.dir.metrics.reads.inc();
+        self.dir.metrics.read_bytes.add(range.len());
+        match held {
+            Held::Whole(whole)
+                if whole.is_trusted() && range.len() == self.named.size && range.len() <= SMALL_BYTES =>
+            {
+                self.replace(held, Held::Closed);
+            }
+            _ => self.state().used = self.dir.clock.now(),
+        }
+    }
+
+    /// Takes out what is damaged: a whole object, or blocks of a part.
+    fn on_corrupt(&self, held: &Held, touched: std::ops::Range<u64>) {
+        tracing::warn!(object = ?self.named.object, "bytes of the disk cache are wrong; they are fetched again");
+        self.dir.metrics.corrupt.inc();
+        match held {
+            Held::Part(part) => part.take_out(&self.dir, &self.named, touched),
+            Held::Whole(_) | Held::Closed | Held::Nothing | Held::Unknown => self.delete(&self.give_up()),
         }
     }
 
     /// Writes what was offered.
-    pub(crate) fn keep(&self, range: ByteRange, bytes: &[u8]) {
-        self.look();
-        let is_all = range.start() == 0 && range.end() == self.named.size;
-        if !is_all || !matches!(self.held(), Held::Nothing) {
-            return;
-        }
-        match whole::publish(&self.dir, &self.named, bytes) {
-            Ok(true) => {
-                *self.state() = Held::Unknown;
-                self.look();
-            }
-            Ok(false) => self.dir.metrics.dropped_bytes.at(Dropped::Room).add(range.len()),
+    pub(crate) fn keep(&self, range: ByteRange, bytes: &Bytes) {
+        let dropped = match self.try_keep(range, bytes) {
+            Ok(None) => return,
+            Ok(Some(reason)) => reason,
             Err(error) => {
-                self.dir.metrics.dropped_bytes.at(Dropped::Disk).add(range.len());
-                self.on_error("write", &error);
+                self.dir.health.on_error("write", &error);
+                Dropped::Disk
+            }
+        };
+        self.dir.metrics.dropped_bytes.at(dropped).add(range.len());
+    }
+
+    fn try_keep(&self, range: ByteRange, bytes: &Bytes) -> io::Result<Option<Dropped>> {
+        if !self.dir.health.may_write() {
+            return Ok(Some(Dropped::Disk));
+        }
+        self.look();
+        let Some(_operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
+        let is_all = range.start() == 0 && range.end() == self.named.size;
+        match self.held() {
+            Held::Whole(_) | Held::Closed => Ok(None),
+            Held::Nothing | Held::Unknown if is_all => self.publish(bytes),
+            Held::Nothing | Held::Unknown | Held::Part(_) => self.add(range, bytes),
+        }
+    }
+
+    fn publish(&self, bytes: &[u8]) -> io::Result<Option<Dropped>> {
+        if !whole::publish(&self.dir, &self.named, bytes)? {
+            return Ok(Some(Dropped::Room));
+        }
+        self.dir.health.on_written();
+        self.set(Held::Closed);
+        Ok(None)
+    }
+
+    /// Adds blocks to the part.
+    fn add(&self, range: ByteRange, bytes: &[u8]) -> io::Result<Option<Dropped>> {
+        let Some(part) = self.own_part()? else { return Ok(Some(Dropped::Filled)) };
+        let blocks = blocks::covered(range, self.named.size);
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        let skipped = blocks.start * BLOCK_BYTES - range.start();
+        let bytes =
+            usize::try_from(skipped).ok().and_then(|skipped| bytes.get(skipped..)).unwrap_or_default();
+        match part.write(&self.dir, &self.named, blocks, bytes)? {
+            Written::NoRoom => return Ok(Some(Dropped::Room)),
+            Written::Done => {}
+            Written::Complete => {
+                let whole = part.finish(&self.dir, &self.named)?;
+                self.set(whole.map_or(Held::Unknown, |whole| Held::Whole(Arc::new(whole))));
+                self.parts.remove(&self.named.hash);
             }
         }
+        self.dir.health.on_written();
+        Ok(None)
+    }
+
+    /// The part that this process fills. `None` if another does, or if the object is whole by now.
+    fn own_part(&self) -> io::Result<Option<Arc<Part>>> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.held() {
+            Held::Part(part) if part.is_owned() => return Ok(Some(part)),
+            Held::Whole(_) | Held::Closed => return Ok(None),
+            Held::Part(_) | Held::Nothing | Held::Unknown => {}
+        }
+        let Some(part) = Part::own(&self.dir, &self.named)?.map(Arc::new) else { return Ok(None) };
+        self.parts.insert(&self.named, &part);
+        self.set(Held::Part(part.clone()));
+        Ok(Some(part))
+    }
+
+    /// Compares the whole object with its checksums, so that it can be trusted.
+    pub(crate) fn check(&self) {
+        let Held::Whole(whole) = self.held() else { return };
+        let Some(_operation) = self.dir.health.begin() else { return };
+        match whole.check(&self.dir, &self.named) {
+            Ok(()) => {}
+            Err(Fault::Io(error)) => self.dir.health.on_error("check", &error),
+            Err(Fault::Corrupt) => self.on_corrupt(&Held::Whole(whole), 0..0),
+        }
+    }
+
+    /// Closes a file that nobody uses, and one that another process has deleted.
+    pub(crate) fn tidy(&self) {
+        let (held, is_idle) = {
+            let state = self.state();
+            (state.held.clone(), self.dir.clock.now().since(state.used) >= CLOSE_AFTER)
+        };
+        match &held {
+            Held::Whole(whole) if part::is_deleted(&whole.file) => self.replace(&held, Held::Unknown),
+            Held::Whole(whole) if is_idle && whole.is_trusted() => self.replace(&held, Held::Closed),
+            Held::Part(part) if part.is_deleted() => self.replace(&held, Held::Unknown),
+            Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => {}
+        }
+    }
+
+    /// Replaces what is held, if that is still `before`.
+    fn replace(&self, before: &Held, held: Held) {
+        let mut state = self.state();
+        let is_same = match (&state.held, before) {
+            (Held::Whole(now), Held::Whole(before)) => Arc::ptr_eq(now, before),
+            (Held::Part(now), Held::Part(before)) => Arc::ptr_eq(now, before),
+            _ => false,
+        };
+        if is_same {
+            state.held = held;
+        }
+    }
+
+    /// Takes it that nothing is here. Returns what is to be [deleted](Self::delete). Does not block.
+    pub(crate) fn give_up(&self) -> Held {
+        let held = self.held();
+        self.set(Held::Nothing);
+        held
     }
 
     /// Deletes all of it.
-    pub(crate) fn forget(&self) {
-        *self.state() = Held::Nothing;
-        if let Err(error) = whole::remove(&self.dir, &self.named) {
-            self.on_error("delete", &error);
+    pub(crate) fn delete(&self, held: &Held) {
+        let part = match held {
+            Held::Part(part) if part.is_owned() => Some(part.clone()),
+            _ => self.parts.get(&self.named.hash),
+        };
+        self.parts.remove(&self.named.hash);
+        let part = match part {
+            Some(part) => part.forget(&self.dir, &self.named),
+            None => part::discard(&self.dir, &self.named),
+        };
+        if let Err(error) = whole::remove(&self.dir, &self.named).and(part) {
+            self.dir.health.on_error("delete", &error);
         }
-    }
-
-    fn on_error(&self, operation: &str, error: &io::Error) {
-        tracing::debug!(%error, object = ?self.named.object, "{operation} a file of the disk cache");
     }
 }

@@ -9,15 +9,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use s3mount_object::ObjectId;
 
-use crate::disk::blocks;
+use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::dir::Dir;
-use crate::disk::io::{ALIGN, MAX_ATTRIBUTE_BYTES, Unnamed};
+use crate::disk::io::{ALIGN, Attribute, MAX_ATTRIBUTE_BYTES, Unnamed};
 use crate::disk::layout::Hash;
+use crate::disk::read::{Fault, Source};
 use crate::disk::record::Record;
 
 /// What a file's attribute begins with where the record lies in a file of its own. The record's last 8 bytes
 /// follow, its checksum, so that the two belong together.
 const ELSEWHERE: &[u8; 4] = b"s3mr";
+
+/// How many blocks are compared with their checksums at a time.
+const CHECKED_BLOCKS: usize = 8;
+
+/// A version of an object, and how large it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) object: ObjectId,
+    pub(crate) size: u64,
+    pub(crate) hash: Hash,
+}
 
 /// A whole object that is open.
 #[derive(Debug)]
@@ -32,17 +44,33 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// What a part has become.
+    pub(crate) fn of_part(dir: &Dir, file: &Arc<File>, is_direct: bool, record: Record) -> Self {
+        let is_trusted = dir.durable.is_trusted(record.boot, record.published);
+        let is_trusted = AtomicBool::new(is_trusted);
+        Self { file: file.clone(), is_direct, sums: record.sums, is_trusted }
+    }
+
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_trusted.load(Ordering::Acquire)
     }
-}
 
-/// A version of an object, and how large it is.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    pub(crate) object: ObjectId,
-    pub(crate) size: u64,
-    pub(crate) hash: Hash,
+    /// Compares all blocks with their checksums. Then the file may be trusted, in this boot and in later ones:
+    /// what was read is on the disk.
+    pub(crate) fn check(&self, dir: &Dir, named: &Named) -> Result<(), Fault> {
+        let source = Source { io: &dir.io, file: &self.file, is_direct: self.is_direct, size: named.size };
+        let mut piece = vec![0; CHECKED_BLOCKS * BLOCK_BYTES as usize];
+        for (sums, first) in self.sums.chunks(CHECKED_BLOCKS).zip((0u64..).step_by(CHECKED_BLOCKS)) {
+            let range = blocks::bytes(&(first..first + sums.len() as u64), named.size);
+            let into = usize::try_from(range.len()).ok().and_then(|len| piece.get_mut(..len));
+            source.read(range, sums, into.ok_or(Fault::Corrupt)?)?;
+        }
+        let record = dir.record(&named.object, named.size, self.sums.clone());
+        save_record(dir, named, &self.file, &record)?;
+        dir.durable.on_published();
+        self.is_trusted.store(true, Ordering::Release);
+        Ok(())
+    }
 }
 
 /// How many bytes of the disk a file of `bytes` takes.
@@ -63,19 +91,18 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
         remove(dir, named)?;
         return Ok(None);
     };
-    let is_trusted = AtomicBool::new(is_bound && record.boot == dir.clock.boot());
+    let is_trusted = AtomicBool::new(is_bound && dir.durable.is_trusted(record.boot, record.published));
     Ok(Some(Whole { file: Arc::new(file), is_direct, sums: record.sums, is_trusted }))
 }
 
-/// The record of an open file, and whether it was surely made for this file.
+/// The record of an open file, and whether it was surely made for this file. A record in a file of its own may
+/// be that of another file of the same name, which has been deleted since.
 fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Record, bool)>> {
-    let attribute = dir.io.attribute(file)?;
-    let is_elsewhere = attribute.as_ref().is_none_or(|bytes| bytes.starts_with(ELSEWHERE));
-    let (bytes, is_bound) = match attribute {
-        Some(bytes) if !is_elsewhere => (bytes, true),
+    let (bytes, is_bound) = match dir.io.attribute(file)? {
+        Attribute::Value(bytes) if !bytes.starts_with(ELSEWHERE) => (bytes, true),
         attribute => match dir.io.load(&dir.layout.record(&named.hash)) {
             Ok(bytes) => {
-                let is_bound = attribute.is_none_or(|attribute| attribute == reference(&bytes));
+                let is_bound = attribute == Attribute::Value(reference(&bytes));
                 (bytes, is_bound)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -83,9 +110,8 @@ fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Reco
         },
     };
     let record = Record::decode(&bytes).filter(|record| record.map.is_none());
-    Ok(record
-        .filter(|record| dir.is_record_of(record, &named.object, named.size))
-        .map(|record| (record, is_bound)))
+    let record = record.filter(|record| dir.is_record_of(record, &named.object, named.size));
+    Ok(record.map(|record| (record, is_bound)))
 }
 
 /// What stands in the attribute of a file whose record is elsewhere.
@@ -95,14 +121,19 @@ fn reference(record: &[u8]) -> Vec<u8> {
 
 /// Writes the record of `file`, before the file gets its name.
 pub(crate) fn save_record(dir: &Dir, named: &Named, file: &File, record: &Record) -> io::Result<()> {
-    let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB");
-    let bytes = record.encode().ok_or_else(too_long)?;
+    let bytes = encode(record)?;
     if bytes.len() <= MAX_ATTRIBUTE_BYTES && dir.io.set_attribute(file, &bytes)? {
         return Ok(());
     }
     dir.io.replace(&dir.layout.record(&named.hash), &bytes)?;
     dir.io.set_attribute(file, &reference(&bytes))?;
     Ok(())
+}
+
+/// The record as bytes.
+pub(crate) fn encode(record: &Record) -> io::Result<Vec<u8>> {
+    let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB");
+    record.encode().ok_or_else(too_long)
 }
 
 /// Publishes an object that one GET has brought. Returns whether there was room for it.
@@ -127,6 +158,7 @@ pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8]) -> io::Result<bool
     }
     if matches!(published, Ok(true)) {
         dir.metrics.written_bytes.add(named.size);
+        dir.durable.on_published();
     }
     published.map(|_| true)
 }
@@ -139,8 +171,10 @@ fn fill(dir: &Dir, named: &Named, unnamed: &Unnamed, bytes: &[u8]) -> io::Result
 
 /// Deletes the file of a whole object and its record.
 pub(crate) fn remove(dir: &Dir, named: &Named) -> io::Result<()> {
-    if dir.io.remove(&dir.layout.whole(&named.hash))? {
-        dir.room.give_back(disk_bytes(named.size));
+    let path = dir.layout.whole(&named.hash);
+    let bytes = std::fs::symlink_metadata(&path).map_or(0, |file| file.len());
+    if dir.io.remove(&path)? {
+        dir.room.give_back(disk_bytes(bytes));
     }
     dir.io.remove(&dir.layout.record(&named.hash))?;
     Ok(())

@@ -1,0 +1,67 @@
+//! Faults that tests put in the way of the file system.
+
+use std::io;
+
+/// What is asked of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// A file is opened.
+    Open,
+    /// Bytes or a record are read.
+    Read,
+    /// A file is made, or bytes are written.
+    Write,
+    /// A file gets its name, or its record.
+    Publish,
+    /// A file is deleted.
+    Remove,
+    /// All that was written goes to the disk.
+    Sync,
+}
+
+/// Nothing, outside of tests.
+#[derive(Debug, Default)]
+#[cfg(not(test))]
+pub(crate) struct Faults(());
+
+#[cfg(not(test))]
+impl Faults {
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "in tests it does something")]
+    pub(crate) fn at(&self, _: Op) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Called before each operation. It may fail, and it may wait.
+#[cfg(test)]
+type Fault = std::sync::Arc<dyn Fn(Op) -> io::Result<()> + Send + Sync>;
+
+/// The faults of a test.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Faults(std::sync::Mutex<Option<Fault>>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faults")
+    }
+}
+
+#[cfg(test)]
+impl Faults {
+    pub(crate) fn at(&self, op: Op) -> io::Result<()> {
+        let fault = self.0.lock().expect("no test panics with it").clone();
+        fault.map_or(Ok(()), |fault| fault(op))
+    }
+
+    /// From now on `fault` is called before each operation.
+    pub(crate) fn set(&self, fault: impl Fn(Op) -> io::Result<()> + Send + Sync + 'static) {
+        *self.0.lock().expect("no test panics with it") = Some(std::sync::Arc::new(fault));
+    }
+
+    /// From now on nothing fails.
+    pub(crate) fn clear(&self) {
+        *self.0.lock().expect("no test panics with it") = None;
+    }
+}

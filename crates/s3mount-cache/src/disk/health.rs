@@ -1,0 +1,394 @@
+//! What a disk may be asked, by how it behaved.
+//!
+//! | condition | what goes on | changes |
+//! |---|---|---|
+//! | healthy | everything | to failing after some errors in a row, or an operation that hangs |
+//! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
+//! | off | nothing but a probe from time to time | to failing when a probe succeeds |
+//!
+//! A disk that is full or can't be written is read all the same; nothing is written to it for a while.
+//! [`Policy`] is pure.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::disk::clock::{Clock, SinceBoot};
+
+/// So many errors without a success between them are no accident.
+const ERRORS: u32 = 3;
+
+/// How many operations a failing disk does at a time. Those that hang may hold a thread each.
+const FEW: usize = 2;
+
+/// An operation that takes longer hangs. A read of 8 MiB on a disk of 125 MB/s, with fifteen others, takes one
+/// second.
+const HANGS_AFTER: Duration = Duration::from_secs(3);
+
+/// How long a disk is failing before it is off, or healthy.
+const ON_TRIAL: Duration = Duration::from_secs(30);
+
+/// How much time passes between two probes of a disk that is off, and how long a full disk is left alone.
+pub(crate) const PAUSE: Duration = Duration::from_secs(30);
+
+/// How a disk behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Condition {
+    Healthy,
+    Failing,
+    Off,
+}
+
+/// What an error says of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Nothing: the process has no file descriptors or memory left, or the file has just been deleted.
+    Nothing,
+    /// It can't be written now.
+    Unwritable,
+    /// It fails.
+    Broken,
+}
+
+/// What `error` says of the disk.
+pub(crate) fn meaning(error: &io::Error) -> Meaning {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Meaning::Nothing,
+        Some(
+            Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::ROFS
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::NOENT
+            | Errno::FBIG,
+        ) => Meaning::Unwritable,
+        _ => Meaning::Broken,
+    }
+}
+
+/// Decides what the disk may be asked.
+#[derive(Debug)]
+struct Policy {
+    condition: Condition,
+    /// When the condition changed.
+    since: SinceBoot,
+    /// Errors since the last success.
+    errors: u32,
+    last_error: Option<SinceBoot>,
+    /// When something could not be written, unless something was written since.
+    unwritable: Option<SinceBoot>,
+    probed: SinceBoot,
+}
+
+impl Policy {
+    fn new() -> Self {
+        let (since, probed) = (SinceBoot::default(), SinceBoot::default());
+        Self { condition: Condition::Healthy, since, errors: 0, last_error: None, unwritable: None, probed }
+    }
+
+    fn change(&mut self, to: Condition, now: SinceBoot) {
+        (self.condition, self.since, self.errors) = (to, now, 0);
+    }
+
+    fn may_begin(&self, in_flight: usize) -> bool {
+        match self.condition {
+            Condition::Healthy => true,
+            Condition::Failing => in_flight < FEW,
+            Condition::Off => false,
+        }
+    }
+
+    fn may_write(&self, now: SinceBoot) -> bool {
+        self.unwritable.is_none_or(|since| now.since(since) >= PAUSE)
+    }
+
+    fn on_success(&mut self) {
+        self.errors = 0;
+    }
+
+    fn on_error(&mut self, now: SinceBoot) {
+        self.errors += 1;
+        self.last_error = Some(now);
+        if self.condition == Condition::Healthy && self.errors >= ERRORS {
+            self.change(Condition::Failing, now);
+        }
+    }
+
+    fn on_hang(&mut self, now: SinceBoot) {
+        self.last_error = Some(now);
+        if self.condition == Condition::Healthy {
+            self.change(Condition::Failing, now);
+        }
+    }
+
+    fn tick(&mut self, now: SinceBoot) {
+        if self.condition == Condition::Failing && now.since(self.since) >= ON_TRIAL {
+            let fails = self.last_error.is_some_and(|error| now.since(error) < ON_TRIAL / 2);
+            let next = if fails { Condition::Off } else { Condition::Healthy };
+            self.change(next, now);
+            self.probed = now;
+        }
+    }
+
+    fn wants_probe(&mut self, now: SinceBoot) -> bool {
+        let wants = self.condition == Condition::Off && now.since(self.probed) >= PAUSE;
+        if wants {
+            self.probed = now;
+        }
+        wants
+    }
+
+    fn on_probe(&mut self, is_good: bool, now: SinceBoot) {
+        if is_good && self.condition == Condition::Off {
+            self.change(Condition::Failing, now);
+        }
+    }
+}
+
+/// How one disk behaves, and what it is doing now.
+#[derive(Debug)]
+pub(crate) struct Health {
+    path: PathBuf,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    policy: Policy,
+    /// When the operations began that have not ended, by number.
+    in_flight: BTreeMap<u64, SinceBoot>,
+    next: u64,
+}
+
+/// An operation that goes on.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
+    health: &'a Health,
+    number: u64,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.health.lock().in_flight.remove(&self.number);
+    }
+}
+
+impl Health {
+    pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
+        let state = State { policy: Policy::new(), in_flight: BTreeMap::new(), next: 0 };
+        Self { path, clock, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and says so if the disk's condition has changed.
+    fn update<T>(&self, change: impl FnOnce(&mut State, SinceBoot) -> T) -> T {
+        let now = self.clock.now();
+        let (before, result, after) = {
+            let mut state = self.lock();
+            let before = state.policy.condition;
+            (before, change(&mut state, now), state.policy.condition)
+        };
+        if before != after {
+            let (dir, what) = (
+                self.path.display(),
+                match after {
+                    Condition::Healthy => "works again",
+                    Condition::Failing => "fails or hangs; it is used less",
+                    Condition::Off => "still fails or hangs; it is not used until a probe succeeds",
+                },
+            );
+            tracing::warn!(%dir, "the disk of the cache {what}");
+        }
+        result
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        self.lock().policy.condition
+    }
+
+    /// Whether the disk may be asked anything now.
+    pub(crate) fn may_begin(&self) -> bool {
+        let state = self.lock();
+        state.policy.may_begin(state.in_flight.len())
+    }
+
+    /// Whether anything may be written now.
+    pub(crate) fn may_write(&self) -> bool {
+        self.may_begin() && self.lock().policy.may_write(self.clock.now())
+    }
+
+    /// Begins an operation, unless the disk must not be asked now.
+    pub(crate) fn begin(&self) -> Option<Operation<'_>> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if !state.policy.may_begin(state.in_flight.len()) {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.in_flight.insert(number, now);
+        Some(Operation { health: self, number })
+    }
+
+    pub(crate) fn on_success(&self) {
+        self.lock().policy.on_success();
+    }
+
+    /// Something was written.
+    pub(crate) fn on_written(&self) {
+        let was_unwritable = {
+            let mut state = self.lock();
+            state.policy.on_success();
+            state.policy.unwritable.take().is_some()
+        };
+        if was_unwritable {
+            tracing::warn!(dir = %self.path.display(), "the disk of the cache can be written again");
+        }
+    }
+
+    /// An operation failed.
+    pub(crate) fn on_error(&self, operation: &'static str, error: &io::Error) {
+        match meaning(error) {
+            Meaning::Nothing => {
+                tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
+            }
+            Meaning::Unwritable => {
+                let now = self.clock.now();
+                if self.lock().policy.unwritable.replace(now).is_none() {
+                    let dir = self.path.display();
+                    tracing::warn!(%error, %dir, "{operation} a file of the disk cache; nothing is added to it for now");
+                }
+            }
+            Meaning::Broken => {
+                tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
+                self.update(|state, now| state.policy.on_error(now));
+            }
+        }
+    }
+
+    /// Looks for operations that hang. To be called every second or so. Returns whether the disk should be
+    /// probed.
+    pub(crate) fn tick(&self) -> bool {
+        self.update(|state, now| {
+            if state.in_flight.values().any(|began| now.since(*began) > HANGS_AFTER) {
+                state.policy.on_hang(now);
+            }
+            state.policy.tick(now);
+            state.policy.wants_probe(now)
+        })
+    }
+
+    /// A probe has ended.
+    pub(crate) fn on_probe(&self, is_good: bool) {
+        self.update(|state, now| state.policy.on_probe(is_good, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustix::io::Errno;
+
+    use super::{Condition, Health};
+    use crate::disk::clock::Clock;
+
+    struct Disk {
+        now: Arc<AtomicU64>,
+        health: Health,
+    }
+
+    impl Disk {
+        fn new() -> Self {
+            let now = Arc::new(AtomicU64::new(0));
+            let clock = Clock::manual(1, now.clone());
+            Self { now, health: Health::new(PathBuf::from("/cache"), clock) }
+        }
+
+        fn error(&self, errno: Errno) {
+            self.health.on_error("read", &io::Error::from(errno));
+        }
+
+        /// Lets `seconds` go by. Returns how often a probe was asked for.
+        fn wait(&self, seconds: u64) -> usize {
+            let tick = |_| {
+                self.now.fetch_add(1_000_000_000, Ordering::Relaxed);
+                self.health.tick()
+            };
+            (0..seconds).map(tick).filter(|wants| *wants).count()
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_for_a_moment_recovers() {
+        let disk = Disk::new();
+        for errno in [Errno::IO, Errno::IO] {
+            disk.error(errno);
+        }
+        disk.health.on_success();
+        disk.error(Errno::IO);
+        assert_eq!(disk.health.condition(), Condition::Healthy, "never three in a row");
+        disk.error(Errno::IO);
+        disk.error(Errno::IO);
+        assert_eq!(disk.health.condition(), Condition::Failing);
+        let (first, second) = (disk.health.begin(), disk.health.begin());
+        assert!(first.is_some() && second.is_some() && disk.health.begin().is_none());
+        drop(first);
+        assert!(disk.health.may_begin());
+        drop(second);
+        assert_eq!((disk.wait(31), disk.health.condition()), (0, Condition::Healthy));
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_off_until_a_probe_succeeds() {
+        let disk = Disk::new();
+        let hung = disk.health.begin().expect("it is healthy");
+        disk.wait(3);
+        assert_eq!(disk.health.condition(), Condition::Healthy);
+        disk.wait(1);
+        assert_eq!(disk.health.condition(), Condition::Failing);
+        disk.wait(30);
+        assert_eq!((disk.health.condition(), disk.health.may_begin()), (Condition::Off, false));
+        assert_eq!(disk.wait(90), 3, "a probe every 30 seconds");
+        disk.health.on_probe(false);
+        assert_eq!(disk.health.condition(), Condition::Off);
+        drop(hung);
+        disk.health.on_probe(true);
+        assert_eq!(disk.health.condition(), Condition::Failing);
+        disk.wait(30);
+        assert_eq!(disk.health.condition(), Condition::Healthy);
+    }
+
+    #[test]
+    fn a_full_disk_is_read_but_not_written() {
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::NOENT] {
+            let disk = Disk::new();
+            (0..10).for_each(|_| disk.error(errno));
+            assert_eq!(disk.health.condition(), Condition::Healthy);
+            assert!(disk.health.may_begin() && !disk.health.may_write(), "{errno:?}");
+            disk.wait(30);
+            assert!(disk.health.may_write(), "it is tried again");
+            disk.health.on_written();
+            assert!(disk.health.may_write());
+        }
+    }
+
+    #[test]
+    fn a_lack_of_file_descriptors_says_nothing_of_the_disk() {
+        let disk = Disk::new();
+        (0..10).for_each(|_| disk.error(Errno::MFILE));
+        assert!(disk.health.condition() == Condition::Healthy && disk.health.may_write());
+    }
+}

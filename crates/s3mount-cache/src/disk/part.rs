@@ -1,0 +1,409 @@
+//! Partly fetched objects: a sparse file as long as the object, and a map of the blocks that are there.
+//!
+//! One process fills a part, and holds a lock on its file for that. Others read the blocks that the map had
+//! when they looked. Every block is compared with its checksum when it is read, so a map may be older than the
+//! file, and newer than what survived a power cut.
+//!
+//! A part that has all blocks becomes the whole object: it gets its record, then a second name, and loses the
+//! first.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::disk::blocks::{self, BlockSet};
+use crate::disk::clock::{BootId, SinceBoot};
+use crate::disk::dir::Dir;
+use crate::disk::layout::Hash;
+use crate::disk::record::Record;
+use crate::disk::whole::{self, Named, Whole, disk_bytes};
+
+/// The map is replaced when so many bytes are not in it: what a kill costs at most.
+const SAVE_BYTES: u64 = 64 << 20;
+
+/// The map is replaced when it has lacked blocks for this time.
+const SAVE_AFTER: Duration = Duration::from_secs(5);
+
+/// A partly fetched object that is open.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// For reading.
+    pub(crate) file: Arc<File>,
+    /// Whether reads of the file leave the page cache out.
+    pub(crate) is_direct: bool,
+    /// For writing, and locked. `None` if another process fills the part.
+    writer: Option<File>,
+    /// When its first block was written, if that was in this boot.
+    began: Option<SinceBoot>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    here: BlockSet,
+    /// Blocks that are being written.
+    claimed: BlockSet,
+    /// The CRCs of the blocks that are here.
+    sums: Vec<u64>,
+    unsaved_bytes: u64,
+    /// Since when the map lacks blocks.
+    unsaved: Option<SinceBoot>,
+    is_finished: bool,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// The blocks are there.
+    Done,
+    /// They are, and no block is missing now.
+    Complete,
+    /// There is no room for them.
+    NoRoom,
+}
+
+impl Part {
+    /// Opens what another process has fetched, for reading.
+    pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
+        let (file, is_direct) = match dir.io.open(&dir.layout.part(&named.hash)) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if file.metadata()?.len() != named.size {
+            return Ok(None);
+        }
+        let map = load_map(dir, named)?;
+        Ok(map.map(|map| Self::new((file, is_direct), None, map)))
+    }
+
+    /// Opens or makes the part, for filling it. `None` if another process does.
+    pub(crate) fn own(dir: &Dir, named: &Named) -> io::Result<Option<Self>> {
+        let path = dir.layout.part(&named.hash);
+        let writer = dir.io.open_or_create(&path)?;
+        if writer.try_lock().is_err() {
+            return Ok(None);
+        }
+        // Whoever had the lock may have finished or deleted the part meanwhile. The name of a part that is
+        // finished is left behind by a kill.
+        let is_at_path = std::fs::metadata(&path).is_ok_and(|at_path| {
+            writer.metadata().is_ok_and(|open| (open.dev(), open.ino()) == (at_path.dev(), at_path.ino()))
+        });
+        if dir.layout.whole(&named.hash).exists() || !is_at_path {
+            if is_at_path {
+                dir.io.remove(&path)?;
+            }
+            return Ok(None);
+        }
+        let has_length = writer.metadata()?.len() == named.size;
+        let known = if has_length { load_map(dir, named)? } else { None };
+        let map = match known {
+            Some(map) => map,
+            None => {
+                writer.set_len(0)?;
+                writer.set_len(named.size)?;
+                Map::empty(dir, named)
+            }
+        };
+        Ok(Some(Self::new(dir.io.open(&path)?, Some(writer), map)))
+    }
+
+    fn new((file, is_direct): (File, bool), writer: Option<File>, map: Map) -> Self {
+        let Map { here, sums, began } = map;
+        let (claimed, file) = (BlockSet::new(sums.len() as u64), Arc::new(file));
+        let (unsaved_bytes, unsaved, is_finished) = (0, None, false);
+        let state = State { here, claimed, sums, unsaved_bytes, unsaved, is_finished };
+        Self { file, is_direct, writer, began, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this process fills it.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Whether `block` is here, and where the run of blocks with that answer ends.
+    pub(crate) fn run(&self, block: u64) -> (bool, u64) {
+        let state = self.lock();
+        (state.here.has(block), state.here.run_end(block))
+    }
+
+    /// The CRCs of `blocks`, if all are here.
+    pub(crate) fn sums(&self, blocks: Range<u64>) -> Option<Vec<u64>> {
+        let state = self.lock();
+        state
+            .here
+            .has_all(blocks.clone())
+            .then(|| state.sums[blocks.start as usize..blocks.end as usize].to_vec())
+    }
+
+    /// Takes out blocks that are damaged, so that they are fetched again.
+    pub(crate) fn take_out(&self, dir: &Dir, named: &Named, blocks: Range<u64>) {
+        let mut state = self.lock();
+        for block in blocks {
+            if state.here.has(block) {
+                state.here.remove(block);
+                state.claimed.remove(block);
+                dir.room.give_back(disk_bytes(blocks::bytes(&(block..block + 1), named.size).len()));
+            }
+        }
+        state.unsaved.get_or_insert(dir.clock.now());
+    }
+
+    /// Writes the blocks in `bytes` that are not here. `bytes` begin with block `blocks.start`.
+    pub(crate) fn write(
+        &self,
+        dir: &Dir,
+        named: &Named,
+        blocks: Range<u64>,
+        bytes: &[u8],
+    ) -> io::Result<Written> {
+        let Some(writer) = &self.writer else { return Ok(Written::NoRoom) };
+        let runs = {
+            let mut state = self.lock();
+            let runs: Vec<_> = state.here.missing(blocks.clone());
+            let runs: Vec<_> = runs.into_iter().flat_map(|run| state.claimed.missing(run)).collect();
+            for block in runs.iter().cloned().flatten() {
+                state.claimed.insert(block);
+            }
+            runs
+        };
+        let start = blocks.start;
+        let (mut result, mut has_room) = (Ok(()), true);
+        for run in runs {
+            let range = blocks::bytes(&run, named.size);
+            let from = to_usize((run.start - start) * blocks::BLOCK_BYTES);
+            let piece = &bytes[from..from + to_usize(range.len())];
+            has_room = has_room && result.is_ok() && dir.room.reserve(disk_bytes(range.len()));
+            if has_room {
+                let sums: Vec<_> = blocks::sums(piece).collect();
+                result = dir.io.write(writer, piece, range.start());
+                if result.is_ok() {
+                    self.add(run.clone(), &sums, dir.clock.now(), range.len());
+                    dir.metrics.written_bytes.add(range.len());
+                } else {
+                    dir.room.give_back(disk_bytes(range.len()));
+                }
+            }
+            let mut state = self.lock();
+            run.for_each(|block| state.claimed.remove(block));
+        }
+        result?;
+        let mut state = self.lock();
+        let is_complete = state.here.is_full() && !state.is_finished;
+        if is_complete {
+            state.is_finished = true;
+            return Ok(Written::Complete);
+        }
+        let is_due = state.unsaved_bytes >= SAVE_BYTES;
+        drop(state);
+        if is_due {
+            self.save(dir, named)?;
+        }
+        Ok(if has_room { Written::Done } else { Written::NoRoom })
+    }
+
+    fn add(&self, run: Range<u64>, sums: &[u64], now: SinceBoot, bytes: u64) {
+        let mut state = self.lock();
+        for (block, sum) in run.zip(sums) {
+            state.here.insert(block);
+            state.sums[block as usize] = *sum;
+        }
+        state.unsaved_bytes += bytes;
+        state.unsaved.get_or_insert(now);
+    }
+
+    /// Whether another process has deleted it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        is_deleted(&self.file)
+    }
+
+    /// Since when the map lacks blocks.
+    pub(crate) fn unsaved(&self) -> Option<SinceBoot> {
+        let state = self.lock();
+        state.unsaved.filter(|_| !state.is_finished)
+    }
+
+    /// A record that says when the first block was written, or that nobody knows.
+    fn record(&self, dir: &Dir, named: &Named) -> Record {
+        let record = dir.record(&named.object, named.size, Vec::new());
+        match self.began.filter(|began| dir.durable.is_intact(record.boot, *began)) {
+            Some(began) => Record { published: began, ..record },
+            None => Record { boot: BootId::UNKNOWN, ..record },
+        }
+    }
+
+    /// Replaces the map.
+    pub(crate) fn save(&self, dir: &Dir, named: &Named) -> io::Result<()> {
+        let mut record = self.record(dir, named);
+        {
+            let mut state = self.lock();
+            if state.is_finished {
+                return Ok(());
+            }
+            (record.map, record.sums) = (Some(state.here.clone()), state.sums.clone());
+            (state.unsaved_bytes, state.unsaved) = (0, None);
+        }
+        dir.io.replace(&dir.layout.map(&named.hash), &whole::encode(&record)?)
+    }
+
+    /// Makes the whole object of a part that is complete.
+    pub(crate) fn finish(&self, dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
+        let Some(writer) = &self.writer else { return Ok(None) };
+        let finished = self.publish(dir, named, writer);
+        if finished.is_err() {
+            self.lock().is_finished = false;
+        }
+        finished
+    }
+
+    fn publish(&self, dir: &Dir, named: &Named, writer: &File) -> io::Result<Option<Whole>> {
+        if is_deleted(writer) {
+            return Ok(None);
+        }
+        let (published, sums) = (dir.clock.now(), self.lock().sums.clone());
+        let record = Record { published, sums, ..self.record(dir, named) };
+        whole::save_record(dir, named, writer, &record)?;
+        let is_first = dir.io.link(writer, &dir.layout.whole(&named.hash))?;
+        if !is_first {
+            dir.room.give_back(disk_bytes(named.size));
+        }
+        self.remove(dir, named)?;
+        dir.durable.on_published();
+        Ok(is_first.then(|| Whole::of_part(dir, &self.file, self.is_direct, record)))
+    }
+
+    /// Deletes the part's name and its map. To be called only by the process that fills it.
+    fn remove(&self, dir: &Dir, named: &Named) -> io::Result<()> {
+        dir.io.remove(&dir.layout.part(&named.hash))?;
+        dir.io.remove(&dir.layout.map(&named.hash))?;
+        Ok(())
+    }
+
+    /// Deletes the part: its bytes are of no use.
+    pub(crate) fn forget(&self, dir: &Dir, named: &Named) -> io::Result<()> {
+        if !self.is_owned() {
+            return Ok(());
+        }
+        let bytes = {
+            let mut state = self.lock();
+            if state.is_finished {
+                return Ok(());
+            }
+            state.is_finished = true;
+            state.here.held() * blocks::BLOCK_BYTES
+        };
+        dir.room.give_back(disk_bytes(bytes.min(named.size)));
+        self.remove(dir, named)
+    }
+}
+
+/// What the map of a part says.
+struct Map {
+    here: BlockSet,
+    sums: Vec<u64>,
+    /// When the first block was written, if that was in this boot, and nothing was lost since. The blocks of
+    /// others may not be what the map says.
+    began: Option<SinceBoot>,
+}
+
+impl Map {
+    fn empty(dir: &Dir, named: &Named) -> Self {
+        let count = blocks::count(named.size);
+        let sums = vec![0; usize::try_from(count).expect("an object has less than 2^30 blocks")];
+        Self { here: BlockSet::new(count), sums, began: Some(dir.clock.now()) }
+    }
+}
+
+/// The map of a part, if it has one.
+fn load_map(dir: &Dir, named: &Named) -> io::Result<Option<Map>> {
+    let bytes = match dir.io.load(&dir.layout.map(&named.hash)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let record = Record::decode(&bytes);
+    let record = record.filter(|record| dir.is_record_of(record, &named.object, named.size));
+    let Some(Record { boot, published, map: Some(here), sums, .. }) = record else { return Ok(None) };
+    let began = Some(published).filter(|began| dir.durable.is_intact(boot, *began));
+    Ok(Some(Map { here, sums, began }))
+}
+
+/// Whether a file has no name any more.
+pub(crate) fn is_deleted(file: &File) -> bool {
+    file.metadata().is_ok_and(|file| file.nlink() == 0)
+}
+
+/// Deletes a part that no process fills.
+pub(crate) fn discard(dir: &Dir, named: &Named) -> io::Result<()> {
+    let path = dir.layout.part(&named.hash);
+    match File::open(&path) {
+        Ok(file) if file.try_lock().is_err() => return Ok(()),
+        Ok(file) => dir.room.give_back(file.metadata()?.blocks() * 512),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    dir.io.remove(&path)?;
+    dir.io.remove(&dir.layout.map(&named.hash))?;
+    Ok(())
+}
+
+/// The parts that this process fills. Each stays here while anybody uses it, and until its map is saved.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Mutex<HashMap<Hash, (Named, Arc<Part>)>>);
+
+impl Parts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Hash, (Named, Arc<Part>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, hash: &Hash) -> Option<Arc<Part>> {
+        self.lock().get(hash).map(|(_, part)| part.clone())
+    }
+
+    pub(crate) fn insert(&self, named: &Named, part: &Arc<Part>) {
+        self.lock().insert(named.hash, (named.clone(), part.clone()));
+    }
+
+    pub(crate) fn remove(&self, hash: &Hash) {
+        let removed = self.lock().remove(hash);
+        drop(removed);
+    }
+
+    /// Saves the maps that are due, or all if that is `urgent`, and closes the parts that nobody uses.
+    pub(crate) fn tidy(&self, dir: &Dir, urgent: bool) {
+        let now = dir.clock.now();
+        let parts: Vec<_> = self.lock().values().cloned().collect();
+        for (named, part) in parts {
+            if part.is_deleted() {
+                self.remove(&named.hash);
+                continue;
+            }
+            // This one and the one in the table.
+            let is_unused = Arc::strong_count(&part) <= 2;
+            let is_due = |since: SinceBoot| urgent || is_unused || now.since(since) >= SAVE_AFTER;
+            if part.unsaved().is_some_and(is_due) {
+                let Some(_operation) = dir.health.begin() else { return };
+                if let Err(error) = part.save(dir, &named) {
+                    dir.health.on_error("write the map of", &error);
+                    continue;
+                }
+            }
+            let mut table = self.lock();
+            if is_unused && Arc::strong_count(&part) <= 2 && part.unsaved().is_none() {
+                table.remove(&named.hash);
+            }
+        }
+    }
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("an offer fits the address space")
+}
