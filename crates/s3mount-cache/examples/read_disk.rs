@@ -1,5 +1,5 @@
 //! Reads an object from the disk cache, and the same file without it:
-//! `cargo run --release -p s3mount-cache --example read_disk -- DIR [MIB]`.
+//! `cargo run --release -p s3mount-cache --example read_disk -- DIR [MIB [PATTERN]]`.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "it is an example, and it measures")]
 
 use std::error::Error;
@@ -39,14 +39,27 @@ impl Pattern {
     }
 }
 
-fn report(what: &str, pattern: &Pattern, reads: u64, took: Duration) {
+/// The processor time of this process in seconds.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    fields[11..13].iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+fn report(what: &str, pattern: &Pattern, reads: u64, took: Duration, cpu: f64) {
     let (count, seconds) = (reads as f64, took.as_secs_f64());
     let mib = count * pattern.read_bytes as f64 / MIB as f64;
-    println!("{:<28} {what:<12} {:>8.0} MiB/s {:>8.0} reads/s", pattern.name, mib / seconds, count / seconds);
+    println!(
+        "{:<28} {what:<12} {:>8.0} MiB/s {:>8.0} reads/s {:>6.0} us of CPU a read",
+        pattern.name,
+        mib / seconds,
+        count / seconds,
+        cpu * 1e6 / count
+    );
 }
 
 fn direct(path: &std::path::Path, pattern: Pattern, size: u64, pool: &BufferPool) {
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), cpu());
     let read = |reader| {
         let file = std::fs::OpenOptions::new().read(true).custom_flags(0o40000).open(path);
         let file = file.expect("the file is there");
@@ -63,11 +76,11 @@ fn direct(path: &std::path::Path, pattern: Pattern, size: u64, pool: &BufferPool
         let readers: Vec<_> = (0..pattern.readers).map(|reader| scope.spawn(move || read(reader))).collect();
         readers.into_iter().map(|reader| reader.join().expect("no panic")).sum()
     });
-    report("pread", &pattern, reads, began.elapsed());
+    report("pread", &pattern, reads, began.elapsed(), cpu() - before);
 }
 
 async fn cached(object: &Arc<DiskObject>, pattern: Pattern, size: u64, pool: &BufferPool) {
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), cpu());
     let readers: Vec<_> = (0..pattern.readers)
         .map(|reader| {
             let (object, pool) = (object.clone(), pool.clone());
@@ -88,13 +101,14 @@ async fn cached(object: &Arc<DiskObject>, pattern: Pattern, size: u64, pool: &Bu
     for reader in readers {
         reads += reader.await.expect("no panic");
     }
-    report("DiskObject", &pattern, reads, began.elapsed());
+    report("DiskObject", &pattern, reads, began.elapsed(), cpu() - before);
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let dir = PathBuf::from(args.next().ok_or("which directory?")?);
     let size = args.next().map_or(Ok(2048), |mib| mib.parse::<u64>())? * MIB;
+    let only = args.next().unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     let _inside = runtime.enter();
     let pool = BufferPool::new(MemoryBudget::new(256 * MIB))?;
@@ -107,7 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cache = DiskCache::open(&config)?;
     let object = cache.object(&ObjectId::new("object", ETag::new("\"1\"")), size);
     let began = Instant::now();
-    let piece = Bytes::from_iter((0..8 * MIB).map(|at| (at * at >> 7) as u8));
+    let piece = Bytes::from_iter((0..8 * MIB).map(|at| ((at * at) >> 7) as u8));
     for start in (0..size).step_by(8 * MIB as usize) {
         while cache.held_bytes() > 32 * MIB {
             std::thread::sleep(Duration::from_millis(1));
@@ -128,7 +142,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     for round in 0..3 {
         println!("round {round}");
-        for pattern in patterns {
+        for pattern in patterns.into_iter().filter(|pattern| pattern.name.contains(&only)) {
             direct(&path, pattern, size, &pool);
             runtime.block_on(cached(&object, pattern, size, &pool));
         }
