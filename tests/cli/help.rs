@@ -29,6 +29,11 @@ fn of_warm() {
 }
 
 #[test]
+fn of_cache() {
+    insta::assert_snapshot!("help_cache", help(&["cache", "--help"]));
+}
+
+#[test]
 fn of_bench() {
     insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
 }
@@ -42,8 +47,9 @@ fn of_tune() {
 #[test]
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
-    for command in ["", "umount", "warm", "bench", "tune"] {
-        let args: Vec<_> = [command, "--help"].into_iter().filter(|arg| !arg.is_empty()).collect();
+    let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
+    for command in ["", "umount", "warm"].into_iter().chain(cache).chain(["bench", "tune"]) {
+        let args: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let text = help(&args);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         page += &format!(

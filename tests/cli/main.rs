@@ -2,6 +2,7 @@
 //! here needs a server. `tests/mount` tests what mounts.
 
 mod bad_input;
+mod cache;
 mod help;
 mod run;
 mod umount;

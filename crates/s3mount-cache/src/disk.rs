@@ -13,6 +13,7 @@
 mod ageing;
 mod blocks;
 mod check;
+mod clear;
 mod clock;
 mod dir;
 mod durable;
@@ -37,8 +38,10 @@ mod record;
 mod room;
 mod scan;
 mod usage;
+mod verify;
 mod version;
 mod victims;
+mod walk;
 mod whole;
 
 use std::fmt;
@@ -49,6 +52,7 @@ use std::time::Duration;
 use s3mount_metrics::Registry;
 use s3mount_object::ObjectId;
 
+pub use clear::Cleared;
 use clock::Clock;
 use dir::Dir;
 pub use error::DiskError;
@@ -57,6 +61,8 @@ pub use metrics::DiskMetrics;
 pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
 pub use object::{DiskObject, Run};
+pub use verify::Verdict;
+pub use walk::{CacheDir, Cached, Described, Evicted, Stats, WalkError};
 use whole::Named;
 
 /// How a [`DiskCache`] is set up.

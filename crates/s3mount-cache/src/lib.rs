@@ -10,6 +10,7 @@ mod disk;
 mod memory;
 
 pub use disk::{
-    DiskCache, DiskConfig, DiskError, DiskMetrics, DiskObject, NameStore, NamesFile, NamesWriter, Run,
+    CacheDir, Cached, Cleared, Described, DiskCache, DiskConfig, DiskError, DiskMetrics, DiskObject, Evicted,
+    NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
 };
 pub use memory::BlockCache;

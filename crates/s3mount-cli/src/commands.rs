@@ -1,6 +1,7 @@
 //! The commands other than `mount`.
 
 pub(crate) mod bench;
+pub(crate) mod cache;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod warm;

@@ -1,6 +1,7 @@
 //! The flags, and what `--help` says of them.
 
 pub(crate) mod access;
+pub(crate) mod age;
 pub(crate) mod mount;
 pub(crate) mod options;
 pub(crate) mod size;
@@ -12,6 +13,7 @@ use clap::{Parser, Subcommand};
 
 use self::mount::MountArgs;
 use crate::commands::bench::BenchArgs;
+use crate::commands::cache::CacheArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     /// Names are then known for --metadata-ttl. With --read the kernel's page cache then holds the
     /// files' bytes, if there is memory for all of them.
     Warm(WarmArgs),
+    /// Show, check and tidy what mounts keep on a disk (--cache), also while they use it.
+    Cache(CacheArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

@@ -54,9 +54,9 @@ impl Evictor {
             };
             // It may have been used since the look.
             if self.last_use(&candidate.version)?.is_some_and(|used| used < oldest_kept) {
-                let freed = scan::remove(&self.layout, &candidate.version)?;
-                evicted.bytes += freed;
-                evicted.versions += u64::from(freed > 0);
+                let removed = scan::remove(&self.layout, &candidate.version)?;
+                evicted.bytes += removed.bytes;
+                evicted.versions += u64::from(removed.bytes > 0);
             }
         }
         Ok(evicted)

@@ -1,9 +1,10 @@
 //! What lies in one shard: the versions that are there, and what nobody will use any more. Blocks.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::disk::layout::{Hash, Layout};
@@ -52,7 +53,7 @@ enum Kind {
     Unfinished,
 }
 
-/// The times and sizes of a file.
+/// When a file was used or written last.
 pub(crate) fn last_use(metadata: &Metadata) -> Duration {
     let time = |seconds: i64, nanoseconds: i64| {
         Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0))
@@ -131,24 +132,39 @@ fn parse(name: &str) -> Option<(Hash, Kind)> {
     Some((Hash::parse(digits)?, kind))
 }
 
-/// Deletes a version: first what readers open, then what is written down about it. Returns how many bytes of
-/// the disk this process has given back; another one may delete the same version.
-pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<u64> {
-    let paths = [layout.whole(hash), layout.part(hash), layout.record(hash), layout.map(hash)];
-    let mut freed = 0;
-    for path in paths {
-        let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        let bytes = match std::fs::symlink_metadata(&path) {
-            Err(error) if is_missing(&error) => continue,
-            metadata => metadata?.blocks() * STAT_BLOCK_BYTES,
-        };
-        match std::fs::remove_file(&path) {
-            Err(error) if is_missing(&error) => {}
-            removed => {
-                removed?;
-                freed += bytes;
+/// What came of deleting a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// How many bytes of the disk this process has given back. Another one may delete the same version.
+    pub(crate) bytes: u64,
+    /// Whether a process fills the object. What it fills stays.
+    pub(crate) is_filling: bool,
+}
+
+/// Deletes a version: first what readers open, then what is written down about it.
+pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<Removed> {
+    let bytes = remove_file(&layout.whole(hash))? + remove_file(&layout.record(hash))?;
+    let part = layout.part(hash);
+    let _lock = match File::open(&part) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        file => {
+            let file = file?;
+            if file.try_lock().is_err() {
+                return Ok(Removed { bytes, is_filling: true });
             }
+            Some(file)
         }
+    };
+    let bytes = bytes + remove_file(&part)? + remove_file(&layout.map(hash))?;
+    Ok(Removed { bytes, is_filling: false })
+}
+
+/// Deletes a file that may be missing. Returns how many bytes of the disk it took.
+fn remove_file(path: &Path) -> io::Result<u64> {
+    let removed = std::fs::symlink_metadata(path)
+        .and_then(|metadata| std::fs::remove_file(path).map(|()| metadata.blocks() * STAT_BLOCK_BYTES));
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        removed => removed,
     }
-    Ok(freed)
 }

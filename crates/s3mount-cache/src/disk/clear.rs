@@ -1,0 +1,89 @@
+//! Empties a cache directory.
+
+use std::io;
+use std::path::Path;
+
+use crate::disk::layout::Hash;
+use crate::disk::limit;
+use crate::disk::scan;
+use crate::disk::walk::{CacheDir, WalkError, failed, missing};
+
+/// What was deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// How many objects.
+    pub objects: u64,
+    /// How many bytes of the disk they took.
+    pub bytes: u64,
+    /// How many objects stay, because mounts fill them just now.
+    pub filling: u64,
+}
+
+impl CacheDir {
+    /// Deletes all that the cache has put into the directory, and nothing else. While mounts use it, what they
+    /// need to go on stays: the marker, the folders, and the objects that they fill just now. `on_shard` is
+    /// called after each shard.
+    ///
+    /// # Errors
+    /// When something can't be deleted.
+    pub fn clear(&self, mut on_shard: impl FnMut(&Cleared)) -> Result<Cleared, WalkError> {
+        let layout = &self.layout;
+        let (_, is_used) = limit::look(layout).map_err(|error| failed("open", &layout.limit(), error))?;
+        let mut cleared = Cleared::default();
+        for number in 0..Self::SHARDS {
+            for version in self.shard(number)? {
+                let path = self.file_of(&version);
+                let removed = scan::remove(layout, &version.hash);
+                let removed = removed.map_err(|error| failed("delete", &path, error))?;
+                cleared.objects += u64::from(removed.bytes > 0);
+                cleared.bytes += removed.bytes;
+                cleared.filling += u64::from(removed.is_filling);
+                self.change_counts(|counts| counts.remove(removed.bytes))?;
+            }
+            if !is_used {
+                self.clear_folder(&layout.shard(number))?;
+            }
+            on_shard(&cleared);
+        }
+        for number in 0..Self::SHARDS {
+            self.clear_folder(&layout.names().join(format!("{number:03x}")))?;
+        }
+        if !is_used {
+            self.remove_folder(&layout.objects())?;
+            self.remove_folder(&layout.names())?;
+            let files = [layout.pace(), layout.ghosts(), layout.durable(), layout.usage(), layout.limit()];
+            for path in files.into_iter().chain([layout.lock(), layout.marker()]) {
+                self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
+            }
+        }
+        Ok(cleared)
+    }
+
+    /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it.
+    fn clear_folder(&self, folder: &Path) -> Result<(), WalkError> {
+        let listed = std::fs::read_dir(folder).map(Some).or_else(missing);
+        let Some(entries) = listed.map_err(|error| failed("list", folder, error))? else { return Ok(()) };
+        for entry in entries {
+            let entry = entry.map_err(|error| failed("list", folder, error))?;
+            let name = entry.file_name();
+            let digits = name.to_str().and_then(|name| name.get(..64));
+            if digits.and_then(Hash::parse).is_some() {
+                self.io.remove(&entry.path()).map_err(|error| failed("delete", &entry.path(), error))?;
+            }
+        }
+        self.remove_folder(folder)
+    }
+
+    /// Deletes a folder that is empty.
+    fn remove_folder(&self, folder: &Path) -> Result<(), WalkError> {
+        match std::fs::remove_dir(folder) {
+            Ok(()) => Ok(()),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(failed("delete", folder, error)),
+        }
+    }
+}

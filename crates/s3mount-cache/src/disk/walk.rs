@@ -1,0 +1,265 @@
+//! A cache directory seen from outside: what lies in it, for the commands that show and tidy it. All of this
+//! blocks, and works while mounts use the directory.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use s3mount_object::{ETag, ObjectId};
+
+use crate::disk::blocks::{self, BLOCK_BYTES, BlockSet};
+use crate::disk::clock::file_time;
+use crate::disk::io::{Attribute, Io};
+use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS};
+use crate::disk::limit::{self, Limit, Space};
+use crate::disk::pace;
+use crate::disk::record::Record;
+use crate::disk::scan::{self, Held, Removed};
+use crate::disk::usage::{Counts, Usage};
+
+/// Why a cache directory can't be looked at. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WalkError {
+    /// There is no cache.
+    #[error("{0:?} is not a disk cache of s3mount; give the folder of a mount's --cache")]
+    NotACache(PathBuf),
+    /// The cache has another layout.
+    #[error("the disk cache {path:?} has the layout {layout:?}; use the version of s3mount that has made it")]
+    Layout {
+        /// The directory.
+        path: PathBuf,
+        /// What its marker file says.
+        layout: String,
+    },
+    /// An operation failed.
+    #[error("cannot {operation} {path:?}: {source}; run the command as the user who mounts")]
+    Io {
+        /// What was to be done.
+        operation: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// A cache directory, seen from outside.
+#[derive(Debug)]
+pub struct CacheDir {
+    pub(crate) layout: Layout,
+    pub(crate) io: Io,
+    usage: Usage,
+}
+
+/// A version that lies in a cache directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub(crate) hash: Hash,
+    /// The object's size in bytes.
+    pub size: u64,
+    /// How many bytes of the disk its files take.
+    pub disk_bytes: u64,
+    /// Whether the whole object is there, or a part of it.
+    pub is_whole: bool,
+    /// When it was used last, since the Unix epoch.
+    pub used: Duration,
+    /// When it was written last, since the Unix epoch.
+    pub written: Duration,
+}
+
+/// Which object a cached version is one of, and how much of it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// The store and the bucket: see [`DiskConfig::source`](crate::DiskConfig::source).
+    pub source: String,
+    /// The object's key.
+    pub key: String,
+    /// The version's ETag.
+    pub etag: String,
+    /// How many bytes of the object are there.
+    pub held_bytes: u64,
+}
+
+/// What is known of a cache directory as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    /// How many bytes may be in use; `None` leaves 5 % of the file system free. It is the limit of the mounts
+    /// that use the directory, or of those that did last.
+    pub max_bytes: Option<u64>,
+    /// How many bytes are in use as the mounts have counted; `None` if they have not.
+    pub counted_bytes: Option<u64>,
+    /// How many bytes of the file system are free.
+    pub free_bytes: u64,
+    /// How large the file system is in bytes.
+    pub total_bytes: u64,
+    /// The time between two uses of an object that nearly all uses come within; `None` if it is not known.
+    pub pace: Option<Duration>,
+    /// What was not used for this time may be evicted when there is no room.
+    pub idle: Duration,
+    /// Whether a mount uses the directory.
+    pub is_used: bool,
+}
+
+/// What came of evicting a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// So many bytes of the disk are given back.
+    Bytes(u64),
+    /// A mount fills the object just now, so it stays.
+    Filling,
+}
+
+impl CacheDir {
+    /// The number of shards that a cache's versions are spread over.
+    pub const SHARDS: u16 = SHARDS;
+
+    /// Opens a cache directory.
+    ///
+    /// # Errors
+    /// When there is no cache, or one that can't be read.
+    pub fn open(path: &Path) -> Result<Self, WalkError> {
+        let (io, layout) = (Io::new(), Layout::new(path));
+        match io.load(&layout.marker()) {
+            Ok(text) if text == MARKER_TEXT.as_bytes() => {}
+            Ok(text) => {
+                let layout = String::from_utf8_lossy(&text).trim().to_owned();
+                return Err(WalkError::Layout { path: path.to_owned(), layout });
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Err(WalkError::NotACache(path.to_owned()));
+            }
+            Err(error) => return Err(failed("read", &layout.marker(), error)),
+        }
+        let usage = Usage::open(&layout.usage()).map_err(|error| failed("open", &layout.usage(), error))?;
+        Ok(Self { layout, io, usage })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        self.layout.root()
+    }
+
+    /// The versions in shard `number`, which is less than [`SHARDS`](Self::SHARDS).
+    ///
+    /// # Errors
+    /// When the shard can't be read.
+    pub fn shard(&self, number: u16) -> Result<Vec<Cached>, WalkError> {
+        let shard = scan::shard(&self.layout, number, file_time());
+        let shard = shard.map_err(|error| failed("list", &self.layout.shard(number), error))?;
+        Ok(shard.versions.iter().map(cached).collect())
+    }
+
+    /// What is written down about a version. `None` if nothing is, or if it was evicted meanwhile.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn describe(&self, version: &Cached) -> Result<Option<Described>, WalkError> {
+        let record = self.record(version)?;
+        Ok(record.map(|record| {
+            let held_bytes = match &record.map {
+                Some(map) => held_bytes(map, record.size),
+                None => record.size,
+            };
+            Described { source: record.source, key: record.key, etag: record.etag, held_bytes }
+        }))
+    }
+
+    /// The record of a version, if it is one of this version.
+    pub(crate) fn record(&self, version: &Cached) -> Result<Option<Record>, WalkError> {
+        let bytes = if version.is_whole { self.record_of_whole(version) } else { self.map(version) };
+        let path = self.file_of(version);
+        let bytes = bytes.or_else(missing).map_err(|error| failed("read what is known of", &path, error))?;
+        let record = bytes.and_then(|bytes| Record::decode(&bytes));
+        Ok(record.filter(|record| {
+            let object = ObjectId::new(&record.key, ETag::new(&record.etag));
+            let is_named_so = Hash::of(&record.source, &object) == version.hash;
+            is_named_so && record.size == version.size && record.map.is_none() == version.is_whole
+        }))
+    }
+
+    fn record_of_whole(&self, version: &Cached) -> io::Result<Option<Vec<u8>>> {
+        let file = File::open(self.layout.whole(&version.hash))?;
+        match self.io.attribute(&file)? {
+            Attribute::Value(bytes) if Record::decode(&bytes).is_some() => Ok(Some(bytes)),
+            Attribute::Value(_) | Attribute::Missing | Attribute::Unsupported => {
+                self.io.load(&self.layout.record(&version.hash)).map(Some)
+            }
+        }
+    }
+
+    fn map(&self, version: &Cached) -> io::Result<Option<Vec<u8>>> {
+        self.io.load(&self.layout.map(&version.hash)).map(Some)
+    }
+
+    /// The file with the bytes of a version.
+    pub fn file_of(&self, version: &Cached) -> PathBuf {
+        if version.is_whole { self.layout.whole(&version.hash) } else { self.layout.part(&version.hash) }
+    }
+
+    /// Deletes a version. Who has it open can go on reading.
+    ///
+    /// # Errors
+    /// When its files can't be deleted.
+    pub fn evict(&self, version: &Cached) -> Result<Evicted, WalkError> {
+        let removed = scan::remove(&self.layout, &version.hash);
+        let Removed { bytes, is_filling } =
+            removed.map_err(|error| failed("delete", &self.file_of(version), error))?;
+        self.change_counts(|counts| counts.remove(bytes))?;
+        Ok(if is_filling && bytes == 0 { Evicted::Filling } else { Evicted::Bytes(bytes) })
+    }
+
+    /// What is known of the directory as a whole.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn stats(&self) -> Result<Stats, WalkError> {
+        let read = |error| failed("read what is known of", self.path(), error);
+        let (limit, is_used) = limit::look(&self.layout).map_err(read)?;
+        let space = Space::of(&self.layout).map_err(read)?;
+        let ageing = match File::open(self.layout.pace()) {
+            Ok(file) => pace::load(&file).map_err(read)?,
+            Err(error) => missing(error).map_err(read)?.unwrap_or_default(),
+        };
+        let max_bytes = match limit {
+            Some(Limit::Bytes(bytes)) => Some(bytes),
+            Some(Limit::LeaveFree) | None => None,
+        };
+        Ok(Stats {
+            max_bytes,
+            counted_bytes: self.usage.read().map_err(read)?.map(|counts| counts.used),
+            free_bytes: space.free,
+            total_bytes: space.total,
+            pace: Some(ageing.pace()).filter(|pace| !pace.is_zero()),
+            idle: ageing.idle(),
+            is_used,
+        })
+    }
+
+    pub(crate) fn change_counts(&self, change: impl FnOnce(&mut Counts)) -> Result<(), WalkError> {
+        let changed = self.usage.change(|counts| counts.as_mut().map(change));
+        changed.map(|_| ()).map_err(|error| failed("change", &self.layout.usage(), error))
+    }
+}
+
+fn cached(held: &Held) -> Cached {
+    let Held { hash, disk_bytes, used, written, size, is_whole, .. } = *held;
+    Cached { hash, size, disk_bytes, is_whole, used, written }
+}
+
+/// How many bytes of an object of `size` bytes the blocks in `map` hold. Only the last block is shorter.
+fn held_bytes(map: &BlockSet, size: u64) -> u64 {
+    let last = blocks::count(size).saturating_sub(1);
+    let missing = if map.has(last) { BLOCK_BYTES - (size - last * BLOCK_BYTES) } else { 0 };
+    map.held() * BLOCK_BYTES - missing
+}
+
+pub(crate) fn failed(operation: &'static str, path: &Path, source: io::Error) -> WalkError {
+    WalkError::Io { operation, path: path.to_owned(), source }
+}
+
+/// Nothing, if a file is missing.
+pub(crate) fn missing<T>(error: io::Error) -> io::Result<Option<T>> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
+}
