@@ -37,6 +37,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         allow_root: false,
         threads: std::thread::available_parallelism()?.get(),
         read_ahead_bytes: MIB,
+        passthrough_dirs: Vec::new(),
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));
     let mut mount = s3mount_fuse::mount(fs, Path::new(dir), &fuse, runtime.handle())?;

@@ -41,6 +41,7 @@ impl InProcess {
             allow_root: false,
             threads: 2,
             read_ahead_bytes: MIB,
+            passthrough_dirs: Vec::new(),
         };
         let folder = TempDir::new().expect("a folder");
         let mount = s3mount_fuse::mount(filesystem.clone(), folder.path(), &config, runtime.handle());

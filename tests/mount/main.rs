@@ -24,6 +24,7 @@ mod moto;
 mod names;
 mod outage;
 mod panics;
+mod passthrough;
 mod random;
 mod readonly;
 mod refused;

@@ -3,6 +3,7 @@
 mod housekeeping;
 mod notices;
 mod open_file;
+pub(crate) mod opening;
 mod shown;
 
 use std::sync::Arc;
@@ -24,13 +25,14 @@ use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
 use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
-use crate::inode::{InodeTable, Node};
+use crate::inode::InodeTable;
 use crate::namespace::Namespace;
 use crate::namespace::names::is_file_name;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
 use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
+use crate::passthrough::Passthrough;
 use crate::sync::spawn;
 use crate::{FsConfig, FsError, FsMetrics};
 
@@ -49,6 +51,7 @@ pub struct Filesystem {
     hints: Arc<Hints>,
     fetcher: Arc<Fetcher>,
     seams: Arc<Seams>,
+    passthrough: Passthrough,
     direct_io: DirectIo,
     fills: Fills,
     files: HandleTable<OpenFile>,
@@ -75,8 +78,21 @@ impl Filesystem {
         // `show` brings them up to date: the registry can't own the filesystem, which owns it.
         registry.add(metrics.clone(), || {});
         let hints = Arc::<Hints>::default();
-        let fetcher = Fetcher::new(namespace.clone(), inodes.clone(), prefetcher.clone(), hints.clone());
-        let seams = Seams::new(namespace.clone(), inodes.clone(), prefetcher.clone(), hints.clone());
+        let passthrough = Passthrough::default();
+        let fetcher = Fetcher::new(
+            namespace.clone(),
+            inodes.clone(),
+            prefetcher.clone(),
+            hints.clone(),
+            passthrough.clone(),
+        );
+        let seams = Seams::new(
+            namespace.clone(),
+            inodes.clone(),
+            prefetcher.clone(),
+            hints.clone(),
+            passthrough.clone(),
+        );
         Self {
             metrics,
             registry,
@@ -88,6 +104,7 @@ impl Filesystem {
             hints,
             fetcher: Arc::new(fetcher),
             seams: Arc::new(seams),
+            passthrough,
             files: HandleTable::default(),
             directories,
             config,
@@ -143,60 +160,6 @@ impl Filesystem {
     /// The kernel forgets `count` of the look-ups by which it was given an inode.
     pub fn forget(&self, ino: InodeNo, count: u64) {
         self.inodes.forget(ino, count);
-    }
-
-    /// Opens a file for reading, for an unknown process.
-    ///
-    /// # Errors
-    /// As of [`open_by`](Self::open_by).
-    pub fn open(self: &Arc<Self>, ino: InodeNo) -> Result<Opened, FsError> {
-        self.open_by(ino, 0)
-    }
-
-    /// Opens a file for reading, for the process `pid`. The number 0 is an unknown process.
-    ///
-    /// # Errors
-    /// `IsDirectory`, `UnknownInode`, or `Outdated`. After `Outdated` the kernel has to look the
-    /// name up again.
-    pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
-        match Control::of(ino) {
-            Some(Control::Folder) => return Err(FsError::IsDirectory),
-            Some(shown @ (Control::Stats | Control::Metrics)) => {
-                let text = self.show(shown).into();
-                return Ok(Opened::own(self.files.insert(OpenFile::Snapshot(text))));
-            }
-            Some(Control::Prefetch) => {
-                return Ok(Opened::own(self.files.insert(OpenFile::Hints(Arc::default()))));
-            }
-            None => {}
-        }
-        let file = match self.inodes.node(ino) {
-            Some(Node::File(file)) => file,
-            Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
-            None => return Err(FsError::UnknownInode(ino)),
-        };
-        if self.inodes.is_outdated(ino) {
-            return Err(FsError::Outdated);
-        }
-        let keep_cache = !self.prefetcher.take_condemned(&file.object);
-        let reader = self.prefetcher.open(&file.object, file.size);
-        // The kernel's page cache may still hold a file that was opened before: then it needs no request.
-        let was_opened_before = self.inodes.open(ino);
-        if !was_opened_before {
-            reader.fetch_if_small();
-            self.fetcher.follow_sequence(ino, file.object.key(), false);
-        }
-        self.seams.on_open(ino, &reader);
-        let path = file.object.key().strip_prefix(&*self.config.prefix);
-        let is_named = path.is_some_and(|path| self.config.direct_io.is_match(path));
-        let large = if is_named { None } else { self.direct_io.on_open(ino, &file, pid) };
-        let is_direct = is_named || large.as_ref().is_some_and(|large| large.is_direct());
-        let mode = if is_direct { OpenMode::Direct } else { OpenMode::Cached };
-        let fills = self.fills.on_open(ino, file.size);
-        let is_random_map = fills.is_random();
-        let open = OpenObject::new(ino, reader, was_opened_before, large, fills);
-        let handle = self.files.insert(OpenFile::Object(Arc::new(open)));
-        Ok(Opened { handle, mode, keep_cache, is_random_map })
     }
 
     /// Reads up to `len` bytes at `offset` and hands them to `reply`, now or later. This function never
@@ -255,6 +218,12 @@ impl Filesystem {
     /// can't map a file that is open around the page cache.
     pub fn keep_page_cache(&self) {
         self.direct_io.keep_page_cache();
+    }
+
+    /// Tells whether the kernel reads files by itself that lie on a disk as a whole. Then these are not fetched
+    /// ahead.
+    pub fn set_passthrough(&self, is_on: bool) {
+        self.passthrough.set(is_on);
     }
 
     /// Reads as [`read`](Self::read) does, for a READ by which the kernel fills its page cache. If the READ
@@ -316,7 +285,8 @@ impl Filesystem {
         match &closed {
             // The last hint may have no newline.
             Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
-            Some(OpenFile::Object(open)) if open.was_opened_before => {
+            // Of what the kernel reads by itself there are no READs.
+            Some(OpenFile::Object(open)) if open.was_opened_before && !open.is_passthrough => {
                 self.hints.on_close_again(&open.reader, open.was_read());
             }
             _ => {}

@@ -11,6 +11,7 @@
 //! - [`directory`]: open directories, and the listings ahead of a walk;
 //! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
+//! - [`passthrough`]: whether the kernel reads files by itself;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
 //! **Lock order:** a sequence detector's lock comes before the snapshots' lock. The walks' lock comes before
@@ -34,6 +35,7 @@ mod namespace;
 mod numbers;
 mod open_clock;
 mod page_cache;
+mod passthrough;
 mod sync;
 mod time;
 
@@ -41,8 +43,9 @@ pub use attr::{Attr, Entry, FileKind};
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;
+pub use filesystem::opening::Opening;
 pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use inode::{INODE_BYTES, KnownName};
-pub use metrics::FsMetrics;
+pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 pub use page_cache::direct::Reason;

@@ -1,8 +1,20 @@
 //! What the filesystem counts and measures.
 
-use s3mount_metrics::{Family, Gauge, Total, metrics};
+use s3mount_metrics::{Counter, Family, Gauge, Total, labels, metrics};
 
 use crate::page_cache::direct::Reason;
+
+labels! {
+    /// The way of an open file's bytes to its readers.
+    pub enum OpenedAs("mode") {
+        /// From the daemon, through the page cache.
+        Cached = "cached",
+        /// From the daemon, around the page cache.
+        Direct = "direct",
+        /// From the disk: the kernel reads the cached file by itself.
+        Passthrough = "passthrough",
+    }
+}
 
 metrics! {
     /// Names, inodes, handles, hints, and how files are opened.
@@ -19,6 +31,9 @@ metrics! {
         hints_ahead: Gauge = ("s3mount_hints_ahead", Count, Stable),
         /// Hints that named nothing that can be fetched, or were too many.
         hints_refused: Total = ("s3mount_hints_refused_total", Count, Stable),
+        /// Files that were opened: served by the daemon through the page cache or around it, or read by the
+        /// kernel from the disk.
+        opens: Family<Counter, OpenedAs> = ("s3mount_opens_total", Count, Stable),
         /// Open files.
         open_files: Gauge = ("s3mount_open_files", Count, Stable),
         /// Open folders.

@@ -3,20 +3,22 @@
 //! The trait's block only hands each request on:
 //! - [`attr`]: attributes of files, of directories, and of the mount;
 //! - [`dir`]: names, one by one and listed;
-//! - [`read`]: opening files, reading them, and writing hints;
+//! - [`open`]: opening files, and closing them;
+//! - [`read`]: reading files, and writing hints;
 //! - [`request`]: one request from when it came to its answer;
 //! - [`convert`]: the filesystem's types and fuser's.
 
 mod attr;
 mod convert;
 mod dir;
+mod open;
 mod read;
 mod request;
 
 use std::ffi::OsStr;
 use std::future::Future;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 use std::time::SystemTime;
@@ -34,6 +36,7 @@ use self::request::{PendingRequest, Shared, Wanted};
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
+use crate::passthrough::Passthrough;
 use crate::readahead::Readahead;
 
 /// Largest READ that the kernel may send, in bytes: its own limit of 256 pages.
@@ -50,6 +53,10 @@ pub(crate) struct Adapter {
     /// Unset where the kernel's readahead cannot be set.
     readahead: Arc<OnceLock<Readahead>>,
     interrupts: Arc<InterruptMonitor>,
+    /// Folders whose files the kernel may read by itself.
+    passthrough_dirs: Vec<PathBuf>,
+    /// Unset where the kernel reads no files by itself.
+    passthrough: Option<Arc<Passthrough>>,
 }
 
 impl Adapter {
@@ -59,12 +66,14 @@ impl Adapter {
         runtime: Handle,
         kernel: Arc<Kernel>,
         readahead: Arc<OnceLock<Readahead>>,
+        passthrough_dirs: Vec<PathBuf>,
     ) -> Self {
         let interrupts = Arc::new(InterruptMonitor::new(fs.config().timeout));
         runtime.spawn(InterruptMonitor::run(Arc::downgrade(&interrupts)));
         let metrics = Arc::<FuseMetrics>::default();
         fs.registry().add(metrics.clone(), || {});
-        Self { fs, shared: Arc::new(Shared { runtime, kernel, metrics }), readahead, interrupts }
+        let shared = Arc::new(Shared { runtime, kernel, metrics });
+        Self { fs, shared, readahead, interrupts, passthrough_dirs, passthrough: None }
     }
 
     fn pending(&self, operation: Operation) -> PendingRequest {
@@ -72,18 +81,19 @@ impl Adapter {
     }
 
     /// Runs `answer` in this thread if it is ready at once, else on the runtime. While it runs there, a killed
-    /// caller gets EINTR through `reply`, and the caller counts as the holder of the lock of `folder`.
+    /// caller gets EINTR through `reply`, and the caller counts as the holder of the lock of `folder`, if it
+    /// holds one.
     fn answer<R: Reply>(
         &self,
         req: &Request,
-        folder: INodeNo,
+        folder: Option<INodeNo>,
         reply: &SharedReply<R>,
         answer: impl Future<Output = ()> + Send + 'static,
     ) {
         let mut answer = Box::pin(answer);
         let _inside = self.shared.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            let hold = self.shared.kernel.hold(folder);
+            let hold = folder.map(|folder| self.shared.kernel.hold(folder));
             self.shared.runtime.spawn(async move {
                 answer.await;
                 drop(hold);
@@ -93,7 +103,7 @@ impl Adapter {
     }
 
     /// Asks the kernel for what it can do.
-    fn on_init(&self, config: &mut KernelConfig) {
+    fn on_init(&mut self, config: &mut KernelConfig) {
         for capability in [
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -108,6 +118,10 @@ impl Adapter {
         }
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
         let _ = config.set_max_background(MAX_BACKGROUND);
+        if !self.passthrough_dirs.is_empty() {
+            let (dirs, metrics) = (&self.passthrough_dirs, &self.shared.metrics);
+            self.passthrough = Passthrough::negotiate(config, dirs, &self.fs, metrics).map(Arc::new);
+        }
     }
 }
 
@@ -191,15 +205,14 @@ impl fuser::Filesystem for Adapter {
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.fs.release(fs_handle(fh));
-        reply.ok();
+        self.on_release(ino, fh, reply);
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {

@@ -50,7 +50,13 @@ macro_rules! replies {
     };
 }
 
-replies!(fuser::ReplyEntry, fuser::ReplyData, fuser::ReplyDirectory, fuser::ReplyDirectoryPlus);
+replies!(
+    fuser::ReplyEntry,
+    fuser::ReplyOpen,
+    fuser::ReplyData,
+    fuser::ReplyDirectory,
+    fuser::ReplyDirectoryPlus
+);
 
 /// The reply to one request, shared by the task that answers it and the monitor. The first to take it
 /// answers.

@@ -10,8 +10,10 @@ mod adapter;
 mod interrupt;
 mod kernel;
 mod metrics;
+mod modes;
 mod mount;
+mod passthrough;
 mod readahead;
 
-pub use metrics::{Failure, FuseMetrics, Operation};
+pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
 pub use mount::{FuseConfig, Mount, mount};

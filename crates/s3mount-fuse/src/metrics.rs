@@ -44,6 +44,24 @@ labels! {
     }
 }
 
+labels! {
+    /// Why the daemon serves a file that lies on a disk as a whole.
+    pub enum Refusal("reason") {
+        /// The file is open from before it was cached. The kernel has one mode for all who have it open.
+        Busy = "busy",
+        /// The daemon is not privileged.
+        Denied = "denied",
+        /// The file lies on too many file systems.
+        Stacked = "stacked",
+        /// The kernel cannot do it with the disk's file system.
+        Unsupported = "unsupported",
+        /// The disk's file system does not take `O_DIRECT`.
+        NoDirectIo = "no_direct_io",
+        /// Another error.
+        Other = "other",
+    }
+}
+
 impl Failure {
     fn of(error: &FsError) -> Self {
         match error.errno() {
@@ -66,6 +84,9 @@ metrics! {
         times: Family<Histogram, Operation> = ("s3mount_fuse_seconds", Seconds, Stable, bounds::ANSWERS),
         /// Requests of the kernel that failed, by the errno.
         failures: Family<Counter, (Operation, Failure)> = ("s3mount_fuse_failures_total", Count, Stable),
+        /// Opens of files that lie on a disk as a whole, and that the kernel does not read by itself, by the
+        /// reason.
+        passthrough_refused: Family<Counter, Refusal> = ("s3mount_passthrough_refused_total", Count, Stable),
     }
 }
 

@@ -49,6 +49,9 @@ pub struct FuseConfig {
     /// The kernel's readahead on this mount in bytes. Only root can raise it above the kernel's
     /// default of 128 KiB.
     pub read_ahead_bytes: u64,
+    /// Folders of a disk cache whose files the kernel may read by itself (passthrough). If there are none, the
+    /// daemon serves all reads.
+    pub passthrough_dirs: Vec<PathBuf>,
 }
 
 /// A mounted filesystem. It stays mounted until [`Mount::unmount`] or `umount` ends it.
@@ -84,7 +87,8 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
     options.clone_fd = true;
     let kernel = Arc::new(Kernel::default());
     let readahead = Arc::new(OnceLock::new());
-    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone());
+    let dirs = config.passthrough_dirs.clone();
+    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), dirs);
     let session = start(adapter, dir, options, config)?;
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));

@@ -16,6 +16,7 @@ mod spare;
 mod state;
 mod waiter;
 
+use std::fs::File;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -104,6 +105,14 @@ impl ObjectReader {
     /// The object's size in bytes.
     pub fn size(&self) -> u64 {
         self.version.size
+    }
+
+    /// The file on a disk of this machine that holds the whole version, byte for byte, if there is one. Waits
+    /// for the disk, for a bounded time.
+    pub async fn whole_file(&self) -> Option<Arc<File>> {
+        let disk = self.version.disk.as_ref()?;
+        disk.look().await;
+        disk.whole_file()
     }
 
     /// Whether the object is so small that it is fetched whole.

@@ -195,6 +195,8 @@ fn fs_config(config: &Config) -> FsConfig {
 }
 
 fn fuse_config(config: &Config) -> FuseConfig {
+    let cache = config.cache.as_ref().filter(|_| config.passthrough);
+    let passthrough_dirs = cache.map(|cache| cache.dirs.clone());
     FuseConfig {
         fs_name: format!("s3://{}/{}", config.store.bucket, config.prefix),
         read_only: config.read_only,
@@ -203,5 +205,6 @@ fn fuse_config(config: &Config) -> FuseConfig {
         allow_root: config.allow_root,
         threads: config.threads,
         read_ahead_bytes: config.read_ahead_bytes,
+        passthrough_dirs: passthrough_dirs.unwrap_or_default(),
     }
 }

@@ -238,6 +238,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", requires = "cache", help_heading = CACHE)]
     pub(crate) max_cache_size: Option<Size>,
 
+    /// Read cached files through the daemon, and do not let the kernel read them from the disk.
+    ///
+    /// The daemon compares all that it reads with checksums, the kernel does not. The kernel reads
+    /// files by itself where root mounts, from Linux 6.9 on.
+    #[arg(long, requires = "cache", help_heading = CACHE)]
+    pub(crate) no_passthrough: bool,
+
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///
     /// For systemd units and containers. Ctrl-C unmounts.

@@ -15,6 +15,7 @@ use crate::namespace::Namespace;
 use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
+use crate::passthrough::Passthrough;
 use crate::sync::spawn;
 
 /// How often to check whether there is memory and a free request for the next hint.
@@ -36,6 +37,7 @@ pub(crate) struct Fetcher {
     inodes: Arc<InodeTable>,
     prefetcher: Prefetcher,
     hints: Arc<Hints>,
+    passthrough: Passthrough,
     sequences: SequenceDetector,
 }
 
@@ -46,16 +48,17 @@ impl Fetcher {
         inodes: Arc<InodeTable>,
         prefetcher: Prefetcher,
         hints: Arc<Hints>,
+        passthrough: Passthrough,
     ) -> Self {
-        Self { namespace, inodes, prefetcher, hints, sequences: SequenceDetector::new(OPENS.0, OPENS.1) }
+        let sequences = SequenceDetector::new(OPENS.0, OPENS.1);
+        Self { namespace, inodes, prefetcher, hints, passthrough, sequences }
     }
 
     /// Fetches the next files of a directory ahead, if its files are opened in the order of their names. Call
     /// this when a file is opened for the first time. For a file that was opened before
     /// (`was_opened_before`), call it at the first READ, because the kernel may have the file's pages.
     pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
-        let Some((parent, name)) = self.inodes.parent_and_name(ino) else { return };
-        let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
+        let Some((parent, prefix, name)) = self.place(ino, key) else { return };
         let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
         let ahead = self.sequences.on_open(&prefix, &name, following).into_iter();
         let given_at = self.inodes.open_clock();
@@ -64,6 +67,21 @@ impl Fetcher {
         if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
             spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), guesser));
         }
+    }
+
+    /// Notes that a file is opened which the kernel reads by itself. Nothing is fetched ahead for that: the
+    /// next files may be on the disk as well. The next file that is not there has those behind it fetched.
+    pub(crate) fn pass_sequence(&self, ino: InodeNo, key: &str) {
+        let Some((_, prefix, name)) = self.place(ino, key) else { return };
+        let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
+        self.sequences.pass(&prefix, &name, following);
+    }
+
+    /// The directory of a file, the prefix of its keys, and the name of the file.
+    fn place(&self, ino: InodeNo, key: &str) -> Option<(InodeNo, Arc<str>, Arc<str>)> {
+        let (parent, name) = self.inodes.parent_and_name(ino)?;
+        let prefix = Arc::from(key.strip_suffix(&*name).unwrap_or(key));
+        Some((parent, prefix, name))
     }
 
     /// Takes the next bytes from one writer of hints.
@@ -123,6 +141,12 @@ impl Fetcher {
             Next::Guess(_) => (None, HintSource::Guess),
         };
         let reader = self.prefetcher.open(&found.file.object, found.file.size);
+        if self.passthrough.serves(&reader).await {
+            if source == HintSource::File && self.is_wanted(&found) {
+                self.hints.keep_whole(writer, reader, self.inodes.open_clock());
+            }
+            return;
+        }
         // GETs become free after a while. Memory may stay short because of hints that nobody reads, so the
         // window is checked each time.
         let range = loop {

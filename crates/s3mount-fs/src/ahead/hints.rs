@@ -272,6 +272,22 @@ impl Hints {
         lock(&writer.0).window.put(reader, range, source, opens, Instant::now());
     }
 
+    /// Puts a file into a writer's window that the kernel will read by itself. It stays there until it is
+    /// opened, or is taken for skipped.
+    pub(crate) fn keep_whole(&self, writer: &HintWriter, reader: Arc<ObjectReader>, opens: OpenClock) {
+        lock(&writer.0).window.put_whole(reader, opens, Instant::now());
+    }
+
+    /// Notes that a file is opened that lies on a disk as a whole. If it `is_passthrough`, nobody will read
+    /// what was fetched of it before.
+    pub(crate) fn on_open_whole(&self, reader: &Arc<ObjectReader>, is_passthrough: bool) {
+        for writer in self.running() {
+            let is_it = |known: &Arc<ObjectReader>| Arc::ptr_eq(known, reader);
+            let let_go = |known: &Arc<ObjectReader>, range| known.let_go(range);
+            lock(&writer.0).window.pass_whole(is_it, is_passthrough, let_go, Instant::now());
+        }
+    }
+
     /// The next large file that hints name and that nobody reads yet. The reader of `before` is expected to
     /// go on with it. Each file is returned once. Its reader lives as long as the hint.
     pub(crate) fn take_successor(&self, before: &Arc<ObjectReader>) -> Option<Arc<ObjectReader>> {

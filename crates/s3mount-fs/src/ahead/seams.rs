@@ -13,6 +13,7 @@ use crate::inode::InodeTable;
 use crate::namespace::Namespace;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
+use crate::passthrough::Passthrough;
 use crate::sync::spawn;
 
 /// Joins large files that are read one after another.
@@ -22,6 +23,7 @@ pub(crate) struct Seams {
     inodes: Arc<InodeTable>,
     prefetcher: Prefetcher,
     hints: Arc<Hints>,
+    passthrough: Passthrough,
     successors: Successors<Arc<ObjectReader>>,
 }
 
@@ -49,8 +51,9 @@ impl Seams {
         inodes: Arc<InodeTable>,
         prefetcher: Prefetcher,
         hints: Arc<Hints>,
+        passthrough: Passthrough,
     ) -> Self {
-        Self { namespace, inodes, prefetcher, hints, successors: Successors::default() }
+        Self { namespace, inodes, prefetcher, hints, passthrough, successors: Successors::default() }
     }
 
     /// Notes that a large file was opened, and which file is expected next. Small files are fetched whole,
@@ -94,7 +97,10 @@ async fn join_successor(seams: Weak<Seams>, ino: InodeNo, reader: Arc<ObjectRead
     match seams.namespace.find_file(&Arc::from(prefix), &next).await {
         Ok(file) => {
             let joined = seams.prefetcher.open(&file.object, file.size);
-            if !joined.is_small() && seams.successors.hold(prefix, &next, joined.clone()) {
+            if !joined.is_small()
+                && !seams.passthrough.serves(&joined).await
+                && seams.successors.hold(prefix, &next, joined.clone())
+            {
                 reader.go_on_with(&joined);
             }
         }

@@ -73,6 +73,31 @@ impl SequenceDetector {
         following: impl Fn(&str, usize) -> Vec<Box<str>>,
     ) -> Vec<Box<str>> {
         let mut sequences = lock(&self.sequences);
+        if !self.follow(&mut sequences, prefix, name, &following) {
+            return Vec::new();
+        }
+        sequences.last_mut().map_or_else(Vec::new, |sequence| self.plan(sequence, following))
+    }
+
+    /// Notes as [`on_open`](Self::on_open) does that `name` is opened, and plans nothing.
+    pub(crate) fn pass(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        following: impl Fn(&str, usize) -> Vec<Box<str>>,
+    ) {
+        self.follow(&mut lock(&self.sequences), prefix, name, &following);
+    }
+
+    /// Finds the sequence that goes on with `name`, or begins one. Returns whether the last of the sequences
+    /// has moved on.
+    fn follow(
+        &self,
+        sequences: &mut Vec<Sequence>,
+        prefix: &Arc<str>,
+        name: &str,
+        following: &impl Fn(&str, usize) -> Vec<Box<str>>,
+    ) -> bool {
         let here = |sequence: &Sequence| sequence.prefix == *prefix;
         if let Some(index) = sequences.iter().position(|sequence| here(sequence) && sequence.is_passing(name))
         {
@@ -83,7 +108,7 @@ impl SequenceDetector {
                 // One of the readers that share the sequence was slow.
                 sequences[index].opened += 1;
                 sequences[index].note(name);
-                return Vec::new();
+                return false;
             }
         }
         let nearest = (0..sequences.len())
@@ -106,7 +131,7 @@ impl SequenceDetector {
                 passed: 1,
                 planned: name.into(),
             });
-            return Vec::new();
+            return false;
         };
         let mut sequence = sequences.remove(index);
         sequence.note(name);
@@ -116,6 +141,16 @@ impl SequenceDetector {
             // Earlier opens count less.
             (sequence.opened, sequence.passed) = (sequence.opened / 2, sequence.passed / 2);
         }
+        sequences.push(sequence);
+        true
+    }
+
+    /// The names to fetch now, for a sequence that has just moved on.
+    fn plan(
+        &self,
+        sequence: &mut Sequence,
+        following: impl Fn(&str, usize) -> Vec<Box<str>>,
+    ) -> Vec<Box<str>> {
         let ahead = if sequence.opened >= self.believed_after && 2 * sequence.opened > sequence.passed {
             let mut ahead = following(&sequence.at, sequence.opened.min(self.most_ahead) as usize);
             ahead.retain(|name| *name > sequence.planned);
@@ -126,7 +161,6 @@ impl SequenceDetector {
         if let Some(last) = ahead.last() {
             sequence.planned.clone_from(last);
         }
-        sequences.push(sequence);
         ahead
     }
 }
@@ -144,13 +178,14 @@ mod tests {
         format!("{index:05}").into()
     }
 
+    fn following(after: &str, count: usize) -> Vec<Box<str>> {
+        let after: usize = after.parse().expect("a number");
+        (after + 1..5000).take(count).map(name).collect()
+    }
+
     /// Opens files of a directory of 5,000; returns those that were fetched ahead.
     fn open(order: &SequenceDetector, names: impl IntoIterator<Item = usize>) -> Vec<usize> {
         let prefix = Arc::from("d/");
-        let following = |after: &str, count: usize| -> Vec<Box<str>> {
-            let after: usize = after.parse().expect("a number");
-            (after + 1..5000).take(count).map(name).collect()
-        };
         let opened = names.into_iter().map(|index| order.on_open(&prefix, &name(index), following));
         opened.flatten().map(|name| name.parse().expect("a number")).collect()
     }
@@ -165,6 +200,17 @@ mod tests {
         ahead.sort_unstable();
         assert_eq!(ahead, (8..1000 + 64).collect::<Vec<_>>());
         assert_eq!(open(&order, 1000..5000).last(), Some(&4999));
+    }
+
+    #[test]
+    fn files_that_are_on_the_disk_are_part_of_the_sequence_and_have_nothing_fetched() {
+        let (order, prefix) = (SequenceDetector::new(4, 64), Arc::from("d/"));
+        for index in 0..1000 {
+            order.pass(&prefix, &name(index), following);
+        }
+        assert_eq!(open(&order, [1000]), (1001..1065).collect::<Vec<_>>(), "this one was not on the disk");
+        order.pass(&prefix, &name(1001), following);
+        assert_eq!(open(&order, [1002]), [1065, 1066]);
     }
 
     #[test]

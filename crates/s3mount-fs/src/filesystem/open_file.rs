@@ -57,6 +57,8 @@ pub(crate) struct OpenObject {
     pub(crate) reader: Arc<ObjectReader>,
     /// Whether the inode was opened before.
     pub(crate) was_opened_before: bool,
+    /// Whether the kernel reads it by itself.
+    pub(crate) is_passthrough: bool,
     was_read: AtomicBool,
     /// Set for a large file if `--direct-io auto` is on.
     pub(crate) large: Option<OpenLarge>,
@@ -68,10 +70,19 @@ impl OpenObject {
         ino: InodeNo,
         reader: Arc<ObjectReader>,
         was_opened_before: bool,
+        is_passthrough: bool,
         large: Option<OpenLarge>,
         fills: OpenFills,
     ) -> Self {
-        Self { ino, reader, was_opened_before, was_read: AtomicBool::new(false), large, fills }
+        Self {
+            ino,
+            reader,
+            was_opened_before,
+            is_passthrough,
+            was_read: AtomicBool::new(false),
+            large,
+            fills,
+        }
     }
 
     /// Notes a READ. Returns whether it is the first.

@@ -32,7 +32,7 @@ impl Adapter {
         };
         let (fs, request) = (self.fs.clone(), self.pending(Operation::Lookup));
         let reply = SharedReply::new(reply);
-        self.answer(req, parent, &reply.clone(), async move {
+        self.answer(req, Some(parent), &reply.clone(), async move {
             let found = fs.lookup(fs_inode(parent), &name).await;
             match (found, reply.take()) {
                 (Ok(entry), Some(reply)) => {
@@ -69,7 +69,7 @@ impl Adapter {
     ) {
         let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
         let reply = SharedReply::new(reply);
-        self.answer(req, ino, &reply.clone(), async move {
+        self.answer(req, Some(ino), &reply.clone(), async move {
             let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
             let Some(mut reply) = reply.take() else { return };
             let page = match page {
@@ -97,7 +97,7 @@ impl Adapter {
     ) {
         let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
         let reply = SharedReply::new(reply);
-        self.answer(req, ino, &reply.clone(), async move {
+        self.answer(req, Some(ino), &reply.clone(), async move {
             let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
             let Some(mut reply) = reply.take() else { return };
             let added = match page {

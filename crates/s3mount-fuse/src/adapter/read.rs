@@ -1,12 +1,9 @@
-//! Files: opening one, reading it, and writing hints.
+//! Reading files, and writing hints.
 
 use std::time::Duration;
 
-use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenAccMode, OpenFlags, ReplyData, ReplyOpen,
-    ReplyWrite, Request,
-};
-use s3mount_fs::{FsError, KnownName, OpenMode};
+use fuser::{FileHandle, INodeNo, LockOwner, OpenFlags, ReplyData, ReplyWrite, Request};
+use s3mount_fs::{FsError, KnownName};
 
 use super::Adapter;
 use super::convert::{fs_handle, fs_inode};
@@ -19,28 +16,6 @@ use crate::metrics::Operation;
 const STALE_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Adapter {
-    pub(super) fn on_open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino)) {
-            return reply.error(Errno::EROFS);
-        }
-        let request = self.pending(Operation::Open);
-        match self.fs.open_by(fs_inode(ino), req.pid()) {
-            Ok(opened) => {
-                // A program may map a file that is opened directly, too.
-                if let Some(readahead) = self.readahead.get() {
-                    readahead.before_open(opened.is_random_map);
-                }
-                let mut flags = FopenFlags::empty();
-                // The pages that the kernel holds for this inode are of this very version.
-                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
-                reply.opened(FileHandle(opened.handle.0), flags);
-                request.done();
-            }
-            Err(error) => reply.error(request.errno(ino, &error)),
-        }
-    }
-
     pub(super) fn on_read(
         &self,
         req: &Request,

@@ -18,6 +18,11 @@ use crate::open_clock::OpenClock;
 const MOST: usize = 2048;
 const SKIPPED: u64 = 2048;
 
+/// The most files in the window that the kernel reads from a disk by itself. Nothing of them is fetched, but
+/// each is an open file of the daemon. Eight workers of a `DataLoader` are 448 apart, so they still find what
+/// they wait for behind these files.
+const MOST_WHOLE: usize = 512;
+
 /// After this time a guess is taken for wrong. A hint is taken for skipped if [`ELSEWHERE`] files were opened
 /// meanwhile.
 const STALE: Duration = Duration::from_secs(30);
@@ -48,6 +53,8 @@ pub(crate) enum HintSource {
 pub(crate) struct HintWindow<R> {
     kept: VecDeque<Kept<R>>,
     bytes: u64,
+    /// How many files the kernel reads from a disk by itself.
+    whole: usize,
     next_number: u64,
     newest_read: u64,
     looked: Option<Instant>,
@@ -65,11 +72,21 @@ struct Kept<R> {
     since_opens: OpenClock,
     /// Whether it is expected behind a file that is being read.
     is_expected: bool,
+    /// Whether the kernel reads it from a disk by itself.
+    is_whole: bool,
 }
 
 impl<R> Default for HintWindow<R> {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), bytes: 0, next_number: 0, newest_read: 0, looked: None, moved: None }
+        Self {
+            kept: VecDeque::new(),
+            bytes: 0,
+            whole: 0,
+            next_number: 0,
+            newest_read: 0,
+            looked: None,
+            moved: None,
+        }
     }
 }
 
@@ -80,7 +97,7 @@ impl<R> HintWindow<R> {
 
     /// Whether a window of `max_bytes` has room for one more hint.
     pub(crate) fn has_room(&self, max_bytes: u64) -> bool {
-        self.kept.len() < MOST && self.bytes < max_bytes
+        self.kept.len() < MOST && self.whole < MOST_WHOLE && self.bytes < max_bytes
     }
 
     /// Puts `range` into the window. `reader` is fetching it.
@@ -89,6 +106,23 @@ impl<R> HintWindow<R> {
         reader: R,
         range: ByteRange,
         source: HintSource,
+        opens: OpenClock,
+        now: Instant,
+    ) {
+        self.push(reader, (range, source), false, opens, now);
+    }
+
+    /// Puts a file into the window that the kernel will read from a disk by itself.
+    pub(crate) fn put_whole(&mut self, reader: R, opens: OpenClock, now: Instant) {
+        self.whole += 1;
+        self.push(reader, (ByteRange::new(0, 0), HintSource::File), true, opens, now);
+    }
+
+    fn push(
+        &mut self,
+        reader: R,
+        (range, source): (ByteRange, HintSource),
+        is_whole: bool,
         opens: OpenClock,
         now: Instant,
     ) {
@@ -106,6 +140,7 @@ impl<R> HintWindow<R> {
             since: now,
             since_opens: opens,
             is_expected: false,
+            is_whole,
         });
     }
 
@@ -113,7 +148,10 @@ impl<R> HintWindow<R> {
     /// expected from now on.
     pub(crate) fn take_next(&mut self, may_follow: impl Fn(&R, ByteRange) -> bool) -> Option<&R> {
         let is_next = |kept: &&mut Kept<R>| {
-            kept.source == HintSource::File && !kept.is_expected && may_follow(&kept.reader, kept.range)
+            kept.source == HintSource::File
+                && !kept.is_expected
+                && !kept.is_whole
+                && may_follow(&kept.reader, kept.range)
         };
         let next = self.kept.iter_mut().find(is_next)?;
         next.is_expected = true;
@@ -123,6 +161,24 @@ impl<R> HintWindow<R> {
     /// Drops the hints of a file that was opened and closed without a READ, because the kernel has its pages.
     pub(crate) fn pass(&mut self, is_it: impl Fn(&R) -> bool, now: Instant) {
         self.drop_unless(now, |kept| kept.source == HintSource::Range || !is_it(&kept.reader));
+    }
+
+    /// Drops the hints of a file that is opened and lies on a disk as a whole. If it `is_passthrough`, nobody
+    /// will read what was fetched of it before: `let_go` is called for that.
+    pub(crate) fn pass_whole(
+        &mut self,
+        is_it: impl Fn(&R) -> bool,
+        is_passthrough: bool,
+        let_go: impl Fn(&R, ByteRange),
+        now: Instant,
+    ) {
+        self.drop_unless(now, |kept| {
+            let is_passed = (kept.is_whole || is_passthrough) && is_it(&kept.reader);
+            if is_passed && !kept.is_whole {
+                let_go(&kept.reader, kept.range);
+            }
+            !is_passed
+        });
     }
 
     /// How long to wait before the window is checked again.
@@ -143,7 +199,7 @@ impl<R> HintWindow<R> {
             return false;
         }
         self.looked = Some(now);
-        self.drop_unless(now, |kept| is_unread(&kept.reader, kept.range));
+        self.drop_unless(now, |kept| kept.is_whole || is_unread(&kept.reader, kept.range));
         let newest_read = self.newest_read;
         let is_skipped = |kept: &Kept<R>| {
             kept.number + SKIPPED <= newest_read
@@ -162,6 +218,7 @@ impl<R> HintWindow<R> {
             !is_dropped
         });
         self.bytes = self.kept.iter().map(|kept| kept.range.len()).sum();
+        self.whole = self.kept.iter().filter(|kept| kept.is_whole).count();
         is_emptied
     }
 
@@ -170,12 +227,13 @@ impl<R> HintWindow<R> {
     }
 
     fn drop_unless(&mut self, now: Instant, is_unread: impl Fn(&Kept<R>) -> bool) {
-        let Self { kept, newest_read, moved, .. } = self;
+        let Self { kept, whole, newest_read, moved, .. } = self;
         kept.retain(|kept| {
             let is_unread = is_unread(kept);
             if !is_unread {
                 *newest_read = kept.number.max(*newest_read);
                 *moved = Some(now);
+                *whole -= usize::from(kept.is_whole);
             }
             is_unread
         });
@@ -268,6 +326,31 @@ mod tests {
         window.put(4, range(), HintSource::File, OpenClock(0), start);
         let mut next = || window.take_next(|number, _| *number > 1).copied();
         assert_eq!([next(), next(), next()], [Some(2), Some(4), None], "a range is no file");
+    }
+
+    #[test]
+    fn files_on_the_disk_wait_for_their_open() {
+        let start = Instant::now();
+        let mut window = HintWindow::default();
+        for number in 1..=512 {
+            assert!(window.has_room(1));
+            window.put_whole(number, OpenClock(0), start);
+        }
+        assert!(!window.has_room(1), "each is an open file");
+        look(&mut window, start, 1, 512);
+        assert_eq!(window.len(), 512, "nobody has opened them");
+        assert_eq!(window.take_next(|_, _| true), None, "nothing of them is to be fetched");
+        window.put(512, range(), HintSource::Range, OpenClock(0), start);
+        let (is_it, let_go) = (|number: &u64| *number == 512, std::cell::Cell::new(0));
+        let note = |_: &u64, range: ByteRange| let_go.set(let_go.get() + range.len());
+        window.pass_whole(is_it, false, note, start);
+        assert_eq!((window.len(), let_go.get()), (512, 0), "the daemon serves it, so the range is read");
+        assert!(window.has_room(11));
+        window.pass_whole(is_it, true, note, start);
+        assert_eq!((window.len(), let_go.get()), (511, 10), "the kernel reads it by itself");
+        look(&mut window, start, 600, 0);
+        assert_eq!(window.len(), 0, "nobody comes");
+        assert!(window.has_room(1));
     }
 
     #[test]

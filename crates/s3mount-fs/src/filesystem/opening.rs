@@ -1,0 +1,153 @@
+//! Opening a file, in two steps: first what the inode stands for, then the way of its bytes.
+//!
+//! Between the two, the caller may ask whether the whole version lies on a disk of this machine, and have the
+//! kernel read it from there. Only the caller knows whether the kernel does.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use s3mount_prefetch::ObjectReader;
+
+use super::Filesystem;
+use super::open_file::{OpenFile, OpenMode, OpenObject, Opened};
+use crate::FsError;
+use crate::control::Control;
+use crate::inode::Node;
+use crate::metrics::OpenedAs;
+use crate::namespace::names;
+use crate::numbers::InodeNo;
+
+/// A file that may be opened. Nothing is open before [`finish`](Self::finish), so it may be dropped.
+#[derive(Debug)]
+pub struct Opening {
+    fs: Arc<Filesystem>,
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// A file of the daemon's own.
+    Own(OpenFile),
+    Object(ObjectOpening),
+}
+
+#[derive(Debug)]
+struct ObjectOpening {
+    ino: InodeNo,
+    pid: u32,
+    file: names::File,
+    /// Set once the disk was asked. It keeps what the disk has told.
+    reader: Option<Arc<ObjectReader>>,
+    /// Whether the whole version lies on a disk.
+    is_whole: bool,
+}
+
+impl Filesystem {
+    /// Opens a file for reading, for an unknown process.
+    ///
+    /// # Errors
+    /// As of [`open_by`](Self::open_by).
+    pub fn open(self: &Arc<Self>, ino: InodeNo) -> Result<Opened, FsError> {
+        self.open_by(ino, 0)
+    }
+
+    /// Opens a file for reading, for the process `pid`. The number 0 is an unknown process. The daemon serves
+    /// its READs.
+    ///
+    /// # Errors
+    /// As of [`begin_open`](Self::begin_open).
+    pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
+        Ok(self.begin_open(ino, pid)?.finish(false))
+    }
+
+    /// Begins to open a file for reading, for the process `pid`. The number 0 is an unknown process.
+    ///
+    /// # Errors
+    /// `IsDirectory`, `UnknownInode`, or `Outdated`. After `Outdated` the kernel has to look the
+    /// name up again.
+    pub fn begin_open(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opening, FsError> {
+        let target = match Control::of(ino) {
+            Some(Control::Folder) => return Err(FsError::IsDirectory),
+            Some(shown @ (Control::Stats | Control::Metrics)) => {
+                Target::Own(OpenFile::Snapshot(self.show(shown).into()))
+            }
+            Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
+            None => {
+                let file = match self.inodes.node(ino) {
+                    Some(Node::File(file)) => file,
+                    Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
+                    None => return Err(FsError::UnknownInode(ino)),
+                };
+                if self.inodes.is_outdated(ino) {
+                    return Err(FsError::Outdated);
+                }
+                Target::Object(ObjectOpening { ino, pid, file, reader: None, is_whole: false })
+            }
+        };
+        Ok(Opening { fs: self.clone(), target })
+    }
+}
+
+impl Opening {
+    /// Whether it is a file of the bucket.
+    pub fn is_object(&self) -> bool {
+        matches!(self.target, Target::Object(_))
+    }
+
+    /// The file on a disk of this machine that holds the whole version, byte for byte. Waits for the disk for
+    /// a bounded time.
+    pub async fn whole_file(&mut self) -> Option<Arc<File>> {
+        let Target::Object(opening) = &mut self.target else { return None };
+        let reader = self.fs.prefetcher.open(&opening.file.object, opening.file.size);
+        let whole = opening.reader.insert(reader).whole_file().await;
+        opening.is_whole = whole.is_some();
+        whole
+    }
+
+    /// Opens the file. If it `is_passthrough`, the kernel reads it by itself, from the file that
+    /// [`whole_file`](Self::whole_file) returned.
+    pub fn finish(self, is_passthrough: bool) -> Opened {
+        let Self { fs, target } = self;
+        match target {
+            Target::Own(file) => Opened::own(fs.files.insert(file)),
+            Target::Object(opening) => fs.open_object(&opening, is_passthrough),
+        }
+    }
+}
+
+impl Filesystem {
+    fn open_object(self: &Arc<Self>, opening: &ObjectOpening, is_passthrough: bool) -> Opened {
+        let ObjectOpening { ino, pid, ref file, is_whole, .. } = *opening;
+        let keep_cache = !self.prefetcher.take_condemned(&file.object);
+        let reader = self.prefetcher.open(&file.object, file.size);
+        // The kernel's page cache may still hold a file that was opened before: then it needs no request.
+        let was_opened_before = self.inodes.open(ino);
+        if is_passthrough {
+            self.fetcher.pass_sequence(ino, file.object.key());
+        } else if !was_opened_before {
+            reader.fetch_if_small();
+            self.fetcher.follow_sequence(ino, file.object.key(), false);
+        }
+        if is_whole || is_passthrough {
+            self.hints.on_open_whole(&reader, is_passthrough);
+        }
+        self.seams.on_open(ino, &reader);
+        let path = file.object.key().strip_prefix(&*self.config.prefix);
+        let is_named = path.is_some_and(|path| self.config.direct_io.is_match(path));
+        // Where the kernel reads by itself, the page cache is that of the disk's file system.
+        let large = if is_named || is_passthrough { None } else { self.direct_io.on_open(ino, file, pid) };
+        let is_direct = is_named || large.as_ref().is_some_and(|large| large.is_direct());
+        let mode = if is_direct { OpenMode::Direct } else { OpenMode::Cached };
+        let fills = self.fills.on_open(ino, file.size);
+        let is_random_map = fills.is_random() && !is_passthrough;
+        let opened_as = match mode {
+            _ if is_passthrough => OpenedAs::Passthrough,
+            OpenMode::Cached => OpenedAs::Cached,
+            OpenMode::Direct => OpenedAs::Direct,
+        };
+        self.metrics.opens.at(opened_as).inc();
+        let open = OpenObject::new(ino, reader, was_opened_before, is_passthrough, large, fills);
+        let handle = self.files.insert(OpenFile::Object(Arc::new(open)));
+        Opened { handle, mode, keep_cache, is_random_map }
+    }
+}

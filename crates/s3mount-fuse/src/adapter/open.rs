@@ -1,0 +1,88 @@
+//! Opening files, and closing them.
+
+use std::sync::{Arc, OnceLock};
+
+use fuser::{
+    BackingId, Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request,
+};
+use s3mount_fs::{OpenMode, Opening};
+
+use super::Adapter;
+use super::convert::{fs_handle, fs_inode};
+use super::request::PendingRequest;
+use crate::interrupt::SharedReply;
+use crate::metrics::Operation;
+use crate::modes::Grant;
+use crate::readahead::Readahead;
+
+/// An OPEN of the kernel, without its reply.
+struct Open {
+    flags: OpenFlags,
+    request: PendingRequest,
+    readahead: Arc<OnceLock<Readahead>>,
+}
+
+impl Adapter {
+    pub(super) fn on_open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino)) {
+            return reply.error(Errno::EROFS);
+        }
+        let request = self.pending(Operation::Open);
+        let mut opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
+            Ok(opening) => opening,
+            Err(error) => return reply.error(request.errno(ino, &error)),
+        };
+        let open = Open { flags, request, readahead: self.readahead.clone() };
+        let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
+            return open.finish(opening, Grant::Daemon, reply);
+        };
+        let reply = SharedReply::new(reply);
+        self.answer(req, None, &reply.clone(), async move {
+            let whole = if passthrough.is_on() { opening.whole_file().await } else { None };
+            // Nothing is open yet for a caller that was killed meanwhile.
+            if let Some(reply) = reply.take() {
+                let grant = passthrough.open(ino, whole.as_deref(), &reply);
+                open.finish(opening, grant, reply);
+            }
+        });
+    }
+
+    pub(super) fn on_release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.release(ino);
+        }
+        self.fs.release(fs_handle(fh));
+        reply.ok();
+    }
+}
+
+impl Open {
+    /// Opens the file, and answers.
+    fn finish(self, opening: Opening, grant: Grant<BackingId>, reply: ReplyOpen) {
+        let Self { flags, request, readahead } = self;
+        match grant {
+            Grant::Daemon => {
+                let opened = opening.finish(false);
+                // A program may map a file that is opened directly, too.
+                if let Some(readahead) = readahead.get() {
+                    readahead.before_open(opened.is_random_map);
+                }
+                let mut answer = FopenFlags::empty();
+                // The pages that the kernel holds for this inode are of this very version.
+                answer.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+                answer.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
+                reply.opened(FileHandle(opened.handle.0), answer);
+            }
+            Grant::Passthrough(backing) => {
+                let opened = opening.finish(true);
+                // With this flag, the daemon serves what is read, and the disk's file what is mapped. Without
+                // it, a read by O_DIRECT would have to be aligned as the disk wants it.
+                let is_direct = opened.mode == OpenMode::Direct || flags.0 & libc::O_DIRECT != 0;
+                let mut answer = FopenFlags::empty();
+                answer.set(FopenFlags::FOPEN_DIRECT_IO, is_direct);
+                reply.opened_passthrough(FileHandle(opened.handle.0), answer, &backing);
+            }
+        }
+        request.done();
+    }
+}
