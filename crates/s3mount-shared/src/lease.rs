@@ -59,20 +59,13 @@ impl Inner {
         if !self.has_conditions() || !self.is_writable() {
             return Claim::Free;
         }
-        let (lease, note) = {
-            let mut books = self.books();
-            let note = books.notes.get(block);
-            if !books.has_room(block.len(), self.config.queue_bytes) {
-                // A promise that can't be kept is none, and nobody here waits for it.
-                books.notes.update(block, |note| {
-                    (note.is_promised, note.is_overdue) = (false, note.is_overdue || note.is_promised);
-                });
-                return Claim::Free;
-            }
-            books.promised_bytes += block.len();
-            (Lease { inner: self.clone(), bytes: block.len() }, note)
+        let (lease, is_ours) = self.keep_room(block);
+        let Some(lease) = lease else {
+            // This mount can promise nothing, and another one may have promised the block.
+            let is_taken = !is_ours && self.has_lease(block).await;
+            return if is_taken { Claim::Taken } else { Claim::Free };
         };
-        if note.is_ours() {
+        if is_ours {
             return Claim::Held(lease);
         }
         if !self.admits(Kind::Write) {
@@ -88,6 +81,30 @@ impl Inner {
             LeaseOutcome::Taken => Claim::Taken,
             LeaseOutcome::Failed => Claim::Free,
         }
+    }
+
+    /// Keeps room for a block, if there is any. Also returns whether the block needs no lease, because this
+    /// mount has it, or has waited for the mount that has it.
+    fn keep_room(self: &Arc<Self>, block: &Block) -> (Option<Lease>, bool) {
+        let mut books = self.books();
+        let is_ours = books.notes.get(block).is_ours();
+        if books.has_room(block.len(), self.config.queue_bytes) {
+            books.promised_bytes += block.len();
+            return (Some(Lease { inner: self.clone(), bytes: block.len() }), is_ours);
+        }
+        // A promise that can't be kept is none, and nobody here waits for it.
+        books.notes.update(block, |note| {
+            (note.is_promised, note.is_overdue) = (false, note.is_overdue || note.is_promised);
+        });
+        (None, is_ours)
+    }
+
+    /// Whether some mount has promised the block.
+    async fn has_lease(&self, block: &Block) -> bool {
+        let limit = self.policy().patience.get_limit(0);
+        let key = block.lease_key(&self.config.prefix);
+        self.admits(Kind::Read)
+            && timeout(limit, self.client.head_object(&key)).await.is_ok_and(|head| head.is_ok())
     }
 
     async fn put_lease(&self, block: &Block) -> LeaseOutcome {

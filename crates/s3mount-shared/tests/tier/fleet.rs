@@ -101,3 +101,17 @@ async fn the_shared_bucket_goes_away_half_way() {
     futures::join!(futures::future::join_all(readers), freeze);
     assert!(world.source_bytes() >= size);
 }
+
+/// Mounts whose queues have no room for all blocks in flight promise what they have room for. The other eight
+/// blocks are fetched twice, and the first one, whose parts also take room.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_shorter_than_the_window_costs_what_it_has_no_room_for() {
+    let world = World::new();
+    let size = 40 * BLOCK_BYTES;
+    let object = world.source.put_synthetic("k", size);
+    let mounts = [(); 2].map(|()| world.mount_of("bucket", 32 * BLOCK_BYTES));
+    let readers = mounts.map(|mount| stream(mount, object.clone(), size, MIB, 40));
+    futures::future::join_all(readers).await;
+    let twice = world.source_bytes() - size;
+    assert!(twice <= 9 * BLOCK_BYTES, "{twice} bytes were fetched twice");
+}
