@@ -174,6 +174,21 @@ fn certificates_that_cannot_be_read() {
 }
 
 #[test]
+fn shared_caches_that_cannot_be_used() {
+    check_flags(
+        &["--shared-cache", "near"],
+        "--shared-cache \"near\" is not a bucket; write s3://BUCKET or s3://BUCKET/PREFIX",
+    );
+    check_flags(
+        &["--shared-cache", "s3://near", "--shared-cache-endpoint-url", "localhost:9000"],
+        "--shared-cache-endpoint-url \"localhost:9000\" is not a URL; write it with http:// or https://, such as \
+         http://127.0.0.1:9000",
+    );
+    let line = "error: the following required arguments were not provided:";
+    check_usage(&["bucket", "/mnt", "--shared-cache-region", "eu-west-1"], line);
+}
+
+#[test]
 fn what_cannot_be_warmed() {
     check_fails(
         &["warm", "/no/such"],

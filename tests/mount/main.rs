@@ -29,6 +29,7 @@ mod random;
 mod readonly;
 mod refused;
 mod security;
+mod shared_cache;
 mod streams;
 mod throttled;
 mod tools;

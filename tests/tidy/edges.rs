@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-object",
             "s3mount-prefetch",
             "s3mount-requests",
+            "s3mount-shared",
         ],
     ),
     ("s3mount-fuse", &["s3mount-fs", "s3mount-metrics"]),
@@ -35,7 +36,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "s3mount-prefetch",
-        &["s3mount-cache", "s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-requests"],
+        &[
+            "s3mount-cache",
+            "s3mount-memory",
+            "s3mount-metrics",
+            "s3mount-object",
+            "s3mount-requests",
+            "s3mount-shared",
+        ],
     ),
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-crt", &["s3mount-object"]),

@@ -4,6 +4,7 @@ pub(crate) mod cache;
 pub(crate) mod environment;
 pub(crate) mod memory;
 mod profile;
+pub(crate) mod shared_cache;
 pub(crate) mod source;
 pub(crate) mod store;
 
@@ -14,6 +15,7 @@ use anyhow::{Context, anyhow, ensure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use s3mount_cache::DiskConfig;
 
+use self::shared_cache::SharedCache;
 use self::store::Store;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
@@ -60,6 +62,7 @@ pub(crate) struct Config {
     pub(crate) inode_limit: usize,
     pub(crate) cache: Option<DiskConfig>,
     pub(crate) passthrough: bool,
+    pub(crate) shared_cache: Option<SharedCache>,
     pub(crate) foreground: bool,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) log_directory: Option<PathBuf>,
@@ -85,6 +88,7 @@ impl Config {
         let dir =
             mounts::resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
         let cache = cache::disk(args, &store, &dir, memory_limit_bytes, part_bytes)?;
+        let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
         Ok(Self {
             store,
             prefix: source.prefix,
@@ -118,6 +122,7 @@ impl Config {
             inode_limit: memory::inodes(),
             cache,
             passthrough: !args.no_passthrough,
+            shared_cache,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,

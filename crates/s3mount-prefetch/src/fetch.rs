@@ -1,5 +1,5 @@
-//! One GET: from the disk, or from the store, with retries and a deadline; and a second one beside it when it
-//! is slow.
+//! One GET: from the disk, from the shared tier, or from the store, with retries and a deadline; and a second
+//! one beside it when it is slow.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ErrorKind, GetAnswer, GetObject, ObjectError, ObjectId, Origin};
 use s3mount_requests::{Attempts, Retries};
+use s3mount_shared::Miss;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ReadError;
@@ -77,7 +78,7 @@ pub(crate) async fn fetch(
         .unwrap_or(Err(Failure::Read(ReadError::TimedOut(shared.config.read_timeout))))
 }
 
-/// Fetches from the disk what the disk holds, and else from the store.
+/// Fetches from the disk what the disk holds, and else from the shared tier or the store.
 async fn from_nearest(
     shared: &Shared,
     version: &Version,
@@ -86,16 +87,12 @@ async fn from_nearest(
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
     let Some(disk) = &version.disk else {
-        return attempts(shared, &version.object, range, buffer, wanted).await;
+        return from_afar(shared, version, range, buffer, wanted).await;
     };
     disk.look().await;
     let run = disk.run(range.start());
     let left = if run.is_here && run.end >= range.end() {
-        let len = usize::try_from(range.len()).expect("a part fits the address space");
-        let into = match buffer {
-            Some(buffer) => buffer,
-            None => demand_buffer(shared, len, wanted.reclaim).await,
-        };
+        let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
         match disk.read(range, into).await {
             Ok(bytes) => return Ok(bytes),
             Err(left) => left,
@@ -103,9 +100,49 @@ async fn from_nearest(
     } else {
         buffer
     };
-    let bytes = attempts(shared, &version.object, range, left, wanted).await?;
+    let bytes = from_afar(shared, version, range, left, wanted).await?;
     disk.offer(range, &bytes);
     Ok(bytes)
+}
+
+/// Fetches from the shared tier what the tier holds, and else from the store.
+async fn from_afar(
+    shared: &Shared,
+    version: &Version,
+    range: ByteRange,
+    buffer: Option<Buffer>,
+    wanted: Wanted<'_>,
+) -> Result<Bytes, Failure> {
+    let Version { object, size, .. } = version;
+    let Some(tier) = &shared.tiers.shared else {
+        return attempts(shared, object, range, buffer, wanted).await;
+    };
+    let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
+    let Miss { buffer: left, lease } = match tier.get(object, *size, range, into).await {
+        Ok(bytes) => return Ok(bytes),
+        Err(miss) => miss,
+    };
+    let bytes = attempts(shared, object, range, left, wanted).await?;
+    tier.offer(object, *size, range, &bytes);
+    // Until now the lease has kept room for the block.
+    drop(lease);
+    Ok(bytes)
+}
+
+/// The buffer that is here already, or one as soon as there is memory for it.
+async fn buffer_for(
+    shared: &Shared,
+    range: ByteRange,
+    buffer: Option<Buffer>,
+    reclaim: &(dyn Fn() + Send + Sync),
+) -> Buffer {
+    match buffer {
+        Some(buffer) => buffer,
+        None => {
+            let len = usize::try_from(range.len()).expect("a part fits the address space");
+            demand_buffer(shared, len, reclaim).await
+        }
+    }
 }
 
 async fn attempts(
@@ -116,15 +153,11 @@ async fn attempts(
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
     let Wanted { deadline, is_awaited, reclaim } = wanted;
-    let len = usize::try_from(range.len()).expect("a part fits the address space");
     // GETs that fail together differ in their offsets, which is enough randomness for the pauses.
     let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
     let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
     loop {
-        let into = match buffer.take() {
-            Some(buffer) => buffer,
-            None => demand_buffer(shared, len, reclaim).await,
-        };
+        let into = buffer_for(shared, range, buffer.take(), reclaim).await;
         let request = GetObject { object: object.clone(), range };
         let turn = shared.turns.next().await;
         let sent = shared.started.elapsed();
@@ -145,7 +178,7 @@ async fn attempts(
                 Err(error) => return Err(Failure::Read(ReadError::Object(error.into()))),
                 Ok(()) if is_awaited() => {}
                 // Nobody waits for this GET, so it takes only memory that no reader needs.
-                Ok(()) => match shared.pool.try_buffer(len, Priority::Prefetch) {
+                Ok(()) => match spare_buffer(shared, range) {
                     Some(free) => buffer = Some(free),
                     None => return Err(Failure::GivenUp),
                 },
@@ -203,10 +236,14 @@ async fn demand_buffer(shared: &Shared, len: usize, reclaim: &(dyn Fn() + Send +
     }
 }
 
+/// A buffer for a GET that nobody waits for.
+fn spare_buffer(shared: &Shared, range: ByteRange) -> Option<Buffer> {
+    shared.pool.try_buffer(usize::try_from(range.len()).ok()?, Priority::Prefetch)
+}
+
 /// A buffer for a second GET of `len` bytes, if the hedge budget and the memory have room for one.
 fn hedge_buffer(shared: &Shared, len: u64) -> Option<Buffer> {
-    let len = usize::try_from(len).ok()?;
-    let buffer = shared.pool.try_buffer(len, Priority::Prefetch)?;
+    let buffer = shared.pool.try_buffer(usize::try_from(len).ok()?, Priority::Prefetch)?;
     shared.hedges.spend().then(|| {
         shared.metrics.hedges.inc();
         buffer

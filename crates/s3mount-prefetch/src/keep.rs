@@ -48,7 +48,7 @@ impl Prefetcher {
     /// When the cache can't hold it, or when it can't be fetched.
     pub async fn keep(&self, object: &ObjectId, size: u64) -> Result<(), KeepError> {
         let shared = self.shared();
-        let version = Version::new(object.clone(), size, shared.disk.as_ref());
+        let version = Version::new(object.clone(), size, &shared.tiers);
         let disk = version.disk.clone().ok_or(KeepError::NoCache)?;
         for _ in 0..ROUNDS {
             disk.look().await;
@@ -76,7 +76,7 @@ fn first_missing(disk: &DiskObject, size: u64, mut at: u64, most: u64) -> Option
 /// Fetches everything that the disk lacks, a few parts at a time. The disk is offered each part.
 async fn fetch_missing(shared: &Shared, version: &Version, disk: &DiskObject) -> Result<(), KeepError> {
     let most = shared.config.part_bytes;
-    let next = |at: u64| first_missing(disk, version.size, at, most);
+    let next = |at: u64| first_missing(disk, version.size, at, most).map(|part| version.front(part));
     let parts = std::iter::successors(next(0), |part| next(part.end()));
     let mut fetched =
         stream::iter(parts).map(|part| fetch_part(shared, version, part)).buffer_unordered(PARTS_AT_ONCE);

@@ -51,6 +51,7 @@ mod shared;
 mod stream;
 mod sums;
 mod sync;
+mod tiers;
 mod turns;
 mod upload_parts;
 mod verify;
@@ -63,6 +64,7 @@ pub use keep::KeepError;
 pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;
+pub use tiers::Tiers;
 
 /// Wherever a plan may choose, segments begin and end at multiples of this many bytes. The kernel's largest
 /// read request has this length, so one segment answers it without a copy.

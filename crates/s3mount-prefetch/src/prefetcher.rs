@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use crate::readers::Readers;
 use crate::shared::Shared;
 use crate::sync::spawn;
-use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics};
+use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics, Tiers};
 
 /// How often the housekeeper looks after streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
@@ -41,18 +41,18 @@ impl Prefetcher {
         config: PrefetchConfig,
         runtime: &Handle,
     ) -> Self {
-        Self::with_disk(client, pool, None, config, runtime)
+        Self::with_tiers(client, pool, Tiers::default(), config, runtime)
     }
 
-    /// As [`new`](Self::new). What `disk` holds is read from there, and it keeps what the client brings.
-    pub fn with_disk(
+    /// As [`new`](Self::new). What `tiers` hold is read from there, and they keep what the client brings.
+    pub fn with_tiers(
         client: Arc<dyn ObjectClient>,
         pool: BufferPool,
-        disk: Option<DiskCache>,
+        tiers: Tiers,
         config: PrefetchConfig,
         runtime: &Handle,
     ) -> Self {
-        let shared = Shared::new(client, pool, disk, config, runtime.clone());
+        let shared = Shared::new(client, pool, tiers, config, runtime.clone());
         let readers = Arc::default();
         spawn(runtime, keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers)));
         Self { shared, readers }
@@ -82,8 +82,12 @@ impl Prefetcher {
 
     /// Shows its metrics in `registry`.
     pub fn register(&self, registry: &Registry) {
-        if let Some(disk) = &self.shared.disk {
+        let Tiers { disk, shared } = &self.shared.tiers;
+        if let Some(disk) = disk {
             disk.register(registry);
+        }
+        if let Some(shared) = shared {
+            shared.register(registry);
         }
         registry.add(self.shared.retry_budget.metrics().clone(), || {});
         let shared = self.shared.clone();
@@ -92,7 +96,7 @@ impl Prefetcher {
 
     /// The disk cache, if there is one.
     pub fn disk(&self) -> Option<&DiskCache> {
-        self.shared.disk.as_ref()
+        self.shared.tiers.disk.as_ref()
     }
 
     /// The bound on payload memory, and what is taken of it.

@@ -81,7 +81,7 @@ impl ObjectReader {
     ) -> Arc<Self> {
         let block = shared.config.random_read_bytes;
         let verify = shared.config.verify_whole;
-        let version = Version::new(object, size, shared.disk.as_ref());
+        let version = Version::new(object, size, &shared.tiers);
         let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), block)));
         let state = State::new(size, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {

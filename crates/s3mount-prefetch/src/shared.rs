@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use s3mount_cache::{BlockCache, DiskCache};
+use s3mount_cache::BlockCache;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ObjectClient, ObjectId};
 use s3mount_requests::RetryBudget;
@@ -16,6 +16,7 @@ use crate::hedge::HedgeBudget;
 use crate::latency::Latencies;
 use crate::learn::Learnt;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::tiers::Tiers;
 use crate::turns::Turns;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
@@ -36,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) client: Arc<dyn ObjectClient>,
     pub(crate) pool: BufferPool,
     pub(crate) cache: BlockCache,
-    /// The disk cache, if the mount has one.
-    pub(crate) disk: Option<DiskCache>,
+    /// Where bytes are looked for before the store is asked.
+    pub(crate) tiers: Tiers,
     pub(crate) config: PrefetchConfig,
     pub(crate) runtime: Handle,
     /// The number of streams of all readers that take a share of the memory.
@@ -48,7 +49,7 @@ pub(crate) struct Shared {
     keep_share: Semaphore,
     /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
-    /// How many bytes the block cache held, or waited to be written to the disk cache, at the last tick of the
+    /// How many bytes the block cache held, or waited to be written to a tier, at the last tick of the
     /// housekeeper.
     cached_bytes: AtomicU64,
     /// The start of the time that the policies see.
@@ -67,7 +68,7 @@ impl Shared {
     pub(crate) fn new(
         client: Arc<dyn ObjectClient>,
         pool: BufferPool,
-        disk: Option<DiskCache>,
+        tiers: Tiers,
         mut config: PrefetchConfig,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -85,7 +86,7 @@ impl Shared {
             client,
             pool,
             cache,
-            disk,
+            tiers,
             config,
             runtime,
             active_streams: AtomicUsize::new(0),
@@ -122,17 +123,10 @@ impl Shared {
     /// Notes that wrong bytes of a version came, and drops its cached blocks.
     pub(crate) fn condemn(&self, object: &ObjectId) {
         self.cache.forget(object);
-        self.forget_on_disk(object);
+        self.tiers.distrust(object);
         let mut condemned = lock(&self.condemned);
         if condemned.len() < MOST_CONDEMNED && condemned.insert(object.clone()) {
             self.metrics.objects_corrupt.inc();
-        }
-    }
-
-    /// Drops what the disk cache has of a version, because some of it may be wrong.
-    pub(crate) fn forget_on_disk(&self, object: &ObjectId) {
-        if let Some(disk) = &self.disk {
-            disk.forget(object);
         }
     }
 
@@ -146,16 +140,15 @@ impl Shared {
 
     /// Whether `bytes` more may wait to be written to the disk cache.
     pub(crate) fn has_room_to_write(&self, bytes: u64) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.has_room_to_write(bytes))
+        self.tiers.disk.as_ref().is_some_and(|disk| disk.has_room_to_write(bytes))
     }
 
-    /// Drops bytes that wait to be written to the disk cache. Returns how much of the `missing` bytes of memory
+    /// Drops bytes that wait to be written to a tier. Returns how much of the `missing` bytes of memory
     /// that gave back: readers may still hold the same buffers.
     pub(crate) fn shed_unwritten(&self, missing: u64) -> u64 {
-        let Some(disk) = &self.disk else { return 0 };
         let budget = self.pool.budget();
         let before = budget.used_bytes();
-        disk.shed(missing);
+        self.tiers.shed(missing);
         before.saturating_sub(budget.used_bytes())
     }
 
@@ -176,8 +169,7 @@ impl Shared {
     pub(crate) fn tick(&self) {
         self.latencies.age();
         self.ahead.tick();
-        let unwritten = self.disk.as_ref().map_or(0, DiskCache::held_bytes);
-        self.cached_bytes.store(self.cache.held_bytes() + unwritten, Ordering::Relaxed);
+        self.cached_bytes.store(self.cache.held_bytes() + self.tiers.held_bytes(), Ordering::Relaxed);
         self.pool.tick();
     }
 }

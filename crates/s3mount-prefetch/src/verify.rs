@@ -114,8 +114,8 @@ impl Verifier {
             if tries == TRIES {
                 return Err(error.into());
             }
-            // They may be on the disk already.
-            shared.forget_on_disk(&self.version.object);
+            // They may be in a tier already.
+            shared.tiers.distrust(&self.version.object);
             shared.metrics.refetches.inc();
         }
         unreachable!("the last try returns")

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use s3mount_cache::{DiskCache, DiskObject};
+use s3mount_cache::DiskObject;
 use s3mount_object::{ByteRange, ObjectId};
+use s3mount_shared::SharedTier;
+
+use crate::tiers::Tiers;
 
 /// An object version that is being read.
 #[derive(Debug)]
@@ -13,35 +16,43 @@ pub(crate) struct Version {
     pub(crate) size: u64,
     /// What the disk cache holds of it, if there is a disk cache.
     pub(crate) disk: Option<Arc<DiskObject>>,
+    /// Whether there is a shared tier, whose blocks no GET crosses.
+    pub(crate) has_blocks: bool,
 }
 
 impl Version {
-    pub(crate) fn new(object: ObjectId, size: u64, disk: Option<&DiskCache>) -> Arc<Self> {
-        let disk = disk.map(|disk| disk.object(&object, size));
-        Arc::new(Self { object, size, disk })
+    pub(crate) fn new(object: ObjectId, size: u64, tiers: &Tiers) -> Arc<Self> {
+        let disk = tiers.disk.as_ref().map(|disk| disk.object(&object, size));
+        Arc::new(Self { object, size, disk, has_blocks: tiers.shared.is_some() })
     }
 
-    /// The front of `range` that comes from one place, the disk or the store.
+    /// Where the bytes from `at` on end that come from one place, whatever place that is.
+    fn end_of_place(&self, at: u64) -> u64 {
+        let run = self.disk.as_ref().map(|disk| disk.run(at));
+        let is_on_disk = run.as_ref().is_some_and(|run| run.is_here);
+        let block = if self.has_blocks && !is_on_disk { SharedTier::block_edge(at) } else { u64::MAX };
+        run.map_or(block, |run| run.end.min(block))
+    }
+
+    /// The front of `range` that comes from one place: the disk, one block of the shared tier, or the store.
     pub(crate) fn front(&self, range: ByteRange) -> ByteRange {
-        let Some(disk) = &self.disk else { return range };
-        ByteRange::new(range.start(), disk.run(range.start()).end.min(range.end()))
+        ByteRange::new(range.start(), self.end_of_place(range.start()).min(range.end()))
     }
 
     /// The piece of `range` around the byte `at` that comes from one place.
     pub(crate) fn around(&self, at: u64, range: ByteRange) -> ByteRange {
-        if self.disk.is_none() {
+        if self.disk.is_none() && !self.has_blocks {
             return range;
         }
         let start = self.back(ByteRange::new(range.start(), at + 1)).start();
         ByteRange::new(start, self.front(ByteRange::new(at, range.end())).end())
     }
 
-    /// The back of `range` that comes from one place, the disk or the store.
+    /// The back of `range` that comes from one place.
     pub(crate) fn back(&self, range: ByteRange) -> ByteRange {
-        let Some(disk) = &self.disk else { return range };
         let mut start = range.start();
         loop {
-            let end = disk.run(start).end;
+            let end = self.end_of_place(start);
             if end >= range.end() || end <= start {
                 return ByteRange::new(start, range.end());
             }

@@ -14,14 +14,15 @@ use crate::inner::{Failure, Inner, Kind};
 use crate::lease::Claim;
 use crate::lent::lend;
 use crate::metrics::MissReason;
+use crate::patience::LIMIT_MOST;
 use crate::sums::Sums;
 
-/// An answer is late when it takes longer than this, and longer than its bytes take at [`SLOWEST`]. A source
-/// is hardly slower.
-const LATE: Duration = Duration::from_millis(500);
+/// An answer is late when it takes longer than this, besides the time that its bytes take at [`SLOWEST`]. A
+/// source is hardly slower.
+const LATE: Duration = Duration::from_secs(1);
 
-/// In bytes a second: 160 Mbit/s, for one of many GETs at once.
-const SLOWEST: f64 = 20e6;
+/// In bytes a second, for one of as many GETs as may be in flight: together they bring 1 Gbit/s then.
+const SLOWEST: f64 = 10e6;
 
 /// Why the tier has brought nothing, and the buffer, if it came back.
 type Nothing<B> = (Option<B>, MissReason);
@@ -124,17 +125,15 @@ impl Inner {
     ) -> Result<Bytes, MissReason> {
         let (key, within) = (self.key(block), block.within(range));
         let limit = self.policy().patience.get_limit(range.len());
+        let permit = timeout(LIMIT_MOST, self.in_flight.acquire_many(mib(range.len()))).await;
+        let Ok(Ok(_permit)) = permit else { return Err(MissReason::Busy) };
         let began = Instant::now();
-        let answer = timeout(limit, async {
-            let _permit = self.gets.acquire().await;
-            self.client.get_latest(&key, within, into).await
-        });
-        match answer.await {
+        match timeout(limit, self.client.get_latest(&key, within, into)).await {
             Ok(Ok(answer)) => {
                 let took = began.elapsed();
                 self.metrics.get_times.note_time(took);
                 self.policy().patience.note_get(range.len(), took);
-                if took > LATE.max(Duration::from_secs_f64(range.len() as f64 / SLOWEST)) {
+                if took > LATE + Duration::from_secs_f64(range.len() as f64 / SLOWEST) {
                     self.on_late(Kind::Read, took);
                 } else {
                     self.on_good(Kind::Read);
@@ -170,4 +169,9 @@ impl Inner {
             }
         }
     }
+}
+
+/// The permits that a GET of `bytes` takes.
+fn mib(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }

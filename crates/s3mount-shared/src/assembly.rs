@@ -2,7 +2,7 @@
 //!
 //! The parts are kept by reference, so they hold memory of the pool for as long as they wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
@@ -12,9 +12,24 @@ use crate::block::Block;
 /// Blocks of which some parts are here.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
-    /// The block whose first part came first is in front.
-    blocks: VecDeque<(Block, BTreeMap<u64, Bytes>)>,
+    blocks: HashMap<Block, Parts>,
+    /// The blocks in the order in which their first parts came.
+    order: BTreeMap<u64, Block>,
     bytes: u64,
+    next: u64,
+}
+
+/// The parts of one block, by their offsets in the object.
+#[derive(Debug)]
+struct Parts {
+    number: u64,
+    parts: BTreeMap<u64, Bytes>,
+}
+
+impl Parts {
+    fn bytes(&self) -> u64 {
+        self.parts.values().map(|part| part.len() as u64).sum()
+    }
 }
 
 impl Assembly {
@@ -26,31 +41,40 @@ impl Assembly {
     /// Keeps the part `range` of a block. Returns all parts in order once the block is complete; they are not
     /// kept any longer. A part that overlaps another one is dropped.
     pub(crate) fn add(&mut self, block: &Block, range: ByteRange, bytes: Bytes) -> Option<Vec<Bytes>> {
-        let index = self.blocks.iter().position(|(kept, _)| kept == block).unwrap_or_else(|| {
-            self.blocks.push_back((*block, BTreeMap::new()));
-            self.blocks.len() - 1
+        let Self { blocks, order, next, .. } = self;
+        let kept = blocks.entry(*block).or_insert_with(|| {
+            *next += 1;
+            order.insert(*next, *block);
+            Parts { number: *next, parts: BTreeMap::new() }
         });
-        let (_, parts) = &mut self.blocks[index];
-        let before = parts.range(..range.end()).next_back();
+        let before = kept.parts.range(..range.end()).next_back();
         if before.is_none_or(|(start, part)| start + part.len() as u64 <= range.start()) {
             self.bytes += bytes.len() as u64;
-            parts.insert(range.start(), bytes);
+            kept.parts.insert(range.start(), bytes);
         }
-        let len: u64 = parts.values().map(|part| part.len() as u64).sum();
-        if len < block.len() {
-            return None;
-        }
-        self.bytes -= len;
-        self.blocks.remove(index).map(|(_, parts)| parts.into_values().collect())
+        (kept.bytes() == block.len()).then(|| self.take(block)).flatten()
+    }
+
+    /// Drops the parts of a block, which has come whole in another way.
+    pub(crate) fn forget(&mut self, block: &Block) {
+        self.take(block);
     }
 
     /// Drops the parts of the block that has waited for longest. Returns how many bytes that gives back; 0
     /// when nothing is kept.
     pub(crate) fn drop_oldest(&mut self) -> u64 {
-        let parts = self.blocks.pop_front().map(|(_, parts)| parts).unwrap_or_default();
-        let bytes = parts.values().map(|part| part.len() as u64).sum();
-        self.bytes -= bytes;
-        bytes
+        let before = self.bytes;
+        if let Some(block) = self.order.values().next().copied() {
+            self.take(&block);
+        }
+        before - self.bytes
+    }
+
+    fn take(&mut self, block: &Block) -> Option<Vec<Bytes>> {
+        let kept = self.blocks.remove(block)?;
+        self.order.remove(&kept.number);
+        self.bytes -= kept.bytes();
+        Some(kept.parts.into_values().collect())
     }
 }
 

@@ -3,11 +3,16 @@
 use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
+use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
 use crate::assembly::Assembly;
 use crate::block::{Block, Version};
 use crate::notes::Notes;
+
+/// The share of the queue's room that parts of blocks may take. Of files that are left after a header, and of
+/// random reads, the other parts never come.
+const PARTS_SHARE: u64 = 8;
 
 /// What is known of blocks, and which of them wait to be uploaded.
 #[derive(Debug, Default)]
@@ -45,6 +50,20 @@ impl Books {
         let taken = self.queued_bytes + self.promised_bytes + len;
         while taken + self.assembly.bytes() > limit && self.assembly.drop_oldest() > 0 {}
         taken <= limit
+    }
+
+    /// Keeps a part of a block, where there is room. Returns the parts of the block once it is complete.
+    pub(crate) fn add_part(
+        &mut self,
+        block: &Block,
+        range: ByteRange,
+        bytes: Bytes,
+        limit: u64,
+    ) -> Option<Vec<Bytes>> {
+        while self.assembly.bytes() + range.len() > limit / PARTS_SHARE && self.assembly.drop_oldest() > 0 {}
+        (range.len() <= limit / PARTS_SHARE && self.has_room(range.len(), limit))
+            .then(|| self.assembly.add(block, range, bytes))
+            .flatten()
     }
 
     /// Takes a block out of the books, which is not uploaded.

@@ -19,9 +19,10 @@ use crate::breaker::{Breaker, Change, Fault};
 use crate::metrics::SharedMetrics;
 use crate::patience::Patience;
 
-/// GETs to the tier at once. As many are useful at a store: 64 ahead of their readers, and those that are
-/// waited for.
-const MOST_GETS: usize = 128;
+/// How many MiB GETs to the tier may bring at once: 16 blocks, or 128 small pieces. A store that answers within
+/// milliseconds fills any link with these. With more, each of them would take longer, and look like a store
+/// that hangs.
+const MOST_IN_FLIGHT_MIB: usize = 128;
 
 /// Blocks that are fetched behind random reads at once. They use connections to the source that readers may
 /// need.
@@ -52,7 +53,8 @@ pub(crate) struct Inner {
     pub(crate) source: Arc<dyn ObjectClient>,
     pub(crate) pool: BufferPool,
     pub(crate) runtime: Handle,
-    pub(crate) gets: Semaphore,
+    /// The MiB that GETs may still bring.
+    pub(crate) in_flight: Semaphore,
     pub(crate) fills: Arc<Semaphore>,
     books: Mutex<Books>,
     policy: Mutex<Policy>,
@@ -110,7 +112,7 @@ impl Inner {
             source,
             pool,
             runtime,
-            gets: Semaphore::new(MOST_GETS),
+            in_flight: Semaphore::new(MOST_IN_FLIGHT_MIB),
             fills: Arc::new(Semaphore::new(MOST_FILLS)),
             books: Mutex::default(),
             policy: Mutex::new(policy),

@@ -12,8 +12,12 @@ const FALL: f64 = RISE / 99.0;
 /// A request is given up after this many times what one in a hundred takes.
 const GIVEN_UP: f64 = 4.0;
 
-/// No request is given up before this time: the first one on a new connection may need a handshake.
-const LIMIT_LEAST: Duration = Duration::from_secs(1);
+/// No short request is given up before this time: the first one on a new connection may need a handshake.
+const SHORT_LEAST: Duration = Duration::from_secs(1);
+
+/// No long GET is given up before this time. It is more than the 128 MiB that may be in flight take at
+/// 1 Gbit/s.
+const LONG_LEAST: Duration = Duration::from_secs(2);
 
 /// A GET, a HEAD or a lease is given up after this time. A reader waits for it.
 pub(crate) const LIMIT_MOST: Duration = Duration::from_secs(4);
@@ -89,7 +93,8 @@ impl Patience {
 
     /// After what time a GET of `bytes` is given up. Requests without a payload are GETs of no bytes.
     pub(crate) fn get_limit(&mut self, bytes: u64) -> Duration {
-        self.gets(bytes).times(GIVEN_UP, LIMIT_MOST, LIMIT_LEAST, LIMIT_MOST)
+        let least = if bytes <= SHORT_BYTES { SHORT_LEAST } else { LONG_LEAST };
+        self.gets(bytes).times(GIVEN_UP, LIMIT_MOST, least, LIMIT_MOST)
     }
 
     /// After what time the upload of a block is given up.

@@ -17,9 +17,8 @@ use crate::sums::Sums;
 /// Uploads at once. A block of 8 MiB takes some 100 ms at a near store, so these carry more than 1 GB/s.
 const MOST_UPLOADS: usize = 16;
 
-/// Parts of blocks that are shorter than this come from random reads. They are not kept, because the other
-/// parts of their blocks may never come.
-const SHORTEST_PART: u64 = 512 << 10;
+/// Parts of blocks that are shorter than this come from random reads, or begin a stream.
+const SHORT_PART: u64 = 512 << 10;
 
 /// A block is fetched whole behind random reads once this share of its bytes was fetched by them: a quarter.
 /// So what is fetched in vain is at most three times what was read, and a quarter of a block that is read
@@ -57,13 +56,12 @@ impl Inner {
         }
         if range == block.range {
             self.enqueue(&mut books, block, vec![bytes], overwrites);
-        } else if range.len() >= SHORTEST_PART {
-            if books.has_room(range.len(), self.config.queue_bytes)
-                && let Some(parts) = books.assembly.add(&block, range, bytes)
-            {
-                self.enqueue(&mut books, block, parts, overwrites);
-            }
-        } else {
+            return;
+        }
+        let is_short = range.len() < SHORT_PART;
+        if let Some(parts) = books.add_part(&block, range, bytes, self.config.queue_bytes) {
+            self.enqueue(&mut books, block, parts, overwrites);
+        } else if is_short {
             let more = u32::try_from(range.len()).unwrap_or(u32::MAX);
             let note =
                 books.notes.update(&block, |note| note.missed_bytes = note.missed_bytes.saturating_add(more));
@@ -89,6 +87,7 @@ impl Inner {
             return;
         }
         books.notes.update(&block, |note| note.is_queued = true);
+        books.assembly.forget(&block);
         books.queued_bytes += block.len();
         books.queue.push_back(Upload { block, parts, overwrites, since: Instant::now() });
         if books.uploaders < MOST_UPLOADS {

@@ -47,9 +47,19 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
+/// Checks the name of a bucket that is mounted. Directory buckets can't be.
+pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
+    ensure!(
+        !(is_aws && bucket.ends_with("--x-s3")),
+        "{bucket:?} is a directory bucket (S3 Express One Zone): these list in no order, and s3mount finds \
+         names by their order; copy it to a general purpose bucket"
+    );
+    check_name(bucket, is_aws)
+}
+
 /// Checks a bucket's name. For AWS it applies AWS's rules. For another store it refuses only what can't be
 /// the name of a bucket on any store.
-pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
+pub(crate) fn check_name(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
     let remedy = "write BUCKET, BUCKET/PREFIX or s3://BUCKET/PREFIX";
     ensure!(!bucket.is_empty(), "the name of the bucket is missing; {remedy}");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
@@ -60,11 +70,6 @@ pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
     ensure!(
         bucket.len() <= 255 && bucket.chars().all(is_plain),
         "{bucket:?} is not a bucket's name; {remedy}"
-    );
-    ensure!(
-        !(is_aws && bucket.ends_with("--x-s3")),
-        "{bucket:?} is a directory bucket (S3 Express One Zone): these list in no order, and s3mount finds \
-         names by their order; copy it to a general purpose bucket"
     );
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = (3..=63).contains(&bucket.len())

@@ -53,11 +53,17 @@ fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
         variables.into_iter().find_map(|name| Some((name, variable(name)?)))
     });
     let Some((name, url)) = named else { return Ok(None) };
+    check_url(name, &url)?;
+    Ok(Some(url))
+}
+
+/// Checks a URL that the flag or the variable `name` gives.
+fn check_url(name: &str, url: &str) -> anyhow::Result<()> {
     ensure!(
         url.starts_with("http://") || url.starts_with("https://"),
         "{name} {url:?} is not a URL; write it with http:// or https://, such as http://127.0.0.1:9000"
     );
-    Ok(Some(url))
+    Ok(())
 }
 
 impl Store {
@@ -85,8 +91,38 @@ impl Store {
         }
     }
 
+    /// The endpoint as the keys of the shared cache name it.
+    pub(crate) fn endpoint_name(&self) -> &str {
+        self.endpoint_url.as_deref().map_or("s3", |url| url.trim_end_matches('/'))
+    }
+
+    /// The store of a shared cache. Credentials are those of this store where `profile` names none, and
+    /// certificates are trusted alike.
+    pub(crate) fn shared_cache(
+        &self,
+        bucket: &str,
+        endpoint: Option<&str>,
+        region: Option<&str>,
+        profile: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        if let Some(url) = endpoint {
+            check_url("--shared-cache-endpoint-url", url)?;
+        }
+        source::check_name(bucket, endpoint.is_none())?;
+        Ok(Self {
+            bucket: bucket.to_owned(),
+            region: region.map(str::to_owned),
+            endpoint_url: endpoint.map(str::to_owned),
+            force_path_style: false,
+            profile: profile.map(str::to_owned).or_else(|| self.profile.clone()),
+            // A public source says nothing about the shared bucket.
+            no_sign_request: false,
+            ca_bundle: self.ca_bundle.clone(),
+        })
+    }
+
     /// The name of the store for messages.
-    fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         self.endpoint_url.as_deref().unwrap_or("S3")
     }
 

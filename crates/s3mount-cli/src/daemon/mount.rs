@@ -13,8 +13,9 @@ use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
-use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_requests::MeasuredClient;
+use s3mount_shared::SharedTier;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -45,8 +46,10 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     let measured = Arc::new(MeasuredClient::new(client));
     let budget = MemoryBudget::new(config.memory_limit_bytes);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
+    let shared = shared_tier(config, &runtime, measured.clone(), &pool)?;
+    let tiers = Tiers { disk, shared };
     let prefetcher =
-        Prefetcher::with_disk(measured.clone(), pool, disk, prefetch_config(config), runtime.handle());
+        Prefetcher::with_tiers(measured.clone(), pool, tiers, prefetch_config(config), runtime.handle());
     let fs =
         Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));
     measured.register(fs.registry());
@@ -72,6 +75,18 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     // The process must not wait for GETs whose answers nobody needs any more.
     runtime.shutdown_background();
     result
+}
+
+/// The shared tier, if the flags ask for one.
+fn shared_tier(
+    config: &Config,
+    runtime: &Runtime,
+    source: Arc<MeasuredClient>,
+    pool: &BufferPool,
+) -> anyhow::Result<Option<SharedTier>> {
+    let Some(shared) = &config.shared_cache else { return Ok(None) };
+    let client = Arc::new(runtime.block_on(shared.connect(config.threads))?);
+    Ok(Some(SharedTier::new(shared.config.clone(), client, source, pool.clone(), runtime.handle())))
 }
 
 /// Adds the metrics of the process to `registry`.

@@ -13,6 +13,7 @@ const PERMISSIONS: &str = "Who may use it";
 const RESOURCES: &str = "Connections and threads";
 const METADATA: &str = "Freshness";
 const CACHE: &str = "Disk cache";
+const SHARED: &str = "Shared cache";
 const RUNNING: &str = "Running and logging";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -244,6 +245,27 @@ pub(crate) struct MountArgs {
     /// files by itself where root mounts, from Linux 6.9 on.
     #[arg(long, requires = "cache", help_heading = CACHE)]
     pub(crate) no_passthrough: bool,
+
+    /// Keep what is read in this bucket, and look there before the source is asked.
+    ///
+    /// The mounts of a fleet that name the same bucket fetch each byte of the source about once. Any S3
+    /// server near the machines will do, and also a directory bucket. A server that fails or hangs makes
+    /// reads slower, and no read fails because of it. See docs/SHARED-CACHE.md.
+    #[arg(long, value_name = "s3://BUCKET[/PREFIX]", help_heading = SHARED)]
+    pub(crate) shared_cache: Option<String>,
+
+    /// URL of the S3 server of the shared cache [default: AWS].
+    #[arg(long, value_name = "URL", requires = "shared_cache", help_heading = SHARED)]
+    pub(crate) shared_cache_endpoint_url: Option<String>,
+
+    /// Region of the bucket of the shared cache [default: found out].
+    #[arg(long, value_name = "REGION", requires = "shared_cache", help_heading = SHARED)]
+    pub(crate) shared_cache_region: Option<String>,
+
+    /// Take the credentials for the shared cache from this profile of ~/.aws [default: those of the
+    /// source].
+    #[arg(long, value_name = "PROFILE", requires = "shared_cache", help_heading = SHARED)]
+    pub(crate) shared_cache_profile: Option<String>,
 
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///

@@ -36,6 +36,7 @@ impl ObjectReader {
         while state.stale.is_none()
             && let Some(missing) = state.segments.first_missing(wanted)
         {
+            let missing = self.version.front(missing);
             let permit = self.shared.ahead.try_permit(missing.len())?;
             let buffer = self.buffer_ahead(state, missing, missing.len())?;
             self.start(state, missing, Purpose::Hinted, Some(buffer), Some(permit));

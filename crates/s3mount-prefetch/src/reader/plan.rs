@@ -2,6 +2,7 @@
 //! stream's window, and answers with a range.
 
 use s3mount_object::ByteRange;
+use s3mount_shared::{BLOCK_BYTES, SharedTier};
 
 use super::waiter::Waiter;
 use crate::segment::{Purpose, SegmentMap};
@@ -125,7 +126,21 @@ impl Planner<'_> {
         let planned = next_part(start, part, limits.edge_bytes, limit);
         // A GET of more than half of the stream's share would leave no room for another one beside it.
         let most = self.config.part_bytes.min(limits.share_bytes / 2);
-        self.parts.map_or(planned, |parts| parts.fit(planned, most, limit))
+        match self.parts {
+            Some(parts) => parts.fit(planned, most, limit),
+            None if self.takes_blocks(stream, most) => {
+                ByteRange::new(start, SharedTier::block_edge(start).min(limit))
+            }
+            None => planned,
+        }
+    }
+
+    /// Whether the GETs of `stream` that go up bring whole blocks of the shared tier, so that this mount may
+    /// promise them to others. The window has room for two blocks then.
+    fn takes_blocks(&self, stream: &Stream, most: u64) -> bool {
+        let has_ramped =
+            stream.window.bytes() >= 2 * BLOCK_BYTES && stream.window.limit(stream.position).is_none();
+        self.version.has_blocks && has_ramped && most >= BLOCK_BYTES
     }
 
     /// Whether all bytes that `stream` will come to are here or on their way.
