@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// List a tree, or a list of files, through a mount before a job needs it; and read the files.
     ///
     /// Names are then known for --metadata-ttl. With --read the kernel's page cache then holds the
-    /// files' bytes, if there is memory for all of them.
+    /// files' bytes, if there is memory for all of them; with --to-cache the mount's disk cache does.
     Warm(WarmArgs),
     /// Show, check and tidy what mounts keep on a disk (--cache), also while they use it.
     Cache(CacheArgs),

@@ -19,16 +19,22 @@ pub(crate) enum Control {
     Metrics,
     /// Takes hints: programs write which files they will read.
     Prefetch,
+    /// Takes the paths of files that are to be kept in the disk cache.
+    Keep,
 }
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 3] =
-    [("metrics", Control::Metrics), ("prefetch", Control::Prefetch), ("stats", Control::Stats)];
+pub(crate) const FILES: [(&str, Control); 4] = [
+    ("keep", Control::Keep),
+    ("metrics", Control::Metrics),
+    ("prefetch", Control::Prefetch),
+    ("stats", Control::Stats),
+];
 
 impl Control {
     /// The folder or file of this inode number.
     pub(crate) fn of(ino: InodeNo) -> Option<Self> {
-        [Self::Folder, Self::Stats, Self::Metrics, Self::Prefetch]
+        [Self::Folder, Self::Stats, Self::Metrics, Self::Prefetch, Self::Keep]
             .into_iter()
             .find(|control| control.ino() == ino)
     }
@@ -44,13 +50,14 @@ impl Control {
             Control::Stats => 3,
             Control::Prefetch => 4,
             Control::Metrics => 5,
+            Control::Keep => 6,
         })
     }
 
     pub(crate) fn kind(self) -> FileKind {
         match self {
             Control::Folder => FileKind::Directory,
-            Control::Stats | Control::Metrics | Control::Prefetch => FileKind::File,
+            Control::Stats | Control::Metrics | Control::Prefetch | Control::Keep => FileKind::File,
         }
     }
 
@@ -59,7 +66,7 @@ impl Control {
         match self {
             Control::Folder => 0o500,
             Control::Stats | Control::Metrics => 0o400,
-            Control::Prefetch => 0o200,
+            Control::Prefetch | Control::Keep => 0o200,
         }
     }
 }

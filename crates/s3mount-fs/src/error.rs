@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
-use s3mount_prefetch::ReadError;
+use s3mount_prefetch::{KeepError, ReadError};
 
 use crate::{FileHandle, InodeNo};
 
@@ -53,6 +53,18 @@ pub enum FsError {
     /// A read of an object failed.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The disk cache can't keep a file.
+    #[error(transparent)]
+    Keep(KeepError),
+}
+
+impl From<KeepError> for FsError {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Read(error) => FsError::Read(error),
+            error @ (KeepError::NoCache | KeepError::NoRoom) => FsError::Keep(error),
+        }
+    }
 }
 
 impl FsError {
@@ -64,7 +76,9 @@ impl FsError {
             FsError::NotDirectory => libc::ENOTDIR,
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
-            FsError::Refused => libc::EIO,
+            FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
+            FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
+            FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
             FsError::Outdated | FsError::Stale { .. } => libc::ESTALE,
@@ -88,7 +102,8 @@ impl FsError {
             | FsError::IsDirectory
             | FsError::ReadOnly
             | FsError::Refused
-            | FsError::Outdated => false,
+            | FsError::Outdated
+            | FsError::Keep(_) => false,
             FsError::UnknownInode(_)
             | FsError::BadHandle(_)
             | FsError::Object(_)

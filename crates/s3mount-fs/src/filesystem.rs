@@ -1,6 +1,7 @@
 //! The operations that the kernel requests: each is handed on to the part that owns the state it needs.
 
 mod housekeeping;
+mod keep;
 mod notices;
 mod open_file;
 pub(crate) mod opening;
@@ -16,6 +17,7 @@ use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
 use self::housekeeping::keep_house;
+pub use self::keep::ToKeep;
 use self::open_file::{OpenFile, OpenObject};
 pub use self::open_file::{OpenMode, Opened};
 use crate::ahead::fetcher::Fetcher;
@@ -174,7 +176,7 @@ impl Filesystem {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
-            Some(OpenFile::Hints(_)) => return reply(Ok(&[])),
+            Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
             None => return reply(Err(FsError::BadHandle(handle))),
         };
         self.read_object(&open, offset, len, false, reply);
@@ -256,21 +258,25 @@ impl Filesystem {
         self.fills.refused_pages().await
     }
 
-    /// Whether an inode can be opened for writing. Only the file that takes hints can.
+    /// Whether an inode can be opened for writing. Only the files that take paths can.
     pub fn is_writable(&self, ino: InodeNo) -> bool {
-        Control::of(ino) == Some(Control::Prefetch)
+        matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep))
     }
 
-    /// Takes hints: each line is the path of a file that will be read.
+    /// Takes paths. Hints are followed later. What is to be kept in the disk cache is returned, for
+    /// [`keep`](Self::keep), and the writer waits for that.
     ///
     /// # Errors
     /// `ReadOnly` for any other file.
-    pub fn write(self: &Arc<Self>, handle: FileHandle, data: &[u8]) -> Result<(), FsError> {
-        let Some(OpenFile::Hints(writer)) = self.files.get(handle) else {
-            return Err(FsError::ReadOnly);
-        };
-        self.fetcher.take_hints(&writer, data);
-        Ok(())
+    pub fn write(self: &Arc<Self>, handle: FileHandle, data: &[u8]) -> Result<Option<ToKeep>, FsError> {
+        match self.files.get(handle) {
+            Some(OpenFile::Hints(writer)) => {
+                self.fetcher.take_hints(&writer, data);
+                Ok(None)
+            }
+            Some(OpenFile::Keep(writer)) => Ok(Some(writer.push(data))),
+            Some(OpenFile::Object(_) | OpenFile::Snapshot(_)) | None => Err(FsError::ReadOnly),
+        }
     }
 
     /// Closes a file.

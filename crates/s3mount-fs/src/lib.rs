@@ -44,7 +44,7 @@ pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;
 pub use filesystem::opening::Opening;
-pub use filesystem::{Filesystem, OpenMode, Opened};
+pub use filesystem::{Filesystem, OpenMode, Opened, ToKeep};
 pub use inode::{INODE_BYTES, KnownName};
 pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};

@@ -55,7 +55,8 @@ replies!(
     fuser::ReplyOpen,
     fuser::ReplyData,
     fuser::ReplyDirectory,
-    fuser::ReplyDirectoryPlus
+    fuser::ReplyDirectoryPlus,
+    fuser::ReplyWrite
 );
 
 /// The reply to one request, shared by the task that answers it and the monitor. The first to take it

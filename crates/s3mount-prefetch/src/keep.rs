@@ -41,19 +41,19 @@ pub enum KeepError {
 }
 
 impl Prefetcher {
-    /// Fetches what the disk cache lacks of the version `object`, which is `size` bytes long. It takes memory
-    /// that no reader needs. Resolves when all of it is written.
+    /// Fetches what the disk cache lacks of a `range` of the version `object`, which is `size` bytes long. It
+    /// takes memory that no reader needs. Resolves when all of it is written.
     ///
     /// # Errors
     /// When the cache can't hold it, or when it can't be fetched.
-    pub async fn keep(&self, object: &ObjectId, size: u64) -> Result<(), KeepError> {
+    pub async fn keep(&self, object: &ObjectId, size: u64, range: ByteRange) -> Result<(), KeepError> {
         let shared = self.shared();
         let version = Version::new(object.clone(), size, &shared.tiers);
         let disk = version.disk.clone().ok_or(KeepError::NoCache)?;
         for _ in 0..ROUNDS {
             disk.look().await;
-            fetch_missing(shared, &version, &disk).await?;
-            if was_written(&disk, size).await {
+            fetch_missing(shared, &version, &disk, range).await?;
+            if was_written(&disk, range).await {
                 return Ok(());
             }
         }
@@ -61,23 +61,33 @@ impl Prefetcher {
     }
 }
 
-/// The first bytes from `at` on that the disk lacks, at most `most` of them.
-fn first_missing(disk: &DiskObject, size: u64, mut at: u64, most: u64) -> Option<ByteRange> {
-    while at < size {
+/// The first bytes of `range` that the disk lacks.
+fn first_missing(disk: &DiskObject, range: ByteRange) -> Option<ByteRange> {
+    let mut at = range.start();
+    while at < range.end() {
         let run = disk.run(at);
         if !run.is_here {
-            return Some(ByteRange::new(at, run.end.min(at + most).min(size)));
+            return Some(ByteRange::new(at, run.end.min(range.end())));
         }
         at = run.end;
     }
     None
 }
 
-/// Fetches everything that the disk lacks, a few parts at a time. The disk is offered each part.
-async fn fetch_missing(shared: &Shared, version: &Version, disk: &DiskObject) -> Result<(), KeepError> {
-    let most = shared.config.part_bytes;
-    let next = |at: u64| first_missing(disk, version.size, at, most).map(|part| version.front(part));
-    let parts = std::iter::successors(next(0), |part| next(part.end()));
+/// Fetches what the disk lacks of `range`, a few parts at a time. The disk is offered each part.
+async fn fetch_missing(
+    shared: &Shared,
+    version: &Version,
+    disk: &DiskObject,
+    range: ByteRange,
+) -> Result<(), KeepError> {
+    let next = |at: u64| {
+        let missing = first_missing(disk, ByteRange::new(at, range.end()))?;
+        // Parts end at multiples of their size, so that the disk's blocks are whole.
+        let edge = (missing.start() + 1).next_multiple_of(shared.config.part_bytes);
+        Some(version.front(ByteRange::new(missing.start(), missing.end().min(edge))))
+    };
+    let parts = std::iter::successors(next(range.start()), |part| next(part.end()));
     let mut fetched =
         stream::iter(parts).map(|part| fetch_part(shared, version, part)).buffer_unordered(PARTS_AT_ONCE);
     while let Some(result) = fetched.next().await {
@@ -103,15 +113,15 @@ async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Resu
     fetch(shared, version, part, Some(buffer), wanted).await.map(drop)
 }
 
-/// Waits until the disk has all of the version. Returns false if it drops some of it, or takes too long.
-async fn was_written(disk: &DiskObject, size: u64) -> bool {
+/// Waits until the disk has all of `range`. Returns false if it drops some of it, or takes too long.
+async fn was_written(disk: &DiskObject, range: ByteRange) -> bool {
     let deadline = Instant::now() + WRITE_TIME;
     loop {
-        if first_missing(disk, size, 0, u64::MAX - size).is_none() {
+        if first_missing(disk, range).is_none() {
             return true;
         }
         if disk.is_idle() || Instant::now() >= deadline {
-            return first_missing(disk, size, 0, u64::MAX - size).is_none();
+            return first_missing(disk, range).is_none();
         }
         sleep(PAUSE).await;
     }

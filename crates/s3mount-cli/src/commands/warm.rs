@@ -1,4 +1,7 @@
-//! `s3mount warm DIR|LIST`: lists and reads, through a mount, the files that a job will need.
+//! `s3mount warm DIR|LIST`: lists, through a mount, the files that a job will need; and reads them, or has them
+//! kept in the disk cache.
+
+mod keep;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -26,6 +29,13 @@ pub(crate) struct WarmArgs {
     #[arg(long)]
     read: bool,
 
+    /// Fetch the files into the mount's disk cache (--cache).
+    ///
+    /// What is there already is not fetched again, so a run that was ended can be repeated. It takes
+    /// memory and connections that readers can spare.
+    #[arg(long, conflicts_with = "read")]
+    to_cache: bool,
+
     /// Folders and files at once.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
@@ -48,6 +58,8 @@ struct Walk {
     work: Mutex<Work>,
     changed: Condvar,
     read: bool,
+    /// The files that were found, with their sizes, if they are to be kept.
+    found: Option<Mutex<Vec<(PathBuf, u64)>>>,
     files: AtomicU64,
     folders: AtomicU64,
     bytes: AtomicU64,
@@ -63,6 +75,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
         work: Mutex::new(Work { paths: paths(&args.source)?, at_work: 0 }),
         changed: Condvar::new(),
         read: args.read,
+        found: args.to_cache.then(Mutex::default),
         files: AtomicU64::new(0),
         folders: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
@@ -78,7 +91,10 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     terminal::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
     let failures = walk.failures.load(Ordering::Relaxed);
     ensure!(failures == 0, "{failures} of these paths could not be read; the daemon's log may say why");
-    Ok(())
+    match walk.found {
+        Some(found) => keep::keep(found.into_inner().unwrap_or_else(PoisonError::into_inner), args.jobs),
+        None => Ok(()),
+    }
 }
 
 /// The paths to begin with: a folder, or the lines of a file.
@@ -138,7 +154,8 @@ impl Walk {
     }
 
     fn visit(&self, path: &Path, buffer: &mut [u8]) -> std::io::Result<()> {
-        if path.metadata()?.is_dir() {
+        let metadata = path.metadata()?;
+        if metadata.is_dir() {
             for entry in path.read_dir()? {
                 let entry = entry?;
                 // The listing of the folder has brought the file's attributes too, so the file needs no
@@ -147,7 +164,7 @@ impl Walk {
                     self.lock().paths.push_back(entry.path());
                     self.changed.notify_one();
                 } else {
-                    self.files.fetch_add(1, Ordering::Relaxed);
+                    self.note(&entry.path(), || Ok(entry.metadata()?.len()))?;
                 }
             }
             self.folders.fetch_add(1, Ordering::Relaxed);
@@ -161,6 +178,15 @@ impl Walk {
                     read => self.bytes.fetch_add(read as u64, Ordering::Relaxed),
                 };
             }
+        }
+        self.note(path, || Ok(metadata.len()))
+    }
+
+    /// Counts a file, and notes it if it is to be kept.
+    fn note(&self, path: &Path, size: impl FnOnce() -> std::io::Result<u64>) -> std::io::Result<()> {
+        if let Some(found) = &self.found {
+            let size = size()?;
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_owned(), size));
         }
         self.files.fetch_add(1, Ordering::Relaxed);
         Ok(())

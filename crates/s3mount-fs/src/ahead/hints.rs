@@ -5,7 +5,7 @@
 //! window ([`HintWindow`]), so no writer waits for another. The daemon's own guesses have a writer, too. All
 //! writers with hints share the memory evenly. A reader that waits for memory takes it from hints first.
 
-mod hint;
+pub(crate) mod hint;
 mod queue;
 mod window;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use s3mount_prefetch::ObjectReader;
 
+use super::keep::KeepWriter;
 use crate::ahead::hints::HintWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
@@ -48,6 +49,8 @@ pub(crate) enum OpenFile {
     Snapshot(Bytes),
     /// The file that takes hints.
     Hints(Arc<HintWriter>),
+    /// The file that takes the paths of files to be kept.
+    Keep(Arc<KeepWriter>),
 }
 
 /// An open version of an object.

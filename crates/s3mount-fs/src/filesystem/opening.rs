@@ -72,6 +72,7 @@ impl Filesystem {
                 Target::Own(OpenFile::Snapshot(self.show(shown).into()))
             }
             Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
+            Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
             None => {
                 let file = match self.inodes.node(ino) {
                     Some(Node::File(file)) => file,

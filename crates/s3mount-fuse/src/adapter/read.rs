@@ -49,14 +49,35 @@ impl Adapter {
         self.interrupts.add(req.pid(), &reply);
     }
 
-    pub(super) fn on_write(&self, fh: FileHandle, data: &[u8], reply: ReplyWrite) {
+    pub(super) fn on_write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        data: &[u8],
+        reply: ReplyWrite,
+    ) {
         let request = self.pending(Operation::Write);
-        match self.fs.write(fs_handle(fh), data) {
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let answer = move |result: Result<(), FsError>, reply: ReplyWrite| match result {
             Ok(()) => {
-                reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+                reply.written(written);
                 request.done();
             }
             Err(error) => reply.error(request.errno(fh, &error)),
+        };
+        match self.fs.write(fs_handle(fh), data) {
+            Ok(None) => answer(Ok(()), reply),
+            Err(error) => answer(Err(error), reply),
+            Ok(Some(to_keep)) => {
+                let (fs, shared) = (self.fs.clone(), SharedReply::new(reply));
+                self.answer(req, ino, &shared.clone(), async move {
+                    let kept = fs.keep(to_keep).await;
+                    if let Some(reply) = shared.take() {
+                        answer(kept, reply);
+                    }
+                });
+            }
         }
     }
 }

@@ -1,0 +1,59 @@
+//! `.s3mount/keep`: files that a program wants in the disk cache before anybody reads them.
+
+use std::sync::Arc;
+
+use s3mount_object::ByteRange;
+
+use super::Filesystem;
+use crate::FsError;
+use crate::ahead::hints::hint::{Hint, Line};
+use crate::open_clock::OpenClock;
+use crate::sync::{Mutex, lock};
+
+/// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.
+#[derive(Debug, Default)]
+pub(crate) struct KeepWriter(Mutex<Line>);
+
+/// What a WRITE to `.s3mount/keep` asks for. Its caller waits until that is kept.
+#[derive(Debug)]
+pub struct ToKeep(Vec<Option<Hint>>);
+
+impl KeepWriter {
+    /// Takes bytes, and returns what the lines ask for that end in them.
+    pub(super) fn push(&self, data: &[u8]) -> ToKeep {
+        let mut line = lock(&self.0);
+        let mut lines = data.split(|byte| *byte == b'\n').peekable();
+        let mut asked = Vec::new();
+        while let Some(part) = lines.next() {
+            line.extend(part);
+            if lines.peek().is_some() {
+                let whole = line.take();
+                if whole.as_ref().is_none_or(|text| !text.is_empty()) {
+                    asked.push(whole.and_then(|text| Hint::parse(&text, OpenClock::NEVER)));
+                }
+            }
+        }
+        ToKeep(asked)
+    }
+}
+
+impl Filesystem {
+    /// Fetches what a program wants to be kept, and writes it to the disk cache. It takes memory and requests
+    /// that readers can spare. Resolves when all of it is there.
+    ///
+    /// # Errors
+    /// `NotFound` for a line that names no file, and those of looking a name up; `Keep` when the disk cache
+    /// can't have it.
+    pub async fn keep(self: Arc<Self>, asked: ToKeep) -> Result<(), FsError> {
+        for hint in asked.0 {
+            let hint = hint.ok_or(FsError::NotFound)?;
+            let (folder, name) = hint.folder_and_name();
+            let prefix = Arc::from(format!("{}{folder}", self.namespace.root()));
+            let file = self.namespace.find_file(&prefix, name).await?;
+            let (offset, len) = hint.range.unwrap_or((0, file.size));
+            let (start, end) = (offset.min(file.size), offset.saturating_add(len).min(file.size));
+            self.prefetcher.keep(&file.object, file.size, ByteRange::new(start, end)).await?;
+        }
+        Ok(())
+    }
+}
