@@ -163,7 +163,9 @@ impl DiskCache {
         let (metrics, cache) = (self.0.metrics.clone(), Arc::downgrade(&self.0));
         registry.add(self.0.metrics.clone(), move || {
             let cache = cache.upgrade().map(Self);
-            metrics.queued_bytes.set(cache.map_or(0, |cache| cache.held_bytes()));
+            metrics.queued_bytes.set(cache.as_ref().map_or(0, Self::held_bytes));
+            let disks = cache.iter().flat_map(|cache| &cache.0.disks);
+            metrics.used_bytes.set(disks.map(|disk| disk.dir().room.used_bytes()).sum());
         });
     }
 

@@ -39,7 +39,7 @@ impl Dir {
     ) -> Result<Self, DiskError> {
         let io = Io::new();
         check::prepare(&io, &layout)?;
-        let room = Room::open(&layout, max_bytes)
+        let room = Room::open(&layout, max_bytes, metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;

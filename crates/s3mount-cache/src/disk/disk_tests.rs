@@ -22,7 +22,8 @@ const BLOCK: u64 = super::blocks::BLOCK_BYTES;
 fn config(path: &Path) -> DiskConfig {
     DiskConfig {
         dirs: vec![path.to_owned()],
-        max_bytes: None,
+        // Whatever else the disk of the test holds.
+        max_bytes: Some(1 << 40),
         source: "https://s3.example|bucket".to_owned(),
         queue_bytes: 1 << 30,
     }

@@ -45,6 +45,12 @@ metrics! {
         dropped_bytes: Family<Counter, Dropped> = ("s3mount_disk_cache_dropped_bytes_total", Bytes, Experimental),
         /// Files of the disk cache that were deleted because their bytes were wrong.
         corrupt: Counter = ("s3mount_disk_cache_corrupt_files_total", Count, Experimental),
+        /// Objects that were evicted from the disk cache.
+        evicted: Counter = ("s3mount_disk_cache_evicted_total", Count, Experimental),
+        /// Bytes of the disk that evictions gave back.
+        evicted_bytes: Counter = ("s3mount_disk_cache_evicted_bytes_total", Bytes, Experimental),
+        /// Bytes of the disk that the cache takes, counted for all mounts that share it.
+        used_bytes: Gauge = ("s3mount_disk_cache_used_bytes", Bytes, Experimental),
         /// Bytes that wait to be written to the disk.
         queued_bytes: Gauge = ("s3mount_disk_cache_queued_bytes", Bytes, Experimental),
     }

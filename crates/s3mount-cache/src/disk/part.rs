@@ -272,7 +272,9 @@ impl Part {
         let record = Record { published, sums, ..self.record(dir, named) };
         whole::save_record(dir, named, writer, &record)?;
         let is_first = dir.io.link(writer, &dir.layout.whole(&named.hash))?;
-        if !is_first {
+        if is_first {
+            dir.room.settle(disk_bytes(named.size), whole::taken_bytes(dir, &named.hash));
+        } else {
             dir.room.give_back(disk_bytes(named.size));
         }
         self.remove(dir, named)?;

@@ -62,6 +62,11 @@ pub(crate) fn last_use(metadata: &Metadata) -> Duration {
     used.max(time(metadata.mtime(), metadata.mtime_nsec()))
 }
 
+/// How many bytes of the disk a file takes.
+pub(crate) fn taken_bytes(metadata: &Metadata) -> u64 {
+    metadata.blocks() * STAT_BLOCK_BYTES
+}
+
 /// Looks through shard `number` at `now`. A shard that does not exist is empty.
 pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<Shard> {
     let mut found = Shard::default();
@@ -80,7 +85,7 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             metadata => metadata?,
         };
-        let disk_bytes = metadata.blocks() * STAT_BLOCK_BYTES;
+        let disk_bytes = taken_bytes(&metadata);
         let used = last_use(&metadata);
         found.disk_bytes += disk_bytes;
         if matches!(kind, Kind::Unfinished) {
@@ -162,7 +167,7 @@ pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<Removed> {
 /// Deletes a file that may be missing. Returns how many bytes of the disk it took.
 fn remove_file(path: &Path) -> io::Result<u64> {
     let removed = std::fs::symlink_metadata(path)
-        .and_then(|metadata| std::fs::remove_file(path).map(|()| metadata.blocks() * STAT_BLOCK_BYTES));
+        .and_then(|metadata| std::fs::remove_file(path).map(|()| taken_bytes(&metadata)));
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         removed => removed,

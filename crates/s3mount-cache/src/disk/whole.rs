@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,7 @@ use crate::disk::io::{ALIGN, Attribute, MAX_ATTRIBUTE_BYTES, Unnamed};
 use crate::disk::layout::Hash;
 use crate::disk::read::{Fault, Source};
 use crate::disk::record::Record;
+use crate::disk::scan;
 
 /// What a file's attribute begins with where the record lies in a file of its own. The record's last 8 bytes
 /// follow, its checksum, so that the two belong together.
@@ -76,6 +78,13 @@ impl Whole {
 /// How many bytes of the disk a file of `bytes` takes.
 pub(crate) fn disk_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN as u64)
+}
+
+/// How many bytes of the disk a whole object takes, with its record. An attribute may take a block of its own.
+pub(crate) fn taken_bytes(dir: &Dir, hash: &Hash) -> u64 {
+    let paths = [dir.layout.whole(hash), dir.layout.record(hash)];
+    let taken = |path: PathBuf| std::fs::symlink_metadata(path).map_or(0, |file| scan::taken_bytes(&file));
+    paths.into_iter().map(taken).sum()
 }
 
 /// Opens the file of a whole object, if there is one with a record. What is no use is deleted.
@@ -157,6 +166,7 @@ pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8]) -> io::Result<bool
         dir.room.give_back(taken);
     }
     if matches!(published, Ok(true)) {
+        dir.room.settle(taken, taken_bytes(dir, &named.hash));
         dir.metrics.written_bytes.add(named.size);
         dir.durable.on_published();
     }
@@ -171,10 +181,9 @@ fn fill(dir: &Dir, named: &Named, unnamed: &Unnamed, bytes: &[u8]) -> io::Result
 
 /// Deletes the file of a whole object and its record.
 pub(crate) fn remove(dir: &Dir, named: &Named) -> io::Result<()> {
-    let path = dir.layout.whole(&named.hash);
-    let bytes = std::fs::symlink_metadata(&path).map_or(0, |file| file.len());
-    if dir.io.remove(&path)? {
-        dir.room.give_back(disk_bytes(bytes));
+    let bytes = taken_bytes(dir, &named.hash);
+    if dir.io.remove(&dir.layout.whole(&named.hash))? {
+        dir.room.give_back(bytes);
     }
     dir.io.remove(&dir.layout.record(&named.hash))?;
     Ok(())
