@@ -10,6 +10,7 @@ mod bench;
 mod cgroup;
 mod credentials;
 mod direct;
+mod disk_cache;
 mod faults;
 mod freshness;
 mod hints;

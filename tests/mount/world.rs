@@ -42,7 +42,7 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
 pub(crate) struct World {
     pub(crate) mount: MountGuard,
     pub(crate) server: TestS3,
-    _folder: TempDir,
+    folder: TempDir,
     _watchdog: WatchdogGuard,
 }
 
@@ -82,7 +82,27 @@ impl World {
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
         // The requests of mounting are not counted.
         server.reset_stats();
-        Self { mount, server, _folder: folder, _watchdog: watchdog }
+        Self { mount, server, folder, _watchdog: watchdog }
+    }
+
+    /// Mounts the bucket with `flags` in another folder, and then ends the mount before. The requests of
+    /// mounting are not counted.
+    pub(crate) fn remount(&mut self, flags: &[&str]) {
+        let dir = tempfile::tempdir_in(self.folder.path()).expect("a folder").keep();
+        let next = self.also(&dir, flags);
+        drop(std::mem::replace(&mut self.mount, next));
+        self.server.reset_stats();
+    }
+
+    /// A folder for the test's own files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Mounts the bucket at `dir` too.
+    pub(crate) fn also(&self, dir: &Path, flags: &[&str]) -> MountGuard {
+        let flags = [&["--foreground", "--no-hedging"], flags].concat();
+        MountGuard::new(&mut s3mount(&self.server.endpoint(), BUCKET, dir, &flags), dir).expect("a mount")
     }
 
     /// The mount's metrics.

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     let failures = walk.failures.load(Ordering::Relaxed);
     ensure!(failures == 0, "{failures} of these paths could not be read; the daemon's log may say why");
     match walk.found {
-        Some(found) => keep::keep(found.into_inner().unwrap_or_else(PoisonError::into_inner), args.jobs),
+        Some(found) => keep::keep(&found.into_inner().unwrap_or_else(PoisonError::into_inner)),
         None => Ok(()),
     }
 }

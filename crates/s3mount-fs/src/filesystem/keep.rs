@@ -1,7 +1,9 @@
 //! `.s3mount/keep`: files that a program wants in the disk cache before anybody reads them.
 
+use std::future::ready;
 use std::sync::Arc;
 
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use s3mount_object::ByteRange;
 
 use super::Filesystem;
@@ -9,6 +11,10 @@ use crate::FsError;
 use crate::ahead::hints::hint::{Hint, Line};
 use crate::open_clock::OpenClock;
 use crate::sync::{Mutex, lock};
+
+/// How many files of one WRITE are fetched at once. At S3's latency of 30 ms, 64 bring 2,000 small files a
+/// second. The kernel sends one WRITE to the file at a time.
+const AT_ONCE: usize = 64;
 
 /// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.
 #[derive(Debug, Default)]
@@ -45,15 +51,17 @@ impl Filesystem {
     /// `NotFound` for a line that names no file, and those of looking a name up; `Keep` when the disk cache
     /// can't have it.
     pub async fn keep(self: Arc<Self>, asked: ToKeep) -> Result<(), FsError> {
-        for hint in asked.0 {
-            let hint = hint.ok_or(FsError::NotFound)?;
-            let (folder, name) = hint.folder_and_name();
-            let prefix = Arc::from(format!("{}{folder}", self.namespace.root()));
-            let file = self.namespace.find_file(&prefix, name).await?;
-            let (offset, len) = hint.range.unwrap_or((0, file.size));
-            let (start, end) = (offset.min(file.size), offset.saturating_add(len).min(file.size));
-            self.prefetcher.keep(&file.object, file.size, ByteRange::new(start, end)).await?;
-        }
-        Ok(())
+        let one = |hint| self.keep_one(hint);
+        stream::iter(asked.0).map(one).buffer_unordered(AT_ONCE).try_for_each(|()| ready(Ok(()))).await
+    }
+
+    async fn keep_one(&self, hint: Option<Hint>) -> Result<(), FsError> {
+        let hint = hint.ok_or(FsError::NotFound)?;
+        let (folder, name) = hint.folder_and_name();
+        let prefix = Arc::from(format!("{}{folder}", self.namespace.root()));
+        let file = self.namespace.find_file(&prefix, name).await?;
+        let (offset, len) = hint.range.unwrap_or((0, file.size));
+        let (start, end) = (offset.min(file.size), offset.saturating_add(len).min(file.size));
+        Ok(self.prefetcher.keep(&file.object, file.size, ByteRange::new(start, end)).await?)
     }
 }

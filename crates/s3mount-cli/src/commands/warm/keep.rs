@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::{Context, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
@@ -13,59 +13,113 @@ use super::MAX_TOLD;
 use crate::system::mounts;
 use crate::system::terminal;
 
-/// A file is kept in pieces of this many bytes, each by a write that returns when the piece is on the disk. A
+/// A file is kept in pieces of this many bytes. Each is kept by a write that returns when it is on the disk. A
 /// write that takes longer than --read-timeout fails.
-const PIECE_BYTES: u64 = 256 << 20;
+const PIECE_BYTES: u64 = 64 << 20;
+
+/// How many bytes one write has kept. The kernel hands the daemon one write at a time, which keeps as many files
+/// at once as it can.
+const BATCH_BYTES: u64 = 256 << 20;
+
+/// The most lines of one write. The kernel cuts a write of more than 1 MiB.
+const BATCH_LINES: usize = 512;
 
 /// Where the daemon takes the paths of files that are to be kept, below the root of its mount.
 const KEEP: &str = ".s3mount/keep";
 
-/// Has each of `files`, which have these sizes, kept by the mount that it lies on. `jobs` of them at once.
-pub(super) fn keep(mut files: Vec<(PathBuf, u64)>, jobs: u16) -> anyhow::Result<()> {
+/// What one line asks for: a piece of a file.
+struct Piece<'a> {
+    path: &'a Path,
+    at: u64,
+    len: u64,
+}
+
+/// Has each of `files`, which have these sizes, kept by the mount that they lie on.
+pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     let Some((first, _)) = files.first() else { return Ok(()) };
     let root = root(first)?;
-    for (path, _) in &mut files {
-        *path = mounts::resolve(path)?;
-        if let Some(line) = path.to_str().filter(|line| line.contains(['\n', '\t'])) {
-            bail!("{line:?} cannot be kept: its name has a newline or a tab");
-        }
-    }
     let total: u64 = files.iter().map(|(_, size)| size).sum();
     let style = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(style).expect("a template that is right");
-    let bar = ProgressBar::new(total).with_style(style);
-    let (next, failures, full) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while !full.load(Ordering::Relaxed)
-                    && let Some((path, size)) = files.get(next.fetch_add(1, Ordering::Relaxed))
-                {
-                    let kept = keep_one(&root, path, *size, &bar);
-                    let Err(error) = kept else { continue };
-                    full.fetch_or(errno(&error) == Some(Errno::ENOSPC), Ordering::Relaxed);
-                    if failures.fetch_add(1, Ordering::Relaxed) < MAX_TOLD {
-                        bar.suspend(|| terminal::notice(&format!("{}: {}", path.display(), said(&error))));
-                    }
-                }
-            });
-        }
+    let mut keeper = Keeper { root, bar: ProgressBar::new(total).with_style(style), failures: 0 };
+    let pieces = files.iter().flat_map(|(path, size)| {
+        let starts = (0..*size).step_by(PIECE_BYTES as usize);
+        starts.map(move |at| Piece { path, at, len: PIECE_BYTES.min(size - at) })
     });
-    let kept = bar.position();
-    bar.finish_and_clear();
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for piece in pieces {
+        bytes += piece.len;
+        batch.push(piece);
+        if bytes >= BATCH_BYTES || batch.len() == BATCH_LINES {
+            keeper.keep(&batch)?;
+            (batch, bytes) = (Vec::new(), 0);
+        }
+    }
+    keeper.keep(&batch)?;
+    let kept = keeper.bar.position();
+    keeper.bar.finish_and_clear();
     terminal::result(&format!(
         "{} of {} in {} files are kept",
         BinaryBytes(kept),
         BinaryBytes(total),
         HumanCount(files.len() as u64)
     ));
-    let failures = failures.into_inner();
-    ensure!(
-        !full.into_inner(),
-        "the cache is full of files that are used; raise --max-cache-size, or evict some"
-    );
+    let failures = keeper.failures;
     ensure!(failures == 0, "{failures} of these files could not be kept; the daemon's log may say why");
     Ok(())
+}
+
+/// Has pieces kept, and counts those that can't be.
+struct Keeper {
+    root: PathBuf,
+    bar: ProgressBar,
+    failures: u64,
+}
+
+impl Keeper {
+    /// Has pieces kept with one write; if that fails, one by one.
+    fn keep(&mut self, batch: &[Piece<'_>]) -> anyhow::Result<()> {
+        if self.write(batch).is_ok() {
+            return Ok(());
+        }
+        for piece in batch {
+            let Err(error) = self.write(std::slice::from_ref(piece)) else { continue };
+            let path = piece.path.display();
+            match errno(&error) {
+                Some(Errno::ENOSPC) => {
+                    bail!(
+                        "the cache has no room for {path}; raise --max-cache-size, or run s3mount cache evict"
+                    )
+                }
+                Some(Errno::EOPNOTSUPP) => bail!("the mount has no disk cache; mount it with --cache DIR"),
+                Some(Errno::EROFS) => bail!("the mount was made with --read-only, which refuses this too"),
+                _ => {}
+            }
+            self.failures += 1;
+            if self.failures <= MAX_TOLD {
+                self.bar.suspend(|| terminal::notice(&format!("{path}: {error}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for Piece { path, at, len } in pieces {
+            let path = mounts::resolve(path)?;
+            let name =
+                path.strip_prefix(&self.root).map_err(|_| io::Error::other("it lies on another mount"))?;
+            let name = name.as_os_str().as_bytes();
+            if name.iter().any(|byte| b"\t\n".contains(byte)) {
+                return Err(io::Error::other("a name with a tab or a newline can't be kept so"));
+            }
+            lines.extend_from_slice(name);
+            lines.extend_from_slice(format!("\t{at}\t{len}\n").as_bytes());
+        }
+        File::options().write(true).open(self.root.join(KEEP))?.write_all(&lines)?;
+        self.bar.inc(pieces.iter().map(|piece| piece.len).sum());
+        Ok(())
+    }
 }
 
 /// The root of the mount that `path` lies on.
@@ -81,30 +135,6 @@ fn root(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-fn keep_one(root: &Path, path: &Path, size: u64, bar: &ProgressBar) -> io::Result<()> {
-    let name = path.strip_prefix(root).map_err(|_| io::Error::other("it lies on another mount"))?;
-    let mut to = File::options().write(true).open(root.join(KEEP))?;
-    let mut at = 0;
-    while at < size {
-        let len = PIECE_BYTES.min(size - at);
-        let line = format!("{}\t{at}\t{len}\n", name.display());
-        to.write_all(line.as_bytes())?;
-        bar.inc(len);
-        at += len;
-    }
-    Ok(())
-}
-
 fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw)
-}
-
-/// What the daemon means by an error.
-fn said(error: &io::Error) -> String {
-    match errno(error) {
-        Some(Errno::EOPNOTSUPP) => "the mount has no disk cache; mount it with --cache DIR".to_owned(),
-        Some(Errno::ENOSPC) => "the cache has no room for it".to_owned(),
-        Some(Errno::EROFS) => "the mount was made with --read-only, which refuses this too".to_owned(),
-        _ => error.to_string(),
-    }
 }

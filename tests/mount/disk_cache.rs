@@ -1,0 +1,328 @@
+//! What is read is kept on the disk: for the next epoch, for the next mount, and for other mounts.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use s3mount_testkit::{TestS3, check, mix, run_with_timeout};
+use tempfile::TempDir;
+
+use crate::world::{BUCKET, KIB, MIB, World, check_file, run, wait_for};
+
+const LIMIT: u64 = 128 * MIB;
+
+/// A folder for a cache.
+struct Cache(TempDir);
+
+impl Cache {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a folder");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("the owner's folder");
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The flags of a mount that keeps what it reads here.
+    fn flags<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let path = self.path().to_str().expect("a plain path");
+        [&["--cache", path, "--memory-limit", "128MiB"], more].concat()
+    }
+
+    /// The files of whole objects.
+    fn whole(&self) -> Vec<PathBuf> {
+        let shards = fs::read_dir(self.path().join("v1")).into_iter().flatten().flatten();
+        let files = shards.flat_map(|shard| fs::read_dir(shard.path()).into_iter().flatten().flatten());
+        files.map(|file| file.path()).filter(|path| path.extension().is_none()).collect()
+    }
+}
+
+/// The pages of the mount are dropped from the kernel's cache. What is written is on the disk then.
+fn drop_pages() {
+    nix::unistd::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").expect("root may");
+}
+
+/// A bucket with a large, a middling and a small file.
+const FILES: [(&str, u64); 3] =
+    [("large", 40 * MIB + 12_345), ("middling", 3 * MIB + 1), ("small", 100 * KIB + 7)];
+
+fn world(cache: &Cache, more: &[&str]) -> World {
+    let server =
+        FILES.iter().fold(TestS3::builder(), |server, (key, size)| server.synthetic(BUCKET, key, *size));
+    World::new(server, &cache.flags(more))
+}
+
+/// Reads all files, until all of them are kept.
+fn fill(world: &World, cache: &Cache) {
+    for _ in 0..20 {
+        for (key, size) in FILES {
+            assert_eq!(check_file(&world.path(key), key), size);
+        }
+        for _ in 0..100 {
+            if cache.whole().len() == FILES.len() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop_pages();
+    }
+    panic!("{} of {} files are kept", cache.whole().len(), FILES.len());
+}
+
+#[test]
+fn a_later_mount_reads_from_the_disk() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &[]);
+    fill(&world, &cache);
+    for _ in 0..2 {
+        world.remount(&cache.flags(&[]));
+        for (key, size) in FILES {
+            assert_eq!(check_file(&world.path(key), key), size);
+            let file = File::open(world.path(key)).expect("a file");
+            for turn in 0..50 {
+                let (mut piece, at) = (vec![0; 5000], mix(turn) % (size - 5000));
+                file.read_exact_at(&mut piece, at).expect("a piece");
+                check(key, at, &piece).expect("the object's bytes");
+            }
+        }
+        assert_eq!(world.server.stats().get_object.requests, 0);
+        world.check_memory(LIMIT);
+    }
+}
+
+#[test]
+fn the_second_epoch_of_one_mount_reads_from_the_disk() {
+    let cache = Cache::new();
+    let world = world(&cache, &[]);
+    fill(&world, &cache);
+    drop_pages();
+    world.server.reset_stats();
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 0);
+    world.check_memory(LIMIT);
+}
+
+#[test]
+fn another_version_is_fetched() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &[]);
+    fill(&world, &cache);
+    world.server.put(BUCKET, "small", "new content");
+    world.remount(&cache.flags(&[]));
+    assert_eq!(fs::read(world.path("small")).expect("a file"), b"new content");
+    assert_eq!(world.server.stats().get_object.requests, 1);
+}
+
+#[test]
+fn two_mounts_share_a_cache() {
+    let cache = Cache::new();
+    let world = world(&cache, &[]);
+    let other = TempDir::new().expect("a folder");
+    let second = world.also(other.path(), &cache.flags(&[]));
+    fill(&world, &cache);
+    world.server.reset_stats();
+    for (key, size) in FILES {
+        assert_eq!(check_file(&second.path().join(key), key), size);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 0);
+}
+
+/// Pieces that are read at random are kept. Reading on fetches only what is missing.
+#[test]
+fn pieces_are_kept_and_holes_are_filled() {
+    const SIZE: u64 = 64 * MIB;
+    const UNIT: u64 = 128 * KIB;
+    let cache = Cache::new();
+    let mut world = World::new(TestS3::builder().synthetic(BUCKET, "f", SIZE), &cache.flags(&[]));
+    let read = |world: &World| {
+        let file = File::open(world.path("f")).expect("a file");
+        for turn in 0..60 {
+            let (mut piece, at) = (vec![0; UNIT as usize], mix(turn) % (SIZE / UNIT) * UNIT);
+            file.read_exact_at(&mut piece, at).expect("a piece");
+            check("f", at, &piece).expect("the object's bytes");
+        }
+    };
+    read(&world);
+    let fetched = world.fetched();
+    wait_for("the pieces are kept", || world.gauge("disk_cache_queued_bytes") == 0);
+    world.remount(&cache.flags(&[]));
+    read(&world);
+    assert!(
+        world.fetched() <= 2 * MIB,
+        "{} KiB of the same pieces were fetched again",
+        world.fetched() / KIB
+    );
+    world.server.reset_stats();
+    assert_eq!(check_file(&world.path("f"), "f"), SIZE);
+    let kept = SIZE - world.fetched();
+    assert!((fetched / 8 * 7..=fetched).contains(&kept), "{} KiB came from the disk", kept / KIB);
+    // Now all of it is there.
+    wait_for("the holes are filled", || cache.whole().len() == 1);
+    world.remount(&cache.flags(&[]));
+    assert_eq!(check_file(&world.path("f"), "f"), SIZE);
+    assert_eq!(world.fetched(), 0);
+}
+
+/// The daemon compares what it reads with checksums, and fetches again what is wrong.
+#[test]
+fn a_flipped_bit_reaches_nobody() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &[]);
+    fill(&world, &cache);
+    for path in cache.whole() {
+        let mut file = File::options().read(true).write(true).open(&path).expect("a file");
+        let at = file.metadata().expect("its size").len() / 2;
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut byte)).expect("a byte");
+        file.write_all_at(&[byte[0] ^ 1], at).and_then(|()| file.flush()).expect("another byte");
+    }
+    world.remount(&cache.flags(&[]));
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    assert_eq!(world.gauge("disk_cache_corrupt_files"), 3);
+    assert!(world.server.stats().get_object.requests >= 3, "the wrong bytes were fetched");
+}
+
+#[test]
+fn a_cache_that_goes_away_is_only_slower() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &[]);
+    fill(&world, &cache);
+    world.remount(&cache.flags(&[]));
+    assert_eq!(check_file(&world.path("small"), "small"), FILES[2].1);
+    fs::rename(cache.path().join("v1"), cache.path().join("elsewhere")).expect("a folder");
+    drop_pages();
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    assert!(world.server.stats().get_object.requests > 0, "they were fetched");
+    run("rm", &["-rf".as_ref(), cache.path().as_os_str()]);
+    drop_pages();
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    fs::create_dir(cache.path()).expect("for the guard, which deletes it");
+}
+
+/// A cache that is full keeps what it has, and more is not admitted.
+#[test]
+fn a_cache_keeps_to_its_size() {
+    let cache = Cache::new();
+    let names: Vec<_> = (0..40).map(|index| format!("d/{index:02}")).collect();
+    let server = names.iter().fold(TestS3::builder(), |server, name| server.synthetic(BUCKET, name, MIB));
+    let world = World::new(server, &cache.flags(&["--max-cache-size", "16MiB"]));
+    for _ in 0..3 {
+        for name in &names {
+            assert_eq!(check_file(&world.path(name), name), MIB);
+        }
+        wait_for("what was read is kept", || world.gauge("disk_cache_queued_bytes") == 0);
+        drop_pages();
+    }
+    let whole = cache.whole().len();
+    assert!((14..=16).contains(&whole), "{whole} files of 1 MiB are kept in 16 MiB");
+    world.server.reset_stats();
+    for name in &names {
+        assert_eq!(check_file(&world.path(name), name), MIB);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 40 - whole as u64, "the others are fetched");
+}
+
+#[test]
+fn names_that_never_change_are_listed_once_for_all_mounts() {
+    let cache = Cache::new();
+    let names = (0..5000).map(|index| format!("d/f{index:05}.bin"));
+    let server = names.fold(TestS3::builder().synthetic(BUCKET, "e/f", 10), |server, name| {
+        server.synthetic(BUCKET, &name, 10)
+    });
+    let mut world = World::new(server, &cache.flags(&["--immutable"]));
+    let list = |world: &World| fs::read_dir(world.path("d")).expect("a folder").count();
+    assert_eq!(list(&world), 5000);
+    let kept = || {
+        run("find", &[cache.path().join("names").as_os_str(), "-type".as_ref(), "f".as_ref()]).lines().count()
+    };
+    wait_for("the listing is kept", || kept() == 1);
+    run("ls", &[world.path("")]);
+    wait_for("the listing is kept", || kept() == 2);
+    world.remount(&cache.flags(&["--immutable"]));
+    assert_eq!(list(&world), 5000);
+    for index in (0..5000).step_by(7) {
+        world.path(&format!("d/f{index:05}.bin")).metadata().expect("a file");
+    }
+    assert!(world.path("d/none").metadata().is_err());
+    assert_eq!(world.server.stats().list_objects.requests, 0);
+    // A folder that nobody has listed is asked for.
+    world.path("e/f").metadata().expect("a file");
+    assert_eq!(world.server.stats().list_objects.requests, 1);
+    // Names that may change are listed anew, and looked up in what is young enough.
+    world.server.put(BUCKET, "d/new", "content");
+    world.remount(&cache.flags(&["--metadata-ttl", "3600"]));
+    world.path("d/f00007.bin").metadata().expect("a file");
+    assert_eq!(world.server.stats().list_objects.requests, 0);
+    assert_eq!(list(&world), 5001);
+    assert!(world.server.stats().list_objects.requests >= 5);
+    world.remount(&cache.flags(&["--metadata-ttl", "1"]));
+    std::thread::sleep(Duration::from_millis(1100));
+    world.path("d/f00007.bin").metadata().expect("a file");
+    assert!(world.server.stats().list_objects.requests > 0, "the listing is too old");
+}
+
+/// Runs `s3mount warm --to-cache` with these paths. Returns whether it succeeded, and all that it said.
+fn warm(path: &Path) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    let output = run_with_timeout(command.args(["warm", "--to-cache"]).arg(path), Duration::from_secs(100));
+    let output = output.expect("a program that ends");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).expect("text"))
+}
+
+#[test]
+fn a_tree_is_kept_ahead_of_a_job() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &["--immutable"]);
+    let (is_done, said) = warm(&world.path(""));
+    assert!(is_done && said.contains("3 files are kept"), "{said}");
+    assert_eq!(cache.whole().len(), FILES.len());
+    let bytes: u64 = FILES.iter().map(|(_, size)| size).sum();
+    assert_eq!(world.fetched(), bytes, "each byte once");
+    world.server.reset_stats();
+    let list = world.folder().join("list");
+    fs::write(&list, format!("{0}\n{1}\n", world.path("large").display(), world.path("small").display()))
+        .expect("a list");
+    let (is_done, said) = warm(&list);
+    assert!(is_done && said.contains("2 files are kept"), "{said}");
+    fs::write(world.path(".s3mount/keep"), "small\nmiddling\t100\t5000\n").expect("they are kept");
+    world.remount(&cache.flags(&["--immutable"]));
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    assert_eq!(world.server.stats().requests(), 0, "names and bytes were kept");
+}
+
+#[test]
+fn what_cannot_be_kept_is_said() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &["--max-cache-size", "16MiB"]);
+    let (is_done, said) = warm(&world.path("large"));
+    assert!(!is_done && said.contains("the cache has no room for"), "{said}");
+    let write =
+        |world: &World, line| fs::write(world.path(".s3mount/keep"), line).expect_err("it can't be kept");
+    assert_eq!(write(&world, "none\n").raw_os_error(), Some(Errno::ENOENT as i32));
+    assert_eq!(write(&world, "a//b\n").raw_os_error(), Some(Errno::ENOENT as i32));
+    assert_eq!(write(&world, "large\n").raw_os_error(), Some(Errno::ENOSPC as i32));
+    world.remount(&[]);
+    assert_eq!(write(&world, "small\n").raw_os_error(), Some(Errno::EOPNOTSUPP as i32));
+    let (is_done, said) = warm(&world.path("small"));
+    assert!(!is_done && said.contains("mount it with --cache DIR"), "{said}");
+    let (is_done, said) = warm(&cache.path().join("s3mount-cache"));
+    assert!(!is_done && said.contains("does not lie on a mount of s3mount"), "{said}");
+}
