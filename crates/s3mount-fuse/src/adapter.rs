@@ -185,7 +185,7 @@ impl fuser::Filesystem for Adapter {
     fn write(
         &self,
         req: &Request,
-        ino: INodeNo,
+        _ino: INodeNo,
         fh: FileHandle,
         _offset: u64,
         data: &[u8],
@@ -194,7 +194,7 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.on_write(req, ino, fh, data, reply);
+        self.on_write(req, fh, data, reply);
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {

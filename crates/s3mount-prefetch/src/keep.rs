@@ -88,8 +88,9 @@ async fn fetch_missing(
         Some(version.front(ByteRange::new(missing.start(), missing.end().min(edge))))
     };
     let parts = std::iter::successors(next(range.start()), |part| next(part.end()));
-    let mut fetched =
-        stream::iter(parts).map(|part| fetch_part(shared, version, part)).buffer_unordered(PARTS_AT_ONCE);
+    let mut fetched = stream::iter(parts)
+        .map(|part| fetch_part(shared, version, disk, part))
+        .buffer_unordered(PARTS_AT_ONCE);
     while let Some(result) = fetched.next().await {
         // What was given up is fetched in the next round.
         if let Err(Failure::Read(error)) = result {
@@ -99,7 +100,12 @@ async fn fetch_missing(
     Ok(())
 }
 
-async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Result<(), Failure> {
+async fn fetch_part(
+    shared: &Shared,
+    version: &Version,
+    disk: &DiskObject,
+    part: ByteRange,
+) -> Result<(), Failure> {
     let _share = shared.keep_share(part.len()).await;
     let len = usize::try_from(part.len()).expect("a part fits the address space");
     let buffer = loop {
@@ -110,7 +116,9 @@ async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Resu
     };
     let deadline = Instant::now() + shared.config.read_timeout;
     let wanted = Wanted { deadline, is_awaited: &|| false, reclaim: &|| {} };
-    fetch(shared, version, part, Some(buffer), wanted).await.map(drop)
+    drop(fetch(shared, version, part, Some(buffer), wanted).await?);
+    was_written(disk, part).await;
+    Ok(())
 }
 
 /// Waits until the disk has all of `range`. Returns false if it drops some of it, or takes too long.

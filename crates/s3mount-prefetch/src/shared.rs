@@ -24,8 +24,9 @@ use crate::{PrefetchConfig, PrefetchMetrics};
 /// many errors is not fit for use.
 const MOST_CONDEMNED: usize = 100_000;
 
-/// The share of the memory that parts may take which are fetched for the disk cache alone.
-const KEEP_SHARE: u64 = 4;
+/// The share of the memory that parts may take which are fetched for the disk cache alone, and wait to be
+/// written there. It is half of what may wait in all, so that none of them is dropped.
+const KEEP_SHARE: u64 = 16;
 
 /// That share in KiB, which the permits of a semaphore count.
 fn keep_kib(budget: &MemoryBudget) -> u32 {
@@ -130,7 +131,8 @@ impl Shared {
         }
     }
 
-    /// Waits until a part of `len` bytes may be fetched for the disk cache alone.
+    /// Waits until a part of `len` bytes may be fetched for the disk cache alone. The share is to be held until
+    /// the part is written.
     pub(crate) async fn keep_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
         let most = keep_kib(self.pool.budget());
         let kib = u32::try_from(len.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(most);

@@ -49,14 +49,7 @@ impl Adapter {
         self.interrupts.add(req.pid(), &reply);
     }
 
-    pub(super) fn on_write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        data: &[u8],
-        reply: ReplyWrite,
-    ) {
+    pub(super) fn on_write(&self, req: &Request, fh: FileHandle, data: &[u8], reply: ReplyWrite) {
         let request = self.pending(Operation::Write);
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let answer = move |result: Result<(), FsError>, reply: ReplyWrite| match result {
@@ -71,7 +64,7 @@ impl Adapter {
             Err(error) => answer(Err(error), reply),
             Ok(Some(to_keep)) => {
                 let (fs, shared) = (self.fs.clone(), SharedReply::new(reply));
-                self.answer(req, ino, &shared.clone(), async move {
+                self.answer(req, None, &shared.clone(), async move {
                     let kept = fs.keep(to_keep).await;
                     if let Some(reply) = shared.take() {
                         answer(kept, reply);
