@@ -17,7 +17,6 @@ use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
 use self::housekeeping::keep_house;
-pub use self::keep::ToKeep;
 use self::open_file::{OpenFile, OpenObject};
 pub use self::open_file::{OpenMode, Opened};
 use crate::ahead::fetcher::Fetcher;
@@ -28,6 +27,7 @@ use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
+use crate::keep_writer::ToKeep;
 use crate::namespace::Namespace;
 use crate::namespace::names::is_file_name;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};

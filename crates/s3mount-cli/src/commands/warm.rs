@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 
+use self::keep::MAX_TOLD;
 use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -43,9 +44,6 @@ pub(crate) struct WarmArgs {
 
 /// The number of bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
-
-/// The largest number of failures that are reported one by one.
-const MAX_TOLD: u64 = 10;
 
 /// The paths that are still to be visited. The workers that are at work may find more paths.
 #[derive(Default)]

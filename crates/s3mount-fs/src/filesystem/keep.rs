@@ -8,40 +8,12 @@ use s3mount_object::ByteRange;
 
 use super::Filesystem;
 use crate::FsError;
-use crate::ahead::hints::hint::{Hint, Line};
-use crate::open_clock::OpenClock;
-use crate::sync::{Mutex, lock};
+use crate::ahead::hints::hint::Hint;
+use crate::keep_writer::ToKeep;
 
 /// How many files of one WRITE are fetched at once. At S3's latency of 30 ms, 64 bring 2,000 small files a
 /// second. The kernel sends one WRITE to the file at a time.
 const AT_ONCE: usize = 64;
-
-/// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.
-#[derive(Debug, Default)]
-pub(crate) struct KeepWriter(Mutex<Line>);
-
-/// What a WRITE to `.s3mount/keep` asks for. Its caller waits until that is kept.
-#[derive(Debug)]
-pub struct ToKeep(Vec<Option<Hint>>);
-
-impl KeepWriter {
-    /// Takes bytes, and returns what the lines ask for that end in them.
-    pub(super) fn push(&self, data: &[u8]) -> ToKeep {
-        let mut line = lock(&self.0);
-        let mut lines = data.split(|byte| *byte == b'\n').peekable();
-        let mut asked = Vec::new();
-        while let Some(part) = lines.next() {
-            line.extend(part);
-            if lines.peek().is_some() {
-                let whole = line.take();
-                if whole.as_ref().is_none_or(|text| !text.is_empty()) {
-                    asked.push(whole.and_then(|text| Hint::parse(&text, OpenClock::NEVER)));
-                }
-            }
-        }
-        ToKeep(asked)
-    }
-}
 
 impl Filesystem {
     /// Fetches what a program wants to be kept, and writes it to the disk cache. It takes memory and requests

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use s3mount_prefetch::ObjectReader;
 
-use super::keep::KeepWriter;
 use crate::ahead::hints::HintWriter;
+use crate::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;

@@ -9,9 +9,11 @@ use anyhow::{Context, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use nix::errno::Errno;
 
-use super::MAX_TOLD;
 use crate::system::mounts;
 use crate::system::terminal;
+
+/// The largest number of failures that are reported one by one.
+pub(super) const MAX_TOLD: u64 = 10;
 
 /// A file is kept in pieces of this many bytes. Each is kept by a write that returns when it is on the disk. A
 /// write that takes longer than --read-timeout fails.

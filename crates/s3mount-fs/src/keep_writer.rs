@@ -1,0 +1,32 @@
+//! What programs write to `.s3mount/keep`: the files that they want in the disk cache.
+
+use crate::ahead::hints::hint::{Hint, Line};
+use crate::open_clock::OpenClock;
+use crate::sync::{Mutex, lock};
+
+/// A program that writes to `.s3mount/keep`: the bytes of its unfinished line.
+#[derive(Debug, Default)]
+pub(crate) struct KeepWriter(Mutex<Line>);
+
+/// What a WRITE to `.s3mount/keep` asks for. Its caller waits until that is kept.
+#[derive(Debug)]
+pub struct ToKeep(pub(crate) Vec<Option<Hint>>);
+
+impl KeepWriter {
+    /// Takes bytes, and returns what the lines ask for that end in them.
+    pub(crate) fn push(&self, data: &[u8]) -> ToKeep {
+        let mut line = lock(&self.0);
+        let mut lines = data.split(|byte| *byte == b'\n').peekable();
+        let mut asked = Vec::new();
+        while let Some(part) = lines.next() {
+            line.extend(part);
+            if lines.peek().is_some() {
+                let whole = line.take();
+                if whole.as_ref().is_none_or(|text| !text.is_empty()) {
+                    asked.push(whole.and_then(|text| Hint::parse(&text, OpenClock::NEVER)));
+                }
+            }
+        }
+        ToKeep(asked)
+    }
+}
