@@ -177,6 +177,9 @@ impl DiskCache {
 }
 
 #[cfg(test)]
+mod hold_tests;
+
+#[cfg(test)]
 mod simulator_tests;
 
 #[cfg(test)]
