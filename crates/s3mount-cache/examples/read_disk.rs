@@ -114,7 +114,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = BufferPool::new(MemoryBudget::new(256 * MIB))?;
     let config = DiskConfig {
         dirs: vec![dir.clone()],
-        max_bytes: None,
+        max_bytes: Some(2 * size),
         source: "example".to_owned(),
         queue_bytes: 64 * MIB,
     };

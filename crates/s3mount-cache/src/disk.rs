@@ -52,6 +52,7 @@ use std::time::Duration;
 use s3mount_metrics::Registry;
 use s3mount_object::ObjectId;
 
+pub use check::DiskNote;
 pub use clear::Cleared;
 use clock::Clock;
 use dir::Dir;
@@ -120,6 +121,11 @@ impl DiskCache {
         Ok(Self(Arc::new(Inner { disks, source: config.source.clone(), metrics })))
     }
 
+    /// What the user should know of the cache directories.
+    pub fn notes(&self) -> impl Iterator<Item = &DiskNote> {
+        self.0.disks.iter().filter_map(|disk| disk.dir().note.as_ref())
+    }
+
     /// The version `object` of `size` bytes. Without I/O. All who name the same version share it.
     pub fn object(&self, object: &ObjectId, size: u64) -> Arc<DiskObject> {
         let hash = Hash::of(&self.0.source, object);
@@ -185,3 +191,11 @@ mod simulator_tests;
 #[cfg(test)]
 #[path = "disk/disk_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "disk/fault_tests.rs"]
+mod fault_tests;
+
+#[cfg(test)]
+#[path = "disk/power_tests.rs"]
+mod power_tests;

@@ -10,7 +10,7 @@ mod disk;
 mod memory;
 
 pub use disk::{
-    CacheDir, Cached, Cleared, Described, DiskCache, DiskConfig, DiskError, DiskMetrics, DiskObject, Evicted,
-    NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
+    CacheDir, Cached, Cleared, Described, DiskCache, DiskConfig, DiskError, DiskMetrics, DiskNote,
+    DiskObject, Evicted, NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
 };
 pub use memory::BlockCache;

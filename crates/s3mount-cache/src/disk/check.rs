@@ -1,19 +1,89 @@
 //! Whether a directory can be used as a cache.
 
+use std::fmt;
+use std::fs::Metadata;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use crate::disk::error::DiskError;
 use crate::disk::io::{Io, make_folder};
 use crate::disk::layout::{Layout, MARKER_TEXT};
 
-/// Makes the directory and what lies in it, or checks what is there.
-pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<(), DiskError> {
-    let root = layout.root();
-    make_folder(root).map_err(|error| DiskError::io("create", root, error))?;
-    if !root.is_dir() {
-        return Err(DiskError::NotADirectory(root.to_owned()));
+/// The rights of others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// File systems on another machine or in another process, by the number that statfs(2) gives them.
+const DISTANT: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0xff53_4d42, "SMB"),
+    (0xfe53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x00c3_6400, "Ceph"),
+    (0x0102_1997, "9P"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x5346_414f, "AFS"),
+    (0x6573_5546, "FUSE"),
+];
+
+/// File systems in memory.
+const IN_MEMORY: &[(u32, &str)] = &[(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+
+/// What a user should know of a cache directory that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiskNote {
+    /// It lies on a file system that is slower than a disk, or that may hang with its server.
+    Distant {
+        /// The directory.
+        path: PathBuf,
+        /// The file system.
+        name: &'static str,
+    },
+    /// It lies in memory.
+    InMemory {
+        /// The directory.
+        path: PathBuf,
+        /// The file system.
+        name: &'static str,
+    },
+}
+
+impl fmt::Display for DiskNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Distant { path, name } => write!(
+                f,
+                "--cache {path:?} lies on {name}, not on a local disk: reads from it may be slower than from \
+                 the store, and hang with its server; give a directory on a local disk"
+            ),
+            Self::InMemory { path, name } => write!(
+                f,
+                "--cache {path:?} lies in memory ({name}): what it keeps counts as memory in use, and is lost \
+                 when the machine restarts"
+            ),
+        }
     }
+}
+
+/// Makes the directory and what lies in it, or checks what is there.
+pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
+    let root = layout.root();
+    match make_folder(root) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DiskError::NoParent(root.to_owned()));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(DiskError::NotADirectory(root.to_owned()));
+        }
+        Err(error) => return Err(DiskError::io("create", root, error)),
+    }
+    let metadata = std::fs::metadata(root).map_err(|error| DiskError::io("look at", root, error))?;
+    check_owner(root, &metadata, rustix::process::geteuid().as_raw())?;
+    let note = kind(root)?;
     match io.load(&layout.marker()) {
         Ok(text) if text == MARKER_TEXT.as_bytes() => {}
         Ok(text) => {
@@ -30,10 +100,42 @@ pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<(), DiskError> {
         }
         Err(error) => return Err(DiskError::io("read", &layout.marker(), error)),
     }
-    for folder in [layout.objects(), layout.names()] {
-        make_folder(&folder).map_err(|error| DiskError::io("create", &folder, error))?;
+    make_folders(layout).map_err(|error| DiskError::io("create folders in", root, error))?;
+    Ok(note)
+}
+
+/// Makes the folders that the layout has in any case.
+pub(crate) fn make_folders(layout: &Layout) -> io::Result<()> {
+    make_folder(&layout.objects())?;
+    make_folder(&layout.names())
+}
+
+/// Whoever may write to the directory could plant bytes, and whoever may read it sees the bucket's.
+fn check_owner(root: &Path, metadata: &Metadata, user: u32) -> Result<(), DiskError> {
+    let path = root.to_owned();
+    if !metadata.is_dir() {
+        return Err(DiskError::NotADirectory(path));
+    }
+    if metadata.uid() != user {
+        return Err(DiskError::Owner { path, owner: metadata.uid(), user });
+    }
+    if metadata.mode() & OTHERS != 0 {
+        return Err(DiskError::Open { path, mode: metadata.mode() & 0o777 });
     }
     Ok(())
+}
+
+/// What there is to say of the file system.
+fn kind(root: &Path) -> Result<Option<DiskNote>, DiskError> {
+    let found = rustix::fs::statfs(root).map_err(|error| DiskError::io("look at", root, error.into()))?;
+    // The number has 32 bits, whatever its type.
+    let found = found.f_type as u32;
+    let of = |list: &[(u32, &'static str)]| {
+        list.iter().find(|(number, _)| *number == found).map(|(_, name)| *name)
+    };
+    let path = || root.to_owned();
+    let distant = of(DISTANT).map(|name| DiskNote::Distant { path: path(), name });
+    Ok(distant.or_else(|| of(IN_MEMORY).map(|name| DiskNote::InMemory { path: path(), name })))
 }
 
 /// Writes a small file, reads it and deletes it.
@@ -57,4 +159,88 @@ fn is_empty(folder: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+
+    use super::{DiskNote, check_owner, prepare};
+    use crate::disk::io::Io;
+    use crate::disk::layout::Layout;
+
+    fn refusal(path: &Path) -> String {
+        let error = prepare(&Io::new(), &Layout::new(path)).expect_err("it is refused");
+        error.to_string().replace(&path.display().to_string(), "DIR")
+    }
+
+    #[test]
+    fn a_directory_is_made_with_what_lies_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cache");
+        for _ in 0..2 {
+            prepare(&Io::new(), &Layout::new(&path)).expect("it can be used");
+        }
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::read_to_string(path.join("s3mount-cache")).expect("a marker"),
+            "s3mount cache, layout 1\n"
+        );
+        // The root of a file system is as good as empty.
+        let fresh = folder.path().join("fresh");
+        fs::create_dir_all(fresh.join("lost+found")).expect("made");
+        fs::set_permissions(&fresh, Permissions::from_mode(0o700)).expect("changed");
+        prepare(&Io::new(), &Layout::new(&fresh)).expect("it can be used");
+    }
+
+    #[test]
+    fn what_is_no_cache_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cache");
+        assert_eq!(
+            refusal(&path.join("below")).replace("DIR/below", "DIR"),
+            "--cache \"DIR\" does not exist, and neither does the directory above it; create that first"
+        );
+        fs::write(&path, "text").expect("written");
+        assert_eq!(
+            refusal(&path),
+            "--cache \"DIR\" is not a directory; give the path of a directory, or of one that can be created"
+        );
+        fs::remove_file(&path).expect("deleted");
+        fs::create_dir(&path).expect("made");
+        fs::set_permissions(&path, Permissions::from_mode(0o750)).expect("changed");
+        assert_eq!(
+            refusal(&path),
+            "--cache \"DIR\" is open to other users (mode 750), who could read the bucket's data; run \
+             `chmod 700 DIR`"
+        );
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("changed");
+        fs::write(path.join("thesis.tex"), "text").expect("written");
+        assert_eq!(
+            refusal(&path),
+            "--cache \"DIR\" is not empty and is not a cache of s3mount; give an empty directory"
+        );
+        assert!(path.join("thesis.tex").exists() && !path.join("s3mount-cache").exists(), "it is left alone");
+        fs::write(path.join("s3mount-cache"), "s3mount cache, layout 7\n").expect("written");
+        assert_eq!(
+            refusal(&path),
+            "--cache \"DIR\" has the layout \"s3mount cache, layout 7\", which this version of s3mount does \
+             not know; give another directory, or delete this one"
+        );
+        let metadata = fs::metadata(&path).expect("it is there");
+        let error = check_owner(&path, &metadata, 4711).expect_err("it is refused").to_string();
+        assert!(error.ends_with("this process runs as user 4711; give a directory of that user"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_in_memory_is_said_to_be_there() {
+        let shared = Path::new("/dev/shm");
+        let folder = tempfile::tempdir_in(shared).expect("a folder");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).expect("changed");
+        let note = prepare(&Io::new(), &Layout::new(folder.path())).expect("it can be used");
+        let path: PathBuf = folder.path().to_owned();
+        assert_eq!(note, Some(DiskNote::InMemory { path, name: "tmpfs" }));
+    }
 }

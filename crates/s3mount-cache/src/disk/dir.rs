@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use s3mount_object::ObjectId;
 
-use crate::disk::check;
+use crate::disk::check::{self, DiskNote};
 use crate::disk::clock::Clock;
 use crate::disk::durable::Durable;
 use crate::disk::error::DiskError;
@@ -26,6 +26,8 @@ pub(crate) struct Dir {
     pub(crate) health: Health,
     pub(crate) source: String,
     pub(crate) metrics: Arc<DiskMetrics>,
+    /// What the user should know of it.
+    pub(crate) note: Option<DiskNote>,
 }
 
 impl Dir {
@@ -38,13 +40,13 @@ impl Dir {
         metrics: Arc<DiskMetrics>,
     ) -> Result<Self, DiskError> {
         let io = Io::new();
-        check::prepare(&io, &layout)?;
+        let note = check::prepare(&io, &layout)?;
         let room = Room::open(&layout, max_bytes, metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
         let health = Health::new(layout.root().to_owned(), clock.clone());
-        Ok(Self { layout, io, clock, room, durable, health, source: source.to_owned(), metrics })
+        Ok(Self { layout, io, clock, room, durable, health, source: source.to_owned(), metrics, note })
     }
 
     /// A record of `object` that is published now.

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use super::clock::Clock;
 use super::{DiskCache, DiskConfig, DiskObject, Run};
 
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-const BLOCK: u64 = super::blocks::BLOCK_BYTES;
+pub(super) const BLOCK: u64 = super::blocks::BLOCK_BYTES;
 
-fn config(path: &Path) -> DiskConfig {
+pub(super) fn config(path: &Path) -> DiskConfig {
     DiskConfig {
         dirs: vec![path.to_owned()],
         // Whatever else the disk of the test holds.
@@ -29,48 +29,48 @@ fn config(path: &Path) -> DiskConfig {
     }
 }
 
-fn open(path: &Path) -> DiskCache {
+pub(super) fn open(path: &Path) -> DiskCache {
     DiskCache::open(&config(path)).expect("a directory of this test")
 }
 
 /// Opens the cache in another boot of the machine.
-fn open_in_boot(path: &Path, boot: u8) -> (DiskCache, Arc<AtomicU64>) {
+pub(super) fn open_in_boot(path: &Path, boot: u8) -> (DiskCache, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(1_000_000_000_000));
     let cache = DiskCache::open_at(&config(path), &Clock::manual(boot, now.clone()));
     (cache.expect("a directory of this test"), now)
 }
 
-fn folder() -> (TempDir, PathBuf) {
+pub(super) fn folder() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("cache");
     (folder, path)
 }
 
-fn id(key: &str) -> ObjectId {
+pub(super) fn id(key: &str) -> ObjectId {
     ObjectId::new(key, ETag::new("\"1\""))
 }
 
 /// The bytes of an object. No two blocks of the same or of different objects are alike.
-fn content(key: &str, size: u64) -> Bytes {
+pub(super) fn content(key: &str, size: u64) -> Bytes {
     let seed = key.bytes().fold(17u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
     let byte = |at: u64| ((at / 3).wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (0..size).map(byte).collect()
 }
 
-fn range(start: u64, end: u64) -> ByteRange {
+pub(super) fn range(start: u64, end: u64) -> ByteRange {
     ByteRange::new(start, end)
 }
 
-async fn read(object: &DiskObject, range: ByteRange) -> Option<Bytes> {
+pub(super) async fn read(object: &DiskObject, range: ByteRange) -> Option<Bytes> {
     object.read(range, vec![0xaa; range.len() as usize]).await.ok()
 }
 
-fn offer(object: &DiskObject, range: ByteRange, bytes: &Bytes) {
+pub(super) fn offer(object: &DiskObject, range: ByteRange, bytes: &Bytes) {
     object.offer(range, &bytes.slice(range.start() as usize..range.end() as usize));
 }
 
 /// All files below `folder`, in order.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
         if entry.is_dir() { found.extend(files(&entry)) } else { found.push(entry) }
@@ -79,7 +79,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn flip(path: &Path, at: u64) {
+pub(super) fn flip(path: &Path, at: u64) {
     let bytes = fs::read(path).expect("a file");
     let mut file = OpenOptions::new().write(true).open(path).expect("a file");
     file.seek(SeekFrom::Start(at)).expect("a file");

@@ -22,6 +22,32 @@ pub enum DiskError {
     /// The path is not a directory.
     #[error("--cache {0:?} is not a directory; give the path of a directory, or of one that can be created")]
     NotADirectory(PathBuf),
+    /// Neither the directory exists nor the one above it.
+    #[error("--cache {0:?} does not exist, and neither does the directory above it; create that first")]
+    NoParent(PathBuf),
+    /// The directory belongs to another user.
+    #[error(
+        "--cache {path:?} belongs to user {owner}, and this process runs as user {user}; give a directory of that user"
+    )]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who uses it.
+        user: u32,
+    },
+    /// Other users may read or write the directory.
+    #[error(
+        "--cache {path:?} is open to other users (mode {mode:o}), who could read the bucket's data; run `chmod 700 {}`",
+        path.display()
+    )]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// The directory holds something else.
     #[error("--cache {0:?} is not empty and is not a cache of s3mount; give an empty directory")]
     NotOurs(PathBuf),

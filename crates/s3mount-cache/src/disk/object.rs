@@ -176,6 +176,20 @@ impl Disk {
         self.0.queue.wait_idle(limit)
     }
 
+    /// Saves the maps of all parts. Nothing is synced.
+    #[cfg(test)]
+    pub(crate) fn save_maps(&self) {
+        self.0.parts.tidy(&self.0.dir, true);
+    }
+
+    /// Ends everything as a kill does.
+    #[cfg(test)]
+    pub(crate) fn abandon(&self) {
+        let fail = |_| Err(rustix::io::Errno::IO.into());
+        self.0.dir.io.faults.set(fail);
+        (0..3).for_each(|_| self.0.dir.health.on_error("abandon", &rustix::io::Errno::IO.into()));
+    }
+
     /// Drops writes that wait, the newest first.
     pub(crate) fn shed(&self, bytes: u64) -> u64 {
         let shed = self.0.queue.shed(bytes);
@@ -236,6 +250,11 @@ impl Inner {
         let mut synced = lock(&self.synced);
         if !self.dir.health.may_begin() {
             return;
+        }
+        if !self.dir.layout.marker().exists()
+            && let Err(error) = check::prepare(&self.dir.io, &self.dir.layout)
+        {
+            tracing::debug!(%error, "make the directory of the disk cache again");
         }
         self.parts.tidy(&self.dir, urgent);
         let objects: Vec<_> = lock(&self.table).objects.values().filter_map(Weak::upgrade).collect();

@@ -14,6 +14,7 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
+use crate::disk::health::Operation;
 use crate::disk::metrics::{Dropped, Found};
 use crate::disk::part::{self, Part, Parts, Written};
 use crate::disk::read::{Fault, Source};
@@ -139,15 +140,18 @@ impl Version {
 
     /// Finds out what is there, unless that is known.
     pub(crate) fn look(&self) {
-        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        self.look_locked();
+        if let Some(operation) = self.dir.health.begin() {
+            self.look_within(&operation);
+        }
     }
 
-    fn look_locked(&self) {
+    /// Finds out what is there. Who waits for another thread that looks does so within an operation of its
+    /// own: a disk that hangs has no more of them.
+    fn look_within(&self, _operation: &Operation<'_>) {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_known() {
             return;
         }
-        let Some(_operation) = self.dir.health.begin() else { return };
         let is_first = matches!(self.held(), Held::Unknown | Held::Closed);
         let held = match self.find() {
             Ok(held) => held,
@@ -185,8 +189,8 @@ impl Version {
 
     /// Reads `range` into `into`, if all of it is here.
     pub(crate) fn read(&self, range: ByteRange, into: &mut [u8]) -> bool {
-        self.look();
-        let Some(_operation) = self.dir.health.begin() else { return false };
+        let Some(operation) = self.dir.health.begin() else { return false };
+        self.look_within(&operation);
         let touched = blocks::touched(range);
         let held = self.held();
         let result = match &held {
@@ -262,8 +266,8 @@ impl Version {
         if !self.dir.health.may_write() {
             return Ok(Some(Dropped::Disk));
         }
-        self.look();
-        let Some(_operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
+        let Some(operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
+        self.look_within(&operation);
         let is_all = range.start() == 0 && range.end() == self.named.size;
         match self.held() {
             Held::Whole(_) | Held::Closed => Ok(None),

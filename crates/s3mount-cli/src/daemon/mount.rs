@@ -42,6 +42,9 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .build()
         .context("cannot start threads")?;
     let disk = config.cache.as_ref().map(DiskCache::open).transpose()?;
+    for note in disk.iter().flat_map(DiskCache::notes) {
+        tracing::warn!("{note}");
+    }
     let client = runtime.block_on(connect(config))?;
     let measured = Arc::new(MeasuredClient::new(client));
     let budget = MemoryBudget::new(config.memory_limit_bytes);

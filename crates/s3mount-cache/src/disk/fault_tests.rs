@@ -1,0 +1,206 @@
+//! Disks that fail, hang, are full or go away: readers miss, and the cache recovers by itself.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::faults::{Faults, Op};
+use super::health::Condition;
+use super::metrics::Dropped;
+use super::tests::{BLOCK, LIMIT, content, folder, id, offer, open_in_boot, range, read};
+use super::{DiskCache, DiskObject};
+
+const SIZE: u64 = 3 * BLOCK;
+
+/// A cache on a disk with faults, and a whole object in it.
+struct Faulty {
+    cache: DiskCache,
+    now: Arc<AtomicU64>,
+    kept: Arc<DiskObject>,
+}
+
+impl Faulty {
+    fn new(path: &Path) -> Self {
+        let (cache, now) = open_in_boot(path, 1);
+        let kept = cache.object(&id("kept"), SIZE);
+        offer(&kept, range(0, SIZE), &content("kept", SIZE));
+        assert!(cache.flush(LIMIT));
+        Self { cache, now, kept }
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.cache.0.disks[0].dir().io.faults
+    }
+
+    fn fail(&self, failing: &'static [Op], errno: Errno) {
+        self.faults().set(move |op| if failing.contains(&op) { Err(errno.into()) } else { Ok(()) });
+    }
+
+    fn condition(&self) -> Condition {
+        self.cache.0.disks[0].dir().health.condition()
+    }
+
+    fn wait(&self, seconds: u64) {
+        self.now.fetch_add(seconds * 1_000_000_000, Ordering::Relaxed);
+    }
+
+    /// Lets time go by, until the disk has this condition.
+    async fn until(&self, condition: Condition) {
+        for _ in 0..200 {
+            if self.condition() == condition {
+                return;
+            }
+            self.wait(1);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the disk is {:?}", self.condition());
+    }
+
+    async fn hits(&self) -> bool {
+        let found = read(&self.kept, range(0, SIZE)).await;
+        assert!(found.as_ref().is_none_or(|found| *found == content("kept", SIZE)));
+        found.is_some()
+    }
+
+    /// Offers another object. Returns whether it is kept.
+    async fn keeps(&self, key: &str) -> bool {
+        let object = self.cache.object(&id(key), SIZE);
+        offer(&object, range(0, SIZE), &content(key, SIZE));
+        assert!(self.cache.0.disks[0].wait_written(LIMIT));
+        object.look().await;
+        object.run(0).is_here
+    }
+}
+
+#[tokio::test]
+async fn a_disk_with_errors_is_left_alone_until_it_works() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    disk.fail(&[Op::Open, Op::Read, Op::Write, Op::Publish], Errno::IO);
+    for _ in 0..3 {
+        assert!(!disk.hits().await);
+        disk.wait(11);
+    }
+    assert_eq!(disk.condition(), Condition::Failing);
+    // It still fails when it is used less, and the probe fails.
+    while disk.condition() == Condition::Failing {
+        disk.wait(5);
+        assert!(!disk.keeps("other").await && !disk.hits().await);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(disk.condition(), Condition::Off);
+    disk.wait(60);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(disk.condition(), Condition::Off);
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    disk.faults().set(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(!disk.hits().await && !disk.kept.run(0).is_here && disk.kept.whole_file().is_none());
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing is asked of a disk that is off");
+    disk.until(Condition::Healthy).await;
+    assert!(disk.hits().await && disk.keeps("other").await);
+}
+
+#[tokio::test]
+async fn who_reads_from_a_disk_that_hangs_is_let_go() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    let (release, hung) = mpsc::channel::<()>();
+    let hung = std::sync::Mutex::new(hung);
+    disk.faults().set(move |op| {
+        if op == Op::Read {
+            // It ends when the test lets go of the other end.
+            let _ = hung.lock().map(|hung| hung.recv());
+        }
+        Ok(())
+    });
+    let mut reads = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let kept = disk.kept.clone();
+        reads.spawn(async move { kept.read(range(0, SIZE), vec![0; SIZE as usize]).await.err() });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    disk.wait(6);
+    while let Some(result) = reads.join_next().await {
+        let left = result.expect("no panic").expect("a miss");
+        assert!(left.is_none(), "the read that hangs still has the buffer");
+    }
+    assert_ne!(disk.condition(), Condition::Healthy);
+    let began = tokio::time::Instant::now();
+    assert!(!disk.hits().await);
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody else waits");
+    disk.until(Condition::Off).await;
+    drop(release);
+    disk.faults().clear();
+    disk.until(Condition::Healthy).await;
+    assert!(disk.hits().await);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_read_and_filled_again_when_there_is_room() {
+    for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS] {
+        let (_folder, path) = folder();
+        let disk = Faulty::new(&path);
+        disk.fail(&[Op::Write], errno);
+        assert!(!disk.keeps("one").await && !disk.keeps("two").await);
+        assert!(disk.hits().await, "{errno:?}");
+        assert_eq!(disk.cache.0.metrics.dropped_bytes.at(Dropped::Disk).get(), 2 * SIZE);
+        disk.faults().clear();
+        assert!(!disk.keeps("three").await, "it is left alone for a while");
+        disk.wait(31);
+        assert!(disk.keeps("four").await && disk.condition() == Condition::Healthy);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_deleted_is_only_a_miss() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    fs::remove_dir_all(&path).expect("deleted");
+    assert!(!disk.hits().await && !disk.keeps("one").await);
+    assert_eq!(disk.condition(), Condition::Healthy);
+    // The housekeeper makes the directory again. The next mount fills it.
+    assert!(disk.cache.flush(LIMIT));
+    drop(disk);
+    let disk = Faulty::new(&path);
+    assert!(disk.hits().await && disk.keeps("two").await);
+}
+
+#[tokio::test]
+async fn an_error_of_one_operation_is_no_error_of_a_reader() {
+    for failing in [Op::Open, Op::Read, Op::Write, Op::Publish, Op::Remove, Op::Sync] {
+        let (_folder, path) = folder();
+        let disk = Faulty::new(&path);
+        let faults = Arc::new(AtomicU64::new(0));
+        let counted = faults.clone();
+        // Every third call of this kind fails, so the disk stays healthy.
+        disk.faults().set(move |op| {
+            let number = if op == failing { counted.fetch_add(1, Ordering::Relaxed) } else { 1 };
+            if number % 3 == 0 { Err(io::Error::from(Errno::IO)) } else { Ok(()) }
+        });
+        let size = 8 * BLOCK;
+        for number in 0..20 {
+            let key = format!("{number}");
+            let (object, bytes) = (disk.cache.object(&id(&key), size), content(&key, size));
+            for start in [0, 4 * BLOCK] {
+                offer(&object, range(start, start + 4 * BLOCK), &bytes);
+            }
+            assert!(disk.cache.flush(LIMIT));
+            disk.wait(2);
+            for start in [0, 3 * BLOCK] {
+                let found = read(&object, range(start, start + 2 * BLOCK)).await;
+                let expected = bytes.slice(start as usize..(start + 2 * BLOCK) as usize);
+                assert!(found.is_none_or(|found| found == expected), "{failing:?}");
+            }
+        }
+        assert!(faults.load(Ordering::Relaxed) > 0 || failing == Op::Remove, "{failing:?}");
+    }
+}
