@@ -18,11 +18,12 @@ const KILLS: u64 = 200;
 
 const BLOCK: u64 = 128 << 10;
 
-/// The last one's record does not fit into an extended attribute.
-const SIZES: [u64; 6] = [100, 5000, BLOCK + 1, 3 * BLOCK, 20 * BLOCK + 9, 260 * BLOCK];
+const SIZES: [u64; 5] = [100, 5000, BLOCK + 1, 3 * BLOCK, 20 * BLOCK + 9];
 
-/// So many objects of each size.
-const COPIES: u64 = 4;
+/// The record of the last object does not fit into an extended attribute.
+const LARGE_BYTES: u64 = 260 * BLOCK;
+
+const OBJECTS: u64 = 16;
 
 fn open(path: &Path) -> DiskCache {
     let config = DiskConfig {
@@ -36,7 +37,7 @@ fn open(path: &Path) -> DiskCache {
 
 /// Object `number` of this round. In each round the objects have other ETags and bytes.
 fn object(round: u64, number: u64) -> (ObjectId, u64, Bytes) {
-    let size = SIZES[(number % SIZES.len() as u64) as usize];
+    let size = if number == OBJECTS - 1 { LARGE_BYTES } else { SIZES[number as usize % SIZES.len()] };
     let seed = (round * 1000 + number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let bytes =
         (0..size).map(|at| ((at / 5).wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(seed) >> 48) as u8);
@@ -46,7 +47,7 @@ fn object(round: u64, number: u64) -> (ObjectId, u64, Bytes) {
 /// Offers all objects of a round, in pieces, again and again until the process is killed.
 fn fill(path: &Path, round: u64) {
     let cache = open(path);
-    let objects: Vec<_> = (0..SIZES.len() as u64 * COPIES).map(|number| object(round, number)).collect();
+    let objects: Vec<_> = (0..OBJECTS).map(|number| object(round, number)).collect();
     println!("filling");
     for (number, (id, size, bytes)) in (0u64..).zip(&objects).cycle() {
         let kept = cache.object(id, *size);
@@ -58,7 +59,7 @@ fn fill(path: &Path, round: u64) {
         if number % 5 == 4 {
             cache.flush(Duration::from_secs(10));
         }
-        if number + 1 == SIZES.len() as u64 * COPIES {
+        if number + 1 == OBJECTS {
             objects.iter().step_by(3).for_each(|(id, ..)| cache.forget(id));
         }
     }
@@ -86,7 +87,7 @@ fn start(path: &Path, round: u64) -> Child {
 async fn check(path: &Path, round: u64) -> u64 {
     let cache = open(path);
     let mut served = 0;
-    for number in 0..SIZES.len() as u64 * COPIES {
+    for number in 0..OBJECTS {
         let (id, size, bytes) = object(round, number);
         let kept = cache.object(&id, size);
         kept.look().await;
