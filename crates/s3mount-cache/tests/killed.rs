@@ -101,14 +101,17 @@ async fn check(path: &Path, round: u64) -> u64 {
         let mut at = 0;
         while at < size {
             let run = kept.run(at);
-            let range = ByteRange::new(at, run.end);
+            let range = ByteRange::new(at, run.end.min(at + 16 * BLOCK));
             let found = kept.read(range, vec![0; range.len() as usize]).await;
             assert_eq!(found.is_ok(), run.is_here, "{range} of object {number} of round {round}");
             if let Ok(found) = found {
-                assert!(found == bytes.slice(at as usize..run.end as usize), "{range} of object {number}");
+                assert!(
+                    found == bytes.slice(at as usize..range.end() as usize),
+                    "{range} of object {number}"
+                );
                 served += range.len();
             }
-            at = run.end;
+            at = range.end();
         }
     }
     served

@@ -104,6 +104,8 @@ impl Part {
         let map = match known {
             Some(map) => map,
             None => {
+                // A map without its part is left behind by a kill. It must not be taken for that of this one.
+                dir.io.remove(&dir.layout.map(&named.hash))?;
                 writer.set_len(0)?;
                 writer.set_len(named.size)?;
                 Map::empty(dir, named)
