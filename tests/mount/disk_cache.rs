@@ -276,6 +276,24 @@ fn names_that_never_change_are_listed_once_for_all_mounts() {
     assert!(world.server.stats().list_objects.requests > 0, "the listing is too old");
 }
 
+/// A listing that a read has shown wrong is not used again, also not by a later mount.
+#[test]
+fn a_wrong_listing_is_dropped() {
+    let cache = Cache::new();
+    let mut world = world(&cache, &["--immutable"]);
+    run("ls", &[world.path("")]);
+    let kept = || run("find", &[cache.path().join("names").as_os_str(), "-type".as_ref(), "f".as_ref()]);
+    wait_for("the listing is kept", || !kept().is_empty());
+    world.server.put(BUCKET, "small", "new content");
+    world.remount(&cache.flags(&["--immutable"]));
+    let error = fs::read(world.path("small")).expect_err("another version is there now");
+    assert_eq!(error.raw_os_error(), Some(Errno::ESTALE as i32));
+    assert_eq!(fs::read(world.path("small")).expect("the new version"), b"new content");
+    wait_for("the listing is dropped", || kept().is_empty());
+    world.remount(&cache.flags(&["--immutable"]));
+    assert_eq!(fs::read(world.path("small")).expect("the new version"), b"new content");
+}
+
 /// Runs `s3mount warm --to-cache` with these paths. Returns whether it succeeded, and all that it said.
 fn warm(path: &Path) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));

@@ -190,6 +190,9 @@ impl Namespace {
     /// Forgets what is known of `name`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         self.snapshots.forget(prefix, name, Instant::now());
+        if let Some(kept) = self.requests.kept() {
+            kept.forget(prefix);
+        }
     }
 
     /// Keeps a page. If it shows that a name has changed, the inode of that name is outdated.

@@ -120,6 +120,16 @@ impl KeptNames {
         self.is_immutable
     }
 
+    /// Drops the listing of the directory `prefix`, because a read has shown it wrong.
+    pub(crate) fn forget(&self, prefix: &str) {
+        let (store, prefix) = (self.store.clone(), prefix.to_owned());
+        drop(self.runtime.spawn_blocking(move || {
+            if let Err(error) = store.forget(&prefix) {
+                tracing::debug!(%error, prefix, "a kept listing that is wrong can't be dropped");
+            }
+        }));
+    }
+
     /// The kept page that covers `name` in the directory `prefix`, and the directory of that name.
     pub(crate) async fn page(&self, prefix: &Arc<str>, name: &str) -> Option<Page> {
         let (prefix, clocks) = (prefix.clone(), self.clocks());
