@@ -89,16 +89,11 @@ async fn from_nearest(
     let Some(disk) = &version.disk else {
         return from_afar(shared, version, range, buffer, wanted).await;
     };
-    disk.look().await;
-    let run = disk.run(range.start());
-    let left = if run.is_here && run.end >= range.end() {
-        let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
-        match disk.read(range, into).await {
-            Ok(bytes) => return Ok(bytes),
-            Err(left) => left,
-        }
-    } else {
-        buffer
+    // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
+    let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
+    let left = match disk.read(range, into).await {
+        Ok(bytes) => return Ok(bytes),
+        Err(left) => left,
     };
     let bytes = from_afar(shared, version, range, left, wanted).await?;
     disk.offer(range, &bytes);
