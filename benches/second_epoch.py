@@ -77,6 +77,13 @@ def read_stream(paths, piece):
     return done
 
 
+def read_shuffled(paths, piece):
+    """Reads files to their ends, in an order without a pattern."""
+    paths = list(paths)
+    random.Random(len(paths)).shuffle(paths)
+    return read_stream(paths, piece)
+
+
 def read_random(paths, piece, count=1500):
     """Reads aligned pieces of files at random."""
     buffer, done = [memoryview(bytearray(piece))], 0
@@ -150,7 +157,7 @@ def show(name, ways, unit):
         value = statistics.median(one[unit] for one in all)
         cpu = statistics.median(one[2] for one in all)
         shown = f"{value / 1e9:6.2f} GB/s" if unit == 0 else f"{value:6.0f} files/s"
-        print(f"{name:24} {way:18} {shown}  {value / base:5.2f}  {cpu:6.3f} CPU s/GiB", flush=True)
+        print(f"{name:32} {way:18} {shown}  {value / base:5.2f}  {cpu:6.3f} CPU s/GiB", flush=True)
 
 
 def epochs(args, server_binary, count, size, rows, label):
@@ -242,7 +249,9 @@ def main():
              ("random 128KiB, 1 reader", read_random, 1, MIB // 8, 0),
              ("random 128KiB, 4 readers", read_random, 4, MIB // 8, 0),
              ("mapped, 1 reader", read_map, 1, MIB, 0), ("mapped, 4 readers", read_map, 4, MIB, 0)]
-    small = [("small files, 8 readers", read_stream, 8, 256 << 10, 1)]
+    small = [("small files, shuffled, 8 readers", read_shuffled, 8, 256 << 10, 1),
+             ("small files, in order, 8 readers", read_stream, 8, 256 << 10, 1),
+             ("small files, shuffled, 1 reader", read_shuffled, 1, 256 << 10, 1)]
     wanted = lambda rows: not args.only or any(args.only in row[0] for row in rows)
     if wanted(large):
         epochs(args, server, 8, 256 * MIB, large, "large files")

@@ -1,9 +1,9 @@
 //! `s3mount cache`, on folders that a cache of this process has filled.
 
 use std::collections::BTreeMap;
-use std::fs::{File, FileTimes};
+use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +34,12 @@ struct Cache {
 
 impl Cache {
     fn new() -> Self {
-        let cache = Self { folders: [(), ()].map(|()| TempDir::new().expect("a folder")) };
+        let folder = || {
+            let folder = TempDir::new().expect("a folder");
+            fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).expect("the owner's folder");
+            folder
+        };
+        let cache = Self { folders: [folder(), folder()] };
         let opened = cache.open();
         for (key, size) in WHOLE {
             offer(&opened, key, size, size);
@@ -192,7 +197,7 @@ fn what_is_wrong_is_found_and_deleted() {
     let copy = cache.file("a/1");
     let name = copy.file_name().and_then(|name| name.to_str()).expect("a name");
     let other = copy.with_file_name(name.replace(&name[60..], "0000"));
-    std::fs::copy(cache.file("a/2"), &other).expect("a copy");
+    fs::copy(cache.file("a/2"), &other).expect("a copy");
     let found = cache.run("verify", &[]);
     assert!(
         found.stdout.starts_with("an object that is not known: it has no record of which object it is, in ")
@@ -243,19 +248,18 @@ fn a_mount_goes_on_when_its_cache_is_cleared() {
 fn nothing_else_is_cleared() {
     let cache = Cache::new();
     let dir = cache.folders[0].path();
-    let shard =
-        std::fs::read_dir(dir.join("v1")).expect("a folder").next().expect("a shard").expect("a shard");
+    let shard = fs::read_dir(dir.join("v1")).expect("a folder").next().expect("a shard").expect("a shard");
     let others = [dir.join("mine"), shard.path().join("mine"), dir.join("v1/mine")];
-    others.iter().for_each(|path| std::fs::write(path, "mine").expect("a file"));
+    others.iter().for_each(|path| fs::write(path, "mine").expect("a file"));
     let listings = cache.folders[1].path().join("names/00a");
-    std::fs::create_dir(&listings).expect("a folder");
-    std::fs::write(listings.join(format!("00a{:061}", 7)), "a kept listing").expect("a file");
+    fs::create_dir(&listings).expect("a folder");
+    fs::write(listings.join(format!("00a{:061}", 7)), "a kept listing").expect("a file");
     assert!(cache.run("clear", &[]).stdout.contains(" deleted\n"));
     let left = |dir: &Path| {
         let mut left = Vec::new();
         let mut folders = vec![dir.to_owned()];
         while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).expect("a folder") {
+            for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
                 if path.is_dir() { folders.push(path) } else { left.push(path) }
             }
@@ -267,7 +271,7 @@ fn nothing_else_is_cleared() {
     others.sort();
     assert_eq!(left(dir), others);
     let other = cache.folders[1].path();
-    assert_eq!(std::fs::read_dir(other).expect("a folder").count(), 0, "it is as it was before");
+    assert_eq!(fs::read_dir(other).expect("a folder").count(), 0, "it is as it was before");
     check_fails(
         &["cache", "ls", other.to_str().expect("text")],
         &format!("{other:?} is not a disk cache of s3mount; give the folder of a mount's --cache"),
@@ -295,7 +299,7 @@ fn what_is_no_cache_is_refused() {
         &["cache", "evict", dir, "--prefix", "data/a"],
         "--prefix \"data/a\" names no bucket; write s3://BUCKET/PREFIX",
     );
-    std::fs::write(folder.path().join("s3mount-cache"), "s3mount cache, layout 9\n").expect("a file");
+    fs::write(folder.path().join("s3mount-cache"), "s3mount cache, layout 9\n").expect("a file");
     check_fails(
         &["cache", "stats", dir],
         &format!(
