@@ -11,10 +11,9 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use s3mount_object::{ETag, ObjectId};
 
+use super::blocks;
 use super::layout::{Hash, Layout};
 
 /// What a file begins with: the format's name and version.
@@ -43,7 +42,7 @@ struct Place {
 }
 
 fn crc(bytes: &[u8]) -> [u8; CRC_BYTES] {
-    checksum(CrcAlgorithm::Crc64Nvme, bytes).to_le_bytes()
+    blocks::sum(bytes).to_le_bytes()
 }
 
 fn damaged(what: &str) -> io::Error {

@@ -102,7 +102,7 @@ impl Walks {
             // The semaphore is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
             if let Some(kept) = walks.requests.kept()
-                && kept.listing(&prefix).await.is_some()
+                && kept.has_listing(&prefix).await
             {
                 // The walk reads it from the disk by itself.
                 return None;

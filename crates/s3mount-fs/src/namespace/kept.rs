@@ -144,6 +144,17 @@ impl KeptNames {
         page.await
     }
 
+    /// Whether the lister will find the listing of the directory `prefix` on the disk. None of its pages is read
+    /// for that.
+    pub(crate) async fn has_listing(&self, prefix: &Arc<str>) -> bool {
+        if !self.is_immutable {
+            return false;
+        }
+        let prefix = prefix.clone();
+        let found = self.ask(PATIENCE, move |store| store.open(&prefix));
+        found.await.is_some_and(|file| !file.is_empty())
+    }
+
     /// The kept listing of the directory `prefix`, if it may stand in for a new one.
     pub(crate) async fn listing(&self, prefix: &Arc<str>) -> Option<KeptListing> {
         if !self.is_immutable {

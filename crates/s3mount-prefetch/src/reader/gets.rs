@@ -62,12 +62,14 @@ impl ObjectReader {
     }
 
     /// The GET for a reader that waits for `missing`, and its buffer, if one is free at once. If none is
-    /// free, the GET is no larger than the reader needs.
+    /// free, the GET is no larger than the reader needs. All of it comes from one place, the disk or the store.
     fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
         let planner = self.planner(state);
         let is_cached = |at| self.shared.cache.contains(self.object(), at);
         let get = |whole_parts| {
-            self.with_limits(|limits| planner.demanded(missing, access, limits, whole_parts, is_cached))
+            let range =
+                self.with_limits(|limits| planner.demanded(missing, access, limits, whole_parts, is_cached));
+            self.version.around(missing.start(), range)
         };
         let buffer = |get: ByteRange| {
             let len = usize::try_from(get.len()).unwrap_or(usize::MAX);

@@ -24,24 +24,11 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The GET for a reader that waits for `missing`, whose first byte is in no segment. All of it comes from
-    /// one place, the disk or the store. It is `missing`, rounded to blocks, or to edges for a stream that has ramped; or the whole object when that is small.
-    /// With `whole_parts`, a stream that may fetch nothing ahead just now takes a whole part: else it would
-    /// take a GET for each edge. Blocks that the cache holds (`is_cached`) are not fetched again.
+    /// The GET for a reader that waits for `missing`, whose first byte is in no segment: `missing`, rounded to
+    /// blocks, or to edges for a stream that has ramped; or the whole object when that is small. With
+    /// `whole_parts`, a stream that may fetch nothing ahead just now takes a whole part: else it would take a
+    /// GET for each edge. Blocks that the cache holds (`is_cached`) are not fetched again.
     pub(super) fn demanded(
-        &self,
-        missing: ByteRange,
-        access: Access,
-        limits: &WindowLimits<'_>,
-        whole_parts: bool,
-        is_cached: impl Fn(u64) -> bool,
-    ) -> ByteRange {
-        let wanted = self.wanted(missing, access, limits, whole_parts, is_cached);
-        self.version.around(missing.start(), wanted)
-    }
-
-    /// As [`demanded`](Self::demanded), wherever the bytes are.
-    fn wanted(
         &self,
         missing: ByteRange,
         access: Access,
