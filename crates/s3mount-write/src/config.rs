@@ -1,0 +1,48 @@
+//! What may be chosen about writing.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// How files are written.
+#[derive(Clone, Debug)]
+pub struct WriteConfig {
+    /// The length of the first parts of an upload, in bytes. S3 takes 5 MiB to 5 GiB. A file of up to this
+    /// many bytes becomes an object by one request.
+    pub part_bytes: u64,
+    /// The most bytes of the pool that all drafts may hold together.
+    pub memory_bytes: u64,
+    /// The most parts that all drafts upload at the same time.
+    pub max_requests: usize,
+    /// Where the bytes go that memory can't hold; `None`: nowhere.
+    pub spool: Option<SpoolConfig>,
+    /// Whether the CRC-64/NVME of everything is sent along and compared with the store's.
+    pub has_checksums: bool,
+    /// How long a call may wait for the store or for memory.
+    pub timeout: Duration,
+    /// The time of day now. Later times are counted from here, by a clock that nobody sets.
+    pub started_at: SystemTime,
+}
+
+/// A directory for bytes that memory can't hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolConfig {
+    /// The directory. Its files have no names.
+    pub directory: PathBuf,
+    /// The most bytes that all drafts may hold there.
+    pub limit_bytes: u64,
+}
+
+impl Default for WriteConfig {
+    fn default() -> Self {
+        Self {
+            part_bytes: 8 << 20,
+            memory_bytes: 128 << 20,
+            // As many connections as 16 requests at S3's 0.1 s and 80 MB/s each fill 10 Gbit/s with.
+            max_requests: 16,
+            spool: None,
+            has_checksums: true,
+            timeout: Duration::from_secs(60),
+            started_at: SystemTime::UNIX_EPOCH,
+        }
+    }
+}
