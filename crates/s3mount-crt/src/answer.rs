@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use mountpoint_s3_crt::http::request_response::Headers;
-use s3mount_object::{ByteRange, UserMetadata};
+use s3mount_object::{ByteRange, NewObject, ObjectChecksum, UserMetadata};
 
 use crate::checksum::{Checksum, is_of_parts};
 
@@ -22,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) checksum: Option<Checksum>,
     /// Whether the store keeps a CRC of each part in which the object was uploaded.
     pub(crate) has_part_checksums: bool,
+    /// What the object has beside its bytes, if the request asks for it.
+    pub(crate) object: Option<Box<NewObject>>,
 }
 
 impl Answer {
@@ -39,7 +41,13 @@ impl Answer {
             request_id: text("x-amz-request-id"),
             checksum: Checksum::of(headers),
             has_part_checksums: is_of_parts(headers),
+            object: None,
         }
+    }
+
+    /// The checksum as a number, if it is a CRC of all bytes.
+    pub(crate) fn crc(&self) -> Option<ObjectChecksum> {
+        self.checksum.as_ref().and_then(Checksum::crc)
     }
 
     /// Whether the body, which has the bytes of `range`, is the whole object.

@@ -40,6 +40,16 @@ pub(crate) fn is_of_parts(headers: &Headers) -> bool {
         && crcs.iter().any(|(name, _)| text(name).is_some())
 }
 
+/// The header that carries a CRC.
+pub(crate) fn header(checksum: ObjectChecksum) -> (String, String) {
+    let name = match checksum.algorithm {
+        ChecksumAlgorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
+        ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
+        ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
+    };
+    (name.to_owned(), checksum.to_base64())
+}
+
 /// The checksum of a whole object, as the headers of an answer have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Checksum {

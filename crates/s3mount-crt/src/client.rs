@@ -21,7 +21,8 @@ use s3mount_object::{
 };
 
 use crate::CrtConfig;
-use crate::checksum::{self, Checksum};
+use crate::answer::Answer;
+use crate::checksum;
 use crate::endpoint::Endpoint;
 use crate::error::{NO_ETAG, crt_error};
 use crate::pool::LendingPool;
@@ -58,7 +59,7 @@ pub struct CrtClient {
     pub(crate) max_connections: u32,
     /// The number of answers that asked the client to slow down.
     pub(crate) refused: Arc<AtomicU64>,
-    bucket: String,
+    pub(crate) bucket: String,
 }
 
 impl fmt::Debug for CrtClient {
@@ -203,6 +204,22 @@ fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, Obj
     TlsContext::new(allocator, &options).map_err(|error| bad(&error))
 }
 
+/// What the answer to a HEAD says.
+pub(crate) fn meta(key: &str, answer: Answer) -> Result<ObjectMeta, ObjectError> {
+    let request_id = answer.request_id.clone();
+    let odd = |why: &str| {
+        let detail = S3Detail { request_id: request_id.clone(), ..S3Detail::default() };
+        ObjectError::new(ErrorKind::Integrity, "HeadObject", key).with_detail(detail).with_source(why)
+    };
+    let date = answer.last_modified.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
+    Ok(ObjectMeta {
+        etag: etag(&answer.etag.ok_or_else(|| odd(NO_ETAG).with_kind(ErrorKind::NoEtag))?),
+        size: answer.content_length.ok_or_else(|| odd("the answer has no Content-Length"))?,
+        last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
+        storage_class: answer.storage_class,
+    })
+}
+
 impl ObjectClient for CrtClient {
     fn get_object(
         &self,
@@ -217,18 +234,7 @@ impl ObjectClient for CrtClient {
         async move {
             let (answer, _) =
                 self.send("HeadObject", key, "HEAD", &self.endpoint.object_path(key), &[]).await?;
-            let request_id = answer.request_id.clone();
-            let odd = |why: &str| {
-                let detail = S3Detail { request_id: request_id.clone(), ..S3Detail::default() };
-                ObjectError::new(ErrorKind::Integrity, "HeadObject", key).with_detail(detail).with_source(why)
-            };
-            let date = answer.last_modified.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
-            Ok(ObjectMeta {
-                etag: etag(&answer.etag.ok_or_else(|| odd(NO_ETAG).with_kind(ErrorKind::NoEtag))?),
-                size: answer.content_length.ok_or_else(|| odd("the answer has no Content-Length"))?,
-                last_modified: date.unwrap_or(SystemTime::UNIX_EPOCH),
-                storage_class: answer.storage_class,
-            })
+            meta(key, answer)
         }
         .boxed()
     }
@@ -243,7 +249,7 @@ impl ObjectClient for CrtClient {
             if answer.etag.as_deref().map(etag).as_ref() != Some(&if_match) {
                 return Err(ObjectError::new(ErrorKind::PreconditionFailed, "HeadObject", key));
             }
-            Ok(match answer.checksum.as_ref().and_then(Checksum::crc) {
+            Ok(match answer.crc() {
                 Some(whole) => KeptChecksum::Whole(whole),
                 None if answer.has_part_checksums => KeptChecksum::OfParts,
                 None => KeptChecksum::None,

@@ -119,11 +119,11 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// The characters that are percent-encoded in a path: a path keeps its slashes.
 const ENCODED_IN_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
-fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-fn encode_path(key: &str) -> String {
+pub(crate) fn encode_path(key: &str) -> String {
     utf8_percent_encode(key, ENCODED_IN_PATH).to_string()
 }
 

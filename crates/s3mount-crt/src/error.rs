@@ -27,7 +27,9 @@ pub(crate) fn failed(
     let elsewhere = region.filter(|region| region != signing_region);
     let status = u16::try_from(result.response_status).ok().filter(|status| *status >= 100);
     let kind = match status {
-        Some(status) if !(200..300).contains(&status) => kind_of_status(operation, status, &said, elsewhere),
+        Some(status) if !(200..300).contains(&status) || said.code.is_some() => {
+            kind_of_status(operation, status, &said, elsewhere)
+        }
         Some(_) | None => kind_of_crt(result.crt_error),
     };
     let S3Error { code, message, request_id, .. } = said;
@@ -52,6 +54,10 @@ const BAD_CREDENTIALS: &[&str] = &[
     "AuthorizationHeaderMalformed",
 ];
 
+/// S3's error codes that say that other bytes came than were sent.
+const BAD_CHECKSUM: &[&str] =
+    &["BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "InvalidDigest"];
+
 fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Option<String>) -> ErrorKind {
     let code = said.code.as_deref().unwrap_or_default();
     match (status, code) {
@@ -64,15 +70,24 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
         (_, code) if BAD_CREDENTIALS.contains(&code) => ErrorKind::BadCredentials,
         (_, "InvalidObjectState") => ErrorKind::Archived,
         (_, "NoSuchBucket") => ErrorKind::NoSuchBucket,
+        (_, "NoSuchUpload") => ErrorKind::NoSuchUpload,
+        (_, "InvalidPart" | "InvalidPartOrder" | "EntityTooSmall") => ErrorKind::InvalidPart,
+        (_, "EntityTooLarge") | (413, _) => ErrorKind::TooLarge,
+        // Stores that a company runs itself have these codes, S3 has not.
+        (_, "QuotaExceeded" | "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded") | (507, _) => {
+            ErrorKind::NoSpace
+        }
+        (_, code) if BAD_CHECKSUM.contains(&code) => ErrorKind::BadChecksum,
+        (_, "ConditionalRequestConflict" | "OperationAborted") | (409, _) => ErrorKind::Conflict,
         (_, "SlowDown" | "Throttling" | "RequestLimitExceeded") | (429 | 503, _) => ErrorKind::Throttled,
         (_, "RequestTimeout") | (408, _) => ErrorKind::TimedOut,
-        (401 | 403, _) => ErrorKind::Forbidden,
+        (_, "AccessDenied") | (401 | 403, _) => ErrorKind::Forbidden,
         (404, _) if operation == "HeadBucket" => ErrorKind::NoSuchBucket,
         (404, _) => ErrorKind::NotFound,
-        (412, _) => ErrorKind::PreconditionFailed,
+        (_, "PreconditionFailed") | (412, _) => ErrorKind::PreconditionFailed,
         (416, _) => ErrorKind::RangeNotSatisfiable,
         (501, _) => ErrorKind::Unsupported,
-        (500.., _) => ErrorKind::Server,
+        (_, "InternalError") | (500.., _) => ErrorKind::Server,
         _ => ErrorKind::Rejected,
     }
 }
@@ -161,6 +176,17 @@ mod tests {
             (500, said("InternalError"), None, ErrorKind::Server),
             (501, said("NotImplemented"), None, ErrorKind::Unsupported),
             (405, said("MethodNotAllowed"), None, ErrorKind::Rejected),
+            (409, said("ConditionalRequestConflict"), None, ErrorKind::Conflict),
+            (404, said("NoSuchUpload"), None, ErrorKind::NoSuchUpload),
+            (400, said("EntityTooSmall"), None, ErrorKind::InvalidPart),
+            (400, said("EntityTooLarge"), None, ErrorKind::TooLarge),
+            (507, said("XMinioStorageFull"), None, ErrorKind::NoSpace),
+            (400, said("BadDigest"), None, ErrorKind::BadChecksum),
+            // These answers began with 200, before the store knew how the request would end.
+            (200, said("InternalError"), None, ErrorKind::Server),
+            (200, said("InvalidPart"), None, ErrorKind::InvalidPart),
+            (200, said("PreconditionFailed"), None, ErrorKind::PreconditionFailed),
+            (200, said("AccessDenied"), None, ErrorKind::Forbidden),
         ];
         for (status, said, elsewhere, kind) in cases {
             assert_eq!(kind_of_status("GetObject", status, &said, elsewhere), kind, "{status} {said:?}");

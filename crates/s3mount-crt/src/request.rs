@@ -17,6 +17,7 @@ use s3mount_object::{ErrorKind, ObjectError};
 use crate::CrtClient;
 use crate::answer::Answer;
 use crate::error::{crt_error, failed};
+use crate::object_headers::described;
 
 /// The longest body that is kept. No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
 ///
@@ -66,6 +67,8 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a [(&'a str, &'a str)],
     /// The CRT reads the body where it lies, and drops it when the request has ended.
     pub(crate) body: Option<Bytes>,
+    /// Keep what the answer says of the object beside its bytes.
+    pub(crate) describes: bool,
 }
 
 impl CrtClient {
@@ -104,7 +107,7 @@ impl CrtClient {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<(Answer, Vec<u8>), ObjectError> {
-        self.call(Call { operation, target, method, path, headers, body: None }).await
+        self.call(Call { operation, target, method, path, headers, body: None, describes: false }).await
     }
 
     /// Like [`send`](Self::send), also for a request with a body.
@@ -136,7 +139,7 @@ impl CrtClient {
         call: Call<'_>,
         collected: &Collected,
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
-        let Call { operation, method, path, headers, body, .. } = call;
+        let Call { operation, method, path, headers, body, describes, .. } = call;
         let (on_headers, on_body) = (collected.clone(), collected.clone());
         let (finish, finished) = oneshot::channel();
         let mut options = MetaRequestOptions::new();
@@ -147,8 +150,9 @@ impl CrtClient {
             .endpoint(self.endpoint.uri.clone())
             .signing_config(self.signer.signing())
             .on_headers(move |headers, status| {
+                let object = describes.then(|| Box::new(described(headers)));
                 let mut collected = on_headers.lock().unwrap_or_else(PoisonError::into_inner);
-                *collected = (Answer::new(headers, status), Vec::new());
+                *collected = (Answer { object, ..Answer::new(headers, status) }, Vec::new());
             })
             .on_body(move |_, bytes| {
                 let (_, body) = &mut *on_body.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,17 +1,76 @@
-//! How the client implements [`ObjectWriter`].
+//! How the client implements [`ObjectWriter`]: each request is one `Default` request of the CRT.
+//!
+//! Each has the name that S3 has for its operation. By these names the CRT knows that an answer with status
+//! 200 may still be an error, and that the body of CompleteMultipartUpload is no object. The CRT reads a body
+//! where it lies, also when it sends the request again, and drops it when the request has ended.
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    ByteRange, ETag, ErrorKind, GetObject, LatestAnswer, ObjectError, ObjectId, ObjectWriter, PartBuffer,
-    PutAnswer, PutObject,
+    Body, ByteRange, Completion, Condition, CopySource, Description, ETag, ErrorKind, GetObject,
+    LatestAnswer, NewObject, ObjectError, ObjectId, ObjectWriter, PartBuffer, PutAnswer, PutObject, S3Detail,
+    UploadId, UploadsPage, Written, WrittenPart, WrittenParts,
 };
 
 use crate::CrtClient;
-use crate::answer::metadata_headers;
+use crate::answer::{Answer, metadata_headers};
+use crate::endpoint::encode_path;
 use crate::get::{Fetched, Version};
+use crate::object_headers::{Headers, condition, new_object};
 use crate::request::Call;
+use crate::upload_xml::{complete_body, copy_result, parts_page, upload_id, uploads_page, written};
+use crate::xml::{XmlError, etag};
+
+/// The most entries of a page that S3 sends.
+const PAGE: &str = "1000";
+
+impl CrtClient {
+    /// Sends a request that writes.
+    async fn write(
+        &self,
+        operation: &'static str,
+        key: &str,
+        method: &str,
+        path: &str,
+        headers: Headers,
+        body: Option<Bytes>,
+    ) -> Result<(Answer, Vec<u8>), ObjectError> {
+        let mut headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let length = body.as_ref().map(|body| body.len().to_string());
+        headers.extend(length.as_ref().map(|length| ("Content-Length", length.as_str())));
+        let body = body.filter(|body| !body.is_empty());
+        self.call(Call { operation, target: key, method, path, headers: &headers, body, describes: false })
+            .await
+    }
+
+    /// The path of an object with a query, whose values are encoded already.
+    fn path(&self, key: &str, query: &str) -> String {
+        format!("{}?{query}", self.endpoint.object_path(key))
+    }
+
+    /// The headers that name the source of a copy.
+    fn source(&self, source: &CopySource) -> Headers {
+        let bucket = source.bucket.as_deref().unwrap_or(&self.bucket);
+        let path = format!("{}/{}", encode_path(bucket), encode_path(source.object.key()));
+        let version = etag(source.object.etag().as_str()).as_str().to_owned();
+        vec![("x-amz-copy-source".to_owned(), path), ("x-amz-copy-source-if-match".to_owned(), version)]
+    }
+}
+
+/// The error for an answer that can't be used.
+fn odd(operation: &'static str, key: &str, answer: &Answer) -> impl FnOnce(XmlError) -> ObjectError + use<> {
+    let detail = S3Detail { request_id: answer.request_id.clone(), ..S3Detail::default() };
+    let error = ObjectError::new(ErrorKind::Integrity, operation, key).with_detail(detail);
+    move |why| error.with_source(why)
+}
+
+/// The version that the headers of an answer name.
+fn version(operation: &'static str, key: &str, answer: &Answer) -> Result<ETag, ObjectError> {
+    let named = answer.etag.as_deref().map(etag);
+    named.ok_or_else(|| odd(operation, key, answer)(XmlError::Missing("ETag")))
+}
 
 impl ObjectWriter for CrtClient {
     fn put_object(&self, request: PutObject) -> BoxFuture<'_, Result<PutAnswer, ObjectError>> {
@@ -24,7 +83,8 @@ impl ObjectWriter for CrtClient {
             let path = self.endpoint.object_path(&key);
             let body = Some(bytes).filter(|bytes: &Bytes| !bytes.is_empty());
             let (operation, target) = ("PutObject", key.as_str());
-            let call = Call { operation, target, method: "PUT", path: &path, headers: &headers, body };
+            let (headers, describes) = (&headers[..], false);
+            let call = Call { operation, target, method: "PUT", path: &path, headers, body, describes };
             match self.call(call).await {
                 Ok(_) => Ok(PutAnswer::Written),
                 Err(error) if only_new && is_there(&error) => Ok(PutAnswer::Exists),
@@ -47,9 +107,243 @@ impl ObjectWriter for CrtClient {
         }
         .boxed()
     }
+
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        body: Body,
+        object: &'a NewObject,
+        only_if: Option<&'a Condition>,
+    ) -> BoxFuture<'a, Result<Written, ObjectError>> {
+        async move {
+            const OPERATION: &str = "PutObject";
+            let mut headers = new_object(object);
+            headers.extend(condition(only_if));
+            headers.extend(body.checksum().map(crate::checksum::header));
+            let path = self.endpoint.object_path(key);
+            let bytes = Some(body.into_bytes());
+            let (answer, _) = self.write(OPERATION, key, "PUT", &path, headers, bytes).await?;
+            Ok(Written { etag: version(OPERATION, key, &answer)?, checksum: answer.crc() })
+        }
+        .boxed()
+    }
+
+    fn create_upload<'a>(
+        &'a self,
+        key: &'a str,
+        object: &'a NewObject,
+        has_checksums: bool,
+    ) -> BoxFuture<'a, Result<UploadId, ObjectError>> {
+        async move {
+            const OPERATION: &str = "CreateMultipartUpload";
+            let mut headers = new_object(object);
+            if has_checksums {
+                headers.push(("x-amz-checksum-algorithm".to_owned(), "CRC64NVME".to_owned()));
+                headers.push(("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned()));
+            }
+            let path = self.path(key, "uploads");
+            let (answer, body) =
+                self.write(OPERATION, key, "POST", &path, headers, Some(Bytes::new())).await?;
+            let id = upload_id(&body).map_err(odd(OPERATION, key, &answer))?;
+            Ok(UploadId { key: key.to_owned(), id })
+        }
+        .boxed()
+    }
+
+    fn put_part<'a>(
+        &'a self,
+        upload: &'a UploadId,
+        number: u32,
+        body: Body,
+    ) -> BoxFuture<'a, Result<WrittenPart, ObjectError>> {
+        async move {
+            const OPERATION: &str = "UploadPart";
+            let (key, len, sent) = (upload.key.as_str(), body.len(), body.checksum());
+            let headers = sent.map(crate::checksum::header).into_iter().collect();
+            let path = self.path(key, &format!("partNumber={number}&uploadId={}", encode_id(upload)));
+            let bytes = Some(body.into_bytes());
+            let (answer, _) = self.write(OPERATION, key, "PUT", &path, headers, bytes).await?;
+            let etag = version(OPERATION, key, &answer)?;
+            Ok(WrittenPart { number, etag, len, checksum: answer.crc().or(sent) })
+        }
+        .boxed()
+    }
+
+    fn copy_part<'a>(
+        &'a self,
+        upload: &'a UploadId,
+        number: u32,
+        source: &'a CopySource,
+        range: ByteRange,
+    ) -> BoxFuture<'a, Result<WrittenPart, ObjectError>> {
+        async move {
+            const OPERATION: &str = "UploadPartCopy";
+            let (key, len) = (upload.key.as_str(), range.len());
+            if len == 0 {
+                let error = ObjectError::new(ErrorKind::Rejected, OPERATION, key);
+                return Err(error.with_source("the range is empty"));
+            }
+            let mut headers = self.source(source);
+            let bytes = format!("bytes={}-{}", range.start(), range.end() - 1);
+            headers.push(("x-amz-copy-source-range".to_owned(), bytes));
+            let path = self.path(key, &format!("partNumber={number}&uploadId={}", encode_id(upload)));
+            let (answer, body) =
+                self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await?;
+            let Written { etag, checksum } = copy_result(&body).map_err(odd(OPERATION, key, &answer))?;
+            Ok(WrittenPart { number, etag, len, checksum })
+        }
+        .boxed()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        upload: &'a UploadId,
+        parts: &'a [WrittenPart],
+        completion: &'a Completion,
+    ) -> BoxFuture<'a, Result<Written, ObjectError>> {
+        async move {
+            const OPERATION: &str = "CompleteMultipartUpload";
+            let key = upload.key.as_str();
+            let mut headers: Headers = condition(completion.condition.as_ref()).into_iter().collect();
+            headers.push(("Content-Type".to_owned(), "application/xml".to_owned()));
+            let size: u64 = parts.iter().map(|part| part.len).sum();
+            headers.push(("x-amz-mp-object-size".to_owned(), size.to_string()));
+            if let Some(checksum) = completion.checksum {
+                headers.push(crate::checksum::header(checksum));
+                headers.push(("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned()));
+            }
+            let path = self.path(key, &format!("uploadId={}", encode_id(upload)));
+            let body = Some(complete_body(parts).into());
+            let (answer, body) = self.write(OPERATION, key, "POST", &path, headers, body).await?;
+            written(&body).map_err(odd(OPERATION, key, &answer))
+        }
+        .boxed()
+    }
+
+    fn abort<'a>(&'a self, upload: &'a UploadId) -> BoxFuture<'a, Result<(), ObjectError>> {
+        async move {
+            let path = self.path(&upload.key, &format!("uploadId={}", encode_id(upload)));
+            let answer =
+                self.write("AbortMultipartUpload", &upload.key, "DELETE", &path, Headers::new(), None).await;
+            match answer {
+                Err(error) if *error.kind() != ErrorKind::NoSuchUpload => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
+    fn list_uploads<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a UploadId>,
+    ) -> BoxFuture<'a, Result<UploadsPage, ObjectError>> {
+        async move {
+            const OPERATION: &str = "ListMultipartUploads";
+            let mut query = vec![("encoding-type", "url")];
+            query.extend(after.map(|after| ("key-marker", after.key.as_str())));
+            query.extend([("max-uploads", PAGE), ("prefix", prefix)]);
+            query.extend(after.map(|after| ("upload-id-marker", after.id.as_str())));
+            query.push(("uploads", ""));
+            let path = self.endpoint.bucket_path(&query);
+            let (answer, body) = self.send(OPERATION, prefix, "GET", &path, &[]).await?;
+            uploads_page(&body).map_err(odd(OPERATION, prefix, &answer))
+        }
+        .boxed()
+    }
+
+    fn list_parts<'a>(
+        &'a self,
+        upload: &'a UploadId,
+        after: u32,
+    ) -> BoxFuture<'a, Result<WrittenParts, ObjectError>> {
+        async move {
+            const OPERATION: &str = "ListParts";
+            let id = encode_id(upload);
+            let query = format!("max-parts={PAGE}&part-number-marker={after}&uploadId={id}");
+            let path = self.path(&upload.key, &query);
+            let (answer, body) = self.send(OPERATION, &upload.key, "GET", &path, &[]).await?;
+            parts_page(&body).map_err(odd(OPERATION, &upload.key, &answer))
+        }
+        .boxed()
+    }
+
+    fn copy<'a>(
+        &'a self,
+        source: &'a CopySource,
+        key: &'a str,
+        object: Option<&'a NewObject>,
+        only_if: Option<&'a Condition>,
+    ) -> BoxFuture<'a, Result<Written, ObjectError>> {
+        async move {
+            const OPERATION: &str = "CopyObject";
+            let mut headers = self.source(source);
+            headers.extend(condition(only_if));
+            if let Some(object) = object {
+                headers.extend(new_object(object));
+                headers.push(("x-amz-metadata-directive".to_owned(), "REPLACE".to_owned()));
+                if object.tags.is_some() {
+                    headers.push(("x-amz-tagging-directive".to_owned(), "REPLACE".to_owned()));
+                }
+            }
+            let path = self.endpoint.object_path(key);
+            let (answer, body) =
+                self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await?;
+            copy_result(&body).map_err(odd(OPERATION, key, &answer))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        async move {
+            let only = only.cloned().map(Condition::Matches);
+            let headers = condition(only.as_ref()).into_iter().collect();
+            let path = self.endpoint.object_path(key);
+            self.write("DeleteObject", key, "DELETE", &path, headers, None).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn rename<'a>(
+        &'a self,
+        source: &'a ObjectId,
+        key: &'a str,
+        only_if: Option<&'a Condition>,
+        token: &'a str,
+    ) -> BoxFuture<'a, Result<(), ObjectError>> {
+        async move {
+            let mut headers: Headers = condition(only_if).into_iter().collect();
+            headers.push(("x-amz-rename-source".to_owned(), encode_path(source.key())));
+            let version = etag(source.etag().as_str()).as_str().to_owned();
+            headers.push(("x-amz-rename-source-if-match".to_owned(), version));
+            headers.push(("x-amz-client-token".to_owned(), token.to_owned()));
+            let path = self.path(key, "renameObject");
+            self.write("RenameObject", key, "PUT", &path, headers, Some(Bytes::new())).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn describe<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Description, ObjectError>> {
+        async move {
+            let path = self.endpoint.object_path(key);
+            let headers = &[crate::checksum::MODE][..];
+            let (operation, target, method) = ("HeadObject", key, "HEAD");
+            let call = Call { operation, target, method, path: &path, headers, body: None, describes: true };
+            let (mut answer, _) = self.call(call).await?;
+            let object = answer.object.take().map(|object| *object).unwrap_or_default();
+            let checksum = answer.crc();
+            Ok(Description { meta: crate::client::meta(key, answer)?, object, checksum })
+        }
+        .boxed()
+    }
+}
+
+/// The id of an upload as it stands in a query.
+fn encode_id(upload: &UploadId) -> String {
+    crate::endpoint::encode(&upload.id)
 }
 
 /// Whether an upload failed because another object is there (412), or is written there at this moment (409).
 fn is_there(error: &ObjectError) -> bool {
-    *error.kind() == ErrorKind::PreconditionFailed || error.detail().status == Some(409)
+    matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::Conflict)
 }

@@ -25,13 +25,18 @@ pub(crate) enum XmlError {
     NotAListing(String),
     #[error("<{0}> are not the attributes of an object")]
     NotAttributes(String),
+    #[error("the answer has no {0}")]
+    Missing(&'static str),
     #[error("<{0}> {1:?} is not what S3 puts there")]
     BadValue(&'static str, String),
 }
 
 /// Calls `visit` at the end of each element, with the names from the root down to the element, and with the
 /// element's own text.
-fn walk(xml: &[u8], mut visit: impl FnMut(&[String], &str) -> Result<(), XmlError>) -> Result<(), XmlError> {
+pub(crate) fn walk(
+    xml: &[u8],
+    mut visit: impl FnMut(&[String], &str) -> Result<(), XmlError>,
+) -> Result<(), XmlError> {
     let xml = String::from_utf8_lossy(xml);
     let mut reader = Reader::from_str(&xml);
     let malformed = |error: &dyn std::fmt::Display| XmlError::Malformed(error.to_string());
@@ -104,9 +109,7 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
                     text.trim().parse().map_err(|_| XmlError::BadValue("Size", text.to_owned()))?;
             }
             ["Contents", "LastModified"] => {
-                // A date that can't be parsed is no reason to hide a page of a thousand keys.
-                contents.last_modified =
-                    OffsetDateTime::parse(text.trim(), &Rfc3339).ok().map(SystemTime::from);
+                contents.last_modified = Some(date(text));
             }
             ["Contents"] => page.objects.push(listed(std::mem::take(&mut contents))),
             _ => {}
@@ -125,6 +128,11 @@ pub(crate) fn list_page(xml: &[u8]) -> Result<ListPage, XmlError> {
     }
     page.next = token.filter(|_| truncated);
     Ok(page)
+}
+
+/// A date. One that can't be parsed is no reason to hide a page of a thousand keys.
+pub(crate) fn date(text: &str) -> SystemTime {
+    OffsetDateTime::parse(text.trim(), &Rfc3339).map_or(SystemTime::UNIX_EPOCH, SystemTime::from)
 }
 
 fn listed(contents: Contents) -> ListedObject {

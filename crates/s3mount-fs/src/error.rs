@@ -121,7 +121,9 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         | ErrorKind::NoCredentials
         | ErrorKind::StaleCredentials
         | ErrorKind::BadCredentials => libc::EACCES,
-        ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable => libc::ESTALE,
+        ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable | ErrorKind::Conflict => libc::ESTALE,
+        ErrorKind::TooLarge => libc::EFBIG,
+        ErrorKind::NoSpace => libc::ENOSPC,
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Cancelled => libc::EINTR,
         ErrorKind::NoEtag
@@ -133,6 +135,9 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         | ErrorKind::Tls
         | ErrorKind::Integrity
         | ErrorKind::Unsupported
+        | ErrorKind::NoSuchUpload
+        | ErrorKind::InvalidPart
+        | ErrorKind::BadChecksum
         | ErrorKind::Rejected => libc::EIO,
     }
 }

@@ -44,6 +44,18 @@ pub enum ErrorKind {
     Cancelled,
     /// The store can't do what the request asks for (501).
     Unsupported,
+    /// Another write to the same key is under way (409).
+    Conflict,
+    /// The upload in parts was completed or aborted, or never begun.
+    NoSuchUpload,
+    /// The store does not have a part of the upload as it was named, or the part is too small.
+    InvalidPart,
+    /// The object or the part is longer than the store allows.
+    TooLarge,
+    /// The store, or the caller's share of it, is full.
+    NoSpace,
+    /// The store received other bytes than were sent: their checksums differ.
+    BadChecksum,
     /// The store refused the request for another reason (4xx).
     Rejected,
 }
@@ -125,7 +137,8 @@ impl ObjectError {
             | ErrorKind::NoCredentials
             | ErrorKind::StaleCredentials
             | ErrorKind::Tls
-            | ErrorKind::Integrity => true,
+            | ErrorKind::Integrity
+            | ErrorKind::BadChecksum => true,
             ErrorKind::NotFound
             | ErrorKind::NoSuchBucket
             | ErrorKind::Forbidden
@@ -137,6 +150,11 @@ impl ObjectError {
             | ErrorKind::WrongRegion(_)
             | ErrorKind::Cancelled
             | ErrorKind::Unsupported
+            | ErrorKind::Conflict
+            | ErrorKind::NoSuchUpload
+            | ErrorKind::InvalidPart
+            | ErrorKind::TooLarge
+            | ErrorKind::NoSpace
             | ErrorKind::Rejected => false,
         }
     }

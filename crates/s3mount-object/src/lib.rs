@@ -12,6 +12,7 @@ mod error;
 mod id;
 mod names;
 mod range;
+mod upload;
 mod writer;
 
 pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
@@ -23,4 +24,8 @@ pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
-pub use writer::{LatestAnswer, ObjectWriter, PutAnswer, PutObject, UserMetadata};
+pub use upload::{
+    Body, Completion, Condition, CopySource, Description, Encryption, ListedUpload, NewObject, UploadId,
+    UploadsPage, UserMetadata, Written, WrittenPart, WrittenParts,
+};
+pub use writer::{LatestAnswer, ObjectWriter, PutAnswer, PutObject};

@@ -50,23 +50,26 @@ labels! {
 impl From<&ErrorKind> for Outcome {
     fn from(kind: &ErrorKind) -> Self {
         match kind {
-            ErrorKind::NotFound | ErrorKind::NoSuchBucket => Self::NotFound,
+            ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::NoSuchUpload => Self::NotFound,
             ErrorKind::Forbidden
             | ErrorKind::NoCredentials
             | ErrorKind::BadCredentials
             | ErrorKind::StaleCredentials => Self::Forbidden,
-            ErrorKind::PreconditionFailed => Self::Changed,
+            ErrorKind::PreconditionFailed | ErrorKind::Conflict => Self::Changed,
             ErrorKind::Throttled => Self::Throttled,
             ErrorKind::Server => Self::Server,
             ErrorKind::Network | ErrorKind::Tls => Self::Network,
             ErrorKind::TimedOut => Self::TimedOut,
-            ErrorKind::Integrity => Self::Integrity,
+            ErrorKind::Integrity | ErrorKind::BadChecksum => Self::Integrity,
             ErrorKind::Cancelled => Self::Cancelled,
             ErrorKind::RangeNotSatisfiable
             | ErrorKind::NoEtag
             | ErrorKind::Archived
             | ErrorKind::WrongRegion(_)
             | ErrorKind::Unsupported
+            | ErrorKind::InvalidPart
+            | ErrorKind::TooLarge
+            | ErrorKind::NoSpace
             | ErrorKind::Rejected => Self::Rejected,
         }
     }

@@ -1,5 +1,7 @@
 //! A bucket in memory, without a network, for tests of single layers.
 
+mod writer;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +11,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use s3mount_object::{
-    BucketInfo, ByteRange, ChecksumAlgorithm, ETag, ErrorKind, GetAnswer, GetObject, KeptChecksum,
-    LatestAnswer, ListObjects, ListPage, ListedObject, ObjectClient, ObjectError, ObjectId, ObjectMeta,
-    ObjectWriter, Origin, PartBuffer, PutAnswer, PutObject, UploadParts, UserMetadata,
+    BucketInfo, ChecksumAlgorithm, ETag, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects,
+    ListPage, ListedObject, NewObject, ObjectClient, ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer,
+    PutAnswer, PutObject, UploadParts, UserMetadata,
 };
 
 use crate::lent::Lent;
 use crate::list::{Query, page};
 use crate::object::{Content, Object};
+use crate::uploads::{Rules, Uploads};
 
 /// How many requests of each operation came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +62,10 @@ struct State {
     frozen: bool,
     running: usize,
     most_running: usize,
+    uploads: Uploads,
+    rules: Rules,
+    writes: BTreeMap<&'static str, usize>,
+    is_directory_bucket: bool,
 }
 
 /// How many LISTs are answered now (`left`). The number grows by `per_second` each second.
@@ -177,6 +184,11 @@ impl MemoryClient {
     /// Refuses uploads with conditions by 501, as a store does that knows none.
     pub fn refuse_conditions(&self) {
         self.lock().refuses_conditions = true;
+    }
+
+    /// Makes the bucket a directory bucket, in which objects can be renamed.
+    pub fn make_directory_bucket(&self) {
+        self.lock().is_directory_bucket = true;
     }
 
     /// Refuses all uploads, as S3 refuses them to a caller without the permission.
@@ -321,7 +333,7 @@ impl MemoryClient {
         if is_flipped {
             (*into).as_mut()[len / 2] ^= 1;
         }
-        Ok((Bytes::from_owner(Lent(into)).slice(..len), object.metadata))
+        Ok((Bytes::from_owner(Lent(into)).slice(..len), object.beside.metadata))
     }
 
     async fn upload(&self, request: PutObject) -> Result<PutAnswer, ObjectError> {
@@ -341,7 +353,8 @@ impl MemoryClient {
         }
         // A store has memory of its own.
         let bytes = Bytes::copy_from_slice(&bytes);
-        state.objects.insert(key, Object { metadata, ..Object::bytes(bytes) });
+        let beside = NewObject { metadata, ..NewObject::default() };
+        state.objects.insert(key, Object { beside, ..Object::bytes(bytes) });
         Ok(PutAnswer::Written)
     }
 }
@@ -369,7 +382,7 @@ fn meta(object: &Object) -> ObjectMeta {
         etag: ETag::new(&object.etag),
         size: object.size,
         last_modified: object.modified,
-        storage_class: object.storage_class.clone(),
+        storage_class: object.beside.storage_class.clone(),
     }
 }
 
@@ -472,21 +485,5 @@ impl ObjectClient for MemoryClient {
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         async move { Ok(BucketInfo { region: None }) }.boxed()
-    }
-}
-
-impl ObjectWriter for MemoryClient {
-    fn put_object(&self, request: PutObject) -> BoxFuture<'_, Result<PutAnswer, ObjectError>> {
-        self.upload(request).boxed()
-    }
-
-    fn get_latest<'a>(
-        &'a self,
-        key: &'a str,
-        range: ByteRange,
-        into: Box<dyn PartBuffer>,
-    ) -> BoxFuture<'a, Result<LatestAnswer, ObjectError>> {
-        let request = GetObject { object: ObjectId::new(key, ETag::new("")), range };
-        self.get_version(request, into).map_ok(|(bytes, metadata)| LatestAnswer { bytes, metadata }).boxed()
     }
 }

@@ -11,6 +11,7 @@ mod lend;
 mod list;
 mod metadata;
 mod store;
+mod upload;
 mod write;
 
 use std::panic::AssertUnwindSafe;
@@ -24,6 +25,7 @@ pub use get::*;
 pub use list::*;
 pub use metadata::*;
 pub use store::{PART_BYTES, PARTS_KEY, Store, objects};
+pub use upload::*;
 pub use write::*;
 
 /// The most time that a check may take. No check needs more, in a build without optimisation on a busy
@@ -77,6 +79,29 @@ pub async fn check_writer(store: &WritableStore<'_>) {
         an_upload_of_a_new_object_leaves_what_is_there,
         one_of_many_uploads_of_a_new_object_wins,
         a_get_of_the_latest_version_is_as_strict_as_others,
+    ])
+    .await;
+}
+
+/// Runs all checks of what a writer of files needs: puts with all that is beside the bytes, uploads in parts,
+/// copies, deletions and renames. They write to the bucket, so [`check`] does not pass after them.
+///
+/// # Panics
+/// As [`check`].
+pub async fn check_uploads(store: &WritableStore<'_>) {
+    run(all![store:
+        a_put_answers_with_its_version,
+        a_put_keeps_to_its_condition,
+        damaged_bytes_are_refused,
+        parts_become_an_object,
+        wrong_parts_become_nothing,
+        a_completion_keeps_to_its_condition,
+        an_aborted_upload_leaves_nothing,
+        uploads_are_listed_until_they_end,
+        copies_are_of_the_version_that_is_named,
+        parts_may_be_ranges_of_objects,
+        deletions_keep_to_their_version,
+        renames_move_objects_or_are_unsupported,
     ])
     .await;
 }

@@ -1,17 +1,19 @@
 //! Objects, whose bytes are in memory, computed, or in a file.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
-use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart, UserMetadata};
+use crc_fast::Digest;
+use s3mount_object::{ChecksumAlgorithm, NewObject, ObjectChecksum, UploadPart};
 
 use crate::content::{block_from, hash};
 use crate::random::mix;
+use crate::sums::{Kept, crc};
 
 /// One version of an object.
 #[derive(Clone, Debug)]
@@ -21,8 +23,10 @@ pub(crate) struct Object {
     /// The ETag with its quotes.
     pub(crate) etag: String,
     pub(crate) modified: SystemTime,
-    pub(crate) storage_class: Option<String>,
-    pub(crate) metadata: UserMetadata,
+    /// What the object has beside its bytes.
+    pub(crate) beside: NewObject,
+    /// The checksum that its upload brought, if it brought one.
+    pub(crate) kept: Option<Kept>,
     /// The last checksum that somebody asked for.
     pub(crate) checksum: Arc<Mutex<Option<ObjectChecksum>>>,
     /// The parts that somebody asked for last, and their length.
@@ -35,36 +39,99 @@ pub(crate) enum Content {
     /// Computed content. The number is the key's hash.
     Synthetic(u64),
     File(PathBuf),
+    /// Ranges of other contents, one after the other. No range is empty.
+    Joined(Arc<[Piece]>),
+}
+
+/// A range of a content, as a part of another content.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) content: Content,
+    /// Where the range begins in `content`.
+    pub(crate) from: u64,
+    /// Where the range ends in the content that it is a part of.
+    pub(crate) end: u64,
+}
+
+impl Content {
+    /// The contents of these lengths, one after the other.
+    pub(crate) fn join(contents: impl IntoIterator<Item = (Content, u64)>) -> Self {
+        let ranges = contents.into_iter().map(|(content, len)| (content, 0..len));
+        Self::Joined(pieces(ranges))
+    }
+
+    /// A range of this content.
+    pub(crate) fn range(&self, range: Range<u64>) -> Self {
+        Self::Joined(pieces([(self.clone(), range)]))
+    }
+
+    /// Reads some of the bytes from `offset` on: at least one byte, and at most `most` bytes, which are there.
+    fn read(&self, offset: u64, most: usize) -> std::io::Result<Bytes> {
+        match self {
+            Content::Bytes(bytes) => Ok(bytes.slice(offset as usize..offset as usize + most)),
+            Content::Synthetic(hash) => {
+                let mut block = block_from(*hash, offset);
+                block.truncate(most);
+                Ok(block)
+            }
+            Content::File(path) => {
+                let mut bytes = vec![0; most.min(1 << 20)];
+                File::open(path)?.read_exact_at(&mut bytes, offset)?;
+                Ok(bytes.into())
+            }
+            Content::Joined(pieces) => {
+                let index = pieces.partition_point(|piece| piece.end <= offset);
+                let start = index.checked_sub(1).map_or(0, |before| pieces[before].end);
+                let piece = &pieces[index];
+                let most = usize::try_from(piece.end - offset).unwrap_or(most).min(most);
+                piece.content.read(piece.from + (offset - start), most)
+            }
+        }
+    }
+}
+
+fn pieces(ranges: impl IntoIterator<Item = (Content, Range<u64>)>) -> Arc<[Piece]> {
+    let mut end = 0;
+    let ranges = ranges.into_iter().filter(|(_, range)| !range.is_empty());
+    let piece = |(content, range): (Content, Range<u64>)| {
+        end += range.end - range.start;
+        Piece { content, from: range.start, end }
+    };
+    ranges.map(piece).collect()
+}
+
+/// The tag that contents in memory have: a hash of the bytes that costs less than MD5, as hexadecimal digits.
+pub(crate) fn tag(bytes: &[u8]) -> String {
+    let fold = |hash: u64, chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(hash ^ u64::from_le_bytes(word))
+    };
+    format!("{:032x}", bytes.chunks(8).fold(bytes.len() as u64, fold))
 }
 
 /// The time now in whole seconds, because S3's dates have whole seconds.
-fn now() -> SystemTime {
+pub(crate) fn now() -> SystemTime {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
 impl Object {
-    fn new(content: Content, size: u64, etag: String, modified: SystemTime) -> Self {
+    pub(crate) fn new(content: Content, size: u64, etag: String, modified: SystemTime) -> Self {
         Self {
             content,
             size,
             etag,
             modified,
-            storage_class: None,
-            metadata: UserMetadata::new(),
+            beside: NewObject::default(),
+            kept: None,
             checksum: Arc::default(),
             parts: Arc::default(),
         }
     }
 
     pub(crate) fn bytes(bytes: Bytes) -> Self {
-        let fold = |hash: u64, chunk: &[u8]| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            mix(hash ^ u64::from_le_bytes(word))
-        };
-        let digest = bytes.chunks(8).fold(bytes.len() as u64, fold);
-        let (size, etag) = (bytes.len() as u64, format!("\"{digest:032x}\""));
+        let (size, etag) = (bytes.len() as u64, format!("\"{}\"", tag(&bytes)));
         Self::new(Content::Bytes(bytes), size, etag, now())
     }
 
@@ -91,17 +158,14 @@ impl Object {
         Ok(*kept.insert(self.checksum_of(algorithm, 0, self.size)?))
     }
 
-    fn checksum_of(
+    /// The CRC of the bytes `start..end`.
+    pub(crate) fn checksum_of(
         &self,
         algorithm: ChecksumAlgorithm,
         start: u64,
         end: u64,
     ) -> std::io::Result<ObjectChecksum> {
-        let mut digest = Digest::new(match algorithm {
-            ChecksumAlgorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
-            ChecksumAlgorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
-            ChecksumAlgorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
-        });
+        let mut digest = Digest::new(crc(algorithm));
         let mut at = start;
         while at < end {
             let piece = self.read(at, usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 20))?;
@@ -138,18 +202,6 @@ impl Object {
     /// inside the object.
     pub(crate) fn read(&self, offset: u64, most: usize) -> std::io::Result<Bytes> {
         let most = usize::try_from(self.size - offset).unwrap_or(usize::MAX).min(most);
-        match &self.content {
-            Content::Bytes(bytes) => Ok(bytes.slice(offset as usize..offset as usize + most)),
-            Content::Synthetic(hash) => {
-                let mut block = block_from(*hash, offset);
-                block.truncate(most);
-                Ok(block)
-            }
-            Content::File(path) => {
-                let mut bytes = vec![0; most.min(1 << 20)];
-                File::open(path)?.read_exact_at(&mut bytes, offset)?;
-                Ok(bytes.into())
-            }
-        }
+        self.content.read(offset, most)
     }
 }

@@ -87,7 +87,8 @@ impl Builder {
 
     /// Adds an object in an archive, which has to be restored before it can be read.
     pub fn archived(self, bucket: &str, key: &str, size: u64) -> Self {
-        let object = Object { storage_class: Some("GLACIER".to_owned()), ..Object::synthetic(key, size) };
+        let mut object = Object::synthetic(key, size);
+        object.beside.storage_class = Some("GLACIER".to_owned());
         self.add(bucket, key, object)
     }
 

@@ -30,10 +30,18 @@ async fn the_client_in_memory_keeps_the_contract() {
 
 #[tokio::test]
 async fn the_client_in_memory_keeps_the_contract_of_uploads() {
-    contract::check_writer(&WritableStore::new(&MemoryClient::new())).await;
+    let client = MemoryClient::new();
+    contract::check_writer(&WritableStore::new(&client)).await;
+    contract::check_uploads(&WritableStore::new(&client)).await;
     let client = MemoryClient::new();
     client.refuse_conditions();
-    contract::check_writer(&WritableStore { has_conditions: false, ..WritableStore::new(&client) }).await;
+    let lacking =
+        WritableStore { has_conditions: false, deletes_if_matched: false, ..WritableStore::new(&client) };
+    contract::check_writer(&lacking).await;
+    contract::check_uploads(&lacking).await;
+    let client = MemoryClient::new();
+    client.make_directory_bucket();
+    contract::check_uploads(&WritableStore { renames: true, ..WritableStore::new(&client) }).await;
 }
 
 #[tokio::test]

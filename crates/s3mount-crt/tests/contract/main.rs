@@ -85,7 +85,7 @@ async fn an_upload_that_meets_another_one_leaves_the_object_to_it() {
         client.put_object(PutObject { key, bytes, metadata: UserMetadata::new(), only_new })
     };
     assert_eq!(put(true).await.expect("an answer"), PutAnswer::Exists);
-    assert_eq!(*put(false).await.expect_err("a conflict").kind(), ErrorKind::Rejected);
+    assert_eq!(*put(false).await.expect_err("a conflict").kind(), ErrorKind::Conflict);
 }
 
 /// Checks a server of another make, which accepts all keys except `refused_keys`. `is_strict` says whether of

@@ -20,12 +20,31 @@ pub struct WritableStore<'a> {
     /// Whether of several uploads of a new object at once exactly one wins. Some stores look whether an
     /// object is there, and write later.
     pub is_strict: bool,
+    /// Whether the store compares the bytes of uploads with their checksums.
+    pub verifies_checksums: bool,
+    /// Whether the store knows conditions when an upload in parts is completed.
+    pub completes_if_matched: bool,
+    /// Whether the store refuses to copy another version than the one that is named.
+    pub copies_if_matched: bool,
+    /// Whether the store refuses to delete another version than the one that is named.
+    pub deletes_if_matched: bool,
+    /// Whether the store can rename objects.
+    pub renames: bool,
 }
 
 impl<'a> WritableStore<'a> {
-    /// A store that lacks nothing that S3 has.
+    /// A store that lacks nothing that S3 has. Only directory buckets of S3 have renames.
     pub fn new(client: &'a dyn ObjectWriter) -> Self {
-        Self { client, has_conditions: true, is_strict: true }
+        Self {
+            client,
+            has_conditions: true,
+            is_strict: true,
+            verifies_checksums: true,
+            completes_if_matched: true,
+            copies_if_matched: true,
+            deletes_if_matched: true,
+            renames: false,
+        }
     }
 
     async fn put(&self, key: &str, bytes: &Bytes, only_new: bool) -> Result<PutAnswer, ObjectError> {

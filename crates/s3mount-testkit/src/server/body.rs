@@ -41,7 +41,7 @@ pub(crate) struct Reply {
 #[derive(Debug)]
 enum Source {
     Bytes(Bytes),
-    Object(Object),
+    Object(Box<Object>),
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Reply {
 
     /// A body that consists of an object's bytes `start..end`.
     pub(crate) fn object(object: Object, start: u64, end: u64, rate: u64, under_way: UnderWay) -> Self {
-        Self::new(Source::Object(object), start, end, rate, Some(under_way))
+        Self::new(Source::Object(Box::new(object)), start, end, rate, Some(under_way))
     }
 
     fn new(source: Source, at: u64, end: u64, rate: u64, under_way: Option<UnderWay>) -> Self {

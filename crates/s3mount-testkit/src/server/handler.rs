@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use s3mount_object::{ChecksumAlgorithm, UserMetadata};
+use s3mount_object::{ChecksumAlgorithm, NewObject, UserMetadata};
 
 use crate::list::{Query, page};
 use crate::object::Object;
@@ -248,12 +248,12 @@ fn describe(object: &Object, etag: &str) -> Response<Reply> {
     insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified.max(UNIX_EPOCH)));
     insert(header::ACCEPT_RANGES, "bytes");
     insert(header::CONTENT_TYPE, "binary/octet-stream");
-    for (name, value) in &object.metadata {
+    for (name, value) in &object.beside.metadata {
         let name = HeaderName::try_from(format!("{METADATA_PREFIX}{name}"));
         // Both came in a header.
         let _ = name.map(|name| insert(name, value));
     }
-    if let Some(class) = &object.storage_class {
+    if let Some(class) = &object.beside.storage_class {
         insert(HeaderName::from_static("x-amz-storage-class"), class);
     }
     response
@@ -326,7 +326,7 @@ fn get(
 ) -> Answer {
     let object = find(shared, target)?;
     precondition(&object, request.headers())?;
-    if object.storage_class.as_deref() == Some("GLACIER") {
+    if object.beside.storage_class.as_deref() == Some("GLACIER") {
         let message = "The operation is not valid for the object's storage class";
         return Err(refuse(403, "InvalidObjectState", message));
     }
@@ -412,7 +412,8 @@ async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> An
     } else {
         body
     };
-    let object = Object { metadata, ..Object::bytes(body) };
+    let beside = NewObject { metadata, ..NewObject::default() };
+    let object = Object { beside, ..Object::bytes(body) };
     let mut response = Response::new(Reply::bytes("", None));
     // An ETag of this server is hexadecimal.
     let _ = HeaderValue::from_str(&object.etag).map(|etag| response.headers_mut().insert(header::ETAG, etag));

@@ -88,7 +88,7 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
             OffsetDateTime::from(object.modified).format(&Rfc3339).unwrap_or_default(),
             escape(&object.etag),
             object.size,
-            object.storage_class.as_deref().unwrap_or("STANDARD")
+            object.beside.storage_class.as_deref().unwrap_or("STANDARD")
         );
     }
     for prefix in &page.prefixes {

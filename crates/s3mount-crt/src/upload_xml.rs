@@ -1,0 +1,201 @@
+//! The XML of uploads and copies.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use quick_xml::escape::escape;
+use s3mount_object::{
+    ChecksumAlgorithm, ListedUpload, ObjectChecksum, UploadId, UploadsPage, Written, WrittenPart,
+    WrittenParts,
+};
+
+use crate::endpoint::decode;
+use crate::xml::{XmlError, date, etag, walk};
+
+/// The body of CompleteMultipartUpload.
+pub(crate) fn complete_body(parts: &[WrittenPart]) -> String {
+    let mut xml = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for part in parts {
+        let etag = escape(part.etag.as_str());
+        // Writing to a string can't fail.
+        let _ = write!(xml, "<Part><ETag>{etag}</ETag><PartNumber>{}</PartNumber></Part>", part.number);
+    }
+    xml + "</CompleteMultipartUpload>"
+}
+
+/// The names of an element below the root, and the root's own name.
+fn below(path: &[String]) -> (&str, Vec<&str>) {
+    let root = path.first().map_or("", String::as_str);
+    (root, path.iter().skip(1).map(String::as_str).collect())
+}
+
+/// The CRC in an element, if it is one of a CRC. A checksum of checksums is none: it ends in `-` and a number.
+fn crc(name: &str, text: &str) -> Option<ObjectChecksum> {
+    let algorithm = match name {
+        "ChecksumCRC64NVME" => ChecksumAlgorithm::Crc64Nvme,
+        "ChecksumCRC32C" => ChecksumAlgorithm::Crc32c,
+        "ChecksumCRC32" => ChecksumAlgorithm::Crc32,
+        _ => return None,
+    };
+    ObjectChecksum::from_base64(algorithm, text.trim())
+}
+
+/// Parses the answer to a CreateMultipartUpload.
+pub(crate) fn upload_id(xml: &[u8]) -> Result<String, XmlError> {
+    let mut id = None;
+    walk(xml, |path, text| {
+        if let ("InitiateMultipartUploadResult", names) = below(path)
+            && names == ["UploadId"]
+        {
+            id = Some(text.to_owned()).filter(|id| !id.is_empty());
+        }
+        Ok(())
+    })?;
+    id.ok_or(XmlError::Missing("UploadId"))
+}
+
+/// Parses the answer to a CompleteMultipartUpload.
+pub(crate) fn written(xml: &[u8]) -> Result<Written, XmlError> {
+    result("CompleteMultipartUploadResult", xml)
+}
+
+/// Parses the answer to a CopyObject or an UploadPartCopy.
+pub(crate) fn copy_result(xml: &[u8]) -> Result<Written, XmlError> {
+    result("CopyObjectResult", xml).or_else(|_| result("CopyPartResult", xml))
+}
+
+fn result(wanted: &str, xml: &[u8]) -> Result<Written, XmlError> {
+    let (mut version, mut checksum) = (None, None);
+    walk(xml, |path, text| {
+        match below(path) {
+            (root, names) if root == wanted && names == ["ETag"] => {
+                version = Some(text.trim()).filter(|text| !text.is_empty()).map(etag);
+            }
+            (root, names) if root == wanted && names.len() == 1 => {
+                checksum = crc(names[0], text).or(checksum);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let etag = version.ok_or(XmlError::Missing("ETag"))?;
+    Ok(Written { etag, checksum })
+}
+
+/// Parses one page of a ListMultipartUploads.
+pub(crate) fn uploads_page(xml: &[u8]) -> Result<UploadsPage, XmlError> {
+    let mut page = UploadsPage::default();
+    let (mut key, mut id, mut initiated) = (String::new(), String::new(), SystemTime::UNIX_EPOCH);
+    let (mut next_key, mut next_id) = (String::new(), String::new());
+    let (mut truncated, mut encoded, mut is_page) = (false, false, false);
+    walk(xml, |path, text| {
+        let (root, names) = below(path);
+        match names[..] {
+            [] => is_page = root == "ListMultipartUploadsResult",
+            ["IsTruncated"] => truncated = text.trim().eq_ignore_ascii_case("true"),
+            ["NextKeyMarker"] => text.clone_into(&mut next_key),
+            ["NextUploadIdMarker"] => text.clone_into(&mut next_id),
+            ["EncodingType"] => encoded = text.trim().eq_ignore_ascii_case("url"),
+            ["Upload", "Key"] => text.clone_into(&mut key),
+            ["Upload", "UploadId"] => text.clone_into(&mut id),
+            ["Upload", "Initiated"] => initiated = date(text),
+            ["Upload"] => {
+                let upload = UploadId { key: std::mem::take(&mut key), id: std::mem::take(&mut id) };
+                page.uploads.push(ListedUpload { upload, initiated });
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !is_page {
+        return Err(XmlError::Missing("ListMultipartUploadsResult"));
+    }
+    if encoded {
+        page.uploads.iter_mut().for_each(|listed| listed.upload.key = decode(&listed.upload.key));
+        next_key = decode(&next_key);
+    }
+    page.next = truncated.then_some(UploadId { key: next_key, id: next_id });
+    Ok(page)
+}
+
+/// Parses one page of a ListParts.
+pub(crate) fn parts_page(xml: &[u8]) -> Result<WrittenParts, XmlError> {
+    let (mut parts, mut next, mut truncated, mut is_page) = (Vec::new(), None, false, false);
+    let (mut number, mut tag, mut len, mut checksum) = (0, String::new(), 0, None);
+    walk(xml, |path, text| {
+        let (root, names) = below(path);
+        let bad = |name| XmlError::BadValue(name, text.to_owned());
+        match names[..] {
+            [] => is_page = root == "ListPartsResult",
+            ["IsTruncated"] => truncated = text.trim().eq_ignore_ascii_case("true"),
+            ["NextPartNumberMarker"] => next = text.trim().parse().ok(),
+            ["Part", "PartNumber"] => number = text.trim().parse().map_err(|_| bad("PartNumber"))?,
+            ["Part", "ETag"] => text.clone_into(&mut tag),
+            ["Part", "Size"] => len = text.trim().parse().map_err(|_| bad("Size"))?,
+            ["Part"] => parts.push(WrittenPart { number, etag: etag(&tag), len, checksum: checksum.take() }),
+            ["Part", name] => checksum = crc(name, text).or(checksum),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !is_page {
+        return Err(XmlError::Missing("ListPartsResult"));
+    }
+    let next = next.or(parts.last().map(|part: &WrittenPart| part.number)).filter(|_| truncated);
+    Ok(WrittenParts { parts, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_object::{ETag, UploadId, WrittenPart};
+
+    use super::{complete_body, copy_result, parts_page, upload_id, uploads_page, written};
+
+    #[test]
+    fn reads_what_was_written() {
+        let xml = b"<CompleteMultipartUploadResult><Location>x</Location><ETag>&quot;ab-2&quot;</ETag>\
+            <ChecksumCRC64NVME>rosUhgp5mIg=</ChecksumCRC64NVME></CompleteMultipartUploadResult>";
+        let whole = written(xml).expect("an answer");
+        assert_eq!(whole.etag.as_str(), "\"ab-2\"");
+        assert_eq!(whole.checksum.map(|checksum| checksum.value), Some(0xae8b_1486_0a79_9888));
+        let copied = copy_result(b"<CopyPartResult><ETag>ab</ETag></CopyPartResult>").expect("an answer");
+        assert_eq!((copied.etag.as_str(), copied.checksum), ("\"ab\"", None));
+        let id = upload_id(
+            b"<InitiateMultipartUploadResult><UploadId>u 1</UploadId></InitiateMultipartUploadResult>",
+        );
+        assert_eq!(id.expect("an answer"), "u 1");
+        for odd in [&b""[..], b"<Error><Code>InternalError</Code><ETag>x</ETag></Error>", b"<html/>"] {
+            assert!(written(odd).is_err() && copy_result(odd).is_err() && upload_id(odd).is_err());
+            assert!(uploads_page(odd).is_err() && parts_page(odd).is_err());
+        }
+    }
+
+    #[test]
+    fn reads_pages() {
+        let page = uploads_page(
+            b"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
+              <NextKeyMarker>a+b</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker><Upload>\
+              <Key>a+b</Key><UploadId>2</UploadId><Initiated>1970-01-01T00:00:09.000Z</Initiated></Upload>\
+              </ListMultipartUploadsResult>",
+        );
+        let page = page.expect("a page");
+        let upload = UploadId { key: "a b".into(), id: "2".into() };
+        assert_eq!((&page.uploads[0].upload, page.next.as_ref()), (&upload, Some(&upload)));
+        let since = page.uploads[0].initiated.duration_since(std::time::SystemTime::UNIX_EPOCH);
+        assert_eq!(since.expect("later").as_secs(), 9);
+        let page = parts_page(
+            b"<ListPartsResult><IsTruncated>true</IsTruncated><Part><PartNumber>7</PartNumber><Size>5</Size>\
+              <ETag>x</ETag><ChecksumCRC64NVME>rosUhgp5mIg=</ChecksumCRC64NVME></Part></ListPartsResult>",
+        );
+        let page = page.expect("a page");
+        assert_eq!((page.parts[0].number, page.parts[0].len, page.next), (7, 5, Some(7)));
+        assert!(page.parts[0].checksum.is_some());
+    }
+
+    #[test]
+    fn names_the_parts() {
+        let etag = ETag::new("\"a&b\"");
+        let body = complete_body(&[WrittenPart { number: 3, etag, len: 1, checksum: None }]);
+        assert!(body.contains("<Part><ETag>&quot;a&amp;b&quot;</ETag><PartNumber>3</PartNumber></Part>"));
+    }
+}
