@@ -18,6 +18,7 @@ mod in_process;
 mod inodes;
 mod lifecycle;
 mod loader;
+mod machines;
 mod maps;
 mod metrics;
 mod model;

@@ -4,7 +4,6 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
-use tokio::time::Instant;
 
 use crate::assembly::Assembly;
 use crate::block::{Block, Version};
@@ -40,8 +39,6 @@ pub(crate) struct Upload {
     pub(crate) parts: Vec<Bytes>,
     /// Whether it replaces what is there.
     pub(crate) overwrites: bool,
-    /// When it was promised to other mounts, or offered.
-    pub(crate) since: Instant,
 }
 
 impl Books {

@@ -132,6 +132,11 @@ impl Inner {
         lock(&self.policy)
     }
 
+    /// The time that the policies see.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(crate) fn version(&self, object: &ObjectId) -> Version {
         Version::new(&self.config.source_endpoint, &self.config.source_bucket, object)
     }
@@ -156,7 +161,7 @@ impl Inner {
 
     /// Whether a request may be sent now.
     pub(crate) fn admits(&self, kind: Kind) -> bool {
-        let (now, mut policy) = (self.started.elapsed(), self.policy());
+        let (now, mut policy) = (self.now(), self.policy());
         match kind {
             Kind::Read => policy.reads.admit(now),
             Kind::Write => policy.read_only_until <= now && policy.writes.admit(now),
@@ -165,14 +170,14 @@ impl Inner {
 
     /// Whether blocks are worth keeping for an upload.
     pub(crate) fn is_writable(&self) -> bool {
-        let (now, policy) = (self.started.elapsed(), self.policy());
+        let (now, policy) = (self.now(), self.policy());
         // While reads rest, nobody knows which blocks are there.
         policy.read_only_until <= now && !policy.reads.rests() && policy.writes.would_admit(now)
     }
 
     /// A request was answered well.
     pub(crate) fn on_good(&self, kind: Kind) {
-        let now = self.started.elapsed();
+        let now = self.now();
         let change = match kind {
             Kind::Read => self.policy().reads.on_good(now),
             Kind::Write => self.policy().writes.on_good(now),
@@ -186,7 +191,7 @@ impl Inner {
     pub(crate) fn on_failure(&self, kind: Kind, failure: &Failure) {
         match failure {
             Failure::Error(error) if kind == Kind::Write && *error.kind() == ErrorKind::Forbidden => {
-                self.policy().read_only_until = self.started.elapsed() + READ_ONLY;
+                self.policy().read_only_until = self.now() + READ_ONLY;
                 if !self.said_read_only.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         error = error as &dyn Error,
@@ -207,7 +212,7 @@ impl Inner {
     }
 
     fn on_bad(&self, kind: Kind, fault: Fault, why: &dyn fmt::Display) {
-        let now = self.started.elapsed();
+        let now = self.now();
         let change = match kind {
             Kind::Read => self.policy().reads.on_bad(fault, now),
             Kind::Write => self.policy().writes.on_bad(fault, now),

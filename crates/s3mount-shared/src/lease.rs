@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::{ErrorKind, PutAnswer, PutObject, UserMetadata};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::block::Block;
 use crate::inner::{Failure, Inner, Kind};
@@ -140,14 +140,11 @@ impl Inner {
 
     /// Waits until a block is there that another mount has promised. Returns whether it came in time.
     pub(crate) async fn wait_for(&self, block: &Block) -> bool {
-        let (key, began) = (self.key(block), Instant::now());
-        let (most, limit) = {
-            let mut policy = self.policy();
-            (policy.patience.wait_limit(), policy.patience.get_limit(0))
-        };
+        let (key, began) = (self.key(block), self.now());
+        let limit = self.policy().patience.get_limit(0);
         let mut pause = FIRST_PAUSE;
         let came = loop {
-            if began.elapsed() + pause > most {
+            if !self.policy().patience.waits(began, self.now() + pause) {
                 break false;
             }
             sleep(pause).await;
@@ -165,9 +162,12 @@ impl Inner {
                 }
             }
         };
-        self.metrics.wait_times.note_time(began.elapsed());
-        self.policy().patience.note_promise(began.elapsed());
-        if !came {
+        let now = self.now();
+        self.metrics.wait_times.note_time(now.saturating_sub(began));
+        if came {
+            self.policy().patience.note_kept(began, now);
+        } else {
+            self.policy().patience.note_broken(began, now);
             self.books().notes.update(block, |note| note.is_overdue = true);
         }
         came

@@ -89,7 +89,7 @@ impl Inner {
         books.notes.update(&block, |note| note.is_queued = true);
         books.assembly.forget(&block);
         books.queued_bytes += block.len();
-        books.queue.push_back(Upload { block, parts, overwrites, since: Instant::now() });
+        books.queue.push_back(Upload { block, parts, overwrites });
         if books.uploaders < MOST_UPLOADS {
             books.uploaders += 1;
             self.runtime.spawn(self.clone().upload_all());
@@ -136,9 +136,6 @@ impl Inner {
             let outcome = self.upload(&upload).await;
             self.metrics.puts.at(outcome).inc();
             let is_there = matches!(outcome, PutOutcome::Written | PutOutcome::Exists);
-            if is_there {
-                self.policy().patience.note_promise(upload.since.elapsed());
-            }
             let mut books = self.books();
             books.forget(&upload);
             books.notes.update(&upload.block, |note| {

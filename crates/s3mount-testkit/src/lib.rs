@@ -6,6 +6,7 @@
 //! - [`OtherServer`] is an S3 server that somebody else wrote, such as moto.
 //! - [`MountGuard`] mounts a bucket with the real binary. It takes the mount down again, also when a test
 //!   panics.
+//! - [`Network`] has machines with networks of their own, for servers and mounts.
 //! - [`MemoryClient`] is such a bucket without a network: an [`ObjectClient`](s3mount_object::ObjectClient)
 //!   for the tests of single layers. [`NullClient`] answers without copying a byte, so that a measurement
 //!   shows what the layers above it cost.
@@ -21,6 +22,7 @@ pub mod contract;
 mod lent;
 mod list;
 mod mount;
+mod network;
 mod null_client;
 mod object;
 mod other_server;
@@ -36,6 +38,7 @@ mod uploads;
 pub use client::{MemoryClient, Requests};
 pub use content::{check, content};
 pub use mount::{MountGuard, WatchdogGuard, cpu_seconds, peak_rss_bytes, watchdog};
+pub use network::{Machine, Network};
 pub use null_client::NullClient;
 pub use other_server::OtherServer;
 pub use process::run_with_timeout;

@@ -1,6 +1,7 @@
 //! S3 servers that others wrote, each run as a process.
 
 use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, killpg};
-use procfs::net::{TcpState, tcp};
-use procfs::process::{FDTarget, all_processes};
+use procfs::net::TcpState;
+use procfs::process::{FDTarget, Process, all_processes};
 
 use crate::process::group;
 
@@ -29,8 +30,8 @@ pub struct OtherServer {
 }
 
 impl OtherServer {
-    /// Runs `program`, and waits until it listens. The program listens on a port of 127.0.0.1 that the kernel
-    /// chooses. Its output goes to the file `log`.
+    /// Runs `program`, and waits until it listens on a port of an IPv4 address. Its output goes to the file
+    /// `log`.
     ///
     /// # Errors
     /// When the program can't be started. Also when it ends, or does not listen within 100 s: the error then
@@ -46,8 +47,8 @@ impl OtherServer {
         let deadline = Instant::now() + START_LIMIT;
         let said = || std::fs::read_to_string(log).unwrap_or_default();
         loop {
-            if let Some(port) = server.port() {
-                server.endpoint = format!("http://127.0.0.1:{port}");
+            if let Some(address) = server.address() {
+                server.endpoint = format!("http://{address}");
                 return Ok(server);
             }
             if let Some(status) = server.child.try_wait()? {
@@ -74,15 +75,21 @@ impl OtherServer {
 
     /// Starts `program`, which is versitygw, for the user `key` with `secret`. Its buckets are folders in
     /// `folder/buckets`. The metadata of its objects lies in `folder/metadata`, because some filesystems have
-    /// no extended attributes.
+    /// no extended attributes. It listens on a port of `address` that the kernel chooses.
     ///
     /// # Errors
     /// Those of [`start`](Self::start). Also when the folders can't be made.
-    pub fn versitygw(program: &Path, folder: &Path, key: &str, secret: &str) -> anyhow::Result<Self> {
+    pub fn versitygw(
+        program: &Path,
+        folder: &Path,
+        address: IpAddr,
+        (key, secret): (&str, &str),
+    ) -> anyhow::Result<Self> {
         let [buckets, metadata]: [PathBuf; 2] = ["buckets", "metadata"].map(|name| folder.join(name));
         std::fs::create_dir(&buckets).and_then(|()| std::fs::create_dir(&metadata)).context("folders")?;
         let mut command = Command::new(program);
-        command.args(["--port", "127.0.0.1:0", "--quiet", "posix", "--sidecar"]).args([metadata, buckets]);
+        command.arg("--port").arg(SocketAddr::new(address, 0).to_string());
+        command.args(["--quiet", "posix", "--sidecar"]).args([metadata, buckets]);
         command.env("ROOT_ACCESS_KEY", key).env("ROOT_SECRET_KEY", secret);
         Self::start(&command, &folder.join("log"))
     }
@@ -92,24 +99,28 @@ impl OtherServer {
         &self.endpoint
     }
 
-    /// The port that a process of the server's group listens on.
-    fn port(&self) -> Option<u16> {
+    /// The address that a process of the server's group listens on.
+    fn address(&self) -> Option<SocketAddr> {
         let leader = i32::try_from(self.child.id()).ok()?;
-        let is_member =
-            |process: &procfs::process::Process| process.stat().is_ok_and(|stat| stat.pgrp == leader);
+        let is_member = |process: &Process| process.stat().is_ok_and(|stat| stat.pgrp == leader);
         // A process that ends while this looks at it is not the server.
-        let members = all_processes().ok()?.filter_map(Result::ok).filter(is_member);
-        let files = members.filter_map(|process| process.fd().ok()).flatten().filter_map(Result::ok);
-        let sockets: Vec<u64> = files
-            .filter_map(|file| match file.target {
-                FDTarget::Socket(inode) => Some(inode),
-                _ => None,
-            })
-            .collect();
-        let mut entries = tcp().ok()?.into_iter();
-        let listens = entries.find(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode));
-        listens.map(|entry| entry.local_address.port())
+        let mut members = all_processes().ok()?.filter_map(Result::ok).filter(is_member);
+        members.find_map(|process| listens(&process))
     }
+}
+
+/// The address that a process listens on. The process may have a network of its own.
+fn listens(process: &Process) -> Option<SocketAddr> {
+    let files = process.fd().ok()?.filter_map(Result::ok);
+    let sockets: Vec<u64> = files
+        .filter_map(|file| match file.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    let mut entries = process.tcp().ok()?.into_iter();
+    let socket = entries.find(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode));
+    socket.map(|entry| entry.local_address)
 }
 
 impl Drop for OtherServer {

@@ -21,7 +21,7 @@ mod tests;
 mod tls;
 mod xml;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -54,7 +54,7 @@ pub struct Builder {
     refuses_conditions: bool,
     shape: Shape,
     threads: usize,
-    port: u16,
+    listen: SocketAddr,
     tls: bool,
 }
 
@@ -174,7 +174,14 @@ impl Builder {
 
     /// Sets the port. Without this, the kernel chooses a free one.
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.listen.set_port(port);
+        self
+    }
+
+    /// Sets the address to listen on. Without this, it is 127.0.0.1. The address belongs to the network
+    /// namespace of the thread that starts the server.
+    pub fn listen(mut self, address: IpAddr) -> Self {
+        self.listen.set_ip(address);
         self
     }
 
@@ -187,7 +194,7 @@ impl Builder {
     /// Starts the server.
     ///
     /// # Errors
-    /// When the server can't listen on the port.
+    /// When the server can't listen on the address and the port.
     pub fn start(mut self) -> anyhow::Result<TestS3> {
         if let Some(len) = self.upload_part {
             let objects = self.buckets.values_mut().flat_map(|keys| keys.values_mut());
@@ -198,7 +205,7 @@ impl Builder {
             .thread_name("test-s3")
             .enable_all()
             .build()?;
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))?;
+        let listener = std::net::TcpListener::bind(self.listen)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let listener = {
@@ -257,7 +264,7 @@ impl TestS3 {
             refuses_conditions: false,
             shape: Shape::fast(),
             threads: 2,
-            port: 0,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             tls: false,
         }
     }

@@ -2,6 +2,7 @@
 //! does, this file says so, with the reason.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -120,7 +121,12 @@ async fn on_moto() {
 async fn on_versitygw() {
     let folder = TempDir::new().expect("a folder");
     let program = format!("{TARGET}/tools/bin/versitygw");
-    let server = OtherServer::versitygw(Path::new(&program), folder.path(), ACCESS_KEY, SECRET);
+    let server = OtherServer::versitygw(
+        Path::new(&program),
+        folder.path(),
+        Ipv4Addr::LOCALHOST.into(),
+        (ACCESS_KEY, SECRET),
+    );
     let server = server.expect("versitygw in target/tools; `make test` installs it");
     // In a folder of versitygw, a name is either a file or a folder, not both. `.`, `..` and `//` have a
     // special meaning in a path.

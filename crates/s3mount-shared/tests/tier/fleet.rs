@@ -63,6 +63,25 @@ async fn a_mount_that_follows_fetches_nothing_again() {
     }
 }
 
+/// Both stores become slow while two mounts read, as on a machine that others keep busy. A mount that waits for
+/// a block does not lose patience.
+#[tokio::test(start_paused = true)]
+async fn stores_that_become_slow_are_asked_for_one_copy() {
+    for (source, shared) in [(300, 5), (500, 10), (850, 20)] {
+        let (world, size) = (World::new(), 64 * BLOCK_BYTES);
+        let object = world.source.put_synthetic("k", size);
+        let readers = [world.mount(), world.mount()].map(|mount| stream(mount, object.clone(), size, MIB, 8));
+        let slow = async {
+            sleep(Duration::from_millis(100)).await;
+            world.source.set_latency(Duration::from_millis(source));
+            world.shared.set_latency(Duration::from_millis(shared));
+        };
+        futures::join!(futures::future::join_all(readers), slow);
+        let copies = world.source_bytes() as f64 / size as f64;
+        assert!(copies <= 1.1, "{copies} copies when the source takes {source} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn five_mounts_fetch_little_more_than_one_copy() {
     let copies = copies(5, Duration::from_millis(3), 16, 24 * BLOCK_BYTES).await;

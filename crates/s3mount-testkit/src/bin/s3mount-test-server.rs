@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "it says where it listens")]
 
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,13 +11,16 @@ use clap::{Parser, ValueEnum};
 use s3mount_object::ChecksumAlgorithm;
 use s3mount_testkit::{Builder, Shape, TestS3, parse_size};
 
-/// An S3 server for tests and the demo, on loopback.
+/// An S3 server for tests and the demo, on loopback by default.
 ///
 /// Synthetic objects have any size and cost nothing. `/_test/stats`, `/_test/reset`,
 /// `/_test/shape`, `/_test/fault`, `/_test/freeze`, `/_test/thaw`, `/_test/put` and
 /// `/_test/quit` steer it.
 #[derive(Debug, Parser)]
 struct Args {
+    /// Address to listen on. Anybody who reaches it can read and write.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: IpAddr,
     /// Port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -83,7 +87,7 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
         Model::Aws => Shape::aws(),
     };
     let shape = Shape { requests_per_second: args.requests_per_second, ..shape };
-    let mut server = TestS3::builder().port(args.port).threads(args.threads).shape(shape);
+    let mut server = TestS3::builder().listen(args.listen).port(args.port).threads(args.threads).shape(shape);
     for bucket in &args.bucket {
         server = server.bucket(bucket);
     }
