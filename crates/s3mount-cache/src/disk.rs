@@ -87,6 +87,7 @@ pub struct DiskCache(Arc<Inner>);
 struct Inner {
     disks: Vec<Disk>,
     source: String,
+    queue_bytes: u64,
     metrics: Arc<DiskMetrics>,
 }
 
@@ -118,7 +119,8 @@ impl DiskCache {
             disk.map_err(|error| DiskError::io("start the threads for", path, error))
         });
         let disks = disks.collect::<Result<_, DiskError>>()?;
-        Ok(Self(Arc::new(Inner { disks, source: config.source.clone(), metrics })))
+        let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
+        Ok(Self(Arc::new(Inner { disks, source, queue_bytes, metrics })))
     }
 
     /// What the user should know of the cache directories.
@@ -135,6 +137,11 @@ impl DiskCache {
     /// The listings of the store, which are kept in the first directory.
     pub fn names(&self) -> NameStore {
         NameStore::new(self.0.disks[0].dir().layout.clone(), self.0.source.clone())
+    }
+
+    /// How many bytes of the pool may wait to be written.
+    pub fn queue_bytes(&self) -> u64 {
+        self.0.queue_bytes
     }
 
     /// Whether `bytes` more may wait to be written, now.

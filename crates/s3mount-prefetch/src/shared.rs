@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use s3mount_cache::BlockCache;
-use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_cache::{BlockCache, DiskCache};
+use s3mount_memory::BufferPool;
 use s3mount_object::{ObjectClient, ObjectId};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
@@ -24,13 +24,14 @@ use crate::{PrefetchConfig, PrefetchMetrics};
 /// many errors is not fit for use.
 const MOST_CONDEMNED: usize = 100_000;
 
-/// The share of the memory that parts may take which are fetched for the disk cache alone, and wait to be
-/// written there. It is half of what may wait in all, so that none of them is dropped.
-const KEEP_SHARE: u64 = 16;
+/// The share of what may wait to be written to the disk cache that parts may take which are fetched for the
+/// disk cache alone. The rest is for what readers bring, so that none of it is dropped.
+const KEEP_SHARE: u64 = 4;
 
 /// That share in KiB, which the permits of a semaphore count.
-fn keep_kib(budget: &MemoryBudget) -> u32 {
-    u32::try_from(budget.limit_bytes() / (KEEP_SHARE << 10)).unwrap_or(u32::MAX)
+fn keep_kib(tiers: &Tiers) -> u32 {
+    let queue_bytes = tiers.disk.as_ref().map_or(0, DiskCache::queue_bytes);
+    u32::try_from(queue_bytes / (KEEP_SHARE << 10)).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Shared {
         let budget = pool.budget().clone();
         // A quarter of the memory for random blocks; the rest is for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
-        let keep_share = Semaphore::new(keep_kib(&budget) as usize);
+        let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
         let turns = Turns::new(config.max_requests);
         let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
         Arc::new(Self {
@@ -134,7 +135,7 @@ impl Shared {
     /// Waits until a part of `len` bytes may be fetched for the disk cache alone. The share is to be held until
     /// the part is written.
     pub(crate) async fn keep_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
-        let most = keep_kib(self.pool.budget());
+        let most = keep_kib(&self.tiers);
         let kib = u32::try_from(len.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(most);
         // The semaphore is never closed.
         self.keep_share.acquire_many(kib).await.ok()

@@ -2,6 +2,9 @@
 //!
 //! Everything goes through [`Io`], so that tests can put faults in its way. It also knows what the file system
 //! can't do, and does it in another way.
+//!
+//! Objects are written past the page cache. To write 1 GiB takes 0.03 CPU seconds so, and 0.5 by way of the page
+//! cache, even with `RWF_DONTCACHE`: a first epoch pays for it where no processor is free.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,8 +18,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::disk::faults::{Faults, Op};
 
-/// Reads of a file without the page cache begin and end at multiples of this, in the file and in memory. No
-/// disk has larger sectors.
+/// Reads and writes of a file without the page cache begin and end at multiples of this, in the file and in
+/// memory. Few disks have larger sectors.
 pub(crate) const ALIGN: usize = 4096;
 
 /// Files and folders are for their owner alone.
@@ -57,6 +60,7 @@ pub(crate) enum Attribute {
 /// The file system below one cache directory.
 #[derive(Debug)]
 pub(crate) struct Io {
+    has_direct: AtomicBool,
     has_dontcache: AtomicBool,
     has_unnamed: AtomicBool,
     pub(crate) faults: Faults,
@@ -64,8 +68,8 @@ pub(crate) struct Io {
 
 impl Io {
     pub(crate) fn new() -> Self {
-        let (has_dontcache, has_unnamed) = (AtomicBool::new(true), AtomicBool::new(true));
-        Self { has_dontcache, has_unnamed, faults: Faults::default() }
+        let [has_direct, has_dontcache, has_unnamed] = std::array::from_fn(|_| AtomicBool::new(true));
+        Self { has_direct, has_dontcache, has_unnamed, faults: Faults::default() }
     }
 
     /// Opens a file for reading, and tells whether its reads leave the page cache out.
@@ -118,14 +122,30 @@ impl Io {
     pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<File> {
         self.faults.at(Op::Write)?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        with_folder(path, |_| Ok(fs::open(path, flags, FILE_MODE)?.into()))
+        with_folder(path, |_| Ok(self.open_to_write(path, flags)?))
+    }
+
+    /// Opens a file whose [writes](Self::write) leave the page cache out, if the file system knows such writes.
+    fn open_to_write(&self, path: &Path, flags: OFlags) -> Result<File, Errno> {
+        if !self.has_direct.load(Ordering::Relaxed) {
+            return Ok(fs::open(path, flags, FILE_MODE)?.into());
+        }
+        match fs::open(path, flags | OFlags::DIRECT, FILE_MODE) {
+            Err(Errno::INVAL) => {
+                // The file may have been made all the same.
+                let file = fs::open(path, flags - OFlags::EXCL, FILE_MODE)?;
+                self.has_direct.store(false, Ordering::Relaxed);
+                Ok(file.into())
+            }
+            result => Ok(result?.into()),
+        }
     }
 
     fn create_in(&self, folder: &Path, path: &Path) -> io::Result<Unnamed> {
         if self.has_unnamed.load(Ordering::Relaxed) {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            match fs::open(folder, flags, FILE_MODE) {
-                Ok(file) => return Ok(Unnamed { file: file.into(), temporary: None }),
+            match self.open_to_write(folder, flags) {
+                Ok(file) => return Ok(Unnamed { file, temporary: None }),
                 // An old kernel takes the flag for O_DIRECTORY.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                     self.has_unnamed.store(false, Ordering::Relaxed);
@@ -136,7 +156,7 @@ impl Io {
         let number = NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_extension(format!("{}-{number}.new", std::process::id()));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = fs::open(&temporary, flags, FILE_MODE)?.into();
+        let file = self.open_to_write(&temporary, flags)?;
         Ok(Unnamed { file, temporary: Some(temporary) })
     }
 
@@ -152,8 +172,7 @@ impl Io {
     /// Gives an open file a name. Returns `false` if there is a file of this name.
     pub(crate) fn link(&self, file: &File, path: &Path) -> io::Result<bool> {
         self.faults.at(Op::Publish)?;
-        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-        match fs::linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        match fs::linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
@@ -167,9 +186,44 @@ impl Io {
         }
     }
 
-    /// Writes `bytes` at `offset`, and lets them leave the page cache once they are on the disk.
+    /// Writes `bytes` at `offset`. They leave the page cache out, or leave it once they are on the disk.
     pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.faults.at(Op::Write)?;
+        if !fs::fcntl_getfl(file)?.contains(OFlags::DIRECT) {
+            return self.write_cached(file, bytes, offset);
+        }
+        let done = self.write_direct(file, bytes, offset)?;
+        if done == bytes.len() {
+            return Ok(());
+        }
+        // The end of an object that is no multiple of a sector, or what lies anywhere in memory.
+        let cached = fs::open(path_of(file), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into();
+        self.write_cached(&cached, &bytes[done..], offset + done as u64)
+    }
+
+    /// Writes as much of the front of `bytes` as can leave the page cache out. Returns how much that is.
+    fn write_direct(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let is_aligned = offset.is_multiple_of(ALIGN as u64) && bytes.as_ptr().align_offset(ALIGN) == 0;
+        let end = if is_aligned { bytes.len() / ALIGN * ALIGN } else { 0 };
+        let mut done = 0;
+        while done < end && done.is_multiple_of(ALIGN) {
+            match rustix::io::pwrite(file, &bytes[done..end], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                // The disk has larger sectors, or the file system takes the flag and knows no such writes.
+                Err(Errno::INVAL) => {
+                    self.has_direct.store(false, Ordering::Relaxed);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes by way of the page cache, and lets the bytes leave it once they are on the disk.
+    fn write_cached(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let rest = [IoSlice::new(&bytes[done..])];
@@ -256,6 +310,11 @@ impl Io {
     }
 }
 
+/// The path of an open file, whether it has a name or not.
+fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 /// Does `work`, which needs the folder of `path`, and makes the folder if need be.
 fn with_folder<T>(path: &Path, work: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     let folder = path.parent().unwrap_or(path);
@@ -273,5 +332,53 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     match fs::mkdir(path, FOLDER_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::Ordering;
+
+    use proptest::prelude::*;
+    use rustix::fs::{OFlags, fcntl_getfl};
+
+    use super::{ALIGN, Io};
+
+    const SIZE: usize = 9 * ALIGN + 77;
+
+    proptest! {
+        /// Pieces of a file may be written in any order, from anywhere in memory, up to an end that is no
+        /// multiple of a sector, past the page cache and by way of it.
+        #[test]
+        fn any_pieces_are_written(cuts in proptest::collection::btree_set(1..SIZE, 0..6), is_rounded in any::<bool>(), odd in 0usize..2, is_reversed in any::<bool>(), has_direct in any::<bool>()) {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("folder/file");
+            let io = Io::new();
+            io.has_direct.store(has_direct, Ordering::Relaxed);
+            let file = io.open_or_create(&path).expect("made");
+            let (_, reads_direct) = io.open(&path).expect("opened");
+            prop_assert_eq!(fcntl_getfl(&file).expect("open").contains(OFlags::DIRECT), has_direct && reads_direct);
+            file.set_len(SIZE as u64).expect("sparse");
+            let bytes: Vec<u8> = (0..SIZE).map(|at| (at / 3 % 251) as u8).collect();
+            let round = |at: &usize| if is_rounded { at.next_multiple_of(ALIGN).min(SIZE) } else { *at };
+            let mut edges: Vec<_> = [0].into_iter().chain(cuts.iter().map(round)).chain([SIZE]).collect();
+            edges.dedup();
+            let mut pieces: Vec<_> = edges.windows(2).map(|edge| edge[0]..edge[1]).collect();
+            if is_reversed {
+                pieces.reverse();
+            }
+            let mut memory = vec![0; SIZE + 2 * ALIGN];
+            let from = memory.as_ptr().align_offset(ALIGN) + odd * 13;
+            for piece in pieces {
+                let place = &mut memory[from..from + piece.len()];
+                place.copy_from_slice(&bytes[piece.clone()]);
+                io.write(&file, place, piece.start as u64).expect("written");
+            }
+            let mut found = vec![0; SIZE];
+            std::fs::File::open(&path).expect("there").read_exact_at(&mut found, 0).expect("read");
+            prop_assert!(found == bytes);
+            prop_assert_eq!(file.metadata().expect("open").len(), SIZE as u64);
+        }
     }
 }
