@@ -40,6 +40,13 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
+/// The CRC-64/NVME of pieces that lie one behind the other.
+pub(crate) fn sum_of(pieces: &[&[u8]]) -> u64 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    pieces.iter().for_each(|piece| digest.update(piece));
+    digest.finalize()
+}
+
 /// The CRC of each block of an object's beginning, or of some blocks from a block's beginning on.
 pub(crate) fn sums(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(BLOCK_BYTES as usize).map(sum)

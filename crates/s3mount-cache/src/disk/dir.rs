@@ -12,7 +12,7 @@ use crate::disk::health::Health;
 use crate::disk::io::Io;
 use crate::disk::layout::Layout;
 use crate::disk::metrics::DiskMetrics;
-use crate::disk::record::Record;
+use crate::disk::record::{Name, Record};
 use crate::disk::room::Room;
 
 /// One cache directory.
@@ -49,25 +49,18 @@ impl Dir {
         Ok(Self { layout, io, clock, room, durable, health, source: source.to_owned(), metrics, note })
     }
 
-    /// A record of `object` that is published now.
-    pub(crate) fn record(&self, object: &ObjectId, size: u64, sums: Vec<u64>) -> Record {
-        Record {
-            boot: self.clock.boot(),
-            published: self.clock.now(),
-            size,
+    /// A record of a version that is published now. It has no name.
+    pub(crate) fn record(&self, size: u64, sums: Vec<u64>) -> Record {
+        let (boot, published) = (self.clock.boot(), self.clock.now());
+        Record { boot, published, size, name: None, map: None, sums }
+    }
+
+    /// The name of a version.
+    pub(crate) fn name(&self, object: &ObjectId) -> Name {
+        Name {
             source: self.source.clone(),
             key: object.key().to_owned(),
             etag: object.etag().as_str().to_owned(),
-            map: None,
-            sums,
         }
-    }
-
-    /// Whether `record` is one of `object`.
-    pub(crate) fn is_record_of(&self, record: &Record, object: &ObjectId, size: u64) -> bool {
-        record.size == size
-            && record.source == self.source
-            && record.key == object.key()
-            && record.etag == object.etag().as_str()
     }
 }

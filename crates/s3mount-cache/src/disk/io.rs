@@ -29,12 +29,14 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 /// `RWF_DONTCACHE` of Linux 6.14: what was written leaves the page cache once it is on the disk.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// The extended attribute of a file's record.
-const RECORD_ATTRIBUTE: &str = "user.s3mount";
+/// The extended attribute of a file's record. It is written first, because the first has room in the inode.
+pub(crate) const RECORD_ATTRIBUTE: &str = "user.s3mount";
 
-/// The longest record that goes into an extended attribute. ext4 has one block of 4 KiB for all attributes of a
-/// file.
-pub(crate) const MAX_ATTRIBUTE_BYTES: usize = 2048;
+/// The extended attribute that says of which version a file is. Readers do not read it.
+pub(crate) const NAME_ATTRIBUTE: &str = "user.s3mount.name";
+
+/// The longest extended attribute of a file. ext4 has one block of 4 KiB for all that have no room in the inode.
+const MAX_ATTRIBUTE_BYTES: usize = 2048;
 
 /// Numbers the temporary files of this process.
 static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(0);
@@ -277,21 +279,24 @@ impl Io {
         }
     }
 
-    /// Sets the attribute of a file. Returns `false` where files have no attributes, or no room for it.
-    pub(crate) fn set_attribute(&self, file: &File, value: &[u8]) -> io::Result<bool> {
+    /// Sets an attribute of a file. Returns `false` where files have no attributes, or no room for it.
+    pub(crate) fn set_attribute(&self, file: &File, name: &str, value: &[u8]) -> io::Result<bool> {
         self.faults.at(Op::Publish)?;
-        match fs::fsetxattr(file, RECORD_ATTRIBUTE, value, XattrFlags::empty()) {
+        if value.len() > MAX_ATTRIBUTE_BYTES {
+            return Ok(false);
+        }
+        match fs::fsetxattr(file, name, value, XattrFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::PERM) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The attribute of a file.
-    pub(crate) fn attribute(&self, file: &File) -> io::Result<Attribute> {
+    /// An attribute of a file.
+    pub(crate) fn attribute(&self, file: &File, name: &str) -> io::Result<Attribute> {
         self.faults.at(Op::Read)?;
         let mut value = vec![0; MAX_ATTRIBUTE_BYTES];
-        match fs::fgetxattr(file, RECORD_ATTRIBUTE, value.as_mut_slice()) {
+        match fs::fgetxattr(file, name, value.as_mut_slice()) {
             Ok(len) => {
                 value.truncate(len);
                 Ok(Attribute::Value(value))

@@ -235,7 +235,7 @@ impl Part {
 
     /// A record that says when the first block was written, or that nobody knows.
     fn record(&self, dir: &Dir, named: &Named) -> Record {
-        let record = dir.record(&named.object, named.size, Vec::new());
+        let record = dir.record(named.size, Vec::new());
         match self.began.filter(|began| dir.durable.is_intact(record.boot, *began)) {
             Some(began) => Record { published: began, ..record },
             None => Record { boot: BootId::UNKNOWN, ..record },
@@ -251,9 +251,10 @@ impl Part {
                 return Ok(());
             }
             (record.map, record.sums) = (Some(state.here.clone()), state.sums.clone());
+            record.name = Some(dir.name(&named.object));
             (state.unsaved_bytes, state.unsaved) = (0, None);
         }
-        dir.io.replace(&dir.layout.map(&named.hash), &whole::encode(&record)?)
+        dir.io.replace(&dir.layout.map(&named.hash), &whole::encode(&record, named)?)
     }
 
     /// Makes the whole object of a part that is complete.
@@ -333,8 +334,7 @@ fn load_map(dir: &Dir, named: &Named) -> io::Result<Option<Map>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let record = Record::decode(&bytes);
-    let record = record.filter(|record| dir.is_record_of(record, &named.object, named.size));
+    let record = Record::decode(&bytes, &named.hash).filter(|record| record.size == named.size);
     let Some(Record { boot, published, map: Some(here), sums, .. }) = record else { return Ok(None) };
     let began = Some(published).filter(|began| dir.durable.is_intact(boot, *began));
     Ok(Some(Map { here, sums, began }))

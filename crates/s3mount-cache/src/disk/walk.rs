@@ -10,11 +10,11 @@ use s3mount_object::{ETag, ObjectId};
 
 use crate::disk::blocks::{self, BLOCK_BYTES, BlockSet};
 use crate::disk::clock::file_time;
-use crate::disk::io::{Attribute, Io};
+use crate::disk::io::{Attribute, Io, NAME_ATTRIBUTE, RECORD_ATTRIBUTE};
 use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS};
 use crate::disk::limit::{self, Limit, Space};
 use crate::disk::pace;
-use crate::disk::record::Record;
+use crate::disk::record::{Name, Record};
 use crate::disk::scan::{self, Held, Removed};
 use crate::disk::usage::{Counts, Usage};
 
@@ -156,14 +156,29 @@ impl CacheDir {
     /// # Errors
     /// When it can't be read.
     pub fn describe(&self, version: &Cached) -> Result<Option<Described>, WalkError> {
-        let record = self.record(version)?;
-        Ok(record.map(|record| {
-            let held_bytes = match &record.map {
-                Some(map) => held_bytes(map, record.size),
-                None => record.size,
-            };
-            Described { source: record.source, key: record.key, etag: record.etag, held_bytes }
-        }))
+        let Some(record) = self.record(version)? else { return Ok(None) };
+        let held_bytes = match &record.map {
+            Some(map) => held_bytes(map, record.size),
+            None => record.size,
+        };
+        let name = record.name.map_or_else(|| self.name(version), |name| Ok(Some(name)))?;
+        let is_named_so = |name: &Name| {
+            Hash::of(&name.source, &ObjectId::new(&name.key, ETag::new(&name.etag))) == version.hash
+        };
+        let described = |Name { source, key, etag }| Described { source, key, etag, held_bytes };
+        Ok(name.filter(is_named_so).map(described))
+    }
+
+    /// The name of a whole version whose record has none.
+    fn name(&self, version: &Cached) -> Result<Option<Name>, WalkError> {
+        let path = self.layout.whole(&version.hash);
+        let found = File::open(&path).and_then(|file| self.io.attribute(&file, NAME_ATTRIBUTE));
+        let found =
+            found.map(Some).or_else(missing).map_err(|error| failed("read the name of", &path, error))?;
+        Ok(match found {
+            Some(Attribute::Value(bytes)) => Name::decode(&bytes, &version.hash),
+            Some(Attribute::Missing | Attribute::Unsupported) | None => None,
+        })
     }
 
     /// The record of a version, if it is one of this version.
@@ -171,18 +186,15 @@ impl CacheDir {
         let bytes = if version.is_whole { self.record_of_whole(version) } else { self.map(version) };
         let path = self.file_of(version);
         let bytes = bytes.or_else(missing).map_err(|error| failed("read what is known of", &path, error))?;
-        let record = bytes.and_then(|bytes| Record::decode(&bytes));
-        Ok(record.filter(|record| {
-            let object = ObjectId::new(&record.key, ETag::new(&record.etag));
-            let is_named_so = Hash::of(&record.source, &object) == version.hash;
-            is_named_so && record.size == version.size && record.map.is_none() == version.is_whole
-        }))
+        let record = bytes.and_then(|bytes| Record::decode(&bytes, &version.hash));
+        let is_like = |record: &Record| record.map.is_none() == version.is_whole;
+        Ok(record.filter(|record| record.size == version.size && is_like(record)))
     }
 
     fn record_of_whole(&self, version: &Cached) -> io::Result<Option<Vec<u8>>> {
         let file = File::open(self.layout.whole(&version.hash))?;
-        match self.io.attribute(&file)? {
-            Attribute::Value(bytes) if Record::decode(&bytes).is_some() => Ok(Some(bytes)),
+        match self.io.attribute(&file, RECORD_ATTRIBUTE)? {
+            Attribute::Value(bytes) if Record::decode(&bytes, &version.hash).is_some() => Ok(Some(bytes)),
             Attribute::Value(_) | Attribute::Missing | Attribute::Unsupported => {
                 self.io.load(&self.layout.record(&version.hash)).map(Some)
             }

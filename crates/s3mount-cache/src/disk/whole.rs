@@ -12,7 +12,7 @@ use s3mount_object::ObjectId;
 
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::dir::Dir;
-use crate::disk::io::{ALIGN, Attribute, MAX_ATTRIBUTE_BYTES, Unnamed};
+use crate::disk::io::{ALIGN, Attribute, NAME_ATTRIBUTE, RECORD_ATTRIBUTE, Unnamed};
 use crate::disk::layout::Hash;
 use crate::disk::read::{Fault, Source};
 use crate::disk::record::Record;
@@ -67,7 +67,7 @@ impl Whole {
             let into = usize::try_from(range.len()).ok().and_then(|len| piece.get_mut(..len));
             source.read(range, sums, into.ok_or(Fault::Corrupt)?)?;
         }
-        let record = dir.record(&named.object, named.size, self.sums.clone());
+        let record = dir.record(named.size, self.sums.clone());
         save_record(dir, named, &self.file, &record)?;
         dir.durable.on_published();
         self.is_trusted.store(true, Ordering::Release);
@@ -107,7 +107,7 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
 /// The record of an open file, and whether it was surely made for this file. A record in a file of its own may
 /// be that of another file of the same name, which has been deleted since.
 fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Record, bool)>> {
-    let (bytes, is_bound) = match dir.io.attribute(file)? {
+    let (bytes, is_bound) = match dir.io.attribute(file, RECORD_ATTRIBUTE)? {
         Attribute::Value(bytes) if !bytes.starts_with(ELSEWHERE) => (bytes, true),
         attribute => match dir.io.load(&dir.layout.record(&named.hash)) {
             Ok(bytes) => {
@@ -118,8 +118,8 @@ fn load_record(dir: &Dir, named: &Named, file: &File) -> io::Result<Option<(Reco
             Err(error) => return Err(error),
         },
     };
-    let record = Record::decode(&bytes).filter(|record| record.map.is_none());
-    let record = record.filter(|record| dir.is_record_of(record, &named.object, named.size));
+    let record = Record::decode(&bytes, &named.hash);
+    let record = record.filter(|record| record.map.is_none() && record.size == named.size);
     Ok(record.map(|record| (record, is_bound)))
 }
 
@@ -130,19 +130,26 @@ fn reference(record: &[u8]) -> Vec<u8> {
 
 /// Writes the record of `file`, before the file gets its name.
 pub(crate) fn save_record(dir: &Dir, named: &Named, file: &File, record: &Record) -> io::Result<()> {
-    let bytes = encode(record)?;
-    if bytes.len() <= MAX_ATTRIBUTE_BYTES && dir.io.set_attribute(file, &bytes)? {
+    let name = dir.name(&named.object);
+    let name_bytes = name.encode(&named.hash).ok_or_else(too_long)?;
+    if dir.io.set_attribute(file, RECORD_ATTRIBUTE, &encode(record, named)?)?
+        && dir.io.set_attribute(file, NAME_ATTRIBUTE, &name_bytes)?
+    {
         return Ok(());
     }
+    let bytes = encode(&Record { name: Some(name), ..record.clone() }, named)?;
     dir.io.replace(&dir.layout.record(&named.hash), &bytes)?;
-    dir.io.set_attribute(file, &reference(&bytes))?;
+    dir.io.set_attribute(file, RECORD_ATTRIBUTE, &reference(&bytes))?;
     Ok(())
 }
 
 /// The record as bytes.
-pub(crate) fn encode(record: &Record) -> io::Result<Vec<u8>> {
-    let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB");
-    record.encode().ok_or_else(too_long)
+pub(crate) fn encode(record: &Record, named: &Named) -> io::Result<Vec<u8>> {
+    record.encode(&named.hash).ok_or_else(too_long)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB")
 }
 
 /// Publishes an object that one GET has brought. Returns whether there was room for it.
@@ -175,7 +182,7 @@ pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8]) -> io::Result<bool
 
 fn fill(dir: &Dir, named: &Named, unnamed: &Unnamed, bytes: &[u8]) -> io::Result<()> {
     dir.io.write(&unnamed.file, bytes, 0)?;
-    let record = dir.record(&named.object, named.size, blocks::sums(bytes).collect());
+    let record = dir.record(named.size, blocks::sums(bytes).collect());
     save_record(dir, named, &unnamed.file, &record)
 }
 
