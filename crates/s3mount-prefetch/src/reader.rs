@@ -115,6 +115,15 @@ impl ObjectReader {
         disk.whole_file()
     }
 
+    /// Calls `then` with the [file of the whole version](Self::whole_file): in this thread if it is known,
+    /// else in a thread of the disk cache, which `then` must not hold up.
+    pub fn with_whole_file(&self, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
+        match &self.version.disk {
+            Some(disk) => disk.with_whole_file(then),
+            None => then(None),
+        }
+    }
+
     /// Whether the object is so small that it is fetched whole.
     pub fn is_small(&self) -> bool {
         self.size() <= self.shared.config.small_object_bytes

@@ -127,8 +127,13 @@ async fn who_reads_from_a_disk_that_hangs_is_let_go() {
         let kept = disk.kept.clone();
         reads.spawn(async move { kept.read(range(0, SIZE), vec![0; SIZE as usize]).await.err() });
     }
+    // An open(2) of another object goes on, too. Until then, its caller's thread is free.
+    let other = disk.cache.object(&id("other"), SIZE);
+    let (sender, opened) = tokio::sync::oneshot::channel();
+    other.with_whole_file(|file| drop(sender.send(file.is_some())));
     tokio::time::sleep(Duration::from_millis(300)).await;
     disk.wait(6);
+    assert_eq!(opened.await, Ok(false));
     while let Some(result) = reads.join_next().await {
         let left = result.expect("no panic").expect("a miss");
         assert!(left.is_none(), "the read that hangs still has the buffer");

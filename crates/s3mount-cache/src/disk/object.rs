@@ -316,15 +316,34 @@ impl DiskObject {
     /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory.
     /// A disk that hangs holds nothing.
     pub async fn look(&self) {
-        if self.version.is_known() || !self.disk.dir.health.may_begin() {
-            return;
+        if !self.is_known() {
+            drop(self.disk.readers.run(self.disk.dir.clock.now(), self.looking()).await);
         }
+    }
+
+    /// [Looks](Self::look), and calls `then` with the [file of the whole object](Self::whole_file): in this
+    /// thread if nobody has to look, else in a thread of the cache, which `then` must not hold up.
+    pub fn with_whole_file(self: &Arc<Self>, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
+        if self.is_known() {
+            return then(self.whole_file());
+        }
+        let object = self.clone();
+        let then = move |_| then(object.whole_file());
+        self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(), then);
+    }
+
+    /// Whether there is no use in looking.
+    fn is_known(&self) -> bool {
+        self.version.is_known() || !self.disk.dir.health.may_begin()
+    }
+
+    /// The work that looks.
+    fn looking(&self) -> impl FnOnce() + Send + 'static {
         let (disk, version) = (self.disk.clone(), self.version.clone());
-        let look = move || {
+        move || {
             version.look();
             disk.check_later(&version);
-        };
-        drop(self.disk.readers.run(self.disk.dir.clock.now(), look).await);
+        }
     }
 
     /// Whether the byte at `offset` is on the disk, and where the run of bytes with that answer ends. From

@@ -1,10 +1,14 @@
-//! Threads for reads that block, and the futures that wait for them.
+//! Threads for reads that block, and those who wait for them.
 //!
 //! A disk may hang, and a thread that waits for it can't be interrupted. So whoever waits for a task is let go
 //! when it takes too long: [`Pool::give_up`] answers for it. The thread answers nobody once it comes back.
+//!
+//! Who waits is a future, or a function that goes on in the thread of the task. The latter saves the way to
+//! another thread, which costs as much as a small file's read.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,18 +27,34 @@ trait Waiter: Send + Sync {
     fn give_up(&self) -> bool;
 }
 
+/// Goes on with the result of a task, or without one if the task was given up.
+type Then<T> = Box<dyn FnOnce(Option<T>) + Send>;
+
 /// Where the answer of a task goes, as long as somebody waits for it.
-struct Answer<T>(Mutex<Option<oneshot::Sender<T>>>);
+struct Answer<T>(Mutex<Option<Then<T>>>);
 
 impl<T> Answer<T> {
-    fn take(&self) -> Option<oneshot::Sender<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn lock(&self) -> MutexGuard<'_, Option<Then<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Then<T>> {
+        self.lock().take()
     }
 }
 
-impl<T: Send> Waiter for Answer<T> {
+impl<T> Waiter for Answer<T> {
     fn give_up(&self) -> bool {
-        self.take().is_some_and(|sender| !sender.is_closed())
+        self.take().map(|then| then(None)).is_some()
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        // The pool is closed, or the task has panicked.
+        if let Some(then) = self.take() {
+            then(None);
+        }
     }
 }
 
@@ -78,21 +98,41 @@ impl Pool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
-        let answer = Arc::new(Answer(Mutex::new(Some(sender))));
+        // Nobody may wait any more.
+        self.run_then(now, work, move |result| drop(result.map(|result| sender.send(result))));
+        receiver
+    }
+
+    /// Has a thread do `work`, and go on with `then`. If the task is given up, the caller of
+    /// [`give_up`](Self::give_up) goes on, without a result. If there is no thread for it any more, this thread
+    /// does. So `then` is called in any case.
+    pub(crate) fn run_then<T: Send + 'static>(
+        &self,
+        now: SinceBoot,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(Option<T>) + Send + 'static,
+    ) {
+        let answer = Arc::new(Answer(Mutex::new(Some(Box::new(then) as Then<T>))));
         let waiter = Arc::downgrade(&answer);
         let task = Box::new(move || {
             // Who was given up while the task waited for a thread does not need it any more.
-            if answer.0.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            if answer.lock().is_none() {
                 return;
             }
             let result = work();
-            if let Some(sender) = answer.take() {
-                drop(sender.send(result));
+            if let Some(then) = answer.take() {
+                then(Some(result));
             }
         });
+        self.push(now, waiter, task);
+    }
+
+    fn push(&self, now: SinceBoot, waiter: Weak<dyn Waiter>, task: Task) {
         let mut state = self.0.lock();
         if state.is_closed {
-            return receiver;
+            drop(state);
+            // Who waits goes on without a result.
+            return drop(task);
         }
         while state.waiters.front().is_some_and(|(_, waiter)| waiter.strong_count() == 0) {
             state.waiters.pop_front();
@@ -109,7 +149,6 @@ impl Pool {
         } else {
             self.0.came.notify_one();
         }
-        receiver
     }
 
     fn start(&self) {
@@ -154,7 +193,8 @@ impl Inner {
         loop {
             if let Some(task) = state.tasks.pop_front() {
                 drop(state);
-                task();
+                // A panic has been logged, and the waiter goes on: see `Answer`.
+                drop(catch_unwind(AssertUnwindSafe(task)));
                 state = self.lock();
                 continue;
             }
@@ -192,6 +232,39 @@ mod tests {
         assert_eq!(pool.give_up(SinceBoot(u64::MAX), Duration::ZERO), 0);
         pool.close();
         assert!(pool.run(SinceBoot(0), || ()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn whatever_comes_of_a_task_its_waiter_goes_on() {
+        let pool = Pool::new("test".to_owned(), 1);
+        let (sender, results) = mpsc::channel();
+        let tell = || {
+            let sender = sender.clone();
+            move |result: Option<std::thread::ThreadId>| sender.send(result).expect("the test waits")
+        };
+        let here = || std::thread::current().id();
+        pool.run_then(SinceBoot(0), here, tell());
+        let there = results.recv().expect("a result").expect("it was done");
+        assert_ne!(there, here());
+        pool.run_then(SinceBoot(0), || panic!("this task is to panic"), tell());
+        assert_eq!(results.recv(), Ok(None), "it has panicked");
+        pool.run_then(SinceBoot(0), here, tell());
+        assert!(results.recv().expect("a result").is_some(), "the thread goes on");
+        let (release, hung) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        let hang = move || begin.send(()).is_ok() && hung.recv().is_ok();
+        drop(pool.run(SinceBoot(0), hang));
+        begun.recv().expect("a thread hangs");
+        pool.run_then(SinceBoot(0), here, tell());
+        assert_eq!(pool.give_up(SinceBoot(20), Duration::from_nanos(10)), 2);
+        assert_eq!(results.recv(), Ok(None), "it was given up");
+        pool.run_then(SinceBoot(0), here, tell());
+        pool.close();
+        assert_eq!(results.recv(), Ok(None), "nobody will do it");
+        pool.run_then(SinceBoot(0), here, tell());
+        assert_eq!(results.recv(), Ok(None), "nobody can do it");
+        release.send(()).expect("the thread waits");
+        assert!(results.try_recv().is_err(), "each was told once");
     }
 
     #[tokio::test]

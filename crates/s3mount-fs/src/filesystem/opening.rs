@@ -95,18 +95,23 @@ impl Opening {
         matches!(self.target, Target::Object(_))
     }
 
-    /// The file on a disk of this machine that holds the whole version, byte for byte. Waits for the disk for
-    /// a bounded time.
-    pub async fn whole_file(&mut self) -> Option<Arc<File>> {
-        let Target::Object(opening) = &mut self.target else { return None };
+    /// Goes on with the file on a disk of this machine that holds the whole version, byte for byte: in this
+    /// thread if it is known, else in a thread of the disk cache, and without the file if the disk takes too
+    /// long.
+    pub fn with_whole_file(mut self, then: impl FnOnce(Self, Option<Arc<File>>) + Send + 'static) {
+        let Target::Object(opening) = &mut self.target else { return then(self, None) };
         let reader = self.fs.prefetcher.open(&opening.file.object, opening.file.size);
-        let whole = opening.reader.insert(reader).whole_file().await;
-        opening.is_whole = whole.is_some();
-        whole
+        opening.reader = Some(reader.clone());
+        reader.with_whole_file(move |whole| {
+            if let Target::Object(opening) = &mut self.target {
+                opening.is_whole = whole.is_some();
+            }
+            then(self, whole);
+        });
     }
 
     /// Opens the file. If it `is_passthrough`, the kernel reads it by itself, from the file that
-    /// [`whole_file`](Self::whole_file) returned.
+    /// [`with_whole_file`](Self::with_whole_file) has found.
     pub fn finish(self, is_passthrough: bool) -> Opened {
         let Self { fs, target } = self;
         match target {

@@ -1,5 +1,6 @@
 //! Opening files, and closing them.
 
+use std::fs::File;
 use std::sync::{Arc, OnceLock};
 
 use fuser::{
@@ -28,7 +29,7 @@ impl Adapter {
             return reply.error(Errno::EROFS);
         }
         let request = self.pending(Operation::Open);
-        let mut opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
+        let opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
             Ok(opening) => opening,
             Err(error) => return reply.error(request.errno(ino, &error)),
         };
@@ -36,15 +37,22 @@ impl Adapter {
         let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
             return open.finish(opening, Grant::Daemon, reply);
         };
+        let is_on = passthrough.is_on();
         let reply = SharedReply::new(reply);
-        self.answer(req, None, &reply.clone(), async move {
-            let whole = if passthrough.is_on() { opening.whole_file().await } else { None };
+        let answer = reply.clone();
+        let go_on = move |opening: Opening, whole: Option<Arc<File>>| {
             // Nothing is open yet for a caller that was killed meanwhile.
-            if let Some(reply) = reply.take() {
+            if let Some(reply) = answer.take() {
                 let grant = passthrough.open(ino, whole.as_deref(), &reply);
                 open.finish(opening, grant, reply);
             }
-        });
+        };
+        if is_on {
+            opening.with_whole_file(go_on)
+        } else {
+            go_on(opening, None)
+        }
+        self.interrupts.add(req.pid(), &reply);
     }
 
     pub(super) fn on_release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
