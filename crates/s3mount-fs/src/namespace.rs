@@ -135,15 +135,12 @@ impl Namespace {
         }
     }
 
-    /// What the listing on the disk says of `name`. Its page is kept in memory from now on, unless that would
-    /// replace newer ones.
+    /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in
+    /// memory from now on.
     async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
         let Some(kept) = self.requests.kept() else { return Known::Unknown };
         let Some(page) = kept.page(prefix, name).await else { return Known::Unknown };
-        if !kept.is_immutable() && self.snapshots.has_pages(prefix) {
-            return Known::Unknown;
-        }
-        self.keep(prefix, page);
+        self.outdate(prefix, &self.snapshots.fill(prefix, name, page));
         self.snapshots.get(prefix, name, Instant::now())
     }
 
@@ -197,9 +194,12 @@ impl Namespace {
 
     /// Keeps a page. If it shows that a name has changed, the inode of that name is outdated.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
-        let changed = self.snapshots.note(prefix, page);
+        self.outdate(prefix, &self.snapshots.note(prefix, page));
+    }
+
+    fn outdate(&self, prefix: &Arc<str>, changed: &[Box<str>]) {
         if !changed.is_empty() {
-            self.inodes.outdate(&self.root, prefix, &changed);
+            self.inodes.outdate(&self.root, prefix, changed);
         }
     }
 

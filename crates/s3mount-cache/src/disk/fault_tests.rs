@@ -130,7 +130,9 @@ async fn who_reads_from_a_disk_that_hangs_is_let_go() {
     // An open(2) of another object goes on, too. Until then, its caller's thread is free.
     let other = disk.cache.object(&id("other"), SIZE);
     let (sender, opened) = tokio::sync::oneshot::channel();
-    other.with_whole_file(|file| drop(sender.send(file.is_some())));
+    other.with_whole_file(move |file| {
+        let _ = sender.send(file.is_some());
+    });
     tokio::time::sleep(Duration::from_millis(300)).await;
     disk.wait(6);
     assert_eq!(opened.await, Ok(false));

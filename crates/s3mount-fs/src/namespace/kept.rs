@@ -115,11 +115,6 @@ impl KeptNames {
         }
     }
 
-    /// Whether a kept listing may stand in for a new one, whatever its age.
-    pub(crate) fn is_immutable(&self) -> bool {
-        self.is_immutable
-    }
-
     /// Drops the listing of the directory `prefix`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str) {
         let (store, prefix) = (self.store.clone(), prefix.to_owned());

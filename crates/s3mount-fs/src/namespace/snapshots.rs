@@ -169,7 +169,22 @@ impl Snapshots {
     }
 
     /// Keeps a page of the directory `prefix`. Returns the names that the page shows to have changed.
-    pub(crate) fn note(&self, prefix: &Arc<str>, mut page: Page) -> Vec<Box<str>> {
+    pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
+        self.add(prefix, page, |_, page| Some(page))
+    }
+
+    /// As [`note`](Self::note), with a page that may be older than others: keeps the part of it around `key`
+    /// that no newer page covers.
+    pub(crate) fn fill(&self, prefix: &Arc<str>, key: &str, page: Page) -> Vec<Box<str>> {
+        self.add(prefix, page, |directory, page| directory.gap(key, &page))
+    }
+
+    fn add(
+        &self,
+        prefix: &Arc<str>,
+        mut page: Page,
+        part: impl FnOnce(&DirectorySnapshot, Page) -> Option<Page>,
+    ) -> Vec<Box<str>> {
         if self.keeps_nothing() || page.upto.as_deref() == Some(&*page.after) {
             return Vec::new();
         }
@@ -187,7 +202,7 @@ impl Snapshots {
         }
         let mut changed = Vec::new();
         state.change(prefix, |directory| {
-            changed = directory.insert(page);
+            changed = part(directory, page).map(|page| directory.insert(page)).unwrap_or_default();
         });
         self.shrink(&mut state);
         changed
@@ -301,11 +316,6 @@ impl Snapshots {
     /// How much memory all snapshots take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
-    }
-
-    /// Whether any page of the directory `prefix` is known.
-    pub(crate) fn has_pages(&self, prefix: &str) -> bool {
-        self.lock().directories.get(prefix).is_some_and(|directory| !directory.pages.is_empty())
     }
 
     /// Whether the settings keep no pages at all.

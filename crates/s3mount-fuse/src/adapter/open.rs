@@ -48,9 +48,9 @@ impl Adapter {
             }
         };
         if is_on {
-            opening.with_whole_file(go_on)
+            opening.with_whole_file(go_on);
         } else {
-            go_on(opening, None)
+            go_on(opening, None);
         }
         self.interrupts.add(req.pid(), &reply);
     }

@@ -69,6 +69,22 @@ impl DirectorySnapshot {
         changed
     }
 
+    /// The part of `page` around `key` that no page covers which is as new. `None` if such a page covers `key`.
+    pub(super) fn gap(&self, key: &str, page: &Page) -> Option<Page> {
+        let newer = || self.pages.iter().filter(|other| other.at >= page.at);
+        if !page.covers(key) || newer().any(|other| other.covers(key)) {
+            return None;
+        }
+        let before = newer().filter_map(|other| other.upto.as_deref()).rfind(|upto| *upto < key);
+        let behind = newer().map(|other| &*other.after).find(|after| key <= *after);
+        let after = before.map_or(&*page.after, |before| before.max(&page.after));
+        let upto = match (page.upto.as_deref(), behind) {
+            (Some(upto), Some(behind)) => Some(upto.min(behind)),
+            (upto, behind) => upto.or(behind),
+        };
+        Some(page.slice(after, upto))
+    }
+
     /// How much memory the directory takes under this name, in bytes.
     pub(super) fn bytes(&self, name: &str) -> usize {
         DIRECTORY_BYTES + name.len() + self.pages.iter().map(Page::bytes).sum::<usize>()

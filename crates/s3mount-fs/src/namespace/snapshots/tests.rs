@@ -73,6 +73,32 @@ fn what_is_there_is_believed_for_longer_than_what_is_not() {
 }
 
 #[test]
+fn an_old_page_fills_gaps_and_replaces_nothing_that_is_newer() {
+    let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
+    let before =
+        |millis| now.checked_sub(Duration::from_millis(millis)).expect("a machine that runs for long");
+    let (older, old) = (before(2000), before(500));
+    note(&snapshots, "b", &["c", "d"], false, now);
+    note(&snapshots, "k", &["l", "m"], false, older);
+    note(&snapshots, "r", &["s", "t"], false, now);
+    // It shows the names that have gone from the newer pages, and others than the older one.
+    let keys = ["a", "b5", "c5", "e", "f", "l5", "p", "s5", "z"];
+    let fill = |key| {
+        let page = Page::new("d/", "", &listed("d/", &keys, true), old, &Hidden::default());
+        snapshots.fill(&Arc::from("d/"), key, page).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let all = ["a", "b5", "c", "c5", "e", "f", "l", "l5", "p", "s", "s5", "z"];
+    assert_eq!(ask(&snapshots, &all, now), "?-F-??F??F-?");
+    assert_eq!(fill("c5"), [""; 0], "a newer page covers it");
+    assert_eq!(fill("f"), ["l", "m"], "what is older is replaced");
+    assert_eq!(ask(&snapshots, &all, now), "?-F-FF-FFF-?");
+    assert_eq!(fill("z"), [""; 0]);
+    assert_eq!(ask(&snapshots, &["a", "z"], now), "?F");
+    assert_eq!(fill("a"), [""; 0]);
+    assert_eq!(ask(&snapshots, &["a", "c", "s"], now), "FFF");
+}
+
+#[test]
 fn what_turned_out_wrong_is_forgotten() {
     let (snapshots, now) = (Snapshots::new(LIMITS), Instant::now());
     note(&snapshots, "", &["a", "b"], false, now);
