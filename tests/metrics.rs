@@ -10,6 +10,7 @@ use s3mount_metrics::{Definition, markdown};
 use s3mount_prefetch::PrefetchMetrics;
 use s3mount_requests::{RequestMetrics, RetryMetrics};
 use s3mount_shared::SharedMetrics;
+use s3mount_write::WriteMetrics;
 
 const PAGE: &str = "docs/METRICS.md";
 
@@ -36,6 +37,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),
         ("Retries", RetryMetrics::DEFINITIONS),
+        ("Writing", WriteMetrics::DEFINITIONS),
         ("The shared cache", SharedMetrics::DEFINITIONS),
         ("The daemon", DaemonMetrics::DEFINITIONS),
     ]

@@ -53,7 +53,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-requests", &["s3mount-metrics", "s3mount-object"]),
     ("s3mount-shared", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-testkit", &["s3mount-object"]),
-    ("s3mount-write", &["s3mount-memory", "s3mount-object"]),
+    ("s3mount-write", &["s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-requests"]),
 ];
 
 /// Libraries that only one crate may name.

@@ -11,6 +11,12 @@
 //! can't starve a reader. The pool can't deadlock, because the buffers that a reader waits for are given back
 //! without that reader.
 //!
+//! Files that are being written hold bytes that are nowhere else, so nobody can ask for these back. Their
+//! buffers come through a [`Share`], which bounds all of them together. Readers always have the rest of the
+//! pool. Inside the share, a caller that could not go on otherwise ([`Need::Least`]) has a half that the others
+//! don't get. At the pool, a share leaves the reserve to readers, or queues with them: then readers give memory
+//! back, and no reader waits for a writer.
+//!
 //! **Lock order:** the pool has one lock, which is taken last. Nothing is called while it is held.
 
 mod available;
@@ -21,12 +27,14 @@ mod pages;
 mod pool;
 mod queue;
 mod region;
+mod share;
 mod sync;
 
 pub use available::{group_bytes, machine_bytes, page_cache_bytes};
 pub use budget::{MemoryBudget, Reservation};
 pub use heap::trim_heap;
 pub use pool::{Buffer, BufferFuture, BufferPool, Priority};
+pub use share::{Need, Share, ShareBuffer};
 
 /// Buffers are multiples of this many bytes. It is the largest page size in use (arm64's 64 KiB), and small
 /// enough that a small file wastes little.

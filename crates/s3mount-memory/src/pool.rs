@@ -20,8 +20,8 @@ const MAX_BUFFER_BYTES: usize = 64 << 20;
 /// Who asks for memory, the most urgent first.
 ///
 /// Buffers of both kinds can be given back: a reader gets its answer soon, and what was read ahead can be
-/// fetched again. Buffers of a caller that can't give them back, such as an upload, need a place in this order,
-/// and a bound of their own that streams don't share. Otherwise readers and uploads could wait for each other.
+/// fetched again. Callers that can't give their buffers back, such as files that are being written, take them
+/// through a [`Share`](crate::Share), which has a bound. Otherwise readers and uploads could wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// A reader waits for the buffer. It may take the last byte.

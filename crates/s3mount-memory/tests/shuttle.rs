@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Priority, UNIT_BYTES};
+use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Need, Priority, Share, UNIT_BYTES};
 use shuttle::future::{block_on, spawn};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::{check_pct, check_random, thread};
@@ -178,5 +178,69 @@ fn trimming_touches_only_what_is_free() {
         pool.trim(0);
         assert_eq!(pool.trim(0), 0);
         assert!(pool.try_buffer(2 * PAGE, Priority::Demand).is_some(), "it has grown together again");
+    });
+}
+
+#[test]
+fn readers_and_writers_don_t_starve_each_other() {
+    check(|| {
+        let pool = pool(6);
+        let share = Share::new(pool.clone(), 4 * UNIT_BYTES as u64);
+        // What a reader gives back when it is asked to.
+        let ahead = Arc::new(Mutex::new(pool.try_buffer(4 * UNIT_BYTES, Priority::Demand)));
+        let writers: Vec<_> = (1..=3)
+            .map(|mark| {
+                let (share, ahead) = (share.clone(), ahead.clone());
+                spawn(async move {
+                    let reclaim = move || drop(ahead.lock().expect("no panic").take());
+                    let mut first = share.buffer(UNIT_BYTES, Need::More, &reclaim).await;
+                    first.as_mut().fill(mark);
+                    drop(first);
+                    let mut least = share.buffer(2 * UNIT_BYTES, Need::Least, &reclaim).await;
+                    assert!(share.held_bytes() <= share.limit_bytes());
+                    least.as_mut().fill(mark);
+                })
+            })
+            .collect();
+        // Two units are never the writers', so a reader of as many gets them, whatever the writers do.
+        let reader = {
+            let (pool, ahead) = (pool.clone(), ahead.clone());
+            spawn(async move {
+                let waiting = pool.buffer(2 * UNIT_BYTES);
+                drop(ahead.lock().expect("no panic").take());
+                use_alone(&mut waiting.await, 9);
+            })
+        };
+        block_on(async {
+            reader.await.expect("no panic");
+            for writer in writers {
+                writer.await.expect("no panic");
+            }
+        });
+        assert_eq!((share.held_bytes(), share.waiting(), pool.budget().used_bytes()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn writers_that_hold_all_they_may_leave_the_rest_to_readers() {
+    check(|| {
+        let pool = pool(4);
+        let share = Share::new(pool.clone(), 2 * UNIT_BYTES as u64);
+        let held: Vec<_> = (0..2).filter_map(|_| share.try_buffer(UNIT_BYTES, Need::Least)).collect();
+        assert_eq!(held.len(), 2);
+        assert!(share.try_buffer(UNIT_BYTES, Need::Least).is_none(), "that is the bound");
+        let readers: Vec<_> = (1..=3)
+            .map(|mark| {
+                let pool = pool.clone();
+                spawn(async move { use_alone(&mut pool.buffer(2 * UNIT_BYTES).await, mark) })
+            })
+            .collect();
+        block_on(async {
+            for reader in readers {
+                reader.await.expect("no panic");
+            }
+        });
+        drop(held);
+        assert_eq!((share.held_bytes(), pool.budget().used_bytes()), (0, 0));
     });
 }

@@ -109,6 +109,12 @@ impl Prefetcher {
         self.shared.retry_budget.clone()
     }
 
+    /// Makes readers give back as much memory as others queue for at the pool. For callers that are no readers
+    /// and have begun to wait there.
+    pub fn reclaim(&self) {
+        self.readers.reclaim(&self.shared);
+    }
+
     /// How many versions are open.
     pub fn open_readers(&self) -> usize {
         self.readers.all().len()

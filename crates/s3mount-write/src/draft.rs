@@ -1,62 +1,79 @@
 //! One file that is being written.
+//!
+//! A draft's bytes are extents (`extents.rs`): in memory, in a version, in the spool, or only in the store. The
+//! file is cut into parts (`grid.rs`), and `cells.rs` knows which of these the store has. While a program
+//! writes from the beginning to the end, each part is uploaded when the program has passed its end
+//! (`draft/upload.rs`). When memory is short, bytes that are elsewhere, too, are dropped, the oldest first
+//! (`relief.rs`). Publication uploads what is missing, and makes an object of it (`draft/publish.rs`).
+//!
+//! **Lock order:** the gate, then `creating` or `loading`, then the state, then the list of drafts. The state is never locked across a wait, and no
+//! other draft's state is locked meanwhile.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod complete;
+mod give;
+mod load;
+mod publish;
+mod upload;
+mod write;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectError, ObjectId, PutAnswer, PutObject};
+use s3mount_object::{Condition, NewObject, ObjectId};
+use tokio::sync::{RwLock, watch};
 
-use crate::writer::Shared;
-use crate::{Guard, Properties, WriteError};
+use crate::WriteError;
+use crate::shared::Shared;
+use crate::state::State;
 
 /// One file that is being written. All who have it open share it.
+///
+/// A draft that is dropped gives everything up that was not published.
 #[derive(Debug)]
 pub struct Draft {
+    me: Weak<Draft>,
     shared: Arc<Shared>,
-    properties: Properties,
+    object: NewObject,
     state: Mutex<State>,
-    /// One publication at a time.
-    publishing: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug)]
-struct State {
-    key: String,
-    guard: Guard,
-    /// The version whose bytes were not fetched yet.
-    source: Option<(ObjectId, u64)>,
-    bytes: Vec<u8>,
-    modified: SystemTime,
-    /// Changes so far.
-    changes: u64,
-    published: Option<(u64, Published)>,
-}
-
-/// What became of a draft.
-#[derive(Clone, Debug)]
-pub struct Published {
-    /// The version that the store has now.
-    pub object: ObjectId,
-    /// Its length in bytes.
-    pub size: u64,
-    /// When it was published.
-    pub modified: SystemTime,
+    /// Changes hold it shared, publications alone: so each version that is published has all changes up to a
+    /// moment, and none of later ones.
+    gate: RwLock<()>,
+    /// One task begins the upload.
+    creating: tokio::sync::Mutex<()>,
+    /// One task brings the bytes of a part into memory. Several could wait for each other's memory.
+    loading: tokio::sync::Mutex<()>,
+    /// Counts the tasks that have ended. Who waits for one watches it.
+    ended: watch::Sender<u64>,
+    /// How many bytes of the share its buffers take.
+    held: Arc<AtomicU64>,
 }
 
 impl Draft {
     pub(crate) fn new(
         shared: Arc<Shared>,
         key: &str,
-        properties: Properties,
+        object: NewObject,
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Self> {
-        let modified = shared.now();
-        let published = source.clone().map(|(object, size)| (0, Published { object, size, modified }));
-        let guard = source.as_ref().map_or(Guard::Any, |(object, _)| Guard::Version(object.etag().clone()));
-        let state =
-            State { key: key.to_owned(), guard, source, bytes: Vec::new(), modified, changes: 0, published };
-        let (state, publishing) = (Mutex::new(state), tokio::sync::Mutex::default());
-        Arc::new(Self { shared, properties, state, publishing })
+        let state = Mutex::new(State::new(key, source, shared.now()));
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            shared,
+            object,
+            state,
+            gate: RwLock::default(),
+            creating: tokio::sync::Mutex::default(),
+            loading: tokio::sync::Mutex::default(),
+            ended: watch::Sender::new(0),
+            held: Arc::default(),
+        })
+    }
+
+    /// A reference that does not keep it.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -65,8 +82,7 @@ impl Draft {
 
     /// The length of the file, in bytes.
     pub fn size(&self) -> u64 {
-        let state = self.state();
-        state.source.as_ref().map_or(state.bytes.len() as u64, |(_, size)| *size)
+        self.state().size()
     }
 
     /// When the file was changed last.
@@ -74,49 +90,63 @@ impl Draft {
         self.state().modified
     }
 
-    /// Whether the file has changed since it was published last. A new, empty file has.
+    /// Whether the file or its key has changed since it was published last. A new, empty file has.
     pub fn is_dirty(&self) -> bool {
-        let state = self.state();
-        state.published.as_ref().is_none_or(|(changes, _)| *changes != state.changes)
+        self.state().is_dirty()
     }
 
-    /// Gives the file the key under which it is to show from now on. `guard` says what may be replaced there.
-    pub fn rename(&self, key: &str, guard: Guard) {
-        let mut state = self.state();
-        (state.key, state.guard) = (key.to_owned(), guard);
-        state.changes += 1;
-    }
-
-    /// Says what the first publication may replace. Each later one replaces only what the one before wrote.
-    pub fn set_guard(&self, guard: Guard) {
-        self.state().guard = guard;
-    }
-
-    /// Writes at once if memory is free, and nothing has to be fetched. `None`: call [`write`](Self::write).
-    /// Never waits.
-    pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
-        let now = self.shared.now();
-        let mut state = self.state();
-        if state.source.is_some() {
-            return None;
-        }
-        let start = offset as usize;
-        if state.bytes.len() < start + data.len() {
-            state.bytes.resize(start + data.len(), 0);
-        }
-        state.bytes[start..start + data.len()].copy_from_slice(data);
-        state.changes += 1;
-        state.modified = now;
-        Some(Ok(()))
-    }
-
-    /// Writes `data` at `offset`. Waits for memory, and for the bytes around a change.
+    /// Gives the file the key under which it is to show from now on. `condition` says what has to be true of that
+    /// key when the file is published.
     ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
-        self.fetch().await?;
-        self.try_write(offset, &data).expect("all is here")
+    /// The next publication shows the file there. If a version or an upload of the draft is at an earlier
+    /// key, that publication moves it inside the store, and deletes the version at the earlier key.
+    pub fn rename(&self, key: &str, condition: Option<Condition>) {
+        let mut state = self.state();
+        (state.key, state.condition) = (key.to_owned(), condition);
+        state.changes += 1;
+    }
+
+    /// Says what has to be true of the key at the first publication. Each later one replaces only what the one
+    /// before wrote.
+    pub fn set_condition(&self, condition: Option<Condition>) {
+        self.state().condition = condition;
+    }
+
+    /// Keeps `error` for all later calls.
+    fn fail(&self, error: WriteError) -> WriteError {
+        let mut state = self.state();
+        if let WriteError::Failed(_) = error {
+            return error;
+        }
+        if state.failed.is_none() && !state.is_discarded {
+            self.shared.metrics.failed.inc();
+            tracing::warn!(key = state.key, %error, "a file could not be written");
+        }
+        let failed = state.failed.get_or_insert_with(|| Arc::new(error));
+        WriteError::Failed(failed.clone())
+    }
+
+    /// Gives everything up: memory, spool, and the upload at the store, which is aborted in the background.
+    pub async fn discard(&self) {
+        let upload = {
+            let mut state = self.state();
+            state.is_discarded = true;
+            state.failed.get_or_insert_with(|| Arc::new(WriteError::Discarded));
+            state.extents.resize(0);
+            state.upload.take()
+        };
+        if let Some(begun) = upload {
+            let shared = self.shared.clone();
+            let mut ended = self.ended.subscribe();
+            let me = self.me.upgrade();
+            self.shared.runtime.spawn(async move {
+                // A part that arrives after the end of its upload stays there for ever.
+                if let Some(draft) = me {
+                    let _ = ended.wait_for(|_| draft.state().cells.claimed() == 0).await;
+                }
+                shared.abort(&begun.upload).await;
+            });
+        }
     }
 
     /// Up to `len` bytes from `offset` on; fewer only at the end.
@@ -124,88 +154,16 @@ impl Draft {
     /// # Errors
     /// See [`WriteError`].
     pub async fn read(&self, offset: u64, len: usize) -> Result<Bytes, WriteError> {
-        self.fetch().await?;
-        let state = self.state();
-        let start = state.bytes.len().min(offset as usize);
-        let end = state.bytes.len().min(start + len);
-        Ok(Bytes::copy_from_slice(&state.bytes[start..end]))
+        self.read_from(offset, len).await
     }
+}
 
-    /// Cuts the file to `size` bytes, or makes it that long by zeros.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn truncate(&self, size: u64) -> Result<(), WriteError> {
-        self.fetch().await?;
-        let now = self.shared.now();
-        let mut state = self.state();
-        state.bytes.resize(size as usize, 0);
-        state.changes += 1;
-        state.modified = now;
-        Ok(())
-    }
-
-    /// Waits until the store has all bytes, so that they survive the mount.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn sync(&self) -> Result<(), WriteError> {
-        self.publish().await.map(|_| ())
-    }
-
-    /// Waits until the object shows all bytes. Returns the version that is published now; nothing is written
-    /// if it is the one that was published last.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn publish(&self) -> Result<Published, WriteError> {
-        let _one = self.publishing.lock().await;
-        let (changes, request, size) = {
-            let state = self.state();
-            if let Some((changes, published)) = &state.published
-                && *changes == state.changes
-            {
-                return Ok(published.clone());
-            }
-            let request = PutObject {
-                key: state.key.clone(),
-                bytes: Bytes::copy_from_slice(&state.bytes),
-                metadata: self.properties.metadata.clone(),
-                only_new: state.guard == Guard::Absent,
-            };
-            (state.changes, request, state.bytes.len() as u64)
-        };
-        let key = request.key.clone();
-        if self.shared.client.put_object(request).await? == PutAnswer::Exists {
-            return Err(ObjectError::new(ErrorKind::PreconditionFailed, "PutObject", &key).into());
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(begun) = state.upload.take() {
+            let shared = self.shared.clone();
+            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
         }
-        let meta = self.shared.client.head_object(&key).await?;
-        let object = ObjectId::new(&key, meta.etag);
-        let published = Published { object: object.clone(), size, modified: meta.last_modified };
-        let mut state = self.state();
-        state.guard = Guard::Version(object.etag().clone());
-        state.published = Some((changes, published.clone()));
-        Ok(published)
-    }
-
-    /// Gives everything up: memory, spool, and the upload at the store, which is aborted in the background.
-    pub async fn discard(&self) {
-        let mut state = self.state();
-        (state.bytes, state.source) = (Vec::new(), None);
-    }
-
-    async fn fetch(&self) -> Result<(), WriteError> {
-        let Some((object, size)) = self.state().source.clone() else { return Ok(()) };
-        let mut bytes = Vec::new();
-        if size > 0 {
-            let into = Box::new(vec![0; size as usize]);
-            let request = GetObject { object, range: ByteRange::new(0, size) };
-            bytes = self.shared.client.get_object(request, into).await?.bytes.to_vec();
-        }
-        let mut state = self.state();
-        if state.source.take().is_some() {
-            state.bytes = bytes;
-        }
-        Ok(())
     }
 }

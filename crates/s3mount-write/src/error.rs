@@ -43,6 +43,9 @@ pub enum WriteError {
         /// The length that the file would have, in bytes.
         size: u64,
     },
+    /// The draft was discarded.
+    #[error("the file was given up")]
+    Discarded,
     /// The store did not do what was asked for in time.
     #[error("not done within {0:?}")]
     TimedOut(Duration),

@@ -3,14 +3,23 @@
 //! A [`Draft`] is one file that is being written: its bytes, and what the store has of them. [`Writer`] makes
 //! drafts, and bounds what all of them take together. Nothing here knows of directories or of FUSE.
 
+mod cells;
 mod config;
+mod copies;
 mod draft;
 mod error;
-mod names;
+mod extents;
+mod grid;
+mod metrics;
+mod relief;
+mod shared;
+mod state;
+mod store;
 mod writer;
 
 pub use config::{SpoolConfig, WriteConfig};
-pub use draft::{Draft, Published};
+pub use draft::Draft;
 pub use error::WriteError;
-pub use names::{Guard, Properties};
+pub use metrics::WriteMetrics;
+pub use state::Published;
 pub use writer::Writer;

@@ -1,33 +1,23 @@
-//! The writer: it makes drafts, and has what they share.
+//! The writer: it makes drafts.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::AtomicU64;
 
-use s3mount_memory::BufferPool;
-use s3mount_object::{ObjectId, ObjectWriter};
+use s3mount_memory::{BufferPool, Share};
+use s3mount_metrics::Registry;
+use s3mount_object::{NewObject, ObjectId, ObjectWriter};
+use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::{Draft, Properties, WriteConfig};
+use crate::relief::Givers;
+use crate::shared::Shared;
+use crate::{Draft, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Writer(Arc<Shared>);
-
-/// What all drafts share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) client: Arc<dyn ObjectWriter>,
-    pub(crate) config: WriteConfig,
-    started: Instant,
-}
-
-impl Shared {
-    /// The time of day.
-    pub(crate) fn now(&self) -> SystemTime {
-        self.config.started_at + self.started.elapsed()
-    }
-}
 
 impl Writer {
     /// A writer to the bucket of `client`. Buffers come from `pool`. Parts are uploaded by tasks on `runtime`,
@@ -38,18 +28,57 @@ impl Writer {
         config: WriteConfig,
         runtime: &Handle,
     ) -> Self {
-        let _ = (pool, runtime);
-        Self(Arc::new(Shared { client, config, started: Instant::now() }))
+        Self::with(client, pool, config, runtime, Arc::default(), || {})
     }
 
-    /// A new, empty file for `key`.
-    pub fn create(&self, key: &str, properties: Properties) -> Arc<Draft> {
-        Draft::new(self.0.clone(), key, properties, None)
+    /// As [`new`](Self::new). Retries come from `retry_budget`, the budget of all requests of the mount. When a
+    /// draft waits for memory that readers have, `reclaim` makes them give it back.
+    pub fn with(
+        client: Arc<dyn ObjectWriter>,
+        pool: BufferPool,
+        config: WriteConfig,
+        runtime: &Handle,
+        retry_budget: Arc<RetryBudget>,
+        reclaim: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            client,
+            runtime: runtime.clone(),
+            retry_budget,
+            metrics: Arc::default(),
+            share: Share::new(pool, config.memory_bytes),
+            requests: Semaphore::new(config.max_requests),
+            reclaim: Box::new(reclaim),
+            givers: Givers::default(),
+            config,
+            started: Instant::now(),
+            seeds: AtomicU64::new(0),
+        }))
+    }
+
+    /// A new, empty file for `key`. `object` is what it is to have beside its bytes.
+    pub fn create(&self, key: &str, object: NewObject) -> Arc<Draft> {
+        let draft = Draft::new(self.0.clone(), key, object, None);
+        self.0.givers.add(draft.weak());
+        draft
     }
 
     /// A draft whose bytes are, to begin with, those of a version of `size` bytes. Nothing is fetched before
-    /// it is needed.
-    pub fn edit(&self, version: &ObjectId, size: u64, properties: Properties) -> Arc<Draft> {
-        Draft::new(self.0.clone(), version.key(), properties, Some((version.clone(), size)))
+    /// it is needed. It may replace only that version.
+    pub fn edit(&self, version: &ObjectId, size: u64, object: NewObject) -> Arc<Draft> {
+        let draft = Draft::new(self.0.clone(), version.key(), object, Some((version.clone(), size)));
+        self.0.givers.add(draft.weak());
+        draft
+    }
+
+    /// The metrics of all its drafts.
+    pub fn metrics(&self) -> &WriteMetrics {
+        &self.0.metrics
+    }
+
+    /// Shows its metrics in `registry`.
+    pub fn register(&self, registry: &Registry) {
+        let shared = self.0.clone();
+        registry.add(self.0.metrics.clone(), move || shared.refresh());
     }
 }

@@ -1,0 +1,76 @@
+//! The end of an upload in parts.
+
+use std::collections::BTreeMap;
+
+use s3mount_object::{Condition, ErrorKind, Written, WrittenPart};
+
+use super::Draft;
+use super::publish::compare;
+use crate::WriteError;
+use crate::state::Begun;
+use crate::store::{Failure, crc_of};
+
+/// How often an upload is completed anew after the store named a part that it does not have.
+const MOST_CORRECTIONS: u32 = 3;
+
+impl Draft {
+    /// Publishes by an upload in parts.
+    pub(super) async fn put_parts(
+        &self,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<Written, WriteError> {
+        let mut corrections = 0;
+        loop {
+            self.upload_all(true).await?;
+            let (begun, parts) = {
+                let state = self.state();
+                state.check()?;
+                let parts: Vec<WrittenPart> = state.cells.written().map(|(_, part)| part.clone()).collect();
+                (state.upload.clone(), parts)
+            };
+            // Parts were uploaded, so only a draft that was discarded has none.
+            let Some(begun) = begun else { return Err(WriteError::Discarded) };
+            let (size, sum) = (parts.iter().map(|part| part.len).sum(), crc_of(&parts));
+            let written = match self.shared.complete(&begun.upload, &parts, condition).await {
+                Ok(written) => written,
+                Err(Failure { error, .. })
+                    if *error.kind() == ErrorKind::InvalidPart && corrections < MOST_CORRECTIONS =>
+                {
+                    corrections += 1;
+                    tracing::warn!(key, %error, "the store has other parts than it said");
+                    self.correct(&begun).await?;
+                    continue;
+                }
+                Err(failure) => self.shared.resolve(key, size, sum, failure).await?,
+            };
+            compare(key, sum, &written)?;
+            self.state().upload = None;
+            return Ok(written);
+        }
+    }
+
+    /// Compares the parts that the store has with those that it has told of.
+    async fn correct(&self, begun: &Begun) -> Result<(), WriteError> {
+        let listed = self.shared.list_parts(&begun.upload).await?;
+        let mut listed: BTreeMap<u32, WrittenPart> =
+            listed.into_iter().map(|part| (part.number, part)).collect();
+        let mut state = self.state();
+        let known: Vec<WrittenPart> = state.cells.written().map(|(_, part)| part.clone()).collect();
+        for part in known {
+            let found = listed.remove(&part.number).filter(|found| {
+                let is_same = found.etag == part.etag;
+                let has_same_sum = part.checksum.is_some() && found.checksum == part.checksum;
+                found.len == part.len && (is_same || has_same_sum)
+            });
+            let found = found.map(|found| WrittenPart { checksum: part.checksum, ..found });
+            if found.is_none()
+                && let Some(offset) = state.stored_in(part.number)
+            {
+                return Err(WriteError::NotReadable { offset });
+            }
+            state.cells.correct(part.number, found);
+        }
+        Ok(())
+    }
+}

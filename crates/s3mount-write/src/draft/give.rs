@@ -1,0 +1,90 @@
+//! What a draft gives when memory is short.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use super::Draft;
+use crate::grid::Cell;
+use crate::relief::Giver;
+use crate::state::State;
+
+impl Giver for Draft {
+    fn changed(&self) -> SystemTime {
+        self.modified()
+    }
+
+    fn evict(&self, wanted: u64) -> u64 {
+        let before = self.held.load(Ordering::Relaxed);
+        let mut state = self.state();
+        for (cell, is_current) in self.evictable(&state) {
+            if before.saturating_sub(self.held.load(Ordering::Relaxed)) >= wanted {
+                break;
+            }
+            state.evict(cell, is_current);
+        }
+        before.saturating_sub(self.held.load(Ordering::Relaxed))
+    }
+
+    fn uploading_bytes(&self) -> u64 {
+        let state = self.state();
+        state.cells.claims().map(|cell| cell.end - cell.start).sum()
+    }
+
+    fn hurry(&self, wanted: u64) -> u64 {
+        let Some(me) = self.me.upgrade() else { return 0 };
+        let mut coming = 0;
+        for cell in me.full() {
+            if coming >= wanted {
+                break;
+            }
+            if Arc::clone(&me).start(cell) {
+                coming += cell.end - cell.start;
+            }
+        }
+        coming
+    }
+}
+
+impl Draft {
+    /// The parts that may lose their bytes, and whether the store has them up to date. The last part stays, if
+    /// it is not full: what is appended to it needs its bytes.
+    fn evictable(&self, state: &State) -> Vec<(Cell, bool)> {
+        let size = state.size();
+        if state.is_pinned {
+            return Vec::new();
+        }
+        let Some(grid) = state.grid else {
+            // There is no upload. All that is elsewhere is in the version that the draft began with.
+            return vec![(Cell { number: 0, start: 0, end: size }, false)];
+        };
+        let mut cells: Vec<_> =
+            state.cells.idle().filter(|cell| cell.end <= size).map(|cell| (cell, true)).collect();
+        let mut at = 0;
+        while let Some(cell) = grid.cell(at).filter(|cell| cell.start < size) {
+            if !state.cells.is_current(cell) && !state.cells.is_claimed(cell) {
+                cells.push((cell, false));
+            }
+            at = cell.end;
+        }
+        cells
+    }
+
+    /// The parts that are in memory as a whole and that the store does not have. The part of the last write
+    /// comes last.
+    fn full(&self) -> Vec<Cell> {
+        let state = self.state();
+        let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+        let mut cells = Vec::new();
+        let mut at = 0;
+        while let Some(cell) = grid.cell(at).filter(|cell| cell.end <= state.size()) {
+            if !state.cells.is_current(cell) && !state.cells.is_claimed(cell) && state.is_in_memory(cell) {
+                cells.push(cell);
+            }
+            at = cell.end;
+        }
+        let last = grid.cell(state.frontier.saturating_sub(1));
+        cells.sort_by_key(|cell| Some(*cell) == last);
+        cells
+    }
+}

@@ -1,0 +1,215 @@
+//! Publication: a draft becomes an object.
+
+use std::sync::Arc;
+
+use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Written};
+
+use super::Draft;
+use super::upload::pieces;
+use crate::WriteError;
+use crate::copies::{Piece, plan};
+use crate::state::Published;
+
+/// What is published, and where.
+#[derive(Clone, Debug)]
+struct Target {
+    key: String,
+    condition: Option<Condition>,
+    /// How often the file has changed by now.
+    changes: u64,
+}
+
+/// The draft's bytes stay in memory while this lives.
+struct Pinned<'a>(&'a Draft);
+
+impl<'a> Pinned<'a> {
+    fn new(draft: &'a Draft) -> Self {
+        draft.state().is_pinned = true;
+        Self(draft)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_pinned = false;
+    }
+}
+
+impl Draft {
+    /// Waits until the store has all bytes, so that they outlive the mount. A file of up to a part is
+    /// published. Of a longer one, all parts are in the store; the object shows when it is published.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn sync(&self) -> Result<(), WriteError> {
+        {
+            let _alone = self.gate.write().await;
+            self.state().check()?;
+            if !self.is_small() {
+                return self.upload_all(false).await.map_err(|error| self.fail(error));
+            }
+        }
+        self.publish().await.map(drop)
+    }
+
+    /// Waits until the object shows all bytes. Returns the version that is published now; nothing is written
+    /// if that is up to date.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn publish(&self) -> Result<Published, WriteError> {
+        let _alone = self.gate.write().await;
+        let target = {
+            let state = self.state();
+            state.check()?;
+            if let Some((changes, published)) = &state.published
+                && *changes == state.changes
+            {
+                return Ok(published.clone());
+            }
+            Target { key: state.key.clone(), condition: state.condition.clone(), changes: state.changes }
+        };
+        let published = self.publish_at(&target).await.map_err(|error| self.fail(error))?;
+        self.shared.metrics.published.inc();
+        Ok(published)
+    }
+
+    async fn publish_at(&self, target: &Target) -> Result<Published, WriteError> {
+        self.idle().await;
+        let begun = self.state().upload.clone();
+        if let Some(begun) = begun.filter(|begun| begun.upload.key != target.key && !self.is_small()) {
+            // The file got another key while it was uploaded. It is completed where it was begun, and becomes
+            // the source of what is published under the new key.
+            let old = Target { key: begun.upload.key.clone(), condition: begun.condition, changes: u64::MAX };
+            let written = self.put_parts(&old.key, old.condition.as_ref()).await?;
+            self.rebase(&old, written);
+        }
+        let before = self.state().published.as_ref().map(|(_, published)| published.object.clone());
+        let written = if self.is_small() {
+            self.put_whole(&target.key, target.condition.as_ref()).await?
+        } else {
+            self.put_parts(&target.key, target.condition.as_ref()).await?
+        };
+        let published = self.rebase(target, written);
+        if let Some(before) = before.filter(|before| before.key() != target.key) {
+            self.remove(&before).await?;
+        }
+        Ok(published)
+    }
+
+    /// The file is the version `written` now.
+    fn rebase(&self, target: &Target, written: Written) -> Published {
+        let mut state = self.state();
+        let object = ObjectId::new(&target.key, written.etag);
+        let published = Published { size: state.size(), modified: state.modified, object };
+        state.rebase(&published, target.changes);
+        // It may have got another key meanwhile, and what it may replace there.
+        if state.key == target.key {
+            state.condition = Some(Condition::Matches(published.object.etag().clone()));
+        }
+        published
+    }
+
+    /// Deletes the version under the key that the file had before.
+    async fn remove(&self, old: &ObjectId) -> Result<(), WriteError> {
+        match self.shared.delete(old).await {
+            Ok(()) => Ok(()),
+            // Somebody else has deleted or replaced it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed) => {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether one request can publish the file: it is no longer than a part, and all bytes can be had.
+    fn is_small(&self) -> bool {
+        let state = self.state();
+        let most = state.grid.map_or(self.shared.config.part_bytes, |grid| grid.first());
+        state.size() <= most && state.stored(0, state.size()).is_none()
+    }
+
+    /// Publishes by one PutObject.
+    async fn put_whole(&self, key: &str, condition: Option<&Condition>) -> Result<Written, WriteError> {
+        let size = self.size();
+        let pieces = {
+            let _pinned = Pinned::new(self);
+            {
+                let _one = self.loading.lock().await;
+                self.load(0, size).await?;
+            }
+            let mut state = self.state();
+            state.extents.freeze(0, size);
+            pieces(&state, 0, size)
+        };
+        let Some(pieces) = pieces else { return Err(WriteError::OutOfMemory(self.shared.config.timeout)) };
+        let body = self.body(pieces);
+        let written = {
+            // The semaphore is never closed.
+            let _turn = self.shared.requests.acquire().await;
+            self.shared.put(key, &body, &self.object, condition).await
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(failure) => self.shared.resolve(key, size, body.checksum(), failure).await?,
+        };
+        compare(key, body.checksum(), &written)?;
+        self.shared.metrics.uploaded_bytes.add(size);
+        let upload = self.state().upload.take();
+        if let Some(begun) = upload {
+            let shared = self.shared.clone();
+            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+        }
+        Ok(written)
+    }
+
+    /// Waits until the store has all parts. With `has_copies`, also those that are copied inside the store.
+    pub(super) async fn upload_all(&self, has_copies: bool) -> Result<(), WriteError> {
+        let Some(me) = self.me.upgrade() else { return Ok(()) };
+        loop {
+            let missing = {
+                let mut state = self.state();
+                state.check()?;
+                let fixed = self.shared.grid(state.size());
+                let grid = *state.grid.get_or_insert(fixed);
+                plan(&state, grid)
+            };
+            let mut is_done = true;
+            for piece in missing {
+                let is_started = match piece {
+                    Piece::Upload(cell) => Arc::clone(&me).start(cell),
+                    Piece::Copy(cell, object, range) => {
+                        has_copies && Arc::clone(&me).start_copy(cell, object, range)
+                    }
+                };
+                is_done &= !is_started;
+            }
+            is_done &= self.state().cells.claimed() == 0;
+            self.idle().await;
+            self.state().check()?;
+            if is_done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until no task uploads a part.
+    async fn idle(&self) {
+        let mut ended = self.ended.subscribe();
+        while self.state().cells.claimed() > 0 {
+            // The sender is this draft's, so it is not gone.
+            let _ = ended.changed().await;
+        }
+    }
+}
+
+/// Compares the checksum that the store keeps with that of what was sent.
+pub(super) fn compare(key: &str, sent: Option<ObjectChecksum>, written: &Written) -> Result<(), WriteError> {
+    match (sent, written.checksum) {
+        (Some(sent), Some(kept)) if sent.algorithm == kept.algorithm && sent != kept => {
+            let error = ObjectError::new(ErrorKind::BadChecksum, "PutObject", key);
+            Err(error.with_source(format!("sent {sent}, and the store has {kept}")).into())
+        }
+        _ => Ok(()),
+    }
+}

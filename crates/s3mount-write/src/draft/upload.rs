@@ -1,0 +1,179 @@
+//! Tasks that upload parts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_object::{Body, ByteRange, ObjectId, UploadId, WrittenPart};
+
+use super::Draft;
+use crate::WriteError;
+use crate::extents::Content;
+use crate::grid::Cell;
+use crate::state::{Begun, State};
+use crate::store::crc;
+
+/// Bytes that nobody has written.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+impl Draft {
+    /// Uploads the parts whose ends a sequential writer has passed by a write from `start` to `end`.
+    pub(super) fn upload_passed(&self, start: u64, end: u64) {
+        let passed = {
+            let state = self.state();
+            let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+            let mut passed = Vec::new();
+            let mut at = start.saturating_sub(1);
+            while let Some(cell) = grid.cell(at).filter(|cell| cell.end < end) {
+                passed.push(cell);
+                at = cell.end;
+            }
+            passed
+        };
+        if let Some(me) = self.me.upgrade().filter(|_| !passed.is_empty()) {
+            for cell in passed {
+                me.clone().start(cell);
+            }
+        }
+    }
+
+    /// Begins to upload a part, unless the store has it, or a task uploads it already.
+    pub(super) fn start(self: Arc<Self>, cell: Cell) -> bool {
+        {
+            let mut state = self.state();
+            let plan = self.shared.grid(state.size());
+            let grid = *state.grid.get_or_insert(plan);
+            // The cuts may be others than those that the caller has seen.
+            if state.failed.is_some() || grid.cell(cell.start) != Some(cell) || !state.cells.claim(cell) {
+                return false;
+            }
+        }
+        let runtime = self.shared.runtime.clone();
+        runtime.spawn(async move {
+            let written = self.upload(cell).await;
+            self.end(cell, written);
+        });
+        true
+    }
+
+    /// Begins to copy a part inside the store.
+    pub(super) fn start_copy(self: Arc<Self>, cell: Cell, object: ObjectId, range: ByteRange) -> bool {
+        if !self.state().cells.claim(cell) {
+            return false;
+        }
+        let runtime = self.shared.runtime.clone();
+        runtime.spawn(async move {
+            let copied = self.copy(cell, &object, range).await;
+            self.end(cell, copied);
+        });
+        true
+    }
+
+    fn end(&self, cell: Cell, written: Result<WrittenPart, WriteError>) {
+        let written = written.map_err(|error| self.fail(error)).ok();
+        {
+            let mut state = self.state();
+            let size = state.size();
+            state.cells.finish(cell.number, written, size);
+        }
+        self.ended.send_modify(|ended| *ended += 1);
+        if self.shared.givers.is_wanted() {
+            self.shared.givers.relieve(self);
+        }
+    }
+
+    async fn upload(&self, cell: Cell) -> Result<WrittenPart, WriteError> {
+        let upload = self.begun().await?;
+        self.load_part(cell).await?;
+        // The semaphore is never closed.
+        let _turn = self.shared.requests.acquire().await;
+        let pieces = loop {
+            {
+                let mut state = self.state();
+                state.check()?;
+                let end = cell.end.min(state.size());
+                state.extents.freeze(cell.start, end);
+                if let Some(pieces) = pieces(&state, cell.start, end) {
+                    state.cells.take(cell.number);
+                    break pieces;
+                }
+            }
+            self.load_part(cell).await?;
+        };
+        let body = self.body(pieces);
+        Ok(self.shared.put_part(&upload, cell.number, &body).await?)
+    }
+
+    /// Brings all bytes of a part into memory. They stay there while a task has the part.
+    async fn load_part(&self, cell: Cell) -> Result<(), WriteError> {
+        let is_here = {
+            let state = self.state();
+            state.is_in_memory(cell)
+        };
+        if is_here {
+            return Ok(());
+        }
+        let _one = self.loading.lock().await;
+        self.load(cell.start, cell.end).await
+    }
+
+    async fn copy(&self, cell: Cell, object: &ObjectId, range: ByteRange) -> Result<WrittenPart, WriteError> {
+        let upload = self.begun().await?;
+        let _turn = self.shared.requests.acquire().await;
+        self.state().cells.take(cell.number);
+        Ok(self.shared.copy_part(&upload, cell.number, object, range).await?)
+    }
+
+    /// The body of a request, with its checksum.
+    pub(super) fn body(&self, pieces: Vec<Bytes>) -> Body {
+        let sum = self.shared.config.has_checksums.then(|| crc(&pieces));
+        let body = Body::new(pieces);
+        match sum {
+            Some(sum) => body.with_checksum(sum),
+            None => body,
+        }
+    }
+
+    /// The upload, which is begun if it was not.
+    async fn begun(&self) -> Result<Arc<UploadId>, WriteError> {
+        let _one = self.creating.lock().await;
+        let (key, condition) = {
+            let state = self.state();
+            state.check()?;
+            if let Some(begun) = &state.upload {
+                return Ok(begun.upload.clone());
+            }
+            (state.key.clone(), state.condition.clone())
+        };
+        let upload = Arc::new(self.shared.create_upload(&key, &self.object).await?);
+        let is_discarded = {
+            let mut state = self.state();
+            if !state.is_discarded {
+                state.upload = Some(Begun { upload: upload.clone(), condition });
+            }
+            state.is_discarded
+        };
+        if is_discarded {
+            self.shared.abort(&upload).await;
+            return Err(WriteError::Discarded);
+        }
+        Ok(upload)
+    }
+}
+
+/// The bytes of a range, if they are in memory and frozen.
+pub(super) fn pieces(state: &State, start: u64, end: u64) -> Option<Vec<Bytes>> {
+    let mut pieces = Vec::new();
+    for (from, extent) in state.extents.range(start, end) {
+        match &extent.content {
+            Content::Frozen(bytes, _) => pieces.push(bytes.clone()),
+            Content::Zeros => {
+                let len = (from + extent.len).min(end) - from.max(start);
+                let whole = std::iter::repeat_n(ZEROS.len() as u64, (len / ZEROS.len() as u64) as usize);
+                let lens = whole.chain([len % ZEROS.len() as u64]);
+                pieces.extend(lens.map(|len| Bytes::from_static(&ZEROS[..len as usize])));
+            }
+            Content::Open(_) | Content::Source(_) | Content::Spool | Content::Stored => return None,
+        }
+    }
+    Some(pieces)
+}

@@ -1,0 +1,127 @@
+//! How a file is cut into parts. Pure.
+//!
+//! The cuts of a draft are fixed when its upload begins: a part that is uploaded again has the same bounds and
+//! the same number, and parts can be uploaded in any order. All parts are as long as the first, until there
+//! are [`TIER`] of them; then the length doubles, and so on. Stores that want equal parts get them up to 8 GiB,
+//! and 10,000 parts of at first 8 MiB reach 7.8 TiB.
+
+/// S3 takes parts with numbers up to this.
+pub(crate) const MOST_PARTS: u32 = 10_000;
+
+/// S3 takes no part below this, except as the last one of an upload.
+pub(crate) const LEAST_PART: u64 = 5 << 20;
+
+/// The parts of one length. Ten doublings fit in 10,000 parts.
+const TIER: u64 = 1_000;
+
+/// The parts that a file of known length may need. The rest is left for what is appended to it.
+const PLANNED_PARTS: u64 = 9_000;
+
+/// The lengths of parts are multiples of this, which is also the largest page of any kernel.
+pub(crate) const PAGE: u64 = 64 << 10;
+
+/// The cuts of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    /// The length of the first parts, in bytes.
+    first: u64,
+    /// No part is longer than this, because all bytes of a part have to be in memory at once.
+    most: u64,
+}
+
+/// One part of a file: the bytes between two cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// The number of the part, from 1 on.
+    pub(crate) number: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Grid {
+    /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None is longer
+    /// than `most` bytes.
+    pub(crate) fn new(first: u64, size: u64, most: u64) -> Self {
+        let planned = size.div_ceil(PLANNED_PARTS);
+        let first = first.max(LEAST_PART).max(planned).next_multiple_of(PAGE);
+        let most = (most / PAGE * PAGE).max(LEAST_PART);
+        Self { first: first.min(most), most }
+    }
+
+    /// The length of the first parts, in bytes.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The part that has the byte at `offset`; `None` where S3 takes no more parts.
+    pub(crate) fn cell(&self, offset: u64) -> Option<Cell> {
+        let (mut len, mut start, mut before) = (self.first, 0, 0);
+        loop {
+            let is_last_tier = len == self.most;
+            let parts = (offset - start) / len;
+            if parts < TIER || is_last_tier {
+                let number = u32::try_from(before + parts + 1).ok().filter(|number| *number <= MOST_PARTS)?;
+                let start = start + parts * len;
+                return Some(Cell { number, start, end: start + len });
+            }
+            (start, before) = (start + TIER * len, before + TIER);
+            len = (len * 2).min(self.most);
+        }
+    }
+
+    /// The longest file that S3 takes in these parts, in bytes.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        let (mut len, mut bytes) = (self.first, 0);
+        for _ in 0..u64::from(MOST_PARTS) / TIER {
+            bytes += TIER * len;
+            len = (len * 2).min(self.most);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Grid, LEAST_PART, MOST_PARTS, PAGE};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn parts_grow_so_that_five_tib_fit() {
+        let grid = Grid::new(8 * MIB, 0, 8 << 30);
+        let lens = [0, (8 << 30) - 1, 8_000 * MIB, 100 << 30, 5 << 40].map(|offset| {
+            let cell = grid.cell(offset).expect("S3 takes it");
+            (cell.number, (cell.end - cell.start) / MIB)
+        });
+        assert_eq!(lens, [(1, 8), (1_012, 16), (1_001, 16), (3_726, 64), (9_282, 4096)]);
+        assert!(Grid::new(5 * MIB, 0, 8 << 30).most_bytes() > 4_990 << 30);
+        assert!(grid.most_bytes() > 5 << 40);
+    }
+
+    #[test]
+    fn a_known_size_has_equal_parts() {
+        let grid = Grid::new(8 * MIB, 5 << 40, 8 << 30);
+        let cell = grid.cell((5 << 40) - 1).expect("S3 takes it");
+        assert!(cell.number < MOST_PARTS && grid.first() >= 582 * MIB, "{cell:?}");
+        assert_eq!(Grid::new(8 * MIB, 70 << 30, 8 << 30).first(), 8 * MIB, "up to 70 GiB");
+    }
+
+    proptest! {
+        #[test]
+        fn cells_follow_one_another(first in 1_u64..64 << 20, most in 1_u64..1 << 30, size in 0_u64..1 << 42) {
+            let grid = Grid::new(first, size, most);
+            let mut offset = 0;
+            let mut count = 0;
+            while let Some(cell) = grid.cell(offset) {
+                count += 1;
+                prop_assert_eq!((cell.number, cell.start), (count, offset));
+                prop_assert_eq!(grid.cell(cell.end - 1), Some(cell));
+                prop_assert!(cell.end - cell.start >= LEAST_PART && (cell.end - cell.start) % PAGE == 0);
+                offset = cell.end;
+            }
+            prop_assert_eq!((count, offset), (MOST_PARTS, grid.most_bytes()));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What all drafts of a writer share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use s3mount_memory::Share;
+use s3mount_object::ObjectWriter;
+use s3mount_requests::RetryBudget;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::grid::{Grid, LEAST_PART};
+use crate::relief::Givers;
+use crate::{WriteConfig, WriteMetrics};
+
+/// Makes readers give memory back.
+pub(crate) type Reclaim = Box<dyn Fn() + Send + Sync>;
+
+/// What all drafts share.
+pub(crate) struct Shared {
+    pub(crate) client: Arc<dyn ObjectWriter>,
+    pub(crate) config: WriteConfig,
+    pub(crate) runtime: Handle,
+    pub(crate) retry_budget: Arc<RetryBudget>,
+    pub(crate) metrics: Arc<WriteMetrics>,
+    /// The memory of all drafts.
+    pub(crate) share: Share,
+    /// Limits the requests that move bytes.
+    pub(crate) requests: Semaphore,
+    pub(crate) reclaim: Reclaim,
+    /// All drafts, which give memory back when others wait for it.
+    pub(crate) givers: Givers,
+    pub(crate) started: Instant,
+    pub(crate) seeds: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .field("share", &self.share)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The time of day.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.config.started_at + self.started.elapsed()
+    }
+
+    /// Another number for each request.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,
+    /// the parts are as short as S3 allows: then each draft can fill a part.
+    pub(crate) fn grid(&self, size: u64) -> Grid {
+        let drafts = self.givers.len().max(1) as u64;
+        let limit = self.share.limit_bytes();
+        let is_short = limit / drafts < 2 * self.config.part_bytes;
+        let first = if is_short { LEAST_PART } else { self.config.part_bytes };
+        Grid::new(first, size, limit / 4)
+    }
+
+    pub(crate) fn refresh(&self) {
+        self.metrics.drafts.set_len(self.givers.len());
+        self.metrics.in_flight.set_len(self.config.max_requests - self.requests.available_permits());
+        self.metrics.memory.set(self.share.held_bytes());
+    }
+}

@@ -1,0 +1,380 @@
+//! What a draft is at one moment: its bytes, what the store has of them, and under which name it shows. Pure:
+//! it says what is missing (a buffer, bytes of the source), and the callers bring that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use s3mount_memory::ShareBuffer;
+use s3mount_object::{Condition, ObjectId, UploadId, WrittenPart};
+
+use crate::WriteError;
+use crate::cells::Cells;
+use crate::extents::{Block, Content, Copy, Extents, Place};
+use crate::grid::{Cell, Grid, PAGE};
+
+/// The largest block of a file that is not a stream yet, and of every file while memory is short.
+pub(crate) const BLOCK: u64 = 1 << 20;
+
+/// A buffer of one draft, which counts how many bytes the draft holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    buffer: ShareBuffer,
+    held: Arc<AtomicU64>,
+}
+
+impl Held {
+    pub(crate) fn new(buffer: ShareBuffer, held: &Arc<AtomicU64>) -> Self {
+        held.fetch_add(buffer.held_bytes(), Ordering::Relaxed);
+        Self { buffer, held: held.clone() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.buffer.held_bytes(), Ordering::Relaxed);
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.as_ref()
+    }
+}
+
+impl AsMut<[u8]> for Held {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.buffer.as_mut()
+    }
+}
+
+/// What became of a draft.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The version that the store has now.
+    pub object: ObjectId,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When the file was changed last.
+    pub modified: SystemTime,
+}
+
+/// What a write needs before it can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Nothing: it is done.
+    Nothing,
+    /// A buffer of this many bytes. `least` would do.
+    Buffer { len: u64, least: u64 },
+    /// The bytes from here to there in memory.
+    Bytes(u64, u64),
+}
+
+/// The upload of a draft.
+#[derive(Clone, Debug)]
+pub(crate) struct Begun {
+    pub(crate) upload: Arc<UploadId>,
+    /// What has to be true of the key of the upload.
+    pub(crate) condition: Option<Condition>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State<B = Held> {
+    pub(crate) key: String,
+    pub(crate) condition: Option<Condition>,
+    pub(crate) extents: Extents<B>,
+    /// How the file is cut. Fixed once an upload has begun.
+    pub(crate) grid: Option<Grid>,
+    pub(crate) cells: Cells<WrittenPart>,
+    pub(crate) upload: Option<Begun>,
+    pub(crate) modified: SystemTime,
+    /// How often the file, or its key, has changed.
+    pub(crate) changes: u64,
+    /// The version that was published last, and how often the file had changed then.
+    pub(crate) published: Option<(u64, Published)>,
+    /// Where the last write ended.
+    pub(crate) frontier: u64,
+    /// Whether a write did not begin where the one before it ended.
+    pub(crate) is_patched: bool,
+    /// Whether a publication needs all bytes in memory at once.
+    pub(crate) is_pinned: bool,
+    pub(crate) failed: Option<Arc<WriteError>>,
+    pub(crate) is_discarded: bool,
+}
+
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+    pub(crate) fn new(key: &str, source: Option<(ObjectId, u64)>, modified: SystemTime) -> Self {
+        let published = source.clone().map(|(object, size)| (0, Published { object, size, modified }));
+        let (extents, condition) = match source {
+            None => (Extents::new(0, Content::Zeros), None),
+            Some((object, size)) => {
+                let condition = Some(Condition::Matches(object.etag().clone()));
+                (Extents::new(size, Content::Source(Place { object, offset: 0 })), condition)
+            }
+        };
+        Self {
+            key: key.to_owned(),
+            condition,
+            frontier: extents.size(),
+            extents,
+            grid: None,
+            cells: Cells::default(),
+            upload: None,
+            modified,
+            changes: 0,
+            published,
+            is_patched: false,
+            is_pinned: false,
+            failed: None,
+            is_discarded: false,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.extents.size()
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.published.as_ref().is_none_or(|(changes, _)| *changes != self.changes)
+    }
+
+    /// The error of all later calls, if something has failed.
+    pub(crate) fn check(&self) -> Result<(), WriteError> {
+        self.failed.as_ref().map_or(Ok(()), |failed| Err(WriteError::Failed(failed.clone())))
+    }
+
+    /// Notes that bytes have changed.
+    pub(crate) fn touch(&mut self, start: u64, end: u64, now: SystemTime) {
+        self.cells.touch(start, end);
+        self.changes += 1;
+        self.modified = now;
+    }
+
+    /// Writes as much of `data` at `offset` as it can. Takes `spare` when it needs a buffer. Returns how many
+    /// bytes it has written, and what it needs for more.
+    pub(crate) fn write(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        spare: &mut Option<B>,
+        plan: Grid,
+    ) -> Result<(usize, Wants), WriteError> {
+        let end = offset + data.len() as u64;
+        if offset > self.size() {
+            self.cells.touch(self.size(), offset);
+            self.extents.resize(offset);
+        }
+        let mut at = offset;
+        while at < end {
+            let rest = &data[index(at - offset)..];
+            let written = match self.write_block(at, rest)? {
+                Some(written) => written,
+                None => match self.write_new_block(at, rest, spare, plan)? {
+                    Ok(written) => written,
+                    Err(wants) => return Ok((index(at - offset), wants)),
+                },
+            };
+            at += written;
+        }
+        self.is_patched |= offset != self.frontier;
+        self.frontier = end;
+        Ok((data.len(), Wants::Nothing))
+    }
+
+    /// Writes into the open block that has `at` in it or has room for it. Returns how many bytes it took.
+    /// `None`: there is no such block.
+    fn write_block(&mut self, at: u64, data: &[u8]) -> Result<Option<u64>, WriteError> {
+        let Some((start, len, block)) = self.extents.block_before(at) else { return Ok(None) };
+        let (end, room) = (start + len, start + block.capacity);
+        if at >= room {
+            return Ok(None);
+        }
+        if at >= end + PAGE {
+            // The bytes between would have to be copied. Another block begins.
+            block.capacity = len.next_multiple_of(PAGE);
+            return Ok(None);
+        }
+        let taken = (data.len() as u64).min(room - at);
+        let mut gap = vec![0; index(at.saturating_sub(end))];
+        if !gap.is_empty() && self.extents.copy_out(end, &mut gap) < at {
+            // They are to be fetched. The block that is opened for the write says so.
+            return Ok(None);
+        }
+        let Some((_, _, block)) = self.extents.block_before(at) else { return Ok(None) };
+        let bytes = block.buffer.as_mut();
+        bytes[index(len)..][..gap.len()].copy_from_slice(&gap);
+        bytes[index(at - start)..index(at - start + taken)].copy_from_slice(&data[..index(taken)]);
+        self.extents.extend(start, (at + taken).saturating_sub(end));
+        Ok(Some(taken))
+    }
+
+    /// Opens a block for `at`, and writes into it.
+    fn write_new_block(
+        &mut self,
+        at: u64,
+        data: &[u8],
+        spare: &mut Option<B>,
+        plan: Grid,
+    ) -> Result<Result<u64, Wants>, WriteError> {
+        let grid = self.grid.unwrap_or(plan);
+        let cell = grid.cell(at).ok_or(WriteError::TooLarge { size: at + data.len() as u64 })?;
+        let start = self.block_start(at, cell);
+        let mut gap = vec![0; index(at - start)];
+        let known = self.extents.copy_out(start, &mut gap);
+        if known < at {
+            return Ok(Err(Wants::Bytes(known, at)));
+        }
+        let behind = self.extents.next_block(at, cell.end).unwrap_or(cell.end);
+        let (len, least) = self.block_len(start, at + data.len() as u64, behind, cell);
+        let Some(mut buffer) = spare.take_if(|spare| (*spare).as_ref().len() as u64 > at - start) else {
+            return Ok(Err(Wants::Buffer { len, least }));
+        };
+        let capacity = (buffer.as_ref().len() as u64).min(behind - start);
+        let taken = (data.len() as u64).min(start + capacity - at);
+        let bytes = buffer.as_mut();
+        bytes[..gap.len()].copy_from_slice(&gap);
+        bytes[gap.len()..][..index(taken)].copy_from_slice(&data[..index(taken)]);
+        self.extents.put(start, at - start + taken, Content::Open(Block { buffer, capacity }));
+        Ok(Ok(taken))
+    }
+
+    /// Where a block for `at` begins: at its page, but not in another block, nor before the part.
+    fn block_start(&mut self, at: u64, cell: Cell) -> u64 {
+        let page = (at / PAGE * PAGE).max(cell.start);
+        match self.extents.block_before(at) {
+            Some((start, len, _)) if start + len > page && start + len <= at => start + len,
+            _ => page,
+        }
+    }
+
+    /// How long a new block is, and how long it has to be at least. Streams get whole parts, so that the body
+    /// of an upload is one piece of memory. Small files take little.
+    fn block_len(&self, start: u64, end: u64, behind: u64, cell: Cell) -> (u64, u64) {
+        let is_stream = !self.is_patched && start == cell.start && cell.number > 1;
+        let least = (end - start).next_multiple_of(PAGE).min(BLOCK).min(behind - start);
+        let len = match is_stream {
+            true => cell.end - cell.start,
+            false if start + PAGE >= self.size() => self.size().next_power_of_two().min(BLOCK),
+            false => PAGE,
+        };
+        (len.max(least).min(behind - start), least)
+    }
+
+    /// Cuts the file to `size` bytes, or makes it that long by zeros. `Err`: where bytes have to be known that
+    /// are not here.
+    pub(crate) fn resize(&mut self, size: u64, now: SystemTime) {
+        let before = self.size();
+        if size == before {
+            return;
+        }
+        self.extents.resize(size);
+        if size < before {
+            self.cells.cut(size);
+            self.frontier = self.frontier.min(size);
+        }
+        self.touch(size.min(before), size.max(before), now);
+    }
+
+    /// The part whose bytes beside `start..end` would have to be known to change that range, and are only in
+    /// the store.
+    pub(crate) fn lost_beside(&self, start: u64, end: u64) -> Option<u64> {
+        let grid = self.grid?;
+        let first = grid.cell(start)?;
+        let last = grid.cell(end.saturating_sub(1).max(start))?;
+        [(first.start, start), (end, last.end)].into_iter().find_map(|(from, to)| self.stored(from, to))
+    }
+
+    /// The first byte of `start..end` that is only in the store.
+    pub(crate) fn stored(&self, start: u64, end: u64) -> Option<u64> {
+        let mut stored = self.extents.range(start, end);
+        let is_stored = |extent: &Content<B>| matches!(extent, Content::Stored);
+        stored.find(|(_, extent)| is_stored(&extent.content)).map(|(at, _)| at.max(start))
+    }
+
+    /// The first byte that is only in the store, in the part of this number.
+    pub(crate) fn stored_in(&self, number: u32) -> Option<u64> {
+        let (cell, _) = self.cells.written().find(|(cell, _)| cell.number == number)?;
+        self.stored(cell.start, cell.end)
+    }
+
+    /// Puts bytes that were fetched from `place`, or from the spool, where the file still has these.
+    pub(crate) fn fill(&mut self, start: u64, bytes: &Bytes, place: Option<&Place>) {
+        let end = start + bytes.len() as u64;
+        self.extents.cut(start);
+        self.extents.cut(end);
+        let same: Vec<(u64, u64, Copy)> = self
+            .extents
+            .range(start, end)
+            .filter_map(|(at, extent)| match (&extent.content, place) {
+                (Content::Source(here), Some(place))
+                    if here.object == place.object && here.offset == place.offset + (at - start) =>
+                {
+                    Some((at, extent.len, Copy::Source(here.clone())))
+                }
+                (Content::Spool, None) => Some((at, extent.len, Copy::Spool)),
+                _ => None,
+            })
+            .collect();
+        for (at, len, copy) in same {
+            let slice = bytes.slice(index(at - start)..index(at - start + len));
+            self.extents.put(at, len, Content::Frozen(slice, copy));
+        }
+    }
+
+    /// Drops the bytes of a part that are elsewhere, too. `is_current`: the store has the part. Returns whether
+    /// anything was dropped.
+    pub(crate) fn evict(&mut self, cell: Cell, is_current: bool) -> bool {
+        let has = |extent: &Content<B>| match extent {
+            Content::Frozen(_, Copy::None) => is_current,
+            Content::Frozen(_, Copy::Source(_) | Copy::Spool) => true,
+            Content::Open(_) | Content::Zeros | Content::Source(_) | Content::Spool | Content::Stored => {
+                false
+            }
+        };
+        let end = cell.end.min(self.size());
+        if !self.extents.range(cell.start, end).any(|(_, extent)| has(&extent.content)) {
+            return false;
+        }
+        self.extents.change(cell.start, end, |content| match content {
+            Content::Frozen(_, Copy::None) if is_current => Some(Content::Stored),
+            Content::Frozen(_, Copy::Source(place)) => Some(Content::Source(place.clone())),
+            Content::Frozen(_, Copy::Spool) => Some(Content::Spool),
+            _ => None,
+        });
+        true
+    }
+
+    /// Whether all bytes of a part are in memory.
+    pub(crate) fn is_in_memory(&self, cell: Cell) -> bool {
+        let mut extents = self.extents.range(cell.start, cell.end.min(self.size()));
+        extents.all(|(_, extent)| match extent.content {
+            Content::Open(_) | Content::Frozen(..) | Content::Zeros => true,
+            Content::Source(_) | Content::Spool | Content::Stored => false,
+        })
+    }
+
+    /// The file of `changes` changes is the version `published` now, so all bytes can be had from there.
+    pub(crate) fn rebase(&mut self, published: &Published, changes: u64) {
+        let size = self.size();
+        self.extents.freeze(0, size);
+        let object = &published.object;
+        let starts: Vec<u64> = self.extents.range(0, size).map(|(start, _)| start).collect();
+        for start in starts {
+            let place = Place { object: object.clone(), offset: start };
+            self.extents.change_at(start, |content| match content {
+                Content::Frozen(bytes, _) => Content::Frozen(bytes, Copy::Source(place)),
+                Content::Open(_) | Content::Zeros | Content::Source(_) | Content::Spool | Content::Stored => {
+                    Content::Source(place)
+                }
+            });
+        }
+        (self.upload, self.cells, self.grid) = (None, Cells::default(), None);
+        self.published = Some((changes, published.clone()));
+    }
+}
+
+/// A length or an offset in memory.
+pub(crate) fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,193 @@
+//! Single steps of a draft, and their requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use s3mount_object::{Condition, ErrorKind, NewObject};
+use s3mount_testkit::MemoryClient;
+use s3mount_write::{Draft, WriteError};
+
+use crate::faulty::{Fault, FaultyClient};
+use crate::{MIB, all, pattern, writer};
+
+/// Writes `bytes` from `offset` on as the kernel does.
+pub(crate) async fn write(draft: &Draft, offset: u64, bytes: &Bytes) -> Result<(), WriteError> {
+    for (index, piece) in bytes.chunks(128 << 10).enumerate() {
+        let at = offset + index as u64 * (128 << 10);
+        match draft.try_write(at, piece) {
+            Some(result) => result?,
+            None => draft.write(at, Bytes::copy_from_slice(piece)).await?,
+        }
+    }
+    Ok(())
+}
+
+fn kind(result: Result<impl std::fmt::Debug, WriteError>) -> ErrorKind {
+    let mut error = result.expect_err("it fails");
+    loop {
+        match error {
+            WriteError::Object(error) => return error.kind().clone(),
+            WriteError::Failed(inner) => match Arc::try_unwrap(inner) {
+                Ok(inner) => error = inner,
+                Err(inner) => match &*inner {
+                    WriteError::Object(error) => return error.kind().clone(),
+                    other => panic!("{other:?}"),
+                },
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shows_what_is_written_and_publishes_it_by_one_request() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 64 * MIB);
+    let draft = writer.create("a/b", NewObject::default());
+    assert!(draft.is_dirty(), "an empty file is to be published, too");
+    draft.write(3, Bytes::from_static(b"def")).await.expect("memory");
+    assert_eq!(all(&draft).await, b"\0\0\0def".as_slice());
+    draft.try_write(0, b"abc").expect("at once").expect("memory");
+    draft.truncate(5).await.expect("it shrinks");
+    let published = draft.publish().await.expect("the store takes it");
+    assert_eq!((published.size, published.object.key(), draft.is_dirty()), (5, "a/b", false));
+    assert_eq!(draft.publish().await.expect("nothing to do").object, published.object);
+    assert_eq!(client.take_writes().into_iter().collect::<Vec<_>>(), [("PutObject", 1)]);
+    let edited = writer.edit(&published.object, 5, NewObject::default());
+    assert_eq!((all(&edited).await, edited.is_dirty()), (Bytes::from_static(b"abcde"), false));
+    edited.write(5, Bytes::from_static(b"f")).await.expect("memory");
+    edited.publish().await.expect("nobody else has written");
+    assert_eq!(client.stored("a/b").0, b"abcdef");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaces_nothing_that_its_condition_excludes() {
+    let client = Arc::new(MemoryClient::new());
+    client.put("k", "old");
+    let writer = writer(client.clone(), 64 * MIB);
+    let draft = writer.create("k", NewObject::default());
+    draft.set_condition(Some(Condition::Absent));
+    assert_eq!(kind(draft.publish().await), ErrorKind::PreconditionFailed);
+    assert_eq!(kind(draft.write(0, Bytes::from_static(b"a")).await), ErrorKind::PreconditionFailed, "sticky");
+    let version = client.put("k", "newer");
+    let edited = writer.edit(&version, 5, NewObject::default());
+    edited.write(0, Bytes::from_static(b"N")).await.expect("memory");
+    client.put("k", "others");
+    assert_eq!(kind(edited.publish().await), ErrorKind::PreconditionFailed);
+    assert_eq!(client.stored("k").0, b"others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_parts_while_they_are_written() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+    let bytes = pattern(1, 23 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let writes = client.take_writes();
+    assert_eq!(writes.into_iter().collect::<Vec<_>>(), [("CreateMultipartUpload", 1), ("UploadPart", 4)]);
+    assert!(client.keys().is_empty(), "nothing shows before");
+    draft.sync().await.expect("the store has it");
+    assert_eq!((client.take_writes()["UploadPart"], client.keys().len()), (1, 0), "the rest");
+    let published = draft.publish().await.expect("it is complete");
+    assert_eq!(client.take_writes().into_iter().collect::<Vec<_>>(), [("CompleteMultipartUpload", 1)]);
+    assert_eq!((published.size, client.stored("k").0 == bytes), (23 * MIB, true));
+    // What is appended needs no byte of the rest.
+    write(&draft, 23 * MIB, &bytes.slice(..100)).await.expect("memory");
+    draft.publish().await.expect("it is complete");
+    let writes = client.take_writes();
+    assert_eq!((writes["UploadPartCopy"], writes["UploadPart"]), (1, 1), "{writes:?}");
+    assert_eq!(client.stored("k").0, [bytes.clone(), bytes.slice(..100)].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_of_unknown_bytes_patched_later_is_uploaded_once() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+    let mut bytes = pattern(1, 12 * MIB as usize).to_vec();
+    write(&draft, 0, &bytes.clone().into()).await.expect("memory");
+    write(&draft, 100, &Bytes::from_static(b"header")).await.expect("memory");
+    bytes[100..106].copy_from_slice(b"header");
+    write(&draft, 12 * MIB, &Bytes::from(bytes.clone())).await.expect("memory");
+    bytes.extend(bytes.clone());
+    draft.publish().await.expect("it is complete");
+    assert_eq!(client.stored("k").0, bytes);
+    let writes = client.take_writes();
+    assert!((5..=7).contains(&writes["UploadPart"]), "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_found_to_be_a_success() {
+    for (len, before) in [(100, 0), (12 * MIB as usize, 4)] {
+        let store = Arc::new(MemoryClient::new());
+        let client = FaultyClient::new(store.clone());
+        let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+        draft.set_condition(Some(Condition::Absent));
+        let bytes = pattern(7, len);
+        write(&draft, 0, &bytes).await.expect("memory");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        draft.sync().await.unwrap_or_else(|error| panic!("{before}: {error}"));
+        client.add([Fault::IsLost]);
+        if before == 0 {
+            draft.write(0, Bytes::from_static(b"x")).await.expect("memory");
+        }
+        let published = draft.publish().await.expect("it was done");
+        assert_eq!(store.head(), (published.object.etag().clone(), len as u64));
+    }
+}
+
+/// The one object of a store.
+trait Head {
+    fn head(&self) -> (s3mount_object::ETag, u64);
+}
+
+impl Head for MemoryClient {
+    fn head(&self) -> (s3mount_object::ETag, u64) {
+        use futures::FutureExt as _;
+        use s3mount_object::ObjectClient as _;
+        let meta = self.head_object("k").now_or_never().expect("at once").expect("it is there");
+        (meta.etag, meta.size)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_gets_another_key_under_way_shows_only_there() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 64 * MIB);
+    for len in [100, 17 * MIB as usize] {
+        let draft = writer.create("tmp", NewObject::default());
+        let bytes = pattern(3, len);
+        write(&draft, 0, &bytes).await.expect("memory");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        draft.rename("model", None);
+        let published = draft.publish().await.expect("it moves");
+        assert_eq!((published.object.key(), client.keys()), ("model", vec!["model".to_owned()]));
+        assert!(client.stored("model").0 == bytes);
+        draft.rename("again", Some(Condition::Absent));
+        draft.publish().await.expect("it moves");
+        assert_eq!(client.keys(), ["again"]);
+        client.delete("again");
+    }
+    assert!(client.open_uploads().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_leaves_nothing_behind() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(100));
+    let writer = writer(client.clone(), 64 * MIB);
+    for is_discarded in [true, false] {
+        let draft = writer.create("k", NewObject::default());
+        write(&draft, 0, &pattern(3, 17 * MIB as usize)).await.expect("memory");
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        if is_discarded {
+            draft.discard().await;
+            assert!(draft.write(0, Bytes::from_static(b"a")).await.is_err());
+        }
+        drop(draft);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(client.open_uploads().is_empty() && client.keys().is_empty(), "{is_discarded}");
+    }
+    assert_eq!(writer.metrics().aborted.get(), 2);
+}

@@ -1,0 +1,33 @@
+//! Drafts on a bucket in memory: what they show, what the store has, and what becomes of them when it fails.
+
+mod draft;
+mod faulty;
+mod memory;
+mod model;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::ObjectWriter;
+use s3mount_write::{Draft, WriteConfig, Writer};
+use tokio::runtime::Handle;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that differ from place to place.
+fn pattern(seed: u64, len: usize) -> Bytes {
+    let word = |at: u64| (at ^ seed.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
+}
+
+/// A writer whose drafts may hold `memory` bytes.
+fn writer(client: Arc<dyn ObjectWriter>, memory: u64) -> Writer {
+    let pool = BufferPool::new(MemoryBudget::new(memory * 2)).expect("a pool");
+    let config = WriteConfig { part_bytes: 5 * MIB, memory_bytes: memory, ..WriteConfig::default() };
+    Writer::new(client, pool, config, &Handle::current())
+}
+
+async fn all(draft: &Draft) -> Bytes {
+    draft.read(0, draft.size() as usize + 1).await.expect("it is readable")
+}

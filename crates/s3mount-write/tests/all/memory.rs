@@ -1,0 +1,87 @@
+//! Drafts when memory is short.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use s3mount_object::NewObject;
+use s3mount_testkit::MemoryClient;
+use s3mount_write::WriteError;
+
+use crate::draft::write;
+use crate::{MIB, pattern, writer};
+
+#[tokio::test(start_paused = true)]
+async fn a_long_file_needs_no_more_memory_than_it_may_have() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(100));
+    let writer = writer(client.clone(), 32 * MIB);
+    let draft = writer.create("k", NewObject::default());
+    let bytes = pattern(1, 100 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    let late = draft.read(99 * MIB, 10).await.expect("what was written last is there");
+    assert_eq!(late, bytes.slice(99 * MIB as usize..)[..10]);
+    assert!(
+        matches!(draft.read(0, 10).await, Err(WriteError::NotReadable { .. })),
+        "it is only in the store"
+    );
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_uploaded_and_dropped_can_not_be_patched() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = writer(client.clone(), 32 * MIB).create("k", NewObject::default());
+    write(&draft, 0, &pattern(1, 100 * MIB as usize)).await.expect("memory");
+    let patched = draft.write(5, Bytes::from_static(b"x")).await;
+    assert!(matches!(patched, Err(WriteError::Failed(_))), "{patched:?}");
+    let published = draft.publish().await;
+    assert!(matches!(published, Err(WriteError::Failed(_))), "{published:?}");
+    draft.discard().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(client.open_uploads().is_empty() && client.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_files_at_once_all_get_on() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = writer(client.clone(), 96 * MIB);
+    let bytes = pattern(5, 11 * MIB as usize);
+    let tasks: Vec<_> = (0..16)
+        .map(|index| {
+            let (draft, bytes) =
+                (writer.create(&format!("k{index:02}"), NewObject::default()), bytes.clone());
+            tokio::spawn(async move {
+                for at in (0..bytes.len()).step_by(MIB as usize) {
+                    let piece = bytes.slice(at..at + MIB as usize);
+                    write(&draft, at as u64, &piece).await.expect("memory");
+                    tokio::task::yield_now().await;
+                }
+                draft.publish().await.expect("it is complete");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(client.keys().len(), 16);
+    assert!(client.keys().iter().all(|key| client.stored(key).0 == bytes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_writes_beyond_memory_are_uploaded_as_they_stand() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = writer(client.clone(), 32 * MIB).create("k", NewObject::default());
+    let bytes = pattern(9, 60 * MIB as usize);
+    // Backwards within each 10 MiB: never a stream.
+    for part in bytes.chunks(10 * MIB as usize).enumerate() {
+        for (index, piece) in part.1.chunks(MIB as usize).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            let at = part.0 as u64 * 10 * MIB + index as u64 * MIB;
+            write(&draft, at, &Bytes::copy_from_slice(piece)).await.expect("memory");
+        }
+    }
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}

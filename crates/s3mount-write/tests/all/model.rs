@@ -1,0 +1,215 @@
+//! A draft beside a model, under random operations and faults: what it shows is what was written, and what the
+//! store has is what was promised.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use s3mount_object::{ErrorKind, NewObject};
+use s3mount_testkit::MemoryClient;
+use s3mount_write::{Draft, WriteError, Writer};
+
+use crate::faulty::{Fault, FaultyClient};
+use crate::{MIB, pattern, writer};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(usize),
+    /// A share of the file, in thousandths, and a length.
+    Patch(u64, usize),
+    Read(u64, usize),
+    /// A share of twice the file.
+    Truncate(u64),
+    Sync,
+    Publish,
+    /// The file is opened anew.
+    Reopen,
+    Faults(Vec<Fault>),
+    Heal,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        4 => Just(Fault::None),
+        2 => (0_u64..3_000).prop_map(Fault::IsLate),
+        2 => Just(Fault::IsLost),
+        2 => Just(Fault::Fails(ErrorKind::Throttled)),
+        1 => Just(Fault::Fails(ErrorKind::Server)),
+        1 => Just(Fault::Fails(ErrorKind::Network)),
+        1 => Just(Fault::Fails(ErrorKind::Conflict)),
+        1 => Just(Fault::Fails(ErrorKind::Forbidden)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len = prop_oneof![1_usize..2_000, 100_000_usize..3 << 20];
+    prop_oneof![
+        8 => len.clone().prop_map(Step::Append),
+        6 => (0_u64..1_000, len.clone()).prop_map(|(at, len)| Step::Patch(at, len)),
+        6 => (0_u64..1_000, len).prop_map(|(at, len)| Step::Read(at, len)),
+        1 => (0_u64..1_000).prop_map(Step::Truncate),
+        1 => Just(Step::Sync),
+        2 => Just(Step::Publish),
+        1 => Just(Step::Reopen),
+        1 => vec(fault(), 1..12).prop_map(Step::Faults),
+        1 => Just(Step::Heal),
+    ]
+}
+
+/// A draft, and what it is to be.
+struct Run {
+    writer: Writer,
+    client: Arc<FaultyClient>,
+    draft: Arc<Draft>,
+    bytes: Vec<u8>,
+    /// What was promised to be in the store.
+    promised: Option<Vec<u8>>,
+    /// What may be there because it was tried.
+    tried: Vec<Vec<u8>>,
+    has_failed: bool,
+    writes: u64,
+}
+
+impl Run {
+    async fn write(&mut self, offset: usize, len: usize) {
+        self.writes += 1;
+        let data = pattern(self.writes, len);
+        for (index, piece) in data.chunks(128 << 10).enumerate() {
+            let at = (offset + index * (128 << 10)) as u64;
+            let result = match self.draft.try_write(at, piece) {
+                Some(result) => result,
+                None => self.draft.write(at, Bytes::copy_from_slice(piece)).await,
+            };
+            if !self.succeeds(&result) {
+                return;
+            }
+            let end = at as usize + piece.len();
+            if self.bytes.len() < end {
+                self.bytes.resize(end, 0);
+            }
+            self.bytes[at as usize..end].copy_from_slice(piece);
+        }
+    }
+
+    /// Whether a change has succeeded. After a failure there is no success any more.
+    fn succeeds<T>(&mut self, result: &Result<T, WriteError>) -> bool {
+        assert!(!self.has_failed || result.is_err(), "a success after a failure");
+        self.has_failed |= result.is_err();
+        result.is_ok()
+    }
+
+    async fn read(&self, offset: usize, len: usize) {
+        let end = self.bytes.len().min(offset + len);
+        match self.draft.read(offset as u64, len).await {
+            Ok(bytes) if !self.has_failed => {
+                assert!(bytes == self.bytes[offset.min(end)..end], "{len} bytes at {offset}");
+            }
+            Ok(_) | Err(WriteError::NotReadable { .. } | WriteError::Object(_) | WriteError::Failed(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn check_store(&self) {
+        let stored =
+            self.client.store.keys().contains(&"k".to_owned()).then(|| self.client.store.stored("k").0);
+        let is_promised = stored == self.promised;
+        assert!(
+            is_promised || self.has_failed && stored.is_some_and(|stored| self.tried.contains(&stored)),
+            "the store has neither what was promised nor what was tried"
+        );
+    }
+
+    async fn publish(&mut self) {
+        let result = self.draft.publish().await;
+        match &result {
+            Ok(published) => {
+                assert_eq!(published.size, self.bytes.len() as u64);
+                self.promised = Some(self.bytes.clone());
+            }
+            Err(_) => self.tried.push(self.bytes.clone()),
+        }
+        self.succeeds(&result);
+        self.check_store();
+    }
+
+    async fn reopen(&mut self) {
+        self.draft.discard().await;
+        self.client.heal();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        self.check_store();
+        let orphans = self.client.orphans.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(self.client.store.open_uploads().len() <= orphans, "an upload stays behind");
+        let store = &self.client.store;
+        self.draft = if store.keys().is_empty() {
+            self.writer.create("k", NewObject::default())
+        } else {
+            use s3mount_object::ObjectClient as _;
+            let meta = store.head_object("k").await.expect("it is there");
+            let version = s3mount_object::ObjectId::new("k", meta.etag);
+            self.writer.edit(&version, meta.size, NewObject::default())
+        };
+        self.promised = (!store.keys().is_empty()).then(|| store.stored("k").0);
+        self.bytes = self.promised.clone().unwrap_or_default();
+        self.has_failed = false;
+        self.tried.clear();
+    }
+
+    async fn step(&mut self, step: Step) {
+        let at = |share: u64, of: usize| (of as u64 * share / 1_000) as usize;
+        match step {
+            Step::Append(len) => self.write(self.bytes.len(), len).await,
+            Step::Patch(share, len) => self.write(at(share, self.bytes.len()), len).await,
+            Step::Read(share, len) => self.read(at(share, self.bytes.len()), len).await,
+            Step::Truncate(share) => {
+                let size = at(share, self.bytes.len() * 2).min(40 << 20);
+                let result = self.draft.truncate(size as u64).await;
+                if self.succeeds(&result) {
+                    self.bytes.resize(size, 0);
+                }
+            }
+            Step::Sync => {
+                let before = self.client.store.take_writes();
+                let result = self.draft.sync().await;
+                drop(before);
+                let is_published = result.is_ok() && !self.draft.is_dirty();
+                if is_published {
+                    self.promised = Some(self.bytes.clone());
+                } else {
+                    self.tried.push(self.bytes.clone());
+                }
+                self.succeeds(&result);
+                self.check_store();
+            }
+            Step::Publish => self.publish().await,
+            Step::Reopen => self.reopen().await,
+            Step::Faults(faults) => self.client.add(faults),
+            Step::Heal => self.client.heal(),
+        }
+    }
+}
+
+async fn run(steps: Vec<Step>, memory: u64) {
+    let client = FaultyClient::new(Arc::new(MemoryClient::new()));
+    client.store.set_latency(Duration::from_millis(20));
+    let writer = writer(client.clone(), memory);
+    let draft = writer.create("k", NewObject::default());
+    let (bytes, promised, tried) = (Vec::new(), None, Vec::new());
+    let mut run = Run { writer, client, draft, bytes, promised, tried, has_failed: false, writes: 0 };
+    for step in steps {
+        run.step(step).await;
+    }
+    run.publish().await;
+    run.reopen().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn the_store_has_what_was_promised(steps in vec(step(), 1..60), memory in 24 * MIB..96 * MIB) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(run(steps, memory));
+    }
+}
