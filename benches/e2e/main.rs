@@ -3,6 +3,8 @@
 //! - *raw*: the S3 client fetches the same bytes into the same pool, without FUSE;
 //! - *null*: the filesystem and the FUSE adapter stand over a client that answers at once;
 //! - *mount*: the real binary mounts the bucket;
+//! - *cached*: the same with a disk cache in the folder for temporary files, which is empty at the beginning of
+//!   each pass. It is measured when it is asked for, and then the mount is made anew for each pass, too;
 //! - *base*: an earlier build of the binary, when one is given;
 //! - *peer*: another binary with the flags of `mount-s3`, when one is given.
 //!
@@ -30,7 +32,7 @@ use s3mount_testkit::ServerProcess;
 
 use crate::report::{Pass, Row};
 use crate::scenario::{Model, SCENARIOS, Scenario};
-use crate::target::Target;
+use crate::target::{Ours, Target};
 
 /// Measures streams and random reads through a mount, beside the client and the filesystem alone.
 #[derive(Debug, Parser)]
@@ -53,7 +55,7 @@ struct Args {
     /// More flags for s3mount, such as --flags="--part-size 4MiB".
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     flags: String,
-    /// Only these targets: raw, null, mount, base, peer.
+    /// Only these targets: raw, null, mount, cached, base, peer. "cached" is left out by default.
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
     /// Append the results to benches/history.jsonl and draw benches/history.svg.
@@ -103,12 +105,19 @@ fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
     if wanted("null") && scenario.model == Model::Fast {
         targets.push(Target::null(scenario)?);
     }
+    let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
+    let is_fresh = args.targets.iter().any(|target| target == "cached");
+    let mount = |name, binary, has_cache| {
+        Target::mount(&Ours { name, binary, flags: &args.flags, has_cache, is_fresh }, &server, scenario)
+    };
     if wanted("mount") {
-        let binary = args.binary.clone().unwrap_or_else(|| programs.join("s3mount"));
-        targets.push(Target::mount("mount", &binary, &args.flags, &server, scenario)?);
+        targets.push(mount("mount", &binary, false)?);
+    }
+    if is_fresh {
+        targets.push(mount("cached", &binary, true)?);
     }
     if let Some(base) = args.base.as_ref().filter(|_| wanted("base")) {
-        targets.push(Target::mount("base", base, &args.flags, &server, scenario)?);
+        targets.push(mount("base", base, false)?);
     }
     if let Some(peer) = args.peer.as_ref().filter(|_| wanted("peer")) {
         targets.push(Target::peer(peer, &server, scenario)?);

@@ -1,6 +1,8 @@
 //! The processes that are measured: one that serves or fetches, and one that reads.
 
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -52,13 +54,35 @@ impl Drop for Worker {
     }
 }
 
+/// A mount, and the folder that it and its cache lie in.
+type Mounted = (MountGuard, TempDir);
+
+/// Mounts anew, with an empty cache if there is one.
+type Mount = Box<dyn Fn() -> anyhow::Result<Mounted>>;
+
 /// One of the things that are measured side by side.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Reads through the mount, or fetches.
     worker: Worker,
-    mount: Option<(MountGuard, TempDir)>,
+    mount: Option<Mounted>,
+    /// How to mount anew before each pass, where that is wanted.
+    fresh: Option<Mount>,
 }
+
+/// What a mount by our binary is to be.
+pub(crate) struct Ours<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) binary: &'a Path,
+    pub(crate) flags: &'a str,
+    /// Whether it has a disk cache, in the folder for temporary files.
+    pub(crate) has_cache: bool,
+    /// Whether it is mounted anew, with an empty cache, before each pass.
+    pub(crate) is_fresh: bool,
+}
+
+/// The cache of a bench holds what one pass reads, however full the disk is.
+const CACHE_SIZE: &str = "6GiB";
 
 /// Flags that mount-s3 and s3mount both have.
 const FLAGS: [&str; 4] = ["--foreground", "--no-sign-request", "--region", "us-east-1"];
@@ -75,13 +99,14 @@ impl Target {
     pub(crate) fn raw(server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
         let limit = scenario.memory_limit.to_string();
         let worker = Worker::start(&["role-raw", server.endpoint(), &limit])?;
-        Ok(Self { name: "raw", worker, mount: None })
+        Ok(Self { name: "raw", worker, mount: None, fresh: None })
     }
 
     fn mounted(name: &'static str, command: &mut Command, at: (TempDir, PathBuf)) -> anyhow::Result<Self> {
         let (folder, dir) = at;
         let mount = MountGuard::new(command, &dir)?;
-        Ok(Self { name, worker: Worker::start(&["role-reader"])?, mount: Some((mount, folder)) })
+        let worker = Worker::start(&["role-reader"])?;
+        Ok(Self { name, worker, mount: Some((mount, folder)), fresh: None })
     }
 
     pub(crate) fn null(scenario: &Scenario) -> anyhow::Result<Self> {
@@ -92,18 +117,28 @@ impl Target {
     }
 
     pub(crate) fn mount(
-        name: &'static str,
-        binary: &Path,
-        flags: &str,
+        ours: &Ours<'_>,
         server: &ServerProcess,
         scenario: &Scenario,
     ) -> anyhow::Result<Self> {
-        let at = mount_point()?;
-        let mut command = Command::new(binary);
-        command.args(["mount", "bench"]).arg(&at.1).args(FLAGS);
-        command.args(["--endpoint-url", server.endpoint()]);
-        command.args(["--memory-limit", &scenario.memory_limit.to_string()]).args(flags.split_whitespace());
-        Self::mounted(name, &mut command, at)
+        let mut common = vec!["--endpoint-url".to_owned(), server.endpoint().to_owned()];
+        common.extend(["--memory-limit".to_owned(), scenario.memory_limit.to_string()]);
+        common.extend(ours.flags.split_whitespace().map(str::to_owned));
+        let (binary, has_cache) = (ours.binary.to_owned(), ours.has_cache);
+        let mount: Mount = Box::new(move || {
+            let (folder, dir) = mount_point()?;
+            let mut command = Command::new(&binary);
+            command.args(["mount", "bench"]).arg(&dir).args(FLAGS).args(&common);
+            if has_cache {
+                let cache = folder.path().join("cache");
+                DirBuilder::new().mode(0o700).create(&cache)?;
+                command.arg("--cache").arg(cache).args(["--max-cache-size", CACHE_SIZE]);
+            }
+            Ok((MountGuard::new(&mut command, &dir)?, folder))
+        });
+        let worker = Worker::start(&["role-reader"])?;
+        let fresh = ours.is_fresh;
+        Ok(Self { name: ours.name, worker, mount: Some(mount()?), fresh: fresh.then_some(mount) })
     }
 
     pub(crate) fn peer(binary: &Path, server: &ServerProcess, scenario: &Scenario) -> anyhow::Result<Self> {
@@ -129,6 +164,10 @@ impl Target {
         scenario: &Scenario,
         number: u64,
     ) -> anyhow::Result<Pass> {
+        if let Some(mount) = &self.fresh {
+            self.mount = None;
+            self.mount = Some(mount()?);
+        }
         let mut work = scenario.work(number);
         if let Some((mount, _)) = &self.mount {
             work.dir = mount.path().display().to_string();

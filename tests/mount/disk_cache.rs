@@ -17,27 +17,27 @@ use crate::world::{BUCKET, KIB, MIB, World, check_file, run, wait_for};
 const LIMIT: u64 = 128 * MIB;
 
 /// A folder for a cache.
-struct Cache(TempDir);
+pub(crate) struct Cache(TempDir);
 
 impl Cache {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = TempDir::new().expect("a folder");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("the owner's folder");
         Self(dir)
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// The flags of a mount that keeps what it reads here.
-    fn flags<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+    pub(crate) fn flags<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let path = self.path().to_str().expect("a plain path");
         [&["--cache", path, "--memory-limit", "128MiB"], more].concat()
     }
 
     /// The files of whole objects.
-    fn whole(&self) -> Vec<PathBuf> {
+    pub(crate) fn whole(&self) -> Vec<PathBuf> {
         let shards = fs::read_dir(self.path().join("v1")).into_iter().flatten().flatten();
         let files = shards.flat_map(|shard| fs::read_dir(shard.path()).into_iter().flatten().flatten());
         files.map(|file| file.path()).filter(|path| path.extension().is_none()).collect()
@@ -54,17 +54,17 @@ fn drop_pages<'a>(world: &World, keys: impl IntoIterator<Item = &'a str>) {
 
 /// A bucket with a large, a middling and a small file.
 const KEYS: [&str; 3] = ["large", "middling", "small"];
-const FILES: [(&str, u64); 3] =
+pub(crate) const FILES: [(&str, u64); 3] =
     [(KEYS[0], 40 * MIB + 12_345), (KEYS[1], 3 * MIB + 1), (KEYS[2], 100 * KIB + 7)];
 
-fn world(cache: &Cache, more: &[&str]) -> World {
+pub(crate) fn world(cache: &Cache, more: &[&str]) -> World {
     let server =
         FILES.iter().fold(TestS3::builder(), |server, (key, size)| server.synthetic(BUCKET, key, *size));
     World::new(server, &cache.flags(more))
 }
 
 /// Reads all files, until all of them are kept.
-fn fill(world: &World, cache: &Cache) {
+pub(crate) fn fill(world: &World, cache: &Cache) {
     for _ in 0..20 {
         for (key, size) in FILES {
             assert_eq!(check_file(&world.path(key), key), size);

@@ -8,6 +8,7 @@
 
 mod bench;
 mod cgroup;
+mod clocks;
 mod credentials;
 mod direct;
 mod disk_cache;

@@ -5,6 +5,9 @@
     reason = "the mount is another process, which lives by the machine's time"
 )]
 
+mod cached;
+mod files;
+
 #[path = "../mount/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of mounts, each of which uses a part")]
 mod world;
@@ -14,11 +17,11 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use s3mount_testkit::{Builder, Shape, TestS3, mix};
+use s3mount_testkit::{Shape, TestS3};
 
+use crate::files::{by_threads, key, many, shuffled};
 use crate::world::{BUCKET, KIB, World, check_file, run, run_command};
 
 /// The numbers of LISTs, GETs and other requests since the last call.
@@ -27,36 +30,6 @@ fn take(world: &World) -> (u64, u64, u64) {
     world.server.reset_stats();
     let (lists, gets) = (stats.list_objects.requests, stats.get_object.requests);
     (lists, gets, stats.requests() - lists - gets)
-}
-
-/// A bucket with `count` files of `size` bytes in the folder `many`.
-fn many(count: u64, size: u64) -> Builder {
-    (0..count).fold(TestS3::builder(), |server, index| server.synthetic(BUCKET, &key(index), size))
-}
-
-fn key(index: u64) -> String {
-    format!("many/{index:06}.bin")
-}
-
-/// The numbers below `count` in an order without a pattern.
-fn shuffled(count: u64) -> Vec<u64> {
-    let mut numbers: Vec<u64> = (0..count).collect();
-    numbers.sort_unstable_by_key(|number| mix(*number));
-    numbers
-}
-
-/// Calls `work` with each of `items` once, from 32 threads.
-fn by_threads<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    work(item);
-                }
-            });
-        }
-    });
 }
 
 #[test]

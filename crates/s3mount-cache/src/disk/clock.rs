@@ -21,13 +21,32 @@ impl BootId {
 
     fn of_this_boot() -> io::Result<Self> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        Self::parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "boot_id is no UUID"))
+        let boot = Self::parse(&text);
+        let boot = boot.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "boot_id is no UUID"))?;
+        // A kernel without time namespaces has no such file.
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        Ok(boot.shifted(offset(&offsets)))
+    }
+
+    /// The boot for processes whose time since the boot is shifted by `offset`: those of a container with a
+    /// time namespace of its own. Their times can't be compared with those of others, so it is another boot.
+    fn shifted(self, offset: i128) -> Self {
+        let mixed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128 as i128);
+        Self((u128::from_be_bytes(self.0) ^ mixed as u128).to_be_bytes())
     }
 
     fn parse(text: &str) -> Option<Self> {
         let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
         u128::from_str_radix(&digits, 16).ok().map(|number| Self(number.to_be_bytes()))
     }
+}
+
+/// By how many nanoseconds the time since the boot is shifted here, as the kernel's list of offsets says.
+fn offset(list: &str) -> i128 {
+    let boot_time = list.lines().find_map(|line| line.trim_start().strip_prefix("boottime"));
+    let mut numbers = boot_time.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok());
+    let (seconds, nanoseconds): (i128, i128) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    seconds * 1_000_000_000 + nanoseconds
 }
 
 impl fmt::Debug for BootId {
@@ -97,13 +116,24 @@ pub(crate) fn file_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{BootId, Clock};
+    use super::{BootId, Clock, offset};
 
     #[test]
     fn a_boot_is_a_uuid() {
         let boot = BootId::parse("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\n").expect("a UUID");
         assert_eq!(format!("{boot:?}"), "0f1e2d3c4b5a69788796a5b4c3d2e1f0");
         assert_eq!(BootId::parse("none"), None);
+    }
+
+    #[test]
+    fn a_time_namespace_is_another_boot() {
+        let list =
+            |seconds: i64| format!("monotonic           0         0\nboottime  {seconds:>10}         7\n");
+        assert_eq!((offset(&list(-3600)), offset("")), (-3_599_999_999_993, 0));
+        let boot = BootId([7; 16]);
+        let boots = [0, 1, -1, 3600, i128::from(i64::MAX)].map(|offset| boot.shifted(offset));
+        assert_eq!(boots[0], boot);
+        assert!((0..5).all(|one| (0..one).all(|other| boots[one] != boots[other])));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::disk::pace::{Note, Pace};
 use crate::disk::pass::Pass;
 use crate::disk::scan;
 use crate::disk::usage::{Counts, Usage};
+use crate::disk::victims;
 
 /// How often the housekeeper wakes up.
 const TICK: Duration = Duration::from_secs(1);
@@ -186,7 +187,8 @@ impl Shared {
         loop {
             let taken = self.usage.change(|counts| self.take(counts, bytes))??;
             let Taken::Over(excess) = taken else { return Ok(taken == Taken::Yes) };
-            if (now.as_nanos() as u64) < self.closed_until.load(Ordering::Relaxed) {
+            let closed_until = Duration::from_nanos(self.closed_until.load(Ordering::Relaxed));
+            if victims::is_closed(closed_until, now) {
                 return Ok(false);
             }
             let oldest_kept = *oldest_kept.get_or_insert_with(|| self.pace.ageing().oldest_kept(now));

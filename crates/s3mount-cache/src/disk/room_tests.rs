@@ -201,6 +201,74 @@ fn a_pass_corrects_and_tidies_up() {
     assert_eq!(scan::last_use(&metadata).as_secs(), now.as_secs(), "the clock was wrong");
 }
 
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A room of 16 objects that is full of objects that were used at `now`.
+fn full_room(layout: &Layout, now: Duration) -> Shared {
+    let shared = Shared::open(layout, Some(MIB), Arc::default()).expect("a room");
+    for number in 0..16 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        write(layout, number, 64 * KIB);
+        set_use(&layout.whole(&hash(number)), now);
+    }
+    shared
+}
+
+/// A clock that jumps ahead lets go as much as is needed, and nothing of what is used.
+#[test]
+fn a_clock_that_jumps_ahead_evicts_what_is_needed() {
+    for jump in [DAY * 2, YEAR] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = layout(folder.path());
+        let before = file_time();
+        let (shared, now) = (full_room(&layout, before), before + jump);
+        shared.tick(now, false).expect("a room");
+        assert_eq!(found(&layout), (16, MIB), "nothing goes by itself");
+        for number in 0..15 {
+            let file = File::open(layout.whole(&hash(number))).expect("a file");
+            shared.on_use(&hash(number), Some(&file), now);
+        }
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        assert_eq!(found(&layout), (15, 15 * 64 * KIB), "the one that was not used");
+        write(&layout, 16, 64 * KIB);
+        set_use(&layout.whole(&hash(16)), now);
+        assert!(!shared.reserve(64 * KIB, now).expect("a room"), "all of it was used just now");
+        assert_eq!((found(&layout), used(&shared)), ((16, MIB), Some(MIB)));
+    }
+}
+
+/// A clock that is set back leaves times in the future behind. What is used gets its right time, a pass sets the
+/// others, and then they age as ever. Nothing stays closed.
+#[test]
+fn a_clock_that_is_set_back_closes_nothing_for_good() {
+    for jump in [DAY, YEAR] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = layout(folder.path());
+        let before = file_time();
+        let (shared, now) = (full_room(&layout, before), before - jump);
+        assert!(!shared.reserve(64 * KIB, before).expect("a room"), "it is closed for some seconds");
+        let file = File::open(layout.whole(&hash(0))).expect("a file");
+        shared.on_use(&hash(0), Some(&file), now);
+        set_use(&layout.whole(&hash(1)), now - DAY * 2);
+        assert!(shared.reserve(64 * KIB, now).expect("a room"), "what is idle may go");
+        assert!(!layout.whole(&hash(1)).exists() && found(&layout).0 == 15);
+        write(&layout, 1, 64 * KIB);
+        set_use(&layout.whole(&hash(1)), now);
+        assert!(!shared.reserve(64 * KIB, now).expect("a room"), "no other may");
+        let mut pass = None;
+        for _ in 0..SHARDS {
+            shared.go_on(&mut pass, now).expect("a room");
+        }
+        let used_at = |number| scan::last_use(&layout.whole(&hash(number)).metadata().expect("a file"));
+        assert!((0..16).all(|number| used_at(number).as_secs() <= now.as_secs()));
+        let later = now + DAY + Duration::from_secs(120);
+        for _ in 0..16 {
+            assert!(shared.reserve(64 * KIB, later).expect("a room"));
+        }
+        assert_eq!((found(&layout), used(&shared)), ((0, 0), Some(MIB)));
+    }
+}
+
 #[test]
 fn each_mount_keeps_to_its_own_limit() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -42,11 +42,17 @@ pub(crate) fn wait<V>(seen: &[Candidate<V>], oldest_kept: Duration) -> Duration 
     oldest.map_or(MAX_WAIT, |used| used.saturating_sub(oldest_kept)).clamp(MIN_WAIT, MAX_WAIT)
 }
 
+/// Whether nothing is admitted at `now` after a [`wait`] until `closed_until`. A time that is farther away than
+/// any wait was set before the clock was set back.
+pub(crate) fn is_closed(closed_until: Duration, now: Duration) -> bool {
+    closed_until.checked_sub(now).is_some_and(|left| !left.is_zero() && left <= MAX_WAIT)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Candidate, MAX_WAIT, MIN_WAIT, evictable, wait};
+    use super::{Candidate, MAX_WAIT, MIN_WAIT, evictable, is_closed, wait};
 
     fn seen(times: &[u64]) -> Vec<Candidate<u64>> {
         let candidate = |used| Candidate { version: used, used: Duration::from_secs(used) };
@@ -70,5 +76,12 @@ mod tests {
         let wait = |times: &[u64]| wait(&seen(times), Duration::from_secs(100));
         assert_eq!(wait(&[120, 107, 300]), Duration::from_secs(7));
         assert_eq!((wait(&[100]), wait(&[400]), wait(&[])), (MIN_WAIT, MAX_WAIT, MAX_WAIT));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_opens_what_was_closed() {
+        let is_closed = |until, now| is_closed(Duration::from_secs(until), Duration::from_secs(now));
+        assert!(is_closed(1030, 1000) && is_closed(1030, 1029));
+        assert!(!is_closed(1030, 1030) && !is_closed(1030, 90_000) && !is_closed(1030, 999));
     }
 }
