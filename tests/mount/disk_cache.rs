@@ -221,6 +221,34 @@ fn a_cache_that_goes_away_is_only_slower() {
     fs::create_dir(cache.path()).expect("for the guard, which deletes it");
 }
 
+/// What is missing of a file that is opened again comes by itself, each byte once.
+#[test]
+fn the_rest_of_a_file_that_is_opened_again_is_kept() {
+    // More than the rest fits the memory, so nothing fetches it ahead.
+    const SIZE: u64 = 320 * MIB;
+    let cache = Cache::new();
+    let server = TestS3::builder().synthetic(BUCKET, "large", SIZE);
+    let world = World::new(server, &cache.flags(&["--max-cache-size", "1GiB"]));
+    let read = |len: u64| {
+        let mut piece = vec![0; MIB as usize];
+        let file = File::open(world.path("large")).expect("a file");
+        (0..len / MIB).for_each(|at| file.read_exact_at(&mut piece, at * MIB).expect("a piece"));
+    };
+    read(170 * MIB);
+    wait_for("what was read is kept", || world.gauge("disk_cache_queued_bytes") == 0);
+    assert_eq!((cache.whole().len(), world.gauge("refilled_bytes")), (0, 0));
+    read(MIB);
+    wait_for("the file is kept", || cache.whole().len() == 1);
+    let (refilled, fetched) = (world.gauge("refilled_bytes"), world.server.stats().get_object.bytes);
+    assert!((MIB..=SIZE / 2).contains(&refilled), "{} MiB", refilled / MIB);
+    assert!(fetched < SIZE + LIMIT, "{} MiB: more than what was dropped on the way", fetched / MIB);
+    world.server.reset_stats();
+    drop_pages(&world, ["large"]);
+    assert_eq!(check_file(&world.path("large"), "large"), SIZE);
+    assert_eq!(world.server.stats().get_object.requests, 0);
+    world.check_memory(LIMIT);
+}
+
 /// A cache that is full keeps what it has, and more is not admitted.
 #[test]
 fn a_cache_keeps_to_its_size() {

@@ -9,6 +9,7 @@ use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
 use crate::fetch::{Failure, Wanted, fetch};
+use crate::holes::{part_of, was_written};
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::{Prefetcher, ReadError};
@@ -22,9 +23,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// How often what the disk dropped is fetched again.
 const ROUNDS: u32 = 3;
-
-/// How long the disk may take to write what was fetched.
-const WRITE_TIME: Duration = Duration::from_secs(30);
 
 /// Why a version is not kept whole.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -61,19 +59,6 @@ impl Prefetcher {
     }
 }
 
-/// The first bytes of `range` that the disk lacks.
-fn first_missing(disk: &DiskObject, range: ByteRange) -> Option<ByteRange> {
-    let mut at = range.start();
-    while at < range.end() {
-        let run = disk.run(at);
-        if !run.is_here {
-            return Some(ByteRange::new(at, run.end.min(range.end())));
-        }
-        at = run.end;
-    }
-    None
-}
-
 /// Fetches what the disk lacks of `range`, a few parts at a time. The disk is offered each part.
 async fn fetch_missing(
     shared: &Shared,
@@ -82,10 +67,8 @@ async fn fetch_missing(
     range: ByteRange,
 ) -> Result<(), KeepError> {
     let next = |at: u64| {
-        let missing = first_missing(disk, ByteRange::new(at, range.end()))?;
-        // Parts end at multiples of their size, so that the disk's blocks are whole.
-        let edge = (missing.start() + 1).next_multiple_of(shared.config.part_bytes);
-        Some(version.front(ByteRange::new(missing.start(), missing.end().min(edge))))
+        let missing = disk.first_missing(ByteRange::new(at, range.end()))?;
+        Some(part_of(&shared.config, version, missing))
     };
     let parts = std::iter::successors(next(range.start()), |part| next(part.end()));
     let mut fetched = stream::iter(parts)
@@ -119,18 +102,4 @@ async fn fetch_part(
     drop(fetch(shared, version, part, Some(buffer), wanted).await?);
     was_written(disk, part).await;
     Ok(())
-}
-
-/// Waits until the disk has all of `range`. Returns false if it drops some of it, or takes too long.
-async fn was_written(disk: &DiskObject, range: ByteRange) -> bool {
-    let deadline = Instant::now() + WRITE_TIME;
-    loop {
-        if first_missing(disk, range).is_none() {
-            return true;
-        }
-        if disk.is_idle() || Instant::now() >= deadline {
-            return first_missing(disk, range).is_none();
-        }
-        sleep(PAUSE).await;
-    }
 }

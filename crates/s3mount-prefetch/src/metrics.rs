@@ -42,6 +42,9 @@ metrics! {
         /// How wide the prefetch window was when an object had been read to its end, or was closed by its
         /// last reader.
         window_size: Histogram = ("s3mount_window_bytes", Bytes, Experimental, bounds::SIZES),
+        /// Bytes that were fetched while nobody read, because the disk cache lacked them of versions that are
+        /// read more than once. They are part of the bytes that GETs brought.
+        refilled_bytes: Counter = ("s3mount_refilled_bytes_total", Bytes, Experimental),
         /// Second GETs, sent because the first were slow.
         hedges: Counter = ("s3mount_hedges_total", Count, Stable),
         /// Versions that were fetched in parts and matched the checksum that the store keeps (`--verify

@@ -11,6 +11,7 @@ use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 
 use crate::readers::Readers;
+use crate::refill::refill;
 use crate::shared::Shared;
 use crate::sync::spawn;
 use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics, Tiers};
@@ -55,6 +56,9 @@ impl Prefetcher {
         let shared = Shared::new(client, pool, tiers, config, runtime.clone());
         let readers = Arc::default();
         spawn(runtime, keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers)));
+        if shared.tiers.disk.is_some() {
+            spawn(runtime, refill(Arc::downgrade(&shared)));
+        }
         Self { shared, readers }
     }
 

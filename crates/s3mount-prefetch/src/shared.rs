@@ -15,6 +15,7 @@ use crate::ahead::AheadLimiter;
 use crate::hedge::HedgeBudget;
 use crate::latency::Latencies;
 use crate::learn::Learnt;
+use crate::refills::Refills;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::tiers::Tiers;
 use crate::turns::Turns;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) turns: Arc<Turns>,
     /// The memory that versions may take which are fetched for the disk cache alone, in KiB.
     keep_share: Semaphore,
+    /// Versions whose holes on the disk are to be fetched.
+    pub(crate) refills: Refills,
     /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
     /// How many bytes the block cache held, or waited to be written to a tier, at the last tick of the
@@ -94,6 +97,7 @@ impl Shared {
             active_streams: AtomicUsize::new(0),
             turns,
             keep_share,
+            refills: Refills::default(),
             ahead,
             cached_bytes: AtomicU64::new(0),
             started: Instant::now(),

@@ -16,6 +16,9 @@ use tokio::sync::oneshot;
 use crate::concurrency::Concurrency;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
+/// Where the store takes fewer GETs at once, each is for readers.
+const LEAST_FOR_ONE_MORE: usize = 8;
+
 /// The number of GETs in flight, and the queue of those that wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -76,6 +79,12 @@ impl Turns {
         };
         // A sender leaves the queue only with a turn, or when nobody listens any more.
         turn.await.expect("a GET that waits is served")
+    }
+
+    /// Whether no GET is in flight, and the store takes so many at once that one more takes no reader's turn.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.running == 0 && state.waiting.is_empty() && state.concurrency.limit() >= LEAST_FOR_ONE_MORE
     }
 
     /// A turn for a second GET of the same bytes, if one is free now.

@@ -356,6 +356,43 @@ impl DiskObject {
         Run { is_here, end }
     }
 
+    /// The first bytes of `range` that are not on the disk. From memory, as [`run`](Self::run).
+    pub fn first_missing(&self, range: ByteRange) -> Option<ByteRange> {
+        let mut at = range.start();
+        while at < range.end() {
+            let run = self.run(at);
+            if !run.is_here {
+                return Some(ByteRange::new(at, run.end.min(range.end())));
+            }
+            at = run.end;
+        }
+        None
+    }
+
+    /// Whether the disk held some blocks of the version, and not all, before this process used it: an earlier
+    /// reading has left them there.
+    pub fn was_in_parts(&self) -> bool {
+        self.version.was_in_parts()
+    }
+
+    /// Whether `bytes` more of it would be kept: the disk works as it should, and there is room. Evicts what
+    /// may go for that.
+    pub async fn makes_room(&self, bytes: u64) -> bool {
+        let health = &self.disk.dir.health;
+        if health.condition() != Condition::Healthy || !health.may_write() {
+            return false;
+        }
+        let dir = self.disk.dir.clone();
+        let make = move || {
+            let has_room = dir.room.reserve(bytes);
+            if has_room {
+                dir.room.give_back(bytes);
+            }
+            has_room
+        };
+        self.disk.readers.run(self.disk.dir.clock.now(), make).await.unwrap_or(false)
+    }
+
     /// Whether nothing that was offered to its directory waits to be written.
     pub fn is_idle(&self) -> bool {
         self.disk.queue.is_idle()

@@ -67,12 +67,14 @@ struct State {
     looked: SinceBoot,
     /// When bytes were read last.
     used: SinceBoot,
+    /// Whether some blocks were here, and not all, when somebody looked for the first time.
+    was_in_parts: bool,
 }
 
 impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
-        let state = Mutex::new(State { held: Held::Unknown, looked, used });
+        let state = Mutex::new(State { held: Held::Unknown, looked, used, was_in_parts: false });
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
 
@@ -138,6 +140,11 @@ impl Version {
         matches!(&self.state().held, Held::Whole(whole) if !whole.is_trusted())
     }
 
+    /// Whether some blocks were here, and not all, when somebody looked for the first time. Does not block.
+    pub(crate) fn was_in_parts(&self) -> bool {
+        self.state().was_in_parts
+    }
+
     /// Finds out what is there, unless that is known.
     pub(crate) fn look(&self) {
         if let Some(operation) = self.dir.health.begin() {
@@ -168,6 +175,7 @@ impl Version {
         if is_first {
             self.dir.metrics.looks.at(found).inc();
             self.dir.room.on_use(&self.named.hash, file, file.is_some());
+            self.state().was_in_parts = found == Found::Part;
         }
         self.set(held);
     }

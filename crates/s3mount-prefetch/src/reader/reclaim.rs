@@ -32,6 +32,13 @@ impl Readers<ObjectReader> {
             missing = missing.saturating_sub(swept);
         }
         if missing > 0 {
+            let given_up = shared.refills.give_way();
+            if given_up > 0 {
+                givers.on_cancel(given_up);
+            }
+            missing = missing.saturating_sub(given_up);
+        }
+        if missing > 0 {
             missing = missing.saturating_sub(shared.shed_unwritten(missing));
         }
         if missing > 0 {

@@ -1,0 +1,145 @@
+//! Fetches what the disk cache lacks of versions that are read more than once, while nobody else fetches
+//! anything.
+//!
+//! What readers bring is dropped when the disk can't keep up. The next reading brings it again, but as long as
+//! a few bytes of a version are missing, the kernel can't read it without the daemon. So when a version is
+//! closed that was on the disk in parts before it was opened, its holes are fetched once.
+//!
+//! **Never at a reader's cost.** One GET is in flight at a time, and it is sent when no other GET is in flight,
+//! nobody waits for memory, and nothing waits to be written. It takes memory that nobody needs, and when a
+//! reader needs it after all, the GET is cancelled. The disk rests nine times as long as each write took.
+//!
+//! **Never for nothing.** At least half of the version must be on the disk, so no more is fetched than readers
+//! have wanted. The cache is asked for room first. Each byte is fetched at most once: a version has one turn
+//! in the life of a mount, and what the disk does not keep of it is left to its readers.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use s3mount_cache::DiskObject;
+use s3mount_memory::Priority;
+use s3mount_object::{ByteRange, ObjectId};
+use tokio::time::{Instant, sleep};
+
+use crate::fetch::{Wanted, fetch};
+use crate::holes::{part_of, was_written};
+use crate::shared::Shared;
+use crate::sync::Ordering;
+use crate::version::Version;
+
+/// How often it is looked whether anything is to be fetched.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the mount is idle.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How many times as long as a write took the disk is left to readers after it. The kernel reads files that
+/// are passed through by itself, so nobody knows how busy the disk is.
+const REST: u32 = 9;
+
+/// Fetches holes until the mount ends.
+pub(crate) async fn refill(shared: Weak<Shared>) {
+    while shared.strong_count() > 0 {
+        sleep(TICK).await;
+        let next = || shared.upgrade()?.refills.next();
+        while let Some((object, size)) = next() {
+            let was_fetched = fill(&shared, &object, size).await;
+            if !was_fetched && let Some(shared) = shared.upgrade() {
+                shared.refills.forget(&object);
+            }
+        }
+    }
+}
+
+/// Fetches the holes of one version, if at least half of it is there. Returns whether anything was fetched.
+async fn fill(shared: &Weak<Shared>, object: &ObjectId, size: u64) -> bool {
+    let mut at = 0;
+    while let Some(shared) = when_quiet(shared).await {
+        let version = Version::new(object.clone(), size, &shared.tiers);
+        let Some(disk) = &version.disk else { break };
+        disk.look().await;
+        let is_chosen = at > 0 || held_bytes(disk, size) >= size / 2;
+        let missing = disk.first_missing(ByteRange::new(at, size)).filter(|_| is_chosen);
+        let Some(part) = missing.map(|missing| part_of(&shared.config, &version, missing)) else { break };
+        if !disk.makes_room(part.len()).await {
+            break;
+        }
+        match fetch_part(&shared, &version, part).await {
+            Fetched::Done => at = part.end(),
+            Fetched::GaveWay => continue,
+            Fetched::Failed => break,
+        }
+        let began = Instant::now();
+        was_written(disk, part).await;
+        let rest = began.elapsed() * REST;
+        drop((version, shared));
+        sleep(rest).await;
+    }
+    at > 0
+}
+
+/// Waits until nobody fetches anything. `None` when the mount has ended.
+async fn when_quiet(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
+    loop {
+        let shared = shared.upgrade()?;
+        let is_quiet = shared.turns.is_idle()
+            && shared.ahead.running() == 0
+            && shared.pool.wanted_bytes() == 0
+            && shared.tiers.held_bytes() == 0;
+        if is_quiet {
+            return Some(shared);
+        }
+        drop(shared);
+        sleep(POLL).await;
+    }
+}
+
+/// How many bytes of the version are on the disk.
+fn held_bytes(disk: &DiskObject, size: u64) -> u64 {
+    let (mut at, mut held) = (0, 0);
+    while at < size {
+        let run = disk.run(at);
+        let end = run.end.clamp(at + 1, size);
+        held += if run.is_here { end - at } else { 0 };
+        at = end;
+    }
+    held
+}
+
+/// How the GET of a part ended.
+enum Fetched {
+    /// Its bytes are offered to the disk.
+    Done,
+    /// It was not sent or was cancelled, because readers need the memory.
+    GaveWay,
+    Failed,
+}
+
+async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Fetched {
+    let len = usize::try_from(part.len()).expect("a part fits the address space");
+    let Some(buffer) = shared.pool.try_buffer(len, Priority::Prefetch) else {
+        sleep(POLL).await;
+        return Fetched::GaveWay;
+    };
+    let refills = &shared.refills;
+    let needed = refills.needed.notified();
+    refills.in_flight.store(part.len(), Ordering::Relaxed);
+    let deadline = Instant::now() + shared.config.read_timeout;
+    let wanted = Wanted { deadline, is_awaited: &|| false, reclaim: &|| {} };
+    let result = tokio::select! {
+        result = fetch(shared, version, part, Some(buffer), wanted) => result,
+        () = needed => return Fetched::GaveWay,
+    };
+    refills.in_flight.store(0, Ordering::Relaxed);
+    match result {
+        Ok(_) => {
+            shared.metrics.refilled_bytes.add(part.len());
+            Fetched::Done
+        }
+        Err(_) => Fetched::Failed,
+    }
+}
+
+#[cfg(test)]
+#[path = "refill_tests.rs"]
+mod tests;
