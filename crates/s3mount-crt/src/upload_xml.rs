@@ -12,15 +12,27 @@ use s3mount_object::{
 use crate::endpoint::decode;
 use crate::xml::{XmlError, date, etag, walk};
 
-/// The body of CompleteMultipartUpload.
-pub(crate) fn complete_body(parts: &[WrittenPart]) -> String {
+/// The body of CompleteMultipartUpload, for an upload with checksums or one without.
+pub(crate) fn complete_body(parts: &[WrittenPart], has_checksums: bool) -> String {
     let mut xml = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for part in parts {
-        let etag = escape(part.etag.as_str());
+        let (etag, number) = (escape(part.etag.as_str()), part.number);
+        let checksum = part.checksum.filter(|_| has_checksums);
         // Writing to a string can't fail.
-        let _ = write!(xml, "<Part><ETag>{etag}</ETag><PartNumber>{}</PartNumber></Part>", part.number);
+        let _ = write!(xml, "<Part>{}<ETag>{etag}</ETag>", checksum.map(element).unwrap_or_default());
+        let _ = write!(xml, "<PartNumber>{number}</PartNumber></Part>");
     }
     xml + "</CompleteMultipartUpload>"
+}
+
+/// The element of a part's CRC. S3 does not ask for it where it has one of the whole object. Others do.
+fn element(checksum: ObjectChecksum) -> String {
+    let name = match checksum.algorithm {
+        ChecksumAlgorithm::Crc64Nvme => "ChecksumCRC64NVME",
+        ChecksumAlgorithm::Crc32c => "ChecksumCRC32C",
+        ChecksumAlgorithm::Crc32 => "ChecksumCRC32",
+    };
+    format!("<{name}>{}</{name}>", checksum.to_base64())
 }
 
 /// The names of an element below the root, and the root's own name.
@@ -126,7 +138,8 @@ pub(crate) fn parts_page(xml: &[u8]) -> Result<WrittenParts, XmlError> {
         let (root, names) = below(path);
         let bad = |name| XmlError::BadValue(name, text.to_owned());
         match names[..] {
-            [] => is_page = root == "ListPartsResult",
+            // moto calls it a response.
+            [] => is_page = root.starts_with("ListParts"),
             ["IsTruncated"] => truncated = text.trim().eq_ignore_ascii_case("true"),
             ["NextPartNumberMarker"] => next = text.trim().parse().ok(),
             ["Part", "PartNumber"] => number = text.trim().parse().map_err(|_| bad("PartNumber"))?,
@@ -195,7 +208,7 @@ mod tests {
     #[test]
     fn names_the_parts() {
         let etag = ETag::new("\"a&b\"");
-        let body = complete_body(&[WrittenPart { number: 3, etag, len: 1, checksum: None }]);
+        let body = complete_body(&[WrittenPart { number: 3, etag, len: 1, checksum: None }], true);
         assert!(body.contains("<Part><ETag>&quot;a&amp;b&quot;</ETag><PartNumber>3</PartNumber></Part>"));
     }
 }

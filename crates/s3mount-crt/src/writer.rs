@@ -25,6 +25,9 @@ use crate::xml::{XmlError, etag};
 /// The most entries of a page that S3 sends.
 const PAGE: &str = "1000";
 
+/// The names of directory buckets end so, and no others do.
+const DIRECTORY_BUCKET: &str = "--x-s3";
+
 impl CrtClient {
     /// Sends a request that writes.
     async fn write(
@@ -158,13 +161,13 @@ impl ObjectWriter for CrtClient {
     ) -> BoxFuture<'a, Result<WrittenPart, ObjectError>> {
         async move {
             const OPERATION: &str = "UploadPart";
-            let (key, len, sent) = (upload.key.as_str(), body.len(), body.checksum());
-            let headers = sent.map(crate::checksum::header).into_iter().collect();
+            let (key, len) = (upload.key.as_str(), body.len());
+            let headers = body.checksum().map(crate::checksum::header).into_iter().collect();
             let path = self.path(key, &format!("partNumber={number}&uploadId={}", encode_id(upload)));
             let bytes = Some(body.into_bytes());
             let (answer, _) = self.write(OPERATION, key, "PUT", &path, headers, bytes).await?;
             let etag = version(OPERATION, key, &answer)?;
-            Ok(WrittenPart { number, etag, len, checksum: answer.crc().or(sent) })
+            Ok(WrittenPart { number, etag, len, checksum: answer.crc() })
         }
         .boxed()
     }
@@ -213,7 +216,7 @@ impl ObjectWriter for CrtClient {
                 headers.push(("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned()));
             }
             let path = self.path(key, &format!("uploadId={}", encode_id(upload)));
-            let body = Some(complete_body(parts).into());
+            let body = Some(complete_body(parts, completion.checksum.is_some()).into());
             let (answer, body) = self.write(OPERATION, key, "POST", &path, headers, body).await?;
             written(&body).map_err(odd(OPERATION, key, &answer))
         }
@@ -312,13 +315,19 @@ impl ObjectWriter for CrtClient {
         token: &'a str,
     ) -> BoxFuture<'a, Result<(), ObjectError>> {
         async move {
+            const OPERATION: &str = "RenameObject";
+            if !self.bucket.ends_with(DIRECTORY_BUCKET) {
+                // A store that does not know this request takes it for a PutObject without a byte, and
+                // replaces what is at the key.
+                return Err(ObjectError::new(ErrorKind::Unsupported, OPERATION, key));
+            }
             let mut headers: Headers = condition(only_if).into_iter().collect();
             headers.push(("x-amz-rename-source".to_owned(), encode_path(source.key())));
             let version = etag(source.etag().as_str()).as_str().to_owned();
             headers.push(("x-amz-rename-source-if-match".to_owned(), version));
             headers.push(("x-amz-client-token".to_owned(), token.to_owned()));
             let path = self.path(key, "renameObject");
-            self.write("RenameObject", key, "PUT", &path, headers, Some(Bytes::new())).await.map(drop)
+            self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await.map(drop)
         }
         .boxed()
     }

@@ -136,7 +136,7 @@ pub struct WrittenPart {
     pub etag: ETag,
     /// Its length in bytes.
     pub len: u64,
-    /// The CRC of its bytes, if it is known.
+    /// The CRC of its bytes, if the store tells it.
     pub checksum: Option<ObjectChecksum>,
 }
 
@@ -145,7 +145,8 @@ pub struct WrittenPart {
 pub struct Completion {
     /// What has to be true of the key.
     pub condition: Option<Condition>,
-    /// The CRC of all bytes of the object. The store compares it with what it computed.
+    /// The CRC of all bytes of the object, if the upload was begun with checksums, and only then. The store
+    /// compares it with what it computed.
     pub checksum: Option<ObjectChecksum>,
 }
 

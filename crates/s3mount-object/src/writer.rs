@@ -96,7 +96,7 @@ pub trait ObjectWriter: ObjectClient {
     ) -> BoxFuture<'a, Result<Written, ObjectError>>;
 
     /// Begins an upload in parts (CreateMultipartUpload). With `has_checksums`, each part that is
-    /// [put](Self::put_part) has to bring its CRC-64/NVME, and the object gets one of all its bytes.
+    /// [put](Self::put_part) has to bring its CRC-64/NVME, and [`complete`](Self::complete) that of all bytes.
     ///
     /// # Errors
     /// Those of all writes.

@@ -30,9 +30,7 @@ mod process;
 mod random;
 mod server;
 mod server_process;
-#[expect(dead_code, reason = "the server does not take uploads in parts yet")]
 mod sums;
-#[expect(dead_code, reason = "the server does not take uploads in parts yet")]
 mod uploads;
 
 pub use client::{MemoryClient, Requests};
@@ -44,6 +42,7 @@ pub use other_server::OtherServer;
 pub use process::run_with_timeout;
 pub use random::{Sequence, mix};
 pub use server::fault::{Fault, FaultKind, Operation};
+pub use server::inspect::{OpenUpload, Stored};
 pub use server::shape::{FirstByte, Shape};
 pub use server::stats::{Counts, Stats};
 pub use server::{Builder, TestS3};

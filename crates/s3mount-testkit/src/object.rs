@@ -41,6 +41,8 @@ pub(crate) enum Content {
     File(PathBuf),
     /// Ranges of other contents, one after the other. No range is empty.
     Joined(Arc<[Piece]>),
+    /// The bytes were dropped when they had come.
+    Dropped,
 }
 
 /// A range of a content, as a part of another content.
@@ -86,6 +88,7 @@ impl Content {
                 let most = usize::try_from(piece.end - offset).unwrap_or(most).min(most);
                 piece.content.read(piece.from + (offset - start), most)
             }
+            Content::Dropped => Err(std::io::Error::other("the server keeps no bytes of uploads")),
         }
     }
 }

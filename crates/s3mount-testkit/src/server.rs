@@ -7,11 +7,16 @@
 //!
 //! The server checks which access key signs a request. It does not check the signature itself.
 
+mod answer;
 mod body;
 mod connection;
 mod control;
 pub(crate) mod fault;
 mod handler;
+pub(crate) mod inspect;
+mod multipart;
+mod read_xml;
+mod received;
 mod request;
 pub(crate) mod shape;
 mod shared;
@@ -19,8 +24,14 @@ pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
 mod tls;
+#[cfg(test)]
+mod upload_tests;
+mod upload_xml;
+mod write_headers;
+mod writes;
 mod xml;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -40,6 +51,7 @@ use crate::server::fault::{Fault, Faults};
 use crate::server::shape::{Limiter, Shape};
 use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
+use crate::uploads::Rules;
 
 /// Settings of a server that is not started yet.
 #[derive(Debug)]
@@ -52,6 +64,10 @@ pub struct Builder {
     checksum: Option<ChecksumAlgorithm>,
     upload_part: Option<u64>,
     refuses_conditions: bool,
+    rules: Rules,
+    opaque_etags: bool,
+    drops_uploads: bool,
+    directory_buckets: BTreeSet<String>,
     shape: Shape,
     threads: usize,
     listen: SocketAddr,
@@ -160,6 +176,39 @@ impl Builder {
         self
     }
 
+    /// Sets the smallest part but the last that an upload may have, in bytes. S3 has 5 MiB, and so has this
+    /// server without this call.
+    pub fn min_part(mut self, bytes: u64) -> Self {
+        self.rules.min_part = bytes;
+        self
+    }
+
+    /// Makes the server refuse uploads whose parts differ in length, except the last, as R2 does.
+    pub fn equal_parts(mut self) -> Self {
+        self.rules.equal_parts = true;
+        self
+    }
+
+    /// Makes ETags random instead of MD5s, as those are that S3 gives to objects that it encrypts with KMS
+    /// keys. This also saves the time for MD5, which takes 1.6 s for 1 GiB.
+    pub fn opaque_etags(mut self) -> Self {
+        self.opaque_etags = true;
+        self
+    }
+
+    /// Drops the bytes of PutObject and UploadPart when their checksums are known, so that uploads of any
+    /// length take no memory. The objects can be listed and copied, but GETs of them fail by 500.
+    pub fn drop_uploads(mut self) -> Self {
+        self.drops_uploads = true;
+        self
+    }
+
+    /// Adds an empty directory bucket, in which objects can be renamed.
+    pub fn directory_bucket(mut self, bucket: &str) -> Self {
+        self.directory_buckets.insert(bucket.to_owned());
+        self.bucket(bucket)
+    }
+
     /// Makes the server as slow as `shape` says.
     pub fn shape(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -232,6 +281,13 @@ impl Builder {
             checksum: self.checksum,
             upload_part: self.upload_part,
             refuses_conditions: self.refuses_conditions,
+            uploads: Mutex::default(),
+            rules: self.rules,
+            opaque_etags: self.opaque_etags,
+            drops_uploads: self.drops_uploads,
+            directory_buckets: self.directory_buckets,
+            renames: Mutex::default(),
+            tags: AtomicU64::new(1),
         });
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
         Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
@@ -262,6 +318,10 @@ impl TestS3 {
             checksum: Some(ChecksumAlgorithm::Crc64Nvme),
             upload_part: None,
             refuses_conditions: false,
+            rules: Rules::default(),
+            opaque_etags: false,
+            drops_uploads: false,
+            directory_buckets: BTreeSet::new(),
             shape: Shape::fast(),
             threads: 2,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

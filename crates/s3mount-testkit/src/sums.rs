@@ -120,6 +120,10 @@ impl Value {
         BASE64_STANDARD.encode(&self.0)
     }
 
+    pub(crate) fn hex(&self) -> String {
+        hex(&self.0)
+    }
+
     pub(crate) fn crc(&self) -> u64 {
         self.0.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }

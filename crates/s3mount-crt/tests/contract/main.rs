@@ -65,13 +65,26 @@ async fn on_the_test_server() {
     let (client, missing) = (client(&server.endpoint(), BUCKET), client(&server.endpoint(), "missing"));
     contract::check(&Store::new(&client, &missing)).await;
     contract::check_writer(&WritableStore::new(&client)).await;
+    contract::check_uploads(&WritableStore::new(&client)).await;
+}
+
+#[tokio::test]
+async fn on_the_test_server_with_a_directory_bucket() {
+    const BUCKET: &str = "bucket--use1-az4--x-s3";
+    let server = TestS3::builder().directory_bucket(BUCKET).opaque_etags().start().expect("a server");
+    let client = client(&server.endpoint(), BUCKET);
+    contract::check_uploads(&WritableStore { renames: true, ..WritableStore::new(&client) }).await;
+    assert_eq!(server.open_uploads(BUCKET), []);
 }
 
 #[tokio::test]
 async fn on_the_test_server_without_conditions() {
     let server = TestS3::builder().bucket(BUCKET).refuse_conditions().start().expect("a server");
     let client = client(&server.endpoint(), BUCKET);
-    contract::check_writer(&WritableStore { has_conditions: false, ..WritableStore::new(&client) }).await;
+    let lacking =
+        WritableStore { has_conditions: false, deletes_if_matched: false, ..WritableStore::new(&client) };
+    contract::check_writer(&lacking).await;
+    contract::check_uploads(&lacking).await;
 }
 
 /// S3 answers 409 to an upload of a new object while another one is written to the same key.
@@ -91,7 +104,12 @@ async fn an_upload_that_meets_another_one_leaves_the_object_to_it() {
 
 /// Checks a server of another make, which accepts all keys except `refused_keys`. `is_strict` says whether of
 /// several uploads of a new object at once exactly one wins.
-async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'static str], is_strict: bool) {
+async fn check(
+    server: &OtherServer,
+    folder: &Path,
+    refused_keys: &'static [&'static str],
+    lacks: impl for<'a> Fn(WritableStore<'a>) -> WritableStore<'a>,
+) {
     fill(server.endpoint(), folder, refused_keys);
     let (client, missing) = (client(server.endpoint(), BUCKET), client(server.endpoint(), "missing"));
     let store = Store {
@@ -102,7 +120,9 @@ async fn check(server: &OtherServer, folder: &Path, refused_keys: &'static [&'st
         ..Store::new(&client, &missing)
     };
     contract::check(&store).await;
-    contract::check_writer(&WritableStore { is_strict, ..WritableStore::new(&client) }).await;
+    let store = lacks(WritableStore::new(&client));
+    contract::check_writer(&store).await;
+    contract::check_uploads(&store).await;
 }
 
 #[tokio::test]
@@ -114,7 +134,20 @@ async fn on_moto() {
     let server = server.expect("moto in target/venv; `make test` installs it");
     // moto finds no route for a path with a line break.
     let refused_keys = &["odd/new\nline"];
-    check(&server, folder.path(), refused_keys, true).await;
+    check(&server, folder.path(), refused_keys, |store| WritableStore {
+        // moto verifies no checksum. The CRC that it keeps of an upload in parts is one of the parts' CRCs, and
+        // it says that this is one of the whole.
+        verifies_checksums: false,
+        joins_checksums: false,
+        joins_checksums_of_copies: false,
+        // Of all conditions of completions and copies, it knows only `If-None-Match: *`.
+        completes_if_matched: false,
+        checks_copies: false,
+        // It answers 500.
+        knows_ended_uploads: false,
+        ..store
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -132,5 +165,11 @@ async fn on_versitygw() {
     // special meaning in a path.
     let refused_keys = &["order/a", "order/a/b", "odd/./here", "odd/../there", "odd//double"];
     // versitygw looks whether an object is there, writes a file of another name, and renames it.
-    check(&server, folder.path(), refused_keys, false).await;
+    check(&server, folder.path(), refused_keys, |store| WritableStore {
+        is_strict: false,
+        // The CRC of an object that has copied parts is not that of its bytes.
+        joins_checksums_of_copies: false,
+        ..store
+    })
+    .await;
 }

@@ -60,6 +60,21 @@ struct Args {
     /// Refuse uploads with conditions by 501.
     #[arg(long)]
     refuse_conditions: bool,
+    /// An empty directory bucket, in which objects can be renamed.
+    #[arg(long, value_name = "NAME")]
+    directory_bucket: Vec<String>,
+    /// The smallest part but the last that an upload may have.
+    #[arg(long, value_name = "SIZE", default_value = "5MiB")]
+    min_part: String,
+    /// Refuse uploads whose parts differ in length, except the last, as R2 does.
+    #[arg(long)]
+    equal_parts: bool,
+    /// Give random ETags, as S3 does to objects that it encrypts with KMS keys. This saves the time for MD5.
+    #[arg(long)]
+    opaque_etags: bool,
+    /// Drop the bytes of uploads when their checksums are known, so that they take no memory.
+    #[arg(long)]
+    drop_uploads: bool,
     /// Serve HTTPS as localhost, and write the certificate to trust to ca.pem in this folder.
     #[arg(long, value_name = "DIR")]
     tls_dir: Option<PathBuf>,
@@ -123,6 +138,19 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     }
     if args.refuse_conditions {
         server = server.refuse_conditions();
+    }
+    for bucket in &args.directory_bucket {
+        server = server.directory_bucket(bucket);
+    }
+    server = server.min_part(parse_size(&args.min_part)?);
+    if args.equal_parts {
+        server = server.equal_parts();
+    }
+    if args.opaque_etags {
+        server = server.opaque_etags();
+    }
+    if args.drop_uploads {
+        server = server.drop_uploads();
     }
     if args.tls_dir.is_some() {
         server = server.tls();

@@ -24,10 +24,17 @@ pub struct WritableStore<'a> {
     pub verifies_checksums: bool,
     /// Whether the store knows conditions when an upload in parts is completed.
     pub completes_if_matched: bool,
-    /// Whether the store refuses to copy another version than the one that is named.
-    pub copies_if_matched: bool,
+    /// Whether the store refuses to copy another version than the one that is named, and a range that ends
+    /// behind the end.
+    pub checks_copies: bool,
     /// Whether the store refuses to delete another version than the one that is named.
     pub deletes_if_matched: bool,
+    /// Whether the store says of uploads that have ended that it does not have them.
+    pub knows_ended_uploads: bool,
+    /// Whether the store keeps a CRC of all bytes of an object that was uploaded in parts.
+    pub joins_checksums: bool,
+    /// Whether it also does so if parts were copied.
+    pub joins_checksums_of_copies: bool,
     /// Whether the store can rename objects.
     pub renames: bool,
 }
@@ -41,8 +48,11 @@ impl<'a> WritableStore<'a> {
             is_strict: true,
             verifies_checksums: true,
             completes_if_matched: true,
-            copies_if_matched: true,
+            checks_copies: true,
             deletes_if_matched: true,
+            knows_ended_uploads: true,
+            joins_checksums: true,
+            joins_checksums_of_copies: true,
             renames: false,
         }
     }

@@ -23,6 +23,26 @@ pub enum Operation {
     DeleteObject,
     /// GetObjectAttributes.
     GetObjectAttributes,
+    /// CreateMultipartUpload.
+    CreateMultipartUpload,
+    /// UploadPart.
+    UploadPart,
+    /// UploadPartCopy.
+    UploadPartCopy,
+    /// CompleteMultipartUpload.
+    CompleteMultipartUpload,
+    /// AbortMultipartUpload.
+    AbortMultipartUpload,
+    /// ListMultipartUploads.
+    ListMultipartUploads,
+    /// ListParts.
+    ListParts,
+    /// CopyObject.
+    CopyObject,
+    /// DeleteObjects.
+    DeleteObjects,
+    /// RenameObject.
+    RenameObject,
     /// Any other operation.
     Other,
 }
@@ -93,9 +113,9 @@ pub enum FaultKind {
     ShortBody,
     /// The connection is reset half-way through the body.
     ResetBody,
-    /// The body stops half-way for this many milliseconds.
+    /// The body stops half-way for this many milliseconds. Of an upload, the server stops taking it.
     StallBody(u64),
-    /// The body comes at this many bytes a second.
+    /// The body comes at this many bytes a second. Of an upload, the server takes so many.
     Trickle(u64),
     /// The body is half as long as it should be, and Content-Length says so.
     HalfBody,
@@ -111,13 +131,26 @@ pub enum FaultKind {
     Freeze,
     /// The answer's ETag is not that of the object.
     WrongEtag,
-    /// One bit of the body is flipped.
+    /// One bit of the body is flipped, also of the body of an upload.
     FlipBit,
+    /// The server does what the request asks for, and resets the connection instead of answering.
+    LostAnswer,
+    /// The server resets the connection, and does what the request asks for this many milliseconds later.
+    Late(u64),
     /// The server ignores the range, and sends the whole object with status 200.
     WholeObject,
 }
 
 impl FaultKind {
+    /// The server answers with status 200 and the body of an error, and does nothing. S3 may do so when it has
+    /// begun its answer before it knows the result: to CompleteMultipartUpload and to copies.
+    pub fn error_body(code: &str) -> Self {
+        Self::Body(format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code>\
+             <Message>a fault of the test server</Message></Error>"
+        ))
+    }
+
     /// All kinds of faults that a client gets over when it sends the request again.
     pub fn passing() -> Vec<Self> {
         let status = |status, code: &str| Self::Status(status, code.to_owned());

@@ -1,32 +1,32 @@
 //! Answering requests.
 
-use std::borrow::Cow;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use s3mount_object::{ChecksumAlgorithm, NewObject, UserMetadata};
+use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart};
 
 use crate::list::{Query, page};
 use crate::object::Object;
+use crate::server::answer::{Answer, Refusal, refuse};
 use crate::server::body::Reply;
 use crate::server::control::control;
 use crate::server::fault::{FaultKind, Operation};
-use crate::server::request::{Target, Wanted, credential, dechunk, header, is_chunked, range};
+use crate::server::received::{self, Received, Taking, check_length};
+use crate::server::request::{Target, Wanted, credential, header, range};
 use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
-use crate::server::xml;
+use crate::server::write_headers::{self, checksum, insert};
+use crate::server::writes::{self, source};
+use crate::server::{multipart, upload_xml, xml};
+use crate::sums::{Kept, Kind, Sum, Value};
 
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
-
-/// The header of each entry of the user's metadata begins so.
-const METADATA_PREFIX: &str = "x-amz-meta-";
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
@@ -46,22 +46,11 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// An error that the server answers with.
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) code: Cow<'static, str>,
-    pub(crate) message: String,
-    pub(crate) extra: String,
-}
-
-pub(crate) fn refuse(status: u16, code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Refusal {
-    Refusal { status, code: code.into(), message: message.into(), extra: String::new() }
-}
-
-type Answer = Result<Response<Reply>, Refusal>;
-
 /// Answers one request.
-pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Result<Response<Reply>, Broken> {
+pub(crate) async fn handle(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Reply>, Broken> {
     if request.uri().path().starts_with("/_test/") {
         return Ok(control(shared, request).await);
     }
@@ -70,11 +59,17 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     let request_id = format!("{:016X}", shared.next_request.fetch_add(1, Ordering::Relaxed));
     let is_head = request.method() == Method::HEAD;
     let fault = shared.faults.strike(target.operation, target.name());
+    let broken = || {
+        shared.counters.error(target.operation);
+        Err(Broken)
+    };
+    if fault == Some(FaultKind::Reset) {
+        return broken();
+    }
+    let Some(request) = receive(shared, &target, request, fault.as_ref(), &under_way).await else {
+        return broken();
+    };
     let answer = match fault.clone() {
-        Some(FaultKind::Reset) => {
-            shared.counters.error(target.operation);
-            return Err(Broken);
-        }
         Some(FaultKind::Status(status, code)) => Err(refuse(status, code, "a fault of the test server")),
         Some(FaultKind::Redirect(status, _)) => {
             Err(refuse(status, "PermanentRedirect", "a fault of the test server"))
@@ -83,9 +78,22 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
             Err(refuse(503, "SlowDown", "Please reduce your request rate."))
         }
         Some(FaultKind::Body(text)) => Ok(Response::new(Reply::bytes(text, Some(under_way)))),
+        Some(FaultKind::Late(ms)) => {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                // Nobody waits for the answer.
+                let _ = answer(&shared, &target, &request, under_way, None);
+            });
+            return Err(Broken);
+        }
         fault => {
-            wait(shared, target.operation, fault.as_ref()).await;
-            answer(shared, &target, request, under_way, fault.as_ref()).await
+            wait(shared, &target, request.headers(), fault.as_ref()).await;
+            let answer = answer(shared, &target, &request, under_way, fault.as_ref());
+            if fault == Some(FaultKind::LostAnswer) {
+                return broken();
+            }
+            answer
         }
     };
     let mut response = answer.unwrap_or_else(|refusal| {
@@ -128,11 +136,48 @@ pub(crate) async fn handle(shared: &Shared, request: Request<Incoming>) -> Resul
     Ok(response)
 }
 
+/// Receives the body of a request, if it has one.
+async fn receive(
+    shared: &Shared,
+    target: &Target,
+    request: Request<Incoming>,
+    fault: Option<&FaultKind>,
+    under_way: &UnderWay,
+) -> Option<Request<Received>> {
+    let (head, body) = request.into_parts();
+    if !matches!(head.method, Method::PUT | Method::POST) {
+        return Some(Request::from_parts(head, Received::nothing()));
+    }
+    let is_upload = matches!(target.operation, Operation::PutObject | Operation::UploadPart);
+    if is_upload && check_length(&head.headers).is_err() {
+        // The answer says so, and the body stays where it is.
+        return Some(Request::from_parts(head, Received::nothing()));
+    }
+    let taking = Taking {
+        bytes_per_second: shared.shape().bytes_per_second,
+        drops: is_upload && shared.drops_uploads,
+        needs_md5: is_upload && !shared.opaque_etags,
+        sum: multipart::sum(shared, target),
+    };
+    let received = received::receive(&head.headers, body, taking, fault, under_way).await?;
+    Some(Request::from_parts(head, received))
+}
+
+/// The number of bytes that a copy copies.
+fn copied_bytes(shared: &Shared, headers: &header::HeaderMap) -> u64 {
+    let size = source(shared, headers).map_or(0, |object| object.size);
+    match range(header(headers, "x-amz-copy-source-range"), size) {
+        Wanted::Part(part) => part.end - part.start,
+        Wanted::Whole | Wanted::Unsatisfiable => size,
+    }
+}
+
 /// Waits as long as the shape and the fault say, and while the server is frozen.
-async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) {
+async fn wait(shared: &Shared, target: &Target, headers: &header::HeaderMap, fault: Option<&FaultKind>) {
     let shape = shared.shape();
-    let latency = match operation {
-        Operation::ListObjects => shape.list_latency(),
+    let latency = match target.operation {
+        Operation::ListObjects | Operation::ListMultipartUploads => shape.list_latency(),
+        Operation::CopyObject | Operation::UploadPartCopy => shape.copy_time(copied_bytes(shared, headers)),
         _ => shape.first_byte_latency(),
     };
     let stall = match fault {
@@ -153,7 +198,7 @@ async fn wait(shared: &Shared, operation: Operation, fault: Option<&FaultKind>) 
 }
 
 /// Refuses a request that its signer is not allowed to send.
-fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Result<(), Refusal> {
+fn check(shared: &Shared, target: &Target, request: &Request<Received>) -> Result<(), Refusal> {
     let credential = credential(request.headers());
     let known = shared.access_key.read().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(known) = known {
@@ -177,54 +222,62 @@ fn check(shared: &Shared, target: &Target, request: &Request<Incoming>) -> Resul
         let extra = format!("<Region>{}</Region>", shared.region);
         return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
-    let is_denied = |prefix: &String| target.name().starts_with(prefix.as_str());
     // A request for the bucket itself, such as a HEAD, has no prefix. So a policy that is scoped to a prefix
     // refuses it, too.
     let is_outside =
         |prefix: &String| !target.bucket.is_empty() && !target.name().starts_with(prefix.as_str());
-    if shared.denied.iter().any(is_denied) || shared.allowed.as_ref().is_some_and(is_outside) {
+    if shared.denies(target.name()) || shared.allowed.as_ref().is_some_and(is_outside) {
         return Err(refuse(403, "AccessDenied", "Access Denied"));
     }
     Ok(())
 }
 
-async fn answer(
+fn answer(
     shared: &Shared,
     target: &Target,
-    request: Request<Incoming>,
+    request: &Request<Received>,
     under_way: UnderWay,
     fault: Option<&FaultKind>,
 ) -> Answer {
-    check(shared, target, &request)?;
+    check(shared, target, request)?;
     if target.bucket.is_empty() {
         let buckets = shared.read();
         return Ok(Response::new(Reply::bytes(xml::buckets(buckets.keys()), Some(under_way))));
     }
-    let is_new = target.operation == Operation::Other && request.method() == Method::PUT;
+    let is_new =
+        target.operation == Operation::Other && target.key.is_empty() && request.method() == Method::PUT;
     if !is_new && !shared.read().contains_key(&target.bucket) {
         return Err(refuse(404, "NoSuchBucket", "The specified bucket does not exist"));
     }
+    let headers = request.headers();
     match target.operation {
-        Operation::GetObject => get(shared, target, &request, under_way, fault),
-        Operation::HeadObject => head(shared, &find(shared, target)?, request.headers()),
-        Operation::GetObjectAttributes => {
-            attributes(shared, &find(shared, target)?, request.headers(), under_way)
-        }
+        Operation::GetObject => get(shared, target, headers, under_way, fault),
+        Operation::HeadObject => head(shared, &find(shared, target)?, headers),
+        Operation::GetObjectAttributes => attributes(shared, &find(shared, target)?, headers, under_way),
         Operation::ListObjects => list(shared, target, under_way),
         Operation::HeadBucket => Ok(Response::new(Reply::bytes("", None))),
-        Operation::PutObject => put(shared, target, request).await,
-        Operation::DeleteObject => {
-            shared.write().get_mut(&target.bucket).and_then(|keys| keys.remove(&target.key));
-            let mut response = Response::new(Reply::bytes("", None));
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            Ok(response)
-        }
+        Operation::PutObject => writes::put(shared, target, request),
+        Operation::DeleteObject => writes::delete(shared, target, headers),
+        Operation::DeleteObjects => writes::delete_many(shared, target, request, under_way),
+        Operation::CopyObject => writes::copy(shared, target, headers, under_way),
+        Operation::RenameObject => writes::rename(shared, target, headers),
+        Operation::CreateMultipartUpload => multipart::create(shared, target, headers, under_way),
+        Operation::UploadPart => multipart::put_part(shared, target, request),
+        Operation::UploadPartCopy => multipart::copy_part(shared, target, headers, under_way),
+        Operation::CompleteMultipartUpload => multipart::complete(shared, target, request, under_way),
+        Operation::AbortMultipartUpload => multipart::abort(shared, target),
+        Operation::ListMultipartUploads => multipart::list(shared, target, under_way),
+        Operation::ListParts => multipart::list_parts(shared, target, under_way),
         Operation::Other if is_new => {
             shared.write().entry(target.bucket.clone()).or_default();
             Ok(Response::new(Reply::bytes("", None)))
         }
         Operation::Other if target.query.contains_key("location") => {
             Ok(Response::new(Reply::bytes(xml::location(&shared.region), Some(under_way))))
+        }
+        Operation::Other if request.method() == Method::GET && target.query.contains_key("tagging") => {
+            let tags = find(shared, target)?.beside.tags.unwrap_or_default();
+            Ok(Response::new(Reply::bytes(upload_xml::tagging(&tags), Some(under_way))))
         }
         Operation::Other => Err(refuse(501, "NotImplemented", "The test server does not know this.")),
     }
@@ -240,22 +293,10 @@ fn find(shared: &Shared, target: &Target) -> Result<Object, Refusal> {
 fn describe(object: &Object, etag: &str) -> Response<Reply> {
     let mut response = Response::new(Reply::bytes("", None));
     let headers = response.headers_mut();
-    let mut insert = |name: HeaderName, value: &str| {
-        // All these values are ASCII, because the server itself wrote them.
-        let _ = HeaderValue::from_str(value).map(|value| headers.insert(name, value));
-    };
-    insert(header::ETAG, etag);
-    insert(header::LAST_MODIFIED, &httpdate::fmt_http_date(object.modified.max(UNIX_EPOCH)));
-    insert(header::ACCEPT_RANGES, "bytes");
-    insert(header::CONTENT_TYPE, "binary/octet-stream");
-    for (name, value) in &object.beside.metadata {
-        let name = HeaderName::try_from(format!("{METADATA_PREFIX}{name}"));
-        // Both came in a header.
-        let _ = name.map(|name| insert(name, value));
-    }
-    if let Some(class) = &object.beside.storage_class {
-        insert(HeaderName::from_static("x-amz-storage-class"), class);
-    }
+    insert(headers, "etag", etag);
+    insert(headers, "last-modified", &httpdate::fmt_http_date(object.modified.max(UNIX_EPOCH)));
+    insert(headers, "accept-ranges", "bytes");
+    write_headers::describe(object, headers);
     response
 }
 
@@ -278,6 +319,10 @@ fn add_checksum(
     let Some(algorithm) = shared.checksum.filter(|_| header(request, CHECKSUM_MODE) == "ENABLED") else {
         return Ok(());
     };
+    if let Some(kept) = &object.kept {
+        checksum(kept, response.headers_mut());
+        return Ok(());
+    }
     let failed = |error: std::io::Error| refuse(500, "InternalError", error.to_string());
     let name = match algorithm {
         ChecksumAlgorithm::Crc64Nvme => HeaderName::from_static("x-amz-checksum-crc64nvme"),
@@ -300,6 +345,16 @@ fn add_checksum(
 fn attributes(shared: &Shared, object: &Object, headers: &header::HeaderMap, under_way: UnderWay) -> Answer {
     let number = |name: &'static str, default| header(headers, name).parse().unwrap_or(default);
     let (most, marker) = (number("x-amz-max-parts", 1000).min(1000), number("x-amz-part-number-marker", 0));
+    let kept = object.kept.as_ref().filter(|kept| kept.kind == Kind::Composite);
+    if let Some(Kept { sum: Sum::Crc(algorithm), parts, .. }) = kept {
+        let part = |(value, len): &(Value, u64)| UploadPart {
+            len: *len,
+            checksum: ObjectChecksum { algorithm: *algorithm, value: value.crc() },
+        };
+        let parts: Vec<_> = parts.iter().map(part).collect();
+        let body = xml::attributes(&object.etag, &parts, marker, most);
+        return Ok(Response::new(Reply::bytes(body, Some(under_way))));
+    }
     let parts = match (shared.part_len(object), shared.checksum) {
         (Some(len), Some(algorithm)) => object.parts(algorithm, len),
         _ => Ok(Vec::new()),
@@ -320,24 +375,24 @@ fn head(shared: &Shared, object: &Object, headers: &header::HeaderMap) -> Answer
 fn get(
     shared: &Shared,
     target: &Target,
-    request: &Request<Incoming>,
+    headers: &header::HeaderMap,
     under_way: UnderWay,
     fault: Option<&FaultKind>,
 ) -> Answer {
     let object = find(shared, target)?;
-    precondition(&object, request.headers())?;
+    precondition(&object, headers)?;
     if object.beside.storage_class.as_deref() == Some("GLACIER") {
         let message = "The operation is not valid for the object's storage class";
         return Err(refuse(403, "InvalidObjectState", message));
     }
-    if header(request.headers(), header::IF_NONE_MATCH) == object.etag {
+    if header(headers, header::IF_NONE_MATCH) == object.etag {
         let mut response = describe(&object, &object.etag);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
     }
     let wanted = match fault {
         Some(FaultKind::WholeObject) => Wanted::Whole,
-        _ => range(header(request.headers(), header::RANGE), object.size),
+        _ => range(header(headers, header::RANGE), object.size),
     };
     let (status, part) = match wanted {
         Wanted::Whole => (StatusCode::OK, 0..object.size),
@@ -357,7 +412,7 @@ fn get(
         response.headers_mut().insert(header::CONTENT_RANGE, value);
     }
     if part == (0..object.size) {
-        add_checksum(shared, &object, request.headers(), &mut response)?;
+        add_checksum(shared, &object, headers, &mut response)?;
     }
     let rate = shared.shape().bytes_per_second;
     let end = if fault == Some(&FaultKind::DoubleBody) {
@@ -395,42 +450,4 @@ fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
     let mut response = Response::new(Reply::bytes(body, Some(under_way)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     Ok(response)
-}
-
-async fn put(shared: &Shared, target: &Target, request: Request<Incoming>) -> Answer {
-    let chunked = is_chunked(request.headers());
-    let only_new = header(request.headers(), header::IF_NONE_MATCH) == "*";
-    if only_new && shared.refuses_conditions {
-        let message = "A header you provided implies functionality that is not implemented";
-        return Err(refuse(501, "NotImplemented", message));
-    }
-    let metadata = user_metadata(request.headers());
-    let body = request.into_body().collect().await;
-    let body = body.map_err(|error| refuse(400, "IncompleteBody", error.to_string()))?.to_bytes();
-    let body = if chunked {
-        dechunk(&body).ok_or_else(|| refuse(400, "IncompleteBody", "the chunks are malformed"))?.into()
-    } else {
-        body
-    };
-    let beside = NewObject { metadata, ..NewObject::default() };
-    let object = Object { beside, ..Object::bytes(body) };
-    let mut response = Response::new(Reply::bytes("", None));
-    // An ETag of this server is hexadecimal.
-    let _ = HeaderValue::from_str(&object.etag).map(|etag| response.headers_mut().insert(header::ETAG, etag));
-    let mut buckets = shared.write();
-    let keys = buckets.entry(target.bucket.clone()).or_default();
-    if only_new && keys.contains_key(&target.key) {
-        let message = "At least one of the pre-conditions you specified did not hold";
-        return Err(refuse(412, "PreconditionFailed", message));
-    }
-    keys.insert(target.key.clone(), object);
-    Ok(response)
-}
-
-/// The user's metadata in the headers of an upload. A header's name is in lower case here.
-fn user_metadata(headers: &header::HeaderMap) -> UserMetadata {
-    let entry = |(name, value): (&HeaderName, &HeaderValue)| {
-        Some((name.as_str().strip_prefix(METADATA_PREFIX)?.to_owned(), value.to_str().ok()?.to_owned()))
-    };
-    headers.iter().filter_map(entry).collect()
 }

@@ -54,11 +54,24 @@ impl Target {
             (&Method::GET, false, false) if query.contains_key("attributes") => {
                 Operation::GetObjectAttributes
             }
+            (&Method::GET, false, false) if query.contains_key("uploadId") => Operation::ListParts,
+            (&Method::GET, false, false) if query.contains_key("tagging") => Operation::Other,
             (&Method::GET, false, false) => Operation::GetObject,
             (&Method::HEAD, false, false) => Operation::HeadObject,
             (&Method::HEAD, false, true) => Operation::HeadBucket,
+            (&Method::GET, false, true) if query.contains_key("uploads") => Operation::ListMultipartUploads,
             (&Method::GET, false, true) if !query.contains_key("location") => Operation::ListObjects,
-            (&Method::PUT, false, false) => Operation::PutObject,
+            (&Method::PUT, false, false) => put(&query, headers),
+            (&Method::POST, false, false) if query.contains_key("uploads") => {
+                Operation::CreateMultipartUpload
+            }
+            (&Method::POST, false, false) if query.contains_key("uploadId") => {
+                Operation::CompleteMultipartUpload
+            }
+            (&Method::POST, false, true) if query.contains_key("delete") => Operation::DeleteObjects,
+            (&Method::DELETE, false, false) if query.contains_key("uploadId") => {
+                Operation::AbortMultipartUpload
+            }
             (&Method::DELETE, false, false) => Operation::DeleteObject,
             _ => Operation::Other,
         };
@@ -68,6 +81,19 @@ impl Target {
     /// The name that faults and refusals are compared with: the key, or the prefix of a listing.
     pub(crate) fn name(&self) -> &str {
         if self.key.is_empty() { self.query.get("prefix").map_or("", String::as_str) } else { &self.key }
+    }
+}
+
+/// Which of the operations a PUT of a key is.
+fn put(query: &HashMap<String, String>, headers: &HeaderMap) -> Operation {
+    let is_copy = headers.contains_key("x-amz-copy-source");
+    match (query.contains_key("uploadId"), is_copy) {
+        (true, true) => Operation::UploadPartCopy,
+        (true, false) => Operation::UploadPart,
+        (false, _) if query.contains_key("renameObject") => Operation::RenameObject,
+        (false, _) if query.contains_key("tagging") => Operation::Other,
+        (false, true) => Operation::CopyObject,
+        (false, false) => Operation::PutObject,
     }
 }
 
@@ -109,8 +135,8 @@ pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
         || header(headers, hyper::header::CONTENT_ENCODING).contains("aws-chunked")
 }
 
-/// Joins the chunks of an `aws-chunked` body. Checksums that follow the chunks are left out.
-pub(crate) fn dechunk(mut body: &[u8]) -> Option<Vec<u8>> {
+/// Joins the chunks of an `aws-chunked` body, and reads the headers that follow them.
+pub(crate) fn dechunk(mut body: &[u8]) -> Option<(Vec<u8>, HeaderMap)> {
     let mut bytes = Vec::with_capacity(body.len());
     loop {
         let end = body.windows(2).position(|pair| pair == b"\r\n")?;
@@ -118,16 +144,25 @@ pub(crate) fn dechunk(mut body: &[u8]) -> Option<Vec<u8>> {
         let len = usize::from_str_radix(line.split(';').next()?.trim(), 16).ok()?;
         body = &body[end + 2..];
         if len == 0 {
-            return Some(bytes);
+            return Some((bytes, trailers(body)));
         }
         bytes.extend_from_slice(body.get(..len)?);
         body = body[len..].strip_prefix(b"\r\n")?;
     }
 }
 
+fn trailers(body: &[u8]) -> HeaderMap {
+    let text = String::from_utf8_lossy(body);
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((HeaderName::try_from(name.trim()).ok()?, value.trim().parse().ok()?))
+    };
+    text.lines().filter_map(header).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Wanted, dechunk, range};
+    use super::{Wanted, dechunk, header, range};
 
     #[test]
     fn ranges_are_those_of_http() {
@@ -144,9 +179,10 @@ mod tests {
     #[test]
     fn chunks_are_joined() {
         let body = b"5;chunk-signature=ab\r\nhello\r\n1\r\n!\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n";
-        assert_eq!(dechunk(body).as_deref(), Some(&b"hello!"[..]));
+        let (bytes, trailers) = dechunk(body).expect("a body");
+        assert_eq!((&bytes[..], header(&trailers, "x-amz-checksum-crc32")), (&b"hello!"[..], "AAAAAA=="));
         assert_eq!(dechunk(b"5\r\nhel"), None);
         assert_eq!(dechunk(b"2\r\nhello\r\n0\r\n\r\n"), None);
-        assert_eq!(dechunk(b"0\r\n\r\n").as_deref(), Some(&b""[..]));
+        assert_eq!(dechunk(b"0\r\n\r\n").map(|(bytes, _)| bytes), Some(Vec::new()));
     }
 }

@@ -15,8 +15,12 @@ pub struct Shape {
     pub first_byte: FirstByte,
     /// The time from a LIST to its answer, in milliseconds.
     pub list_latency_ms: f64,
-    /// How many bytes a second each connection carries. 0 means no limit.
+    /// How many bytes a second each connection carries, in either direction. 0 means no limit.
     pub bytes_per_second: u64,
+    /// How long a copy inside the store takes beside its bytes, in milliseconds.
+    pub copy_latency_ms: f64,
+    /// How many bytes a second each copy inside the store copies. 0 means no limit.
+    pub copy_bytes_per_second: u64,
     /// The share of all requests but listings that wait longer, and by how many milliseconds they wait
     /// longer.
     pub tail: (f64, f64),
@@ -49,12 +53,14 @@ impl Shape {
     }
 
     /// A server that is as slow as S3 seen from EC2. The first byte takes 25 ms (log-normal, sigma 0.5), a
-    /// connection carries 90 MB/s, and a listing takes 60 ms.
+    /// connection carries 90 MB/s, and a listing takes 60 ms. A copy takes 0.2 s, and goes on at 180 MB/s.
     pub fn aws() -> Self {
         Self {
             first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
             list_latency_ms: 60.0,
             bytes_per_second: 90_000_000,
+            copy_latency_ms: 200.0,
+            copy_bytes_per_second: 180_000_000,
             ..Self::default()
         }
     }
@@ -73,6 +79,15 @@ impl Shape {
         let (share, tail_ms) = self.tail;
         let held_up = if share > 0.0 && SEQUENCE.uniform() < share { tail_ms } else { 0.0 };
         Duration::from_secs_f64((ms + held_up).max(0.0) / 1000.0)
+    }
+
+    /// How long a copy of so many bytes takes.
+    pub(crate) fn copy_time(&self, bytes: u64) -> Duration {
+        let copied = match self.copy_bytes_per_second {
+            0 => 0.0,
+            rate => bytes as f64 / rate as f64,
+        };
+        Duration::from_secs_f64((self.copy_latency_ms / 1000.0 + copied).max(0.0))
     }
 
     pub(crate) fn list_latency(&self) -> Duration {

@@ -1,17 +1,19 @@
 //! What all connections of a server share: the server's objects, its counters, and the settings of its
 //! answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use s3mount_object::ChecksumAlgorithm;
 use tokio::sync::Notify;
 
 use crate::object::Object;
+use crate::random::mix;
 use crate::server::fault::Faults;
 use crate::server::shape::{Limiter, Shape};
 use crate::server::stats::Counters;
+use crate::uploads::{Rules, Uploads};
 
 pub(crate) type Keys = BTreeMap<String, Object>;
 pub(crate) type Buckets = BTreeMap<String, Keys>;
@@ -39,6 +41,20 @@ pub(crate) struct Shared {
     pub(crate) upload_part: Option<u64>,
     /// Whether uploads with conditions are refused by 501.
     pub(crate) refuses_conditions: bool,
+    /// The uploads in parts that are not complete, by bucket. **Lock order:** before `buckets`.
+    pub(crate) uploads: Mutex<BTreeMap<String, Uploads>>,
+    pub(crate) rules: Rules,
+    /// Whether ETags are random instead of MD5s.
+    pub(crate) opaque_etags: bool,
+    /// Whether the bytes of uploads are dropped when their checksums are known.
+    pub(crate) drops_uploads: bool,
+    /// The buckets in which objects can be renamed.
+    pub(crate) directory_buckets: BTreeSet<String>,
+    /// The renames that were done, by their tokens: from which key to which. **Lock order:** before
+    /// `buckets`.
+    pub(crate) renames: Mutex<BTreeMap<String, (String, String)>>,
+    /// How many random ETags there are.
+    pub(crate) tags: AtomicU64,
 }
 
 impl Shared {
@@ -50,9 +66,29 @@ impl Shared {
         self.buckets.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The length of the parts in which `object` was uploaded, if there were several.
+    /// The length of the parts in which `object` counts as uploaded, if there were several.
     pub(crate) fn part_len(&self, object: &Object) -> Option<u64> {
-        self.upload_part.filter(|len| *len < object.size)
+        self.upload_part.filter(|len| *len < object.size && object.kept.is_none())
+    }
+
+    pub(crate) fn uploads(&self) -> MutexGuard<'_, BTreeMap<String, Uploads>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn renames(&self) -> MutexGuard<'_, BTreeMap<String, (String, String)>> {
+        self.renames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether access to this key is denied to everybody.
+    pub(crate) fn denies(&self, key: &str) -> bool {
+        self.denied.iter().any(|prefix| key.starts_with(prefix))
+    }
+
+    /// A tag that no other bytes have, nor the same bytes a second time. S3 gives such tags to objects that it
+    /// encrypts with KMS keys.
+    pub(crate) fn opaque_tag(&self) -> String {
+        let number = self.tags.fetch_add(1, Ordering::Relaxed);
+        format!("{:016x}{:016x}", mix(number), mix(!number))
     }
 
     pub(crate) fn shape(&self) -> Shape {

@@ -11,6 +11,9 @@ use crate::server::fault::Operation;
 /// The most ranges that are kept.
 const MAX_RANGES: usize = 1_000_000;
 
+/// How many operations there are. The last is any other.
+const OPERATIONS: usize = Operation::Other as usize + 1;
+
 /// One operation's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -20,6 +23,9 @@ pub struct Counts {
     pub errors: u64,
     /// How many bytes of bodies were sent.
     pub bytes: u64,
+    /// How many bytes of bodies were received.
+    #[serde(default)]
+    pub received: u64,
 }
 
 /// All counters.
@@ -39,6 +45,36 @@ pub struct Stats {
     pub delete_object: Counts,
     /// GetObjectAttributes.
     pub get_object_attributes: Counts,
+    /// CreateMultipartUpload.
+    #[serde(default)]
+    pub create_multipart_upload: Counts,
+    /// UploadPart.
+    #[serde(default)]
+    pub upload_part: Counts,
+    /// UploadPartCopy.
+    #[serde(default)]
+    pub upload_part_copy: Counts,
+    /// CompleteMultipartUpload.
+    #[serde(default)]
+    pub complete_multipart_upload: Counts,
+    /// AbortMultipartUpload.
+    #[serde(default)]
+    pub abort_multipart_upload: Counts,
+    /// ListMultipartUploads.
+    #[serde(default)]
+    pub list_multipart_uploads: Counts,
+    /// ListParts.
+    #[serde(default)]
+    pub list_parts: Counts,
+    /// CopyObject.
+    #[serde(default)]
+    pub copy_object: Counts,
+    /// DeleteObjects.
+    #[serde(default)]
+    pub delete_objects: Counts,
+    /// RenameObject.
+    #[serde(default)]
+    pub rename_object: Counts,
     /// All other operations.
     pub other: Counts,
     /// How many connections were accepted.
@@ -58,6 +94,16 @@ impl Stats {
             self.put_object,
             self.delete_object,
             self.get_object_attributes,
+            self.create_multipart_upload,
+            self.upload_part,
+            self.upload_part_copy,
+            self.complete_multipart_upload,
+            self.abort_multipart_upload,
+            self.list_multipart_uploads,
+            self.list_parts,
+            self.copy_object,
+            self.delete_objects,
+            self.rename_object,
             self.other,
         ]
         .iter()
@@ -72,9 +118,10 @@ pub(crate) struct Counters(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    requests: [AtomicU64; 8],
-    errors: [AtomicU64; 8],
-    bytes: [AtomicU64; 8],
+    requests: [AtomicU64; OPERATIONS],
+    errors: [AtomicU64; OPERATIONS],
+    bytes: [AtomicU64; OPERATIONS],
+    received: [AtomicU64; OPERATIONS],
     connections: AtomicU64,
     concurrent_gets: AtomicU64,
     most_concurrent_gets: AtomicU64,
@@ -90,6 +137,10 @@ pub(crate) struct UnderWay(Counters, Operation);
 impl UnderWay {
     pub(crate) fn sent(&self, bytes: u64) {
         self.0.0.bytes[self.1 as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, bytes: u64) {
+        self.0.0.received[self.1 as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -146,6 +197,7 @@ impl Counters {
             requests: inner.requests[operation as usize].load(Ordering::Relaxed),
             errors: inner.errors[operation as usize].load(Ordering::Relaxed),
             bytes: inner.bytes[operation as usize].load(Ordering::Relaxed),
+            received: inner.received[operation as usize].load(Ordering::Relaxed),
         };
         Stats {
             get_object: counts(Operation::GetObject),
@@ -155,6 +207,16 @@ impl Counters {
             put_object: counts(Operation::PutObject),
             delete_object: counts(Operation::DeleteObject),
             get_object_attributes: counts(Operation::GetObjectAttributes),
+            create_multipart_upload: counts(Operation::CreateMultipartUpload),
+            upload_part: counts(Operation::UploadPart),
+            upload_part_copy: counts(Operation::UploadPartCopy),
+            complete_multipart_upload: counts(Operation::CompleteMultipartUpload),
+            abort_multipart_upload: counts(Operation::AbortMultipartUpload),
+            list_multipart_uploads: counts(Operation::ListMultipartUploads),
+            list_parts: counts(Operation::ListParts),
+            copy_object: counts(Operation::CopyObject),
+            delete_objects: counts(Operation::DeleteObjects),
+            rename_object: counts(Operation::RenameObject),
             other: counts(Operation::Other),
             connections: inner.connections.load(Ordering::Relaxed),
             most_concurrent_gets: inner.most_concurrent_gets.load(Ordering::Relaxed),
@@ -163,7 +225,7 @@ impl Counters {
 
     pub(crate) fn reset(&self) {
         let inner = &self.0;
-        for counters in [&inner.requests, &inner.errors, &inner.bytes] {
+        for counters in [&inner.requests, &inner.errors, &inner.bytes, &inner.received] {
             counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
         }
         inner.connections.store(0, Ordering::Relaxed);

@@ -11,24 +11,24 @@ const MIB: u64 = 1 << 20;
 
 /// An answer. Its body is all that came before the connection closed.
 #[derive(Debug)]
-struct Reply {
-    status: u16,
+pub(super) struct Reply {
+    pub(super) status: u16,
     headers: HashMap<String, String>,
     body: Vec<u8>,
 }
 
 impl Reply {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    fn header(&self, name: &str) -> &str {
+    pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 }
 
 /// Sends one request on a connection of its own. Returns `None` when no answer came back.
-fn send(server: &TestS3, request: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
+pub(super) fn send(server: &TestS3, request: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
     let mut stream = TcpStream::connect(server.address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(100))).expect("a limit");
     let host = if headers.iter().any(|header| header.starts_with("Host:")) { "" } else { "Host: x\r\n" };
@@ -48,12 +48,12 @@ fn send(server: &TestS3, request: &str, headers: &[&str], body: &[u8]) -> Option
     Some(Reply { status, headers: lines.filter_map(header).collect(), body: answer[end + 4..].to_vec() })
 }
 
-fn ask(server: &TestS3, request: &str, headers: &[&str]) -> Reply {
+pub(super) fn ask(server: &TestS3, request: &str, headers: &[&str]) -> Reply {
     send(server, request, headers, b"").expect("an answer")
 }
 
 /// Sends a request, and compares the answer's status, and the error code in the answer's body.
-fn expect(server: &TestS3, request: &str, headers: &[&str], status: u16, code: &str) -> Reply {
+pub(super) fn expect(server: &TestS3, request: &str, headers: &[&str], status: u16, code: &str) -> Reply {
     let reply = ask(server, request, headers);
     assert_eq!(reply.status, status, "{request}: {}", reply.text());
     let code = if code.is_empty() { String::new() } else { format!("<Code>{code}</Code>") };
@@ -63,7 +63,7 @@ fn expect(server: &TestS3, request: &str, headers: &[&str], status: u16, code: &
     reply
 }
 
-fn start(builder: Builder) -> TestS3 {
+pub(super) fn start(builder: Builder) -> TestS3 {
     builder.start().expect("a server")
 }
 
@@ -121,10 +121,12 @@ fn what_is_put_can_be_read_and_deleted() {
     let put = |headers: &[&str], body: &[u8]| send(&server, "PUT /b/a%20b/%C3%BC", headers, body);
     let first = put(&[], b"hello").expect("an answer");
     assert_eq!(ask(&server, "GET /b/a%20b/%C3%BC", &[]).text(), "hello");
-    let chunks = b"3\r\nbye\r\n1;chunk-signature=0\r\n!\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n";
+    let chunks = "3\r\nbye\r\n1;chunk-signature=0\r\n!\r\n0\r\nx-amz-checksum-crc32:CRC\r\n\r\n";
+    let (chunks, damaged) = (chunks.replace("CRC", "v6g89w=="), chunks.replace("CRC", "AAAAAA=="));
     let headers =
         ["Content-Encoding: aws-chunked", "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
-    let second = put(&headers, chunks).expect("an answer");
+    assert!(put(&headers, damaged.as_bytes()).expect("an answer").text().contains("BadDigest"));
+    let second = put(&headers, chunks.as_bytes()).expect("an answer");
     assert_eq!((first.status, second.status), (200, 200));
     assert_ne!(first.header("etag"), second.header("etag"));
     assert_eq!(ask(&server, "GET /a%20b/%C3%BC", &["Host: b.localhost:80"]).text(), "bye!");

@@ -11,7 +11,7 @@ use crate::list::{Page, Query};
 use crate::object::Object;
 
 /// Escapes text for XML. Control characters become references, as S3 sends them.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -34,12 +34,12 @@ const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b'/').remove(b' ');
 
 /// Encodes text as S3 does for `encoding-type=url`: a space becomes `+`, and a slash stays a slash.
-fn url_encode(text: &str) -> String {
+pub(crate) fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string().replace(' ', "+")
 }
 
-const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+pub(crate) const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+pub(crate) const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
 /// The body of an error.
 pub(crate) fn error(code: &str, message: &str, resource: &str, request_id: &str, extra: &str) -> String {
