@@ -60,6 +60,8 @@ pub struct CrtClient {
     /// The number of answers that asked the client to slow down.
     pub(crate) refused: Arc<AtomicU64>,
     pub(crate) bucket: String,
+    pub(crate) expected_bucket_owner: Option<String>,
+    pub(crate) requester_pays: bool,
 }
 
 impl fmt::Debug for CrtClient {
@@ -121,6 +123,7 @@ impl CrtClient {
         let endpoint = Endpoint::new(&config, region, &allocator)?;
         let (client, signer, warm, pool) = build(&config, &endpoint, &allocator)?;
         let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
+        let CrtConfig { expected_bucket_owner, requester_pays, .. } = config;
         let (next_id, refused) = (AtomicU64::new(warm::ID + 1), Arc::default());
         Ok(Self {
             client,
@@ -135,6 +138,8 @@ impl CrtClient {
             max_connections,
             refused,
             bucket,
+            expected_bucket_owner,
+            requester_pays,
         })
     }
 }

@@ -28,6 +28,10 @@ pub struct CrtConfig {
     /// The number of threads for network I/O. The CRT starts the same number of threads again, which hand
     /// bodies over. 0 means half of the cores, and at most 8 threads.
     pub event_loop_threads: u16,
+    /// The account that the bucket has to belong to. The store refuses requests to a bucket of another one.
+    pub expected_bucket_owner: Option<String>,
+    /// Says in each request that the caller pays for it, as a bucket whose owner does not pay demands.
+    pub requester_pays: bool,
     /// The product's part of the `User-Agent` header.
     pub user_agent: String,
 }
@@ -45,6 +49,8 @@ impl CrtConfig {
             verify: true,
             max_connections: 512,
             event_loop_threads: 0,
+            expected_bucket_owner: None,
+            requester_pays: false,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }

@@ -1,7 +1,7 @@
 //! Requests for metadata, and uploads. The CRT sends them unchanged, and the small bodies of their answers are
 //! collected on the heap.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -85,17 +85,28 @@ impl CrtClient {
         message.add_header(&Header::new("Host", &self.endpoint.host))?;
         message.add_header(&Header::new("User-Agent", &self.user_agent))?;
         message.add_header(&Header::new("Accept", "application/xml, */*"))?;
+        if let Some(owner) = &self.expected_bucket_owner {
+            message.add_header(&Header::new("x-amz-expected-bucket-owner", owner))?;
+        }
+        if self.requester_pays {
+            message.add_header(&Header::new("x-amz-request-payer", "requester"))?;
+        }
         for (name, value) in headers {
             message.add_header(&Header::new(name, value))?;
         }
         Ok(message)
     }
 
-    /// Counts the answers that ask the client to slow down, including answers to attempts that the CRT
-    /// retries.
-    fn count_refusals(&self) -> impl Fn(&RequestMetrics) + Send + use<> {
-        let refused = self.refused.clone();
-        move |metrics| note_refusal(&refused, metrics)
+    /// Looks at each attempt that the CRT makes: counts the answers that ask the client to slow down, and
+    /// notes in `unanswered` whether there was no answer that says what came of the attempt.
+    fn watch(&self, unanswered: &Arc<AtomicBool>) -> impl Fn(&RequestMetrics) + Send + use<> {
+        let (refused, unanswered) = (self.refused.clone(), unanswered.clone());
+        move |metrics| {
+            note_refusal(&refused, metrics);
+            if metrics.status_code().is_none_or(|status| status == 500 || status < 100) {
+                unanswered.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Sends one request unchanged. Returns the headers and the body of a successful answer.
@@ -121,14 +132,17 @@ impl CrtClient {
         self.keep_warm();
         let (operation, target) = (call.operation, call.target);
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
-        let (sent, finished) =
-            self.send_default(call, &collected).map_err(|error| crt_error(operation, target, error))?;
+        let unanswered = Arc::default();
+        let (sent, finished) = self
+            .send_default(call, &collected, &unanswered)
+            .map_err(|error| crt_error(operation, target, error))?;
         let Ok(result) = finished.await else {
             return Err(ObjectError::new(ErrorKind::Cancelled, operation, target));
         };
         sent.done();
         if result.is_err() {
-            return Err(failed(operation, target, &self.endpoint.signing_region, &result));
+            let error = failed(operation, target, &self.endpoint.signing_region, &result);
+            return Err(if unanswered.load(Ordering::Relaxed) { error.after_lost_answer() } else { error });
         }
         let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *collected))
@@ -138,6 +152,7 @@ impl CrtClient {
         &self,
         call: Call<'_>,
         collected: &Collected,
+        unanswered: &Arc<AtomicBool>,
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
         let Call { operation, method, path, headers, body, describes, .. } = call;
         let (on_headers, on_body) = (collected.clone(), collected.clone());
@@ -160,7 +175,7 @@ impl CrtClient {
                     body.extend_from_slice(bytes);
                 }
             })
-            .on_telemetry(self.count_refusals())
+            .on_telemetry(self.watch(unanswered))
             .on_finish(move |result| {
                 // Sending fails if nobody waits for the answer any more. That is no error.
                 let _ = finish.send(result);

@@ -84,13 +84,14 @@ struct Failure {
     target: String,
     detail: S3Detail,
     source: Option<Box<dyn Error + Send + Sync>>,
+    had_no_answer: bool,
 }
 
 impl ObjectError {
     /// A failure of `operation` (`"GetObject"`) on `target` (a key, or a bucket).
     pub fn new(kind: ErrorKind, operation: &'static str, target: &str) -> Self {
         let (target, detail) = (target.to_owned(), S3Detail::default());
-        Self(Box::new(Failure { kind, operation, target, detail, source: None }))
+        Self(Box::new(Failure { kind, operation, target, detail, source: None, had_no_answer: false }))
     }
 
     /// Adds what S3 said.
@@ -112,6 +113,27 @@ impl ObjectError {
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// Notes that the client sent the request more than once, and that an earlier attempt had no answer.
+    #[must_use]
+    pub fn after_lost_answer(mut self) -> Self {
+        self.0.had_no_answer = true;
+        self
+    }
+
+    /// Whether the store may have done what the request asks for, though it failed. A request that the client
+    /// has sent twice may have failed because its first attempt was done.
+    pub fn may_be_done(&self) -> bool {
+        let is_unknown = matches!(
+            self.0.kind,
+            ErrorKind::Server
+                | ErrorKind::Network
+                | ErrorKind::TimedOut
+                | ErrorKind::Integrity
+                | ErrorKind::Cancelled
+        );
+        is_unknown || self.0.had_no_answer
     }
 
     /// What went wrong.
@@ -204,5 +226,13 @@ mod tests {
              (request id 4442587FB7D0A2F9)"
         );
         assert!(error.is_retryable());
+    }
+
+    #[test]
+    fn a_write_may_be_done_if_no_answer_says_that_it_was_not() {
+        let error = |kind| ObjectError::new(kind, "PutObject", "k");
+        assert!(error(ErrorKind::Network).may_be_done() && error(ErrorKind::Server).may_be_done());
+        assert!(!error(ErrorKind::PreconditionFailed).may_be_done());
+        assert!(error(ErrorKind::PreconditionFailed).after_lost_answer().may_be_done());
     }
 }

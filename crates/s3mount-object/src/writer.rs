@@ -43,8 +43,8 @@ pub struct LatestAnswer {
 /// A store that may be written to.
 ///
 /// Every future may be dropped at any time. Its request is then cancelled, and the store may still do it. A
-/// request that fails with a kind that [may pass](ObjectError::is_retryable) may have been done, too: the
-/// answer can be lost. So who sends a request again may meet its own success:
+/// request that fails [may have been done](ObjectError::may_be_done), too: the answer can be lost. So who
+/// sends a request again may meet its own success. A client that does so by itself says so in the error.
 ///
 /// - A write with a [`Condition`] then fails by `PreconditionFailed` or `NotFound`, [`complete`](Self::complete)
 ///   also by `NoSuchUpload`. [`describe`](Self::describe) tells whether the version that is there has the

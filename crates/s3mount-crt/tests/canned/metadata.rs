@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
-use s3mount_object::{ErrorKind, ListObjects, ObjectClient as _};
+use s3mount_object::{ByteRange, ErrorKind, ListObjects, ObjectClient as _, ObjectWriter as _};
 
-use crate::store::{ETAG, Reply, Request, Store, answer, error, run};
+use crate::store::{ETAG, Lent, Reply, Request, Store, answer, error, get, run};
 
 #[test]
 fn head_tells_the_version() {
@@ -28,6 +28,33 @@ fn head_tells_the_version() {
         assert_eq!(meta.storage_class.as_deref(), Some("GLACIER"));
         let seen = store.seen();
         assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("HEAD", "/bucket/dir/a%20b"));
+    });
+}
+
+#[test]
+fn all_requests_say_whose_the_bucket_is_and_who_pays() {
+    run(async {
+        let store = Store::new(|_| Reply::Send(error("403 Forbidden", "AccessDenied")));
+        let config = CrtConfig {
+            expected_bucket_owner: Some("111122223333".to_owned()),
+            requester_pays: true,
+            ..store.config()
+        };
+        let client = CrtClient::new(config).expect("a client");
+        let _ = client.head_object("k").await;
+        let _ = client.list_objects(ListObjects::default()).await;
+        let (buffer, _lender) = Lent::new(10);
+        let _ = client.get_object(get("k", ByteRange::new(0, 10)), buffer).await;
+        let _ = client.delete("k", None).await;
+        let seen = store.seen();
+        assert!(seen.len() >= 4, "and one that keeps connections open");
+        for request in seen {
+            assert_eq!(request.headers["x-amz-expected-bucket-owner"], "111122223333");
+            assert_eq!(request.headers["x-amz-request-payer"], "requester");
+        }
+        let _ = store.client().head_object("k").await;
+        let last = store.seen().pop().expect("a request");
+        assert!(!last.headers.contains_key("x-amz-request-payer"));
     });
 }
 
