@@ -6,13 +6,14 @@
 //! (`draft/upload.rs`). When memory is short, bytes that are elsewhere, too, are dropped, the oldest first
 //! (`relief.rs`). Publication uploads what is missing, and makes an object of it (`draft/publish.rs`).
 //!
-//! **Lock order:** the gate, then `creating` or `loading`, then the state, then the list of drafts. The state is never locked across a wait, and no
+//! **Lock order:** the gate, then `creating` or `loading`, then the spool, then the state, then the list of drafts. The state is never locked across a wait, and no
 //! other draft's state is locked meanwhile.
 
 mod complete;
 mod give;
 mod load;
 mod publish;
+mod spill;
 mod upload;
 mod write;
 
@@ -26,6 +27,7 @@ use tokio::sync::{RwLock, watch};
 
 use crate::WriteError;
 use crate::shared::Shared;
+use crate::spool::SpoolFile;
 use crate::state::State;
 
 /// One file that is being written. All who have it open share it.
@@ -44,6 +46,8 @@ pub struct Draft {
     creating: tokio::sync::Mutex<()>,
     /// One task brings the bytes of a part into memory. Several could wait for each other's memory.
     loading: tokio::sync::Mutex<()>,
+    /// The draft's file in the spool, once it has one. Held alone by the task that writes to it.
+    spool: RwLock<Option<Arc<SpoolFile>>>,
     /// Counts the tasks that have ended. Who waits for one watches it.
     ended: watch::Sender<u64>,
     /// How many bytes of the share its buffers take.
@@ -66,6 +70,7 @@ impl Draft {
             gate: RwLock::default(),
             creating: tokio::sync::Mutex::default(),
             loading: tokio::sync::Mutex::default(),
+            spool: RwLock::default(),
             ended: watch::Sender::new(0),
             held: Arc::default(),
         })
@@ -135,6 +140,7 @@ impl Draft {
             state.extents.resize(0);
             state.upload.take()
         };
+        self.drop_spool().await;
         if let Some(begun) = upload {
             let shared = self.shared.clone();
             let mut ended = self.ended.subscribe();

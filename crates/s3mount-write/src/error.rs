@@ -34,9 +34,12 @@ pub enum WriteError {
     /// No memory became free in time.
     #[error("no memory within {0:?}")]
     OutOfMemory(Duration),
-    /// The spool has reached its limit, or its disk is full.
+    /// The spool has reached its limit or its disk is full, and no memory became free in time.
     #[error("the spool is full")]
-    OutOfSpool(#[source] Option<std::io::Error>),
+    OutOfSpool,
+    /// Bytes can't be read back from the spool.
+    #[error("the spool can't be read")]
+    Spool(#[source] std::io::Error),
     /// The file would be longer than an object can be.
     #[error("no object can be as long as {size} bytes")]
     TooLarge {

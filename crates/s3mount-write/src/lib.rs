@@ -13,6 +13,7 @@ mod grid;
 mod metrics;
 mod relief;
 mod shared;
+mod spool;
 mod state;
 mod store;
 mod writer;

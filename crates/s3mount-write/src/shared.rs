@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::grid::{Grid, LEAST_PART};
 use crate::relief::Givers;
+use crate::spool::Spool;
 use crate::{WriteConfig, WriteMetrics};
 
 /// Makes readers give memory back.
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     /// Limits the requests that move bytes.
     pub(crate) requests: Semaphore,
     pub(crate) reclaim: Reclaim,
+    pub(crate) spool: Option<Spool>,
     /// All drafts, which give memory back when others wait for it.
     pub(crate) givers: Givers,
     pub(crate) started: Instant,
@@ -69,6 +71,7 @@ impl Shared {
     pub(crate) fn refresh(&self) {
         self.metrics.drafts.set_len(self.givers.len());
         self.metrics.in_flight.set_len(self.config.max_requests - self.requests.available_permits());
+        self.metrics.spool.set(self.spool.as_ref().map_or(0, Spool::used_bytes));
         self.metrics.memory.set(self.share.held_bytes());
     }
 }

@@ -11,7 +11,7 @@ use s3mount_object::{Condition, ObjectId, UploadId, WrittenPart};
 
 use crate::WriteError;
 use crate::cells::Cells;
-use crate::extents::{Block, Content, Copy, Extents, Place};
+use crate::extents::{Block, Content, Copy, Extent, Extents, Place};
 use crate::grid::{Cell, Grid, PAGE};
 
 /// The largest block of a file that is not a stream yet, and of every file while memory is short.
@@ -97,6 +97,8 @@ pub(crate) struct State<B = Held> {
     pub(crate) frontier: u64,
     /// Whether a write did not begin where the one before it ended.
     pub(crate) is_patched: bool,
+    /// How many bytes a task writes to the spool now.
+    pub(crate) spilling_bytes: u64,
     /// Whether a publication needs all bytes in memory at once.
     pub(crate) is_pinned: bool,
     pub(crate) failed: Option<Arc<WriteError>>,
@@ -125,6 +127,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             changes: 0,
             published,
             is_patched: false,
+            spilling_bytes: 0,
             is_pinned: false,
             failed: None,
             is_discarded: false,
@@ -320,6 +323,59 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             let slice = bytes.slice(index(at - start)..index(at - start + len));
             self.extents.put(at, len, Content::Frozen(slice, copy));
         }
+    }
+
+    /// Freezes a part, and returns its bytes that are in memory and not in the spool, with their offsets.
+    pub(crate) fn unspooled(&mut self, cell: Cell) -> Vec<(u64, Bytes)> {
+        let end = cell.end.min(self.size());
+        self.extents.freeze(cell.start, end);
+        let extents = self.extents.range(cell.start, end);
+        let piece = |(at, extent): (u64, &Extent<B>)| match &extent.content {
+            Content::Frozen(bytes, Copy::None) => Some((at, bytes.clone())),
+            _ => None,
+        };
+        extents.filter_map(piece).collect()
+    }
+
+    /// How many bytes of a part are in memory and not in the spool.
+    pub(crate) fn unspooled_bytes(&self, cell: Cell) -> u64 {
+        let extents = self.extents.range(cell.start, cell.end.min(self.size()));
+        let is_unspooled =
+            |extent: &Extent<B>| matches!(extent.content, Content::Open(_) | Content::Frozen(_, Copy::None));
+        extents.map(|(_, extent)| if is_unspooled(extent) { extent.len } else { 0 }).sum()
+    }
+
+    /// Pieces were written to the spool. Notes it where the file still has them.
+    pub(crate) fn spooled(&mut self, pieces: &[(u64, Bytes)]) {
+        for (start, piece) in pieces {
+            let end = start + piece.len() as u64;
+            let same: Vec<(u64, u64, Bytes)> = self
+                .extents
+                .range(*start, end)
+                .filter_map(|(at, extent)| match &extent.content {
+                    // What was cut off is a part of the same memory.
+                    Content::Frozen(bytes, Copy::None)
+                        if at >= *start
+                            && at + extent.len <= end
+                            && bytes.as_ptr() == piece[index(at - start)..].as_ptr() =>
+                    {
+                        Some((at, extent.len, bytes.clone()))
+                    }
+                    _ => None,
+                })
+                .collect();
+            for (at, len, bytes) in same {
+                self.extents.put(at, len, Content::Frozen(bytes, Copy::Spool));
+            }
+        }
+    }
+
+    /// Drops all bytes in memory, although they are nowhere else.
+    pub(crate) fn lose_all(&mut self) {
+        self.extents.change(0, self.size(), |content| match content {
+            Content::Open(_) | Content::Frozen(..) => Some(Content::Stored),
+            Content::Zeros | Content::Source(_) | Content::Spool | Content::Stored => None,
+        });
     }
 
     /// Drops the bytes of a part that are elsewhere, too. `is_current`: the store has the part. Returns whether

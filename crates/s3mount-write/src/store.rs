@@ -37,18 +37,6 @@ impl From<Failure> for ObjectError {
     }
 }
 
-/// Whether a request that failed so may have been done all the same.
-fn may_be_done(error: &ObjectError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Server
-            | ErrorKind::Network
-            | ErrorKind::TimedOut
-            | ErrorKind::Integrity
-            | ErrorKind::Cancelled
-    )
-}
-
 /// The CRC-64/NVME of some pieces.
 pub(crate) fn crc(pieces: &[Bytes]) -> ObjectChecksum {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
@@ -86,7 +74,7 @@ impl Shared {
                 Err(error) => error,
             };
             let is_conflict = *error.kind() == ErrorKind::Conflict;
-            is_unknown |= may_be_done(&error);
+            is_unknown |= error.may_be_done();
             // Another write of the key is under way, and over soon.
             let error = if is_conflict { error.with_kind(ErrorKind::Server) } else { error };
             if let Err(error) = retries.pause(error, || true).await {

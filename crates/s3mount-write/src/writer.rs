@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::relief::Givers;
 use crate::shared::Shared;
+use crate::spool::Spool;
 use crate::{Draft, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
@@ -49,6 +50,7 @@ impl Writer {
             share: Share::new(pool, config.memory_bytes),
             requests: Semaphore::new(config.max_requests),
             reclaim: Box::new(reclaim),
+            spool: config.spool.clone().map(Spool::new),
             givers: Givers::default(),
             config,
             started: Instant::now(),

@@ -17,6 +17,10 @@ impl Giver for Draft {
     fn evict(&self, wanted: u64) -> u64 {
         let before = self.held.load(Ordering::Relaxed);
         let mut state = self.state();
+        if state.failed.is_some() {
+            // It is never published.
+            state.lose_all();
+        }
         for (cell, is_current) in self.evictable(&state) {
             if before.saturating_sub(self.held.load(Ordering::Relaxed)) >= wanted {
                 break;
@@ -28,11 +32,15 @@ impl Giver for Draft {
 
     fn uploading_bytes(&self) -> u64 {
         let state = self.state();
-        state.cells.claims().map(|cell| cell.end - cell.start).sum()
+        state.cells.claims().map(|cell| cell.end - cell.start).sum::<u64>() + state.spilling_bytes
     }
 
     fn hurry(&self, wanted: u64) -> u64 {
         let Some(me) = self.me.upgrade() else { return 0 };
+        if me.has_spool() {
+            let (cells, bytes) = me.spillable(wanted);
+            return if me.spill(cells) { bytes } else { 0 };
+        }
         let mut coming = 0;
         for cell in me.full() {
             if coming >= wanted {
@@ -58,8 +66,9 @@ impl Draft {
             // There is no upload. All that is elsewhere is in the version that the draft began with.
             return vec![(Cell { number: 0, start: 0, end: size }, false)];
         };
-        let mut cells: Vec<_> =
-            state.cells.idle().filter(|cell| cell.end <= size).map(|cell| (cell, true)).collect();
+        // What goes to the spool first can still be patched and read.
+        let may_go = !self.has_spool();
+        let mut cells: Vec<_> = state.cells.idle().map(|cell| (cell, may_go && cell.end <= size)).collect();
         let mut at = 0;
         while let Some(cell) = grid.cell(at).filter(|cell| cell.start < size) {
             if !state.cells.is_current(cell) && !state.cells.is_claimed(cell) {
@@ -68,6 +77,33 @@ impl Draft {
             at = cell.end;
         }
         cells
+    }
+
+    /// Parts with at least `wanted` bytes together that are in memory and not in the spool, and how many these
+    /// are. The part of the last write comes last.
+    fn spillable(&self, wanted: u64) -> (Vec<Cell>, u64) {
+        let state = self.state();
+        let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+        let last = grid.cell(state.frontier.saturating_sub(1));
+        let (mut cells, mut bytes, mut at) = (Vec::new(), 0, 0);
+        while bytes < wanted
+            && let Some(cell) = grid.cell(at).filter(|cell| cell.start < state.size())
+        {
+            at = cell.end;
+            let found = state.unspooled_bytes(cell);
+            if found > 0 && Some(cell) != last && !state.cells.is_claimed(cell) {
+                cells.push(cell);
+                bytes += found;
+            }
+        }
+        let last = last.filter(|last| bytes < wanted && !state.cells.is_claimed(*last));
+        if let Some((last, found)) = last.map(|last| (last, state.unspooled_bytes(last)))
+            && found > 0
+        {
+            cells.push(last);
+            bytes += found;
+        }
+        (cells, bytes)
     }
 
     /// The parts that are in memory as a whole and that the store does not have. The part of the last write

@@ -33,7 +33,13 @@ impl Draft {
                 self.state().fill(at, &bytes, Some(&place));
                 Ok(Some((at, bytes)))
             }
-            Missing::Spool | Missing::Stored => Err(WriteError::NotReadable { offset: at }),
+            Missing::Spool => {
+                let buffer = self.buffer(len).await?;
+                let (bytes, _kept) = self.unspill(at, len, buffer).await?;
+                self.state().fill(at, &bytes, None);
+                Ok(Some((at, bytes)))
+            }
+            Missing::Stored => Err(WriteError::NotReadable { offset: at }),
         }
     }
 

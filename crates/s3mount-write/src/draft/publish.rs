@@ -91,6 +91,7 @@ impl Draft {
             self.put_parts(&target.key, target.condition.as_ref()).await?
         };
         let published = self.rebase(target, written);
+        self.drop_spool().await;
         if let Some(before) = before.filter(|before| before.key() != target.key) {
             self.remove(&before).await?;
         }

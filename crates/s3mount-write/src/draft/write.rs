@@ -124,7 +124,7 @@ impl Draft {
     }
 
     /// A buffer of `len` bytes, if there is one now.
-    fn try_buffer(&self, len: u64) -> Option<Held> {
+    pub(super) fn try_buffer(&self, len: u64) -> Option<Held> {
         let len = index(len).min(self.shared.share.max_buffer_bytes());
         Some(Held::new(self.shared.share.try_buffer(len, self.need(len))?, &self.held))
     }
@@ -148,10 +148,14 @@ impl Draft {
                 match timeout_at(limit, &mut waiting).await {
                     Ok(buffer) => break buffer,
                     Err(_) if Instant::now() >= deadline => {
-                        return Err(WriteError::OutOfMemory(self.shared.config.timeout));
+                        return Err(match &self.shared.spool {
+                            Some(spool) if spool.is_full() => WriteError::OutOfSpool,
+                            _ => WriteError::OutOfMemory(self.shared.config.timeout),
+                        });
                     }
-                    Err(_) => self.shared.givers.relieve(self),
+                    Err(_) => self.state().check()?,
                 }
+                self.shared.givers.relieve(self);
                 limit = deadline.min(Instant::now() + ASK_AGAIN);
             }
         };

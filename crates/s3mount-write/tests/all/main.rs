@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::ObjectWriter;
-use s3mount_write::{Draft, WriteConfig, Writer};
+use s3mount_write::{Draft, SpoolConfig, WriteConfig, Writer};
 use tokio::runtime::Handle;
 
 const MIB: u64 = 1 << 20;
@@ -23,8 +23,15 @@ fn pattern(seed: u64, len: usize) -> Bytes {
 
 /// A writer whose drafts may hold `memory` bytes.
 fn writer(client: Arc<dyn ObjectWriter>, memory: u64) -> Writer {
+    spooling_writer(client, memory, 0)
+}
+
+/// A writer whose drafts may hold `memory` bytes, and as many on a disk as `spool` says.
+fn spooling_writer(client: Arc<dyn ObjectWriter>, memory: u64, spool: u64) -> Writer {
     let pool = BufferPool::new(MemoryBudget::new(memory * 2)).expect("a pool");
-    let config = WriteConfig { part_bytes: 5 * MIB, memory_bytes: memory, ..WriteConfig::default() };
+    let spool = SpoolConfig { directory: std::env::temp_dir(), limit_bytes: spool };
+    let spool = Some(spool).filter(|spool| spool.limit_bytes > 0);
+    let config = WriteConfig { part_bytes: 5 * MIB, memory_bytes: memory, spool, ..WriteConfig::default() };
     Writer::new(client, pool, config, &Handle::current())
 }
 

@@ -9,7 +9,7 @@ use s3mount_testkit::MemoryClient;
 use s3mount_write::WriteError;
 
 use crate::draft::write;
-use crate::{MIB, pattern, writer};
+use crate::{MIB, all, pattern, spooling_writer, writer};
 
 #[tokio::test(start_paused = true)]
 async fn a_long_file_needs_no_more_memory_than_it_may_have() {
@@ -84,4 +84,53 @@ async fn random_writes_beyond_memory_are_uploaded_as_they_stand() {
     }
     draft.publish().await.expect("it is complete");
     assert!(client.stored("k").0 == bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_spool_keeps_what_memory_can_not() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = spooling_writer(client.clone(), 32 * MIB, 200 * MIB);
+    let draft = writer.create("k", NewObject::default());
+    let mut bytes = pattern(1, 100 * MIB as usize).to_vec();
+    write(&draft, 0, &Bytes::from(bytes.clone())).await.expect("memory");
+    for at in [5, 50 * MIB, 99 * MIB] {
+        draft.write(at, Bytes::from_static(b"patched")).await.expect("its bytes are in the spool");
+        bytes[at as usize..][..7].copy_from_slice(b"patched");
+    }
+    assert!(all(&draft).await == bytes);
+    draft.truncate(60 * MIB + 7).await.expect("it shrinks");
+    bytes.truncate(60 * MIB as usize + 7);
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+    write(&draft, 60 * MIB + 7, &Bytes::from_static(b"more")).await.expect("memory");
+    draft.publish().await.expect("it is complete");
+    assert_eq!(client.stored("k").0[bytes.len()..], *b"more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spool_that_is_full_is_as_none() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = spooling_writer(client.clone(), 32 * MIB, 10 * MIB);
+    let draft = writer.create("k", NewObject::default());
+    let bytes = pattern(1, 100 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("what does not fit is uploaded");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_has_failed_holds_no_memory_that_others_want() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 32 * MIB);
+    let failed = writer.create("failed", NewObject::default());
+    client.refuse_uploads(true);
+    write(&failed, 0, &pattern(1, 15 * MIB as usize)).await.expect("nothing is uploaded before it waits");
+    failed.publish().await.expect_err("it is refused");
+    client.refuse_uploads(false);
+    let draft = writer.create("k", NewObject::default());
+    let bytes = pattern(2, 30 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+    assert!(failed.write(0, Bytes::from_static(b"a")).await.is_err());
 }

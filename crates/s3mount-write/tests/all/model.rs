@@ -12,7 +12,7 @@ use s3mount_testkit::MemoryClient;
 use s3mount_write::{Draft, WriteError, Writer};
 
 use crate::faulty::{Fault, FaultyClient};
-use crate::{MIB, pattern, writer};
+use crate::{MIB, pattern, spooling_writer};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -190,10 +190,10 @@ impl Run {
     }
 }
 
-async fn run(steps: Vec<Step>, memory: u64) {
+async fn run(steps: Vec<Step>, memory: u64, spool: u64) {
     let client = FaultyClient::new(Arc::new(MemoryClient::new()));
     client.store.set_latency(Duration::from_millis(20));
-    let writer = writer(client.clone(), memory);
+    let writer = spooling_writer(client.clone(), memory, spool);
     let draft = writer.create("k", NewObject::default());
     let (bytes, promised, tried) = (Vec::new(), None, Vec::new());
     let mut run = Run { writer, client, draft, bytes, promised, tried, has_failed: false, writes: 0 };
@@ -208,8 +208,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_store_has_what_was_promised(steps in vec(step(), 1..60), memory in 24 * MIB..96 * MIB) {
+    fn the_store_has_what_was_promised(
+        steps in vec(step(), 1..60),
+        memory in 24 * MIB..96 * MIB,
+        spool in prop_oneof![Just(0), Just(20 * MIB), Just(1 << 30)],
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(run(steps, memory));
+        runtime.expect("a runtime").block_on(run(steps, memory, spool));
     }
 }

@@ -1,0 +1,131 @@
+//! The spool: a directory for bytes of drafts that memory can't hold.
+//!
+//! Each draft has one file there, without a name, in which a byte lies at the same offset as in the draft. So the
+//! kernel frees it when the process ends, however that comes about. All files together have a bound.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use crate::SpoolConfig;
+
+/// The directory, and how much of it is used.
+#[derive(Clone, Debug)]
+pub(crate) struct Spool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: SpoolConfig,
+    used_bytes: AtomicU64,
+    /// Whether something did not fit since a file was given back last.
+    is_full: AtomicBool,
+}
+
+/// The file of one draft.
+#[derive(Debug)]
+pub(crate) struct SpoolFile {
+    spool: Spool,
+    file: File,
+    /// How many bytes of the disk it takes.
+    taken_bytes: AtomicU64,
+}
+
+impl Spool {
+    pub(crate) fn new(config: SpoolConfig) -> Self {
+        let (used_bytes, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self(Arc::new(Inner { config, used_bytes, is_full }))
+    }
+
+    /// How many bytes of the disk all files take.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.0.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was no room for something, and nothing was given back since.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.is_full.load(Ordering::Relaxed)
+    }
+
+    /// A new file. Blocks.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn file(&self) -> io::Result<SpoolFile> {
+        let file = tempfile::tempfile_in(&self.0.config.directory)?;
+        Ok(SpoolFile { spool: self.clone(), file, taken_bytes: AtomicU64::new(0) })
+    }
+}
+
+impl SpoolFile {
+    /// Writes pieces at their offsets. Blocks. There may be one such call at a time.
+    ///
+    /// # Errors
+    /// `StorageFull` when they would exceed the bound; the disk's.
+    pub(crate) fn write(&self, pieces: &[(u64, Bytes)]) -> io::Result<()> {
+        let Inner { config, used_bytes, is_full } = &*self.spool.0;
+        let len: u64 = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        if used_bytes.load(Ordering::Relaxed) + len > config.limit_bytes {
+            is_full.store(true, Ordering::Relaxed);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let written = pieces.iter().try_for_each(|(offset, bytes)| self.file.write_all_at(bytes, *offset));
+        // Holes take nothing, and what was there before was counted.
+        let taken = self.file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        let before = self.taken_bytes.swap(taken, Ordering::Relaxed);
+        used_bytes.fetch_add(taken.saturating_sub(before), Ordering::Relaxed);
+        used_bytes.fetch_sub(before.saturating_sub(taken), Ordering::Relaxed);
+        is_full.fetch_or(written.is_err(), Ordering::Relaxed);
+        written
+    }
+
+    /// Reads `into.len()` bytes at `offset`. Blocks.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+impl Drop for SpoolFile {
+    fn drop(&mut self) {
+        let Inner { used_bytes, is_full, .. } = &*self.spool.0;
+        used_bytes.fetch_sub(*self.taken_bytes.get_mut(), Ordering::Relaxed);
+        is_full.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::Spool;
+    use crate::SpoolConfig;
+
+    #[test]
+    fn the_bound_counts_what_lies_on_the_disk() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = SpoolConfig { directory: directory.path().to_owned(), limit_bytes: 3 << 20 };
+        let spool = Spool::new(config);
+        let file = spool.file().expect("a file");
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        for _ in 0..5 {
+            file.write(&[(5 << 40, piece.clone())]).expect("a sparse file, written at one place");
+        }
+        assert!((1 << 20..2 << 20).contains(&spool.used_bytes()), "{}", spool.used_bytes());
+        let other = spool.file().expect("a file");
+        other.write(&[(0, piece.clone())]).expect("there is room");
+        let error = other.write(&[(1 << 20, piece.clone()), (2 << 20, piece)]).expect_err("no room");
+        assert_eq!((error.kind(), spool.is_full()), (std::io::ErrorKind::StorageFull, true));
+        let mut read = [0; 3];
+        file.read((5 << 40) + 100, &mut read).expect("it is there");
+        assert_eq!(read, [7; 3]);
+        assert_eq!(directory.path().read_dir().expect("a directory").count(), 0, "the files have no names");
+        drop((file, other));
+        assert_eq!((spool.used_bytes(), spool.is_full()), (0, false));
+    }
+}
