@@ -191,3 +191,19 @@ async fn what_is_given_up_leaves_nothing_behind() {
     }
     assert_eq!(writer.metrics().aborted.get(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_patched_while_it_is_uploaded_is_uploaded_again() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(100));
+    let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+    let mut bytes = pattern(1, 12 * MIB as usize).to_vec();
+    write(&draft, 0, &bytes.clone().into()).await.expect("memory");
+    // The upload has begun, and its parts are under way.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    draft.write(5, Bytes::from_static(b"patched")).await.expect("it is in memory");
+    bytes[5..12].copy_from_slice(b"patched");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+    assert_eq!(client.take_writes()["UploadPart"], 4, "three parts, and the first one again");
+}

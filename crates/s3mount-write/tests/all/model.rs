@@ -24,6 +24,8 @@ enum Step {
     Truncate(u64),
     Sync,
     Publish,
+    /// This many milliseconds pass, in which uploads begin or end.
+    Pass(u64),
     /// The file is opened anew.
     Reopen,
     Faults(Vec<Fault>),
@@ -51,6 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0_u64..1_000, len).prop_map(|(at, len)| Step::Read(at, len)),
         1 => (0_u64..1_000).prop_map(Step::Truncate),
         1 => Just(Step::Sync),
+        4 => (0_u64..60).prop_map(Step::Pass),
         2 => Just(Step::Publish),
         1 => Just(Step::Reopen),
         1 => vec(fault(), 1..12).prop_map(Step::Faults),
@@ -183,6 +186,7 @@ impl Run {
                 self.check_store();
             }
             Step::Publish => self.publish().await,
+            Step::Pass(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
             Step::Reopen => self.reopen().await,
             Step::Faults(faults) => self.client.add(faults),
             Step::Heal => self.client.heal(),
