@@ -17,17 +17,28 @@ use crate::world::{BUCKET, KIB, MIB, World, check_file, run, wait_for};
 const LIMIT: u64 = 128 * MIB;
 
 /// A folder for a cache.
-pub(crate) struct Cache(TempDir);
+pub(crate) struct Cache {
+    /// Deleted with what is in it.
+    guard: TempDir,
+    path: PathBuf,
+}
 
 impl Cache {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new().expect("a folder");
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("the owner's folder");
-        Self(dir)
+        let path = dir.path().join("above").join("cache");
+        fs::create_dir(dir.path().join("above")).and_then(|()| fs::create_dir(&path)).expect("a folder");
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("the owner's folder");
+        Self { guard: dir, path }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        &self.path
+    }
+
+    /// The folder that the cache's folder lies in.
+    fn above(&self) -> PathBuf {
+        self.guard.path().join("above")
     }
 
     /// The flags of a mount that keeps what it reads here.
@@ -218,10 +229,44 @@ fn a_cache_that_goes_away_is_only_slower() {
     for (key, size) in FILES {
         assert_eq!(check_file(&world.path(key), key), size);
     }
-    fs::create_dir(cache.path()).expect("for the guard, which deletes it");
+    // It is made again, and filled again.
+    fill(&world, &cache);
 }
 
-/// What is missing of a file that is opened again comes by itself, each byte once.
+/// Reads go on while the directory of the cache can't be made again. When it can, it is filled again.
+#[test]
+fn a_deleted_cache_is_used_again_once_it_can_be_made() {
+    let cache = Cache::new();
+    let world = world(&cache, &[]);
+    fill(&world, &cache);
+    assert_eq!(world.gauge("disk_cache_directories_healthy"), 1);
+    run("rm", &["-rf".as_ref(), cache.above().as_os_str()]);
+    wait_for("it is missed", || world.gauge("disk_cache_directories_gone") == 1);
+    world.server.reset_stats();
+    for _ in 0..2 {
+        drop_pages(&world, KEYS);
+        for (key, size) in FILES {
+            assert_eq!(check_file(&world.path(key), key), size);
+        }
+    }
+    assert!(world.server.stats().get_object.requests > 0, "they were fetched");
+    assert!(!cache.path().exists());
+    fs::create_dir(cache.above()).expect("a folder");
+    wait_for("it is made again", || world.gauge("disk_cache_directories_healthy") == 1);
+    assert_eq!(fs::metadata(cache.path()).expect("a folder").permissions().mode() & 0o777, 0o700);
+    fill(&world, &cache);
+    drop_pages(&world, KEYS);
+    world.server.reset_stats();
+    for (key, size) in FILES {
+        assert_eq!(check_file(&world.path(key), key), size);
+    }
+    assert_eq!(world.server.stats().get_object.requests, 0);
+    let said = world.mount.stderr();
+    let warnings = said.lines().filter(|line| line.contains("WARN") && line.contains("disk cache")).count();
+    assert_eq!(warnings, 1, "{said}");
+}
+
+/// What is missing of a file that is opened again comes by itself.
 #[test]
 fn the_rest_of_a_file_that_is_opened_again_is_kept() {
     // More than the rest fits the memory, so nothing fetches it ahead.

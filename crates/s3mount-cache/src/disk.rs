@@ -59,6 +59,7 @@ use dir::Dir;
 pub use error::DiskError;
 use layout::{Hash, Layout};
 pub use metrics::DiskMetrics;
+use metrics::STATES;
 pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
 pub use object::{DiskObject, Run};
@@ -177,8 +178,12 @@ impl DiskCache {
         registry.add(self.0.metrics.clone(), move || {
             let cache = cache.upgrade().map(Self);
             metrics.queued_bytes.set(cache.as_ref().map_or(0, Self::held_bytes));
-            let disks = cache.iter().flat_map(|cache| &cache.0.disks);
-            metrics.used_bytes.set(disks.map(|disk| disk.dir().room.used_bytes()).sum());
+            let disks = || cache.iter().flat_map(|cache| &cache.0.disks);
+            metrics.used_bytes.set(disks().map(|disk| disk.dir().room.used_bytes()).sum());
+            for state in STATES {
+                let has_it = |disk: &&Disk| disk.dir().health.state() == state;
+                metrics.directories.at(state).set(disks().filter(has_it).count() as u64);
+            }
         });
     }
 

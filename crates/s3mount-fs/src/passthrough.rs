@@ -16,8 +16,9 @@ impl Passthrough {
         self.0.store(is_on, Ordering::Relaxed);
     }
 
-    /// Whether the kernel will read this version by itself. Then nothing of it is to be fetched.
-    pub(crate) async fn serves(&self, reader: &ObjectReader) -> bool {
-        self.0.load(Ordering::Relaxed) && reader.whole_file().await.is_some()
+    /// Whether the kernel will read this version by itself. Then nothing of it is to be fetched. Nobody may come
+    /// to read it if that `is_guess`.
+    pub(crate) async fn serves(&self, reader: &ObjectReader, is_guess: bool) -> bool {
+        self.0.load(Ordering::Relaxed) && reader.is_whole(is_guess).await
     }
 }

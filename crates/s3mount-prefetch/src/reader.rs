@@ -107,16 +107,20 @@ impl ObjectReader {
         self.version.size
     }
 
-    /// The file on a disk of this machine that holds the whole version, byte for byte, if there is one. Waits
-    /// for the disk, for a bounded time.
-    pub async fn whole_file(&self) -> Option<Arc<File>> {
-        let disk = self.version.disk.as_ref()?;
-        disk.look().await;
-        disk.whole_file()
+    /// Whether a disk of this machine holds the whole version, so that the kernel can read it by itself. Waits
+    /// for the disk, for a bounded time. If that `is_guess`, it does not count as a use of the version.
+    pub async fn is_whole(&self, is_guess: bool) -> bool {
+        let Some(disk) = &self.version.disk else { return false };
+        if is_guess {
+            disk.look_for_guess().await;
+        } else {
+            disk.look().await;
+        }
+        disk.whole_file().is_some()
     }
 
-    /// Calls `then` with the [file of the whole version](Self::whole_file): in this thread if it is known,
-    /// else in a thread of the disk cache, which `then` must not hold up.
+    /// Calls `then` with the file on a disk of this machine that holds the whole version, byte for byte: in
+    /// this thread if it is known, else in a thread of the disk cache, which `then` must not hold up.
     pub fn with_whole_file(&self, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
         match &self.version.disk {
             Some(disk) => disk.with_whole_file(then),

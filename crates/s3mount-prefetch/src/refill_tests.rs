@@ -103,7 +103,7 @@ impl World {
     /// Opens and closes `key`.
     async fn visit(&self, key: &str) {
         let reader = self.prefetcher.open(&self.store.inner.object(key), SIZE);
-        reader.whole_file().await;
+        reader.is_whole(false).await;
     }
 
     async fn is_whole(&self, key: &str) -> bool {
@@ -214,7 +214,7 @@ fn what_was_not_there_before_or_is_there_for_less_than_half_is_left_alone() {
         world.visit("little").await;
         // The first reading of this one.
         let first = world.prefetcher.open(&world.store.inner.object("first"), SIZE);
-        first.whole_file().await;
+        first.is_whole(false).await;
         join_all((0..8).map(|part| read(first.clone(), part * MIB, 700_000))).await;
         let gets = world.gets("first");
         drop(first);
@@ -245,7 +245,7 @@ fn while_any_get_is_in_flight_nothing_is_fetched() {
         let busy = world.prefetcher.open(&world.store.inner.object("busy"), 1 << 30);
         let again = world.prefetcher.open(&world.store.inner.object("k"), SIZE);
         // No thread of the cache is asked later.
-        drop((busy.whole_file().await, again.whole_file().await));
+        let _ = (busy.is_whole(false).await, again.is_whole(false).await);
         let reads = (0..100u32).map(|turn| {
             let busy = busy.clone();
             async move {
@@ -272,7 +272,7 @@ fn with_readers(is_refilled: bool) -> (usize, usize) {
             .map(|number| world.prefetcher.open(&world.store.inner.object(&number.to_string()), MIB))
             .collect();
         // No thread of the cache is asked later.
-        join_all(readers.iter().map(|reader| reader.whole_file())).await;
+        join_all(readers.iter().map(|reader| reader.is_whole(false))).await;
         if is_refilled {
             world.visit("k").await;
             while world.gets("k").is_empty() {

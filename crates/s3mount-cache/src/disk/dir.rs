@@ -1,6 +1,7 @@
 //! One cache directory: its paths, its file system, its room, and the time.
 
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use s3mount_object::ObjectId;
 
@@ -28,6 +29,8 @@ pub(crate) struct Dir {
     pub(crate) metrics: Arc<DiskMetrics>,
     /// What the user should know of it.
     pub(crate) note: Option<DiskNote>,
+    /// The device and the inode of the directory that was checked.
+    checked: Mutex<Option<(u64, u64)>>,
 }
 
 impl Dir {
@@ -46,7 +49,40 @@ impl Dir {
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
         let health = Health::new(layout.root().to_owned(), clock.clone());
-        Ok(Self { layout, io, clock, room, durable, health, source: source.to_owned(), metrics, note })
+        let checked = Mutex::new(identity(&layout));
+        Ok(Self {
+            layout,
+            io,
+            clock,
+            room,
+            durable,
+            health,
+            source: source.to_owned(),
+            metrics,
+            note,
+            checked,
+        })
+    }
+
+    /// Whether the directory is still the one that was checked.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let found = identity(&self.layout);
+        let is_same = found.is_some() && found == *self.lock_checked();
+        is_same && self.layout.marker().exists() && self.layout.objects().exists()
+    }
+
+    /// Makes the directory again that somebody has deleted, or checks the one that has taken its place.
+    pub(crate) fn put_in_place(&self) -> Result<(), DiskError> {
+        check::prepare(&self.io, &self.layout)?;
+        let found = identity(&self.layout);
+        let opened = self.room.open_again().and_then(|()| self.durable.open_again(&self.io, &self.layout));
+        opened.map_err(|error| DiskError::io("open the files of", self.layout.root(), error))?;
+        *self.lock_checked() = found;
+        Ok(())
+    }
+
+    fn lock_checked(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A record of a version that is published now. It has no name.
@@ -63,4 +99,10 @@ impl Dir {
             etag: object.etag().as_str().to_owned(),
         }
     }
+}
+
+/// The device and the inode of the directory, if it is there.
+fn identity(layout: &Layout) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(layout.root()).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }

@@ -1,11 +1,11 @@
 //! The disk cache from outside.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,6 +13,7 @@ use s3mount_object::{ByteRange, ETag, ObjectId};
 use tempfile::TempDir;
 
 use super::clock::Clock;
+use super::layout::{Hash, Layout};
 use super::{DiskCache, DiskConfig, DiskObject, Run};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
@@ -352,4 +353,31 @@ proptest! {
             }
         });
     }
+}
+
+/// Only who reads, or knows of a reader, counts for what is evicted.
+#[tokio::test]
+async fn a_guess_is_no_use() {
+    let (_folder, path) = folder();
+    let (cache, _) = open_in_boot(&path, 1);
+    offer(&cache.object(&id("kept"), BLOCK), range(0, BLOCK), &content("kept", BLOCK));
+    assert!(cache.flush(LIMIT));
+    let file =
+        File::open(Layout::new(&path).whole(&Hash::of(&config(&path).source, &id("kept")))).expect("a file");
+    let used = || file.metadata().expect("its times").accessed().expect("a time");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    file.set_times(FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).expect("times");
+    let kept = cache.object(&id("kept"), BLOCK);
+    for _ in 0..2 {
+        kept.look_for_guess().await;
+        assert!(kept.whole_file().is_some());
+        assert_eq!(used(), long_ago, "nobody has read it");
+    }
+    let (sender, opened) = tokio::sync::oneshot::channel();
+    kept.with_whole_file(|file| sender.send(file.is_some()).expect("the test waits"));
+    assert_eq!(opened.await, Ok(true));
+    assert!(used() > long_ago, "the use that was due");
+    file.set_times(FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).expect("times");
+    kept.look().await;
+    assert_eq!(used(), long_ago, "it is the same use");
 }

@@ -108,7 +108,7 @@ pub(crate) struct Durable {
     /// The marker file, which is locked while `durable` is replaced.
     marker: PathBuf,
     /// Open from the beginning, so that syncfs reports every byte that was lost since.
-    folder: File,
+    folder: Mutex<File>,
     clock: Clock,
     state: Mutex<State>,
 }
@@ -123,9 +123,17 @@ struct State {
 impl Durable {
     pub(crate) fn open(io: &Io, layout: &Layout, clock: Clock) -> io::Result<Self> {
         let (path, marker) = (layout.durable(), layout.marker());
-        let folder = File::open(layout.root())?;
+        let folder = Mutex::new(File::open(layout.root())?);
         let spans = load(io, &path)?;
         Ok(Self { path, marker, folder, clock, state: Mutex::new(State { spans, has_news: false }) })
+    }
+
+    /// Begins anew with a directory that has taken the place of the one before.
+    pub(crate) fn open_again(&self, io: &Io, layout: &Layout) -> io::Result<()> {
+        let (folder, spans) = (File::open(layout.root())?, load(io, &self.path)?);
+        *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
+        self.lock().spans = spans;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -157,7 +165,7 @@ impl Durable {
     pub(crate) fn sync(&self, io: &Io) -> io::Result<bool> {
         let (boot, now) = (self.clock.boot(), self.clock.now());
         self.lock().has_news = false;
-        let synced = io.sync(&self.folder);
+        let synced = io.sync(&self.folder.lock().unwrap_or_else(PoisonError::into_inner));
         // Another process may be about to replace the file. This one's news are told the next time.
         let marker = File::open(&self.marker)?;
         if synced.is_ok() && marker.try_lock().is_err() {

@@ -1,7 +1,9 @@
 //! Disks that fail, hang, are full or go away: readers miss, and the cache recovers by itself.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -11,7 +13,7 @@ use rustix::io::Errno;
 
 use super::faults::{Faults, Op};
 use super::health::Condition;
-use super::metrics::Dropped;
+use super::metrics::{DiskState, Dropped};
 use super::tests::{BLOCK, LIMIT, content, folder, id, offer, open_in_boot, range, read};
 use super::{DiskCache, DiskObject};
 
@@ -174,11 +176,40 @@ async fn a_directory_that_is_deleted_is_only_a_miss() {
     fs::remove_dir_all(&path).expect("deleted");
     assert!(!disk.hits().await && !disk.keeps("one").await);
     assert_eq!(disk.condition(), Condition::Healthy);
-    // The housekeeper makes the directory again. The next mount fills it.
+    // The housekeeper makes the directory again, and it is filled at once.
     assert!(disk.cache.flush(LIMIT));
-    drop(disk);
+    assert!(disk.keeps("two").await);
+    let (other, _) = open_in_boot(&path, 1);
+    let two = other.object(&id("two"), SIZE);
+    two.look().await;
+    assert!(two.run(0).is_here, "others find it");
+}
+
+#[tokio::test]
+async fn a_directory_in_its_place_is_checked_before_it_is_used() {
+    let (_folder, path) = folder();
     let disk = Faulty::new(&path);
-    assert!(disk.hits().await && disk.keeps("two").await);
+    let state = || disk.cache.0.disks[0].dir().health.state();
+    let elsewhere = path.with_extension("elsewhere");
+    fs::rename(&path, &elsewhere).expect("renamed");
+    // Somebody else's, with the same content: other users may write to it.
+    fs::create_dir(&path).expect("made");
+    fs::copy(elsewhere.join("s3mount-cache"), path.join("s3mount-cache")).expect("copied");
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("changed");
+    assert!(disk.cache.flush(LIMIT));
+    assert_eq!(state(), DiskState::Gone);
+    assert!(!disk.hits().await && !disk.keeps("one").await);
+    assert!(!path.join("v1").exists(), "nothing is written to it");
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("changed");
+    assert!(disk.cache.flush(LIMIT));
+    assert_eq!(state(), DiskState::Healthy);
+    assert!(disk.keeps("two").await);
+    // The first one comes back, with what was in it.
+    fs::remove_dir_all(&path).expect("deleted");
+    fs::rename(&elsewhere, &path).expect("renamed");
+    assert!(disk.cache.flush(LIMIT));
+    disk.wait(11);
+    assert!(disk.hits().await && disk.keeps("three").await);
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@
 //! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
 //! | off | nothing but a probe from time to time | to failing when a probe succeeds |
 //!
-//! A disk that is full or can't be written is read all the same; nothing is written to it for a while.
+//! A disk that is full or can't be written is read all the same; nothing is written to it for a while. While the
+//! directory is gone, nothing goes on but the attempts to make it again.
 //! [`Policy`] is pure.
 
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::disk::clock::{Clock, SinceBoot};
+use crate::disk::error::DiskError;
+use crate::disk::metrics::DiskState;
 
 /// So many errors without a success between them are no accident.
 const ERRORS: u32 = 3;
@@ -71,6 +74,14 @@ pub(crate) fn meaning(error: &io::Error) -> Meaning {
     }
 }
 
+/// Why a disk can't be written.
+fn why_unwritable(error: &io::Error) -> DiskState {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => DiskState::Full,
+        _ => DiskState::Unwritable,
+    }
+}
+
 /// Decides what the disk may be asked.
 #[derive(Debug)]
 struct Policy {
@@ -80,15 +91,25 @@ struct Policy {
     /// Errors since the last success.
     errors: u32,
     last_error: Option<SinceBoot>,
-    /// When something could not be written, unless something was written since.
-    unwritable: Option<SinceBoot>,
+    /// When something could not be written, and why, unless something was written since.
+    unwritable: Option<(SinceBoot, DiskState)>,
+    /// Whether the directory is gone, or another one has taken its place that can't be used.
+    is_gone: bool,
     probed: SinceBoot,
 }
 
 impl Policy {
     fn new() -> Self {
         let (since, probed) = (SinceBoot::default(), SinceBoot::default());
-        Self { condition: Condition::Healthy, since, errors: 0, last_error: None, unwritable: None, probed }
+        Self {
+            condition: Condition::Healthy,
+            since,
+            errors: 0,
+            last_error: None,
+            unwritable: None,
+            is_gone: false,
+            probed,
+        }
     }
 
     fn change(&mut self, to: Condition, now: SinceBoot) {
@@ -96,6 +117,10 @@ impl Policy {
     }
 
     fn may_begin(&self, in_flight: usize) -> bool {
+        !self.is_gone && self.may_keep_house(in_flight)
+    }
+
+    fn may_keep_house(&self, in_flight: usize) -> bool {
         match self.condition {
             Condition::Healthy => true,
             Condition::Failing => in_flight < FEW,
@@ -104,7 +129,17 @@ impl Policy {
     }
 
     fn may_write(&self, now: SinceBoot) -> bool {
-        self.unwritable.is_none_or(|since| now.since(since) >= PAUSE)
+        self.unwritable.is_none_or(|(since, _)| now.since(since) >= PAUSE)
+    }
+
+    fn state(&self) -> DiskState {
+        match (self.condition, self.unwritable) {
+            (Condition::Off, _) => DiskState::Off,
+            _ if self.is_gone => DiskState::Gone,
+            (Condition::Failing, _) => DiskState::Failing,
+            (Condition::Healthy, Some((_, why))) => why,
+            (Condition::Healthy, None) => DiskState::Healthy,
+        }
     }
 
     fn on_success(&mut self) {
@@ -221,6 +256,40 @@ impl Health {
         state.policy.may_begin(state.in_flight.len())
     }
 
+    /// Whether it may be looked whether the directory is still there, now.
+    pub(crate) fn may_keep_house(&self) -> bool {
+        let state = self.lock();
+        state.policy.may_keep_house(state.in_flight.len())
+    }
+
+    /// How the disk is.
+    pub(crate) fn state(&self) -> DiskState {
+        self.lock().policy.state()
+    }
+
+    /// The directory is gone, and can't be made again for now.
+    pub(crate) fn on_gone(&self, error: &DiskError) {
+        if !std::mem::replace(&mut self.lock().policy.is_gone, true) {
+            let dir = self.path.display();
+            tracing::warn!(%dir, "the directory of the disk cache is gone, and is not used until it is there again: {error}");
+        }
+    }
+
+    /// The directory is there again.
+    pub(crate) fn on_back(&self) {
+        let was_gone = {
+            let mut state = self.lock();
+            state.policy.unwritable = None;
+            std::mem::take(&mut state.policy.is_gone)
+        };
+        let dir = self.path.display();
+        if was_gone {
+            tracing::info!(%dir, "the directory of the disk cache is there again");
+        } else {
+            tracing::warn!(%dir, "the directory of the disk cache was deleted or replaced; it is filled anew");
+        }
+    }
+
     /// Whether anything may be written now.
     pub(crate) fn may_write(&self) -> bool {
         self.may_begin() && self.lock().policy.may_write(self.clock.now())
@@ -262,9 +331,13 @@ impl Health {
                 tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
             }
             Meaning::Unwritable => {
-                let now = self.clock.now();
-                if self.lock().policy.unwritable.replace(now).is_none() {
-                    let dir = self.path.display();
+                let (now, why) = (self.clock.now(), why_unwritable(error));
+                let is_new = self.lock().policy.unwritable.replace((now, why)).is_none();
+                let dir = self.path.display();
+                if error.kind() == io::ErrorKind::NotFound {
+                    // Who keeps house says so.
+                    tracing::debug!(%error, %dir, "{operation} a file of the disk cache");
+                } else if is_new {
                     tracing::warn!(%error, %dir, "{operation} a file of the disk cache; nothing is added to it for now");
                 }
             }
@@ -304,6 +377,8 @@ mod tests {
 
     use super::{Condition, Health};
     use crate::disk::clock::Clock;
+    use crate::disk::error::DiskError;
+    use crate::disk::metrics::DiskState;
 
     struct Disk {
         now: Arc<AtomicU64>,
@@ -378,11 +453,31 @@ mod tests {
             (0..10).for_each(|_| disk.error(errno));
             assert_eq!(disk.health.condition(), Condition::Healthy);
             assert!(disk.health.may_begin() && !disk.health.may_write(), "{errno:?}");
+            let is_full = errno == Errno::NOSPC || errno == Errno::DQUOT;
+            let state = if is_full { DiskState::Full } else { DiskState::Unwritable };
+            assert_eq!(disk.health.state(), state);
             disk.wait(30);
             assert!(disk.health.may_write(), "it is tried again");
             disk.health.on_written();
             assert!(disk.health.may_write());
+            assert_eq!(disk.health.state(), DiskState::Healthy);
         }
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_not_asked_until_it_is_back() {
+        let disk = Disk::new();
+        disk.error(Errno::NOENT);
+        for _ in 0..2 {
+            disk.health.on_gone(&DiskError::NoParent(PathBuf::from("/cache")));
+            assert_eq!(disk.health.state(), DiskState::Gone);
+            assert!(
+                !disk.health.may_begin() && disk.health.begin().is_none() && disk.health.may_keep_house()
+            );
+        }
+        disk.health.on_back();
+        assert!(disk.health.may_begin() && disk.health.may_write(), "at once");
+        assert_eq!(disk.health.state(), DiskState::Healthy);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::statvfs;
@@ -107,32 +108,45 @@ impl Limit {
 /// The limit of those who use a directory, as long as this process is one of them.
 #[derive(Debug)]
 pub(crate) struct SharedLimit {
-    file: File,
+    file: Mutex<File>,
     pub(crate) own: Limit,
 }
 
 impl SharedLimit {
     /// Joins those who use the directory. Returns their limit too, if it is another.
     pub(crate) fn open(layout: &Layout, own: Limit) -> io::Result<(Self, Option<Limit>)> {
-        let shared = Self { file: open(layout)?, own };
-        match shared.file.try_lock() {
-            Ok(()) => shared.file.write_all_at(&own.encode(), 0)?,
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        lock_shared(&shared.file)?;
-        let others = shared.read()?;
-        if others == own {
-            return Ok((shared, None));
-        }
-        shared.file.write_all_at(&own.max(others).encode(), 0)?;
-        Ok((shared, Some(others)))
+        let (file, others) = join(layout, own)?;
+        Ok((Self { file: Mutex::new(file), own }, others))
+    }
+
+    /// Joins those who use a directory that has taken the place of the one before.
+    pub(crate) fn join_again(&self, layout: &Layout) -> io::Result<()> {
+        let (file, _) = join(layout, self.own)?;
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
     }
 
     /// The largest limit of those who use the directory.
     pub(crate) fn read(&self) -> io::Result<Limit> {
-        Ok(read(&self.file)?.unwrap_or(self.own))
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(read(&file)?.unwrap_or(self.own))
     }
+}
+
+/// The file, with a lock that says that its directory is in use, and the limit of others, if it is another.
+fn join(layout: &Layout, own: Limit) -> io::Result<(File, Option<Limit>)> {
+    let file = open(layout)?;
+    match file.try_lock() {
+        Ok(()) => file.write_all_at(&own.encode(), 0)?,
+        Err(TryLockError::Error(error)) => return Err(error),
+        Err(TryLockError::WouldBlock) => {}
+    }
+    lock_shared(&file)?;
+    let others = read(&file)?.filter(|others| *others != own);
+    if let Some(others) = others {
+        file.write_all_at(&own.max(others).encode(), 0)?;
+    }
+    Ok((file, others))
 }
 
 /// What the directory's limit is or was, and whether anybody uses the directory.

@@ -30,6 +30,34 @@ labels! {
     }
 }
 
+labels! {
+    /// How a directory of the disk cache is.
+    pub enum DiskState("state") {
+        /// It is read and written.
+        Healthy = "healthy",
+        /// It is read. Nothing is added until there is room again.
+        Full = "full",
+        /// It is read. Nothing is added, because it can't be written.
+        Unwritable = "unwritable",
+        /// Operations fail or hang. It is used less.
+        Failing = "failing",
+        /// Operations fail or hang. It is not used until a probe succeeds.
+        Off = "off",
+        /// The directory was deleted, and can't be made again. It is not used.
+        Gone = "gone",
+    }
+}
+
+/// All of them.
+pub(crate) const STATES: [DiskState; 6] = [
+    DiskState::Healthy,
+    DiskState::Full,
+    DiskState::Unwritable,
+    DiskState::Failing,
+    DiskState::Off,
+    DiskState::Gone,
+];
+
 metrics! {
     /// What the disk cache does.
     pub struct DiskMetrics {
@@ -51,6 +79,8 @@ metrics! {
         evicted_bytes: Counter = ("s3mount_disk_cache_evicted_bytes_total", Bytes, Experimental),
         /// Bytes of the disk that the cache takes, counted for all mounts that share it.
         used_bytes: Gauge = ("s3mount_disk_cache_used_bytes", Bytes, Experimental),
+        /// Directories of the disk cache, by how they are.
+        directories: Family<Gauge, DiskState> = ("s3mount_disk_cache_directories", Count, Experimental),
         /// Bytes that wait to be written to the disk.
         queued_bytes: Gauge = ("s3mount_disk_cache_queued_bytes", Bytes, Experimental),
     }

@@ -20,7 +20,7 @@ use crate::disk::metrics::Dropped;
 use crate::disk::part::Parts;
 use crate::disk::pool::Pool;
 use crate::disk::queue::Queue;
-use crate::disk::version::{Offer, Version};
+use crate::disk::version::{Look, Offer, Version};
 use crate::disk::whole::Named;
 
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
@@ -249,13 +249,17 @@ impl Inner {
     /// `urgent`.
     fn keep_house(self: &Arc<Self>, urgent: bool) {
         let mut synced = lock(&self.synced);
-        if !self.dir.health.may_begin() {
+        if !self.dir.health.may_keep_house() {
             return;
         }
-        if !self.dir.layout.marker().exists()
-            && let Err(error) = check::prepare(&self.dir.io, &self.dir.layout)
-        {
-            tracing::debug!(%error, "make the directory of the disk cache again");
+        if !self.dir.is_in_place() {
+            match self.dir.put_in_place() {
+                Ok(()) => self.dir.health.on_back(),
+                Err(error) => self.dir.health.on_gone(&error),
+            }
+        }
+        if !self.dir.health.may_begin() {
+            return;
         }
         self.parts.tidy(&self.dir, urgent);
         let objects: Vec<_> = lock(&self.table).objects.values().filter_map(Weak::upgrade).collect();
@@ -315,33 +319,44 @@ impl fmt::Debug for DiskObject {
 impl DiskObject {
     /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory.
     /// A disk that hangs holds nothing.
+    /// Counts as a use of the version.
     pub async fn look(&self) {
-        if !self.is_known() {
-            drop(self.disk.readers.run(self.disk.dir.clock.now(), self.looking()).await);
+        self.look_as(Look::Use).await;
+    }
+
+    /// As [`look`](Self::look), for somebody who guesses that the version will be read. It is no use.
+    pub async fn look_for_guess(&self) {
+        self.look_as(Look::Guess).await;
+    }
+
+    async fn look_as(&self, purpose: Look) {
+        if !self.is_known(purpose) {
+            drop(self.disk.readers.run(self.disk.dir.clock.now(), self.looking(purpose)).await);
         }
     }
 
     /// [Looks](Self::look), and calls `then` with the [file of the whole object](Self::whole_file): in this
     /// thread if nobody has to look, else in a thread of the cache, which `then` must not hold up.
     pub fn with_whole_file(self: &Arc<Self>, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
-        if self.is_known() {
+        if self.is_known(Look::Use) {
             return then(self.whole_file());
         }
         let object = self.clone();
         let then = move |_| then(object.whole_file());
-        self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(), then);
+        self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(Look::Use), then);
     }
 
     /// Whether there is no use in looking.
-    fn is_known(&self) -> bool {
-        self.version.is_known() || !self.disk.dir.health.may_begin()
+    fn is_known(&self, purpose: Look) -> bool {
+        let is_use_due = purpose == Look::Use && self.version.is_use_due();
+        (self.version.is_known() && !is_use_due) || !self.disk.dir.health.may_begin()
     }
 
     /// The work that looks.
-    fn looking(&self) -> impl FnOnce() + Send + 'static {
+    fn looking(&self, purpose: Look) -> impl FnOnce() + Send + 'static {
         let (disk, version) = (self.disk.clone(), self.version.clone());
         move || {
-            version.look();
+            version.look(purpose);
             disk.check_later(&version);
         }
     }

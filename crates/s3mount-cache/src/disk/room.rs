@@ -107,6 +107,14 @@ impl Room {
         })
     }
 
+    /// Begins anew in a directory that has taken the place of the one before.
+    pub(crate) fn open_again(&self) -> io::Result<()> {
+        begin_counts(&self.shared.usage, &self.shared.layout)?;
+        self.shared.limit.join_again(&self.shared.layout)?;
+        self.shared.closed_until.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Gives back what was taken and is not on the disk.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.settle(bytes, 0);
@@ -148,12 +156,7 @@ impl Drop for Room {
 impl Shared {
     fn open(layout: &Layout, max_bytes: Option<u64>, metrics: Arc<DiskMetrics>) -> io::Result<Self> {
         let usage = Usage::open(&layout.usage())?;
-        let is_new = is_empty(layout)?;
-        usage.change(|counts| {
-            if counts.is_none() && is_new {
-                *counts = Some(Counts::default());
-            }
-        })?;
+        begin_counts(&usage, layout)?;
         let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
         if let Some(others) = others {
             tracing::warn!(
@@ -366,6 +369,16 @@ fn used_at(now: Duration) -> Timestamps {
         last_access: Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() },
         last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
     }
+}
+
+/// A directory without objects need not be counted.
+fn begin_counts(usage: &Usage, layout: &Layout) -> io::Result<()> {
+    let is_new = is_empty(layout)?;
+    usage.change(|counts| {
+        if counts.is_none() && is_new {
+            *counts = Some(Counts::default());
+        }
+    })
 }
 
 /// Whether no object was ever cached here.

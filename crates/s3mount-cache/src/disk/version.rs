@@ -69,12 +69,24 @@ struct State {
     used: SinceBoot,
     /// Whether some blocks were here, and not all, when somebody looked for the first time.
     was_in_parts: bool,
+    /// Whether the next use is to be noted: so far, only guesses have looked.
+    is_use_due: bool,
+}
+
+/// Who finds out what the disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// A reader, or somebody who knows that a reader will come. It counts as a use of the version.
+    Use,
+    /// Somebody who guesses that a reader may come.
+    Guess,
 }
 
 impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
-        let state = Mutex::new(State { held: Held::Unknown, looked, used, was_in_parts: false });
+        let state =
+            Mutex::new(State { held: Held::Unknown, looked, used, was_in_parts: false, is_use_due: false });
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
 
@@ -103,6 +115,11 @@ impl Version {
             Held::Part(part) if part.is_owned() => true,
             Held::Nothing | Held::Part(_) => self.dir.clock.now().since(state.looked) < LOOK_AGAIN,
         }
+    }
+
+    /// Whether a use is to be noted that only guesses have looked for. Does not block.
+    pub(crate) fn is_use_due(&self) -> bool {
+        self.state().is_use_due
     }
 
     /// Whether the byte at `offset` is here, and where the run of bytes with that answer ends. Does not block.
@@ -146,17 +163,20 @@ impl Version {
     }
 
     /// Finds out what is there, unless that is known.
-    pub(crate) fn look(&self) {
+    pub(crate) fn look(&self, purpose: Look) {
         if let Some(operation) = self.dir.health.begin() {
-            self.look_within(&operation);
+            self.look_within(&operation, purpose);
         }
     }
 
     /// Finds out what is there. Who waits for another thread that looks does so within an operation of its
     /// own: a disk that hangs has no more of them.
-    fn look_within(&self, _operation: &Operation<'_>) {
+    fn look_within(&self, _operation: &Operation<'_>, purpose: Look) {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_known() {
+            if purpose == Look::Use && std::mem::take(&mut self.state().is_use_due) {
+                self.note_use(&self.held());
+            }
             return;
         }
         let is_first = matches!(self.held(), Held::Unknown | Held::Closed);
@@ -167,17 +187,30 @@ impl Version {
                 Held::Nothing
             }
         };
-        let (found, file) = match &held {
-            Held::Whole(whole) => (Found::Whole, Some(&*whole.file)),
-            Held::Part(part) => (Found::Part, Some(&*part.file)),
-            Held::Nothing | Held::Closed | Held::Unknown => (Found::Nothing, None),
+        let found = match &held {
+            Held::Whole(_) => Found::Whole,
+            Held::Part(_) => Found::Part,
+            Held::Nothing | Held::Closed | Held::Unknown => Found::Nothing,
         };
         if is_first {
             self.dir.metrics.looks.at(found).inc();
-            self.dir.room.on_use(&self.named.hash, file, file.is_some());
             self.state().was_in_parts = found == Found::Part;
         }
+        let is_due = is_first || std::mem::take(&mut self.state().is_use_due);
+        if is_due && purpose == Look::Use {
+            self.note_use(&held);
+        }
         self.set(held);
+        self.state().is_use_due = is_due && purpose == Look::Guess;
+    }
+
+    fn note_use(&self, held: &Held) {
+        let file = match held {
+            Held::Whole(whole) => Some(&*whole.file),
+            Held::Part(part) => Some(&*part.file),
+            Held::Nothing | Held::Closed | Held::Unknown => None,
+        };
+        self.dir.room.on_use(&self.named.hash, file, file.is_some());
     }
 
     fn find(&self) -> io::Result<Held> {
@@ -198,7 +231,7 @@ impl Version {
     /// Reads `range` into `into`, if all of it is here.
     pub(crate) fn read(&self, range: ByteRange, into: &mut [u8]) -> bool {
         let Some(operation) = self.dir.health.begin() else { return false };
-        self.look_within(&operation);
+        self.look_within(&operation, Look::Use);
         let touched = blocks::touched(range);
         let held = self.held();
         let result = match &held {
@@ -275,7 +308,7 @@ impl Version {
             return Ok(Some(Dropped::Disk));
         }
         let Some(operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
-        self.look_within(&operation);
+        self.look_within(&operation, Look::Use);
         let is_all = range.start() == 0 && range.end() == self.named.size;
         match self.held() {
             Held::Whole(_) | Held::Closed => Ok(None),

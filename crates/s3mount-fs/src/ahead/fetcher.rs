@@ -141,7 +141,7 @@ impl Fetcher {
             Next::Guess(_) => (None, HintSource::Guess),
         };
         let reader = self.prefetcher.open(&found.file.object, found.file.size);
-        if self.passthrough.serves(&reader).await {
+        if self.passthrough.serves(&reader, source == HintSource::Guess).await {
             if source == HintSource::File && self.is_wanted(&found) {
                 self.hints.keep_whole(writer, reader, self.inodes.open_clock());
             }

@@ -98,7 +98,7 @@ async fn join_successor(seams: Weak<Seams>, ino: InodeNo, reader: Arc<ObjectRead
         Ok(file) => {
             let joined = seams.prefetcher.open(&file.object, file.size);
             if !joined.is_small()
-                && !seams.passthrough.serves(&joined).await
+                && !seams.passthrough.serves(&joined, true).await
                 && seams.successors.hold(prefix, &next, joined.clone())
             {
                 reader.go_on_with(&joined);
