@@ -38,3 +38,4 @@ mod throttled;
 mod tools;
 mod verify;
 mod world;
+mod writing;

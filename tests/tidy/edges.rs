@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-prefetch",
             "s3mount-requests",
             "s3mount-shared",
+            "s3mount-write",
         ],
     ),
     ("s3mount-fuse", &["s3mount-fs", "s3mount-metrics"]),
@@ -32,6 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-object",
             "s3mount-prefetch",
             "s3mount-requests",
+            "s3mount-write",
         ],
     ),
     (

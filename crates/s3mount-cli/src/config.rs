@@ -7,6 +7,7 @@ mod profile;
 pub(crate) mod shared_cache;
 pub(crate) mod source;
 pub(crate) mod store;
+pub(crate) mod writes;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use s3mount_cache::DiskConfig;
 
 use self::shared_cache::SharedCache;
 use self::store::Store;
+use self::writes::WriteConfig;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
@@ -63,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) cache: Option<DiskConfig>,
     pub(crate) passthrough: bool,
     pub(crate) shared_cache: Option<SharedCache>,
+    /// Unset if nothing may be written.
+    pub(crate) writes: Option<WriteConfig>,
     pub(crate) foreground: bool,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) log_directory: Option<PathBuf>,
@@ -123,6 +127,7 @@ impl Config {
             cache,
             passthrough: !args.no_passthrough,
             shared_cache,
+            writes: writes::writes(&args.writing, memory_limit_bytes)?,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,

@@ -6,6 +6,7 @@ pub(crate) mod mount;
 pub(crate) mod options;
 pub(crate) mod size;
 pub(crate) mod ttl;
+pub(crate) mod writing;
 
 use std::path::PathBuf;
 
@@ -17,10 +18,10 @@ use crate::commands::cache::CacheArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
-/// Mount an S3 bucket as a folder, for reading at the speed of the network.
+/// Mount an S3 bucket as a folder, and read at the speed of the network.
 ///
 /// Reads become parallel ranged GETs that run ahead of the reader, inside a hard memory bound.
-/// The mount is read-only. `s3mount umount DIR` takes it down.
+/// The mount is read-only unless a flag allows more. `s3mount umount DIR` takes it down.
 ///
 /// The defaults need no tuning. Sizes are written 8MiB, 1.5G or 512k (powers of 1024), 8MB (of
 /// 1000), or in bytes. The command returns when the mount answers, with exit code 0. It

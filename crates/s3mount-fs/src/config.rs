@@ -35,6 +35,8 @@ pub struct FsConfig {
     pub direct_io: GlobSet,
     /// If this is set, other large files are read around the page cache, too, where it does not help them.
     pub direct_auto: Option<PageCacheBytes>,
+    /// Whether objects may be written, so that listings must not be kept for later mounts.
+    pub allows_writes: bool,
     /// How long a request for metadata may take, including its retries. Then it fails.
     pub timeout: Duration,
 }
@@ -57,6 +59,7 @@ impl Default for FsConfig {
             inode_limit: 1 << 20,
             direct_io: GlobSet::empty(),
             direct_auto: None,
+            allows_writes: false,
             timeout: minute,
         }
     }

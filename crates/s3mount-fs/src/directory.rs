@@ -20,6 +20,7 @@ use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
+use crate::namespace::names::Target;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
 /// After how many directories that were listed in the order of their names the next ones are listed ahead,
@@ -162,7 +163,8 @@ impl Directories {
         let index = usize::try_from(next.0).ok().and_then(|next| next.checked_sub(DOTS + 1));
         let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
-        let name_ttl = self.namespace.ttl().saturating_sub(age);
+        let is_draft = matches!(named.target, Target::Draft(_));
+        let name_ttl = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
         Ok(Entry {
             attr: self.inodes.lookup_or_insert(open.ino, &open.prefix, &named.name, &named.target),
             name_ttl,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::{KeepError, ReadError};
+use s3mount_write::WriteError;
 
 use crate::{FileHandle, InodeNo};
 
@@ -26,9 +27,27 @@ pub enum FsError {
     /// The inode is a directory, and the operation needs a file.
     #[error("is a directory")]
     IsDirectory,
-    /// The mount never writes objects.
+    /// The mount writes no objects, or the name is one of the daemon's own.
     #[error("the mount is read-only")]
     ReadOnly,
+    /// The mount may not do this to an object that is there.
+    #[error("the mount needs {0} for this")]
+    NotAllowed(&'static str),
+    /// There is something of this name.
+    #[error("file exists")]
+    Exists,
+    /// The folder holds something.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The name is too long for a file, or the key for an object.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The objects below a folder can only be copied one by one.
+    #[error("objects below a folder are not renamed")]
+    CrossDevice,
+    /// Writing failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// The store failed a request for metadata.
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -76,6 +95,12 @@ impl FsError {
             FsError::NotDirectory => libc::ENOTDIR,
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
+            FsError::NotAllowed(_) => libc::EPERM,
+            FsError::Exists => libc::EEXIST,
+            FsError::NotEmpty => libc::ENOTEMPTY,
+            FsError::NameTooLong => libc::ENAMETOOLONG,
+            FsError::CrossDevice => libc::EXDEV,
+            FsError::Write(error) => errno_of_write(error),
             FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
             FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
             FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
@@ -101,6 +126,11 @@ impl FsError {
             | FsError::NotDirectory
             | FsError::IsDirectory
             | FsError::ReadOnly
+            | FsError::NotAllowed(_)
+            | FsError::Exists
+            | FsError::NotEmpty
+            | FsError::NameTooLong
+            | FsError::CrossDevice
             | FsError::Refused
             | FsError::Outdated
             | FsError::Keep(_) => false,
@@ -109,8 +139,22 @@ impl FsError {
             | FsError::Object(_)
             | FsError::TimedOut(_)
             | FsError::Stale { .. }
+            | FsError::Write(_)
             | FsError::Read(_) => true,
         }
+    }
+}
+
+fn errno_of_write(error: &WriteError) -> i32 {
+    match error {
+        WriteError::Object(error) => errno_of(error.kind()),
+        WriteError::NotPatchable { .. } | WriteError::NotReadable { .. } => libc::EINVAL,
+        WriteError::Failed(first) => errno_of_write(first),
+        WriteError::Discarded | WriteError::Spool(_) => libc::EIO,
+        WriteError::OutOfMemory(_) => libc::ENOMEM,
+        WriteError::OutOfSpool => libc::ENOSPC,
+        WriteError::TooLarge { .. } => libc::EFBIG,
+        WriteError::TimedOut(_) => libc::ETIMEDOUT,
     }
 }
 

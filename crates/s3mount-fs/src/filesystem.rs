@@ -1,11 +1,17 @@
 //! The operations that the kernel requests: each is handed on to the part that owns the state it needs.
+//!
+//! - [`opening`]: opening files for reading;
+//! - [`writing`]: creating files, and writing them;
+//! - [`changing`]: names that are made, removed and renamed.
 
+mod changing;
 mod housekeeping;
 mod keep;
 mod notices;
 mod open_file;
 pub(crate) mod opening;
 mod shown;
+mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +33,6 @@ use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
-use crate::keep_writer::ToKeep;
 use crate::namespace::Namespace;
 use crate::namespace::names::is_file_name;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
@@ -36,12 +41,13 @@ use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
 use crate::passthrough::Passthrough;
 use crate::sync::spawn;
+use crate::writes::Writes;
 use crate::{FsConfig, FsError, FsMetrics};
 
 /// How long the kernel may believe the names of the daemon's own files, which never change.
 const OWN_NAMES_TTL: Duration = Duration::from_secs(3600);
 
-/// A bucket as a read-only tree of files.
+/// A bucket as a tree of files.
 #[derive(Debug)]
 pub struct Filesystem {
     config: FsConfig,
@@ -58,6 +64,8 @@ pub struct Filesystem {
     fills: Fills,
     files: HandleTable<OpenFile>,
     directories: Directories,
+    /// Unset if no object may be written.
+    writes: Option<Writes>,
 }
 
 impl Filesystem {
@@ -110,7 +118,15 @@ impl Filesystem {
             files: HandleTable::default(),
             directories,
             config,
+            writes: None,
         }
+    }
+
+    /// Lets programs write objects. The settings have to say so, too.
+    #[must_use]
+    pub fn with_writes(mut self, writes: Writes) -> Self {
+        self.writes = Some(writes);
+        self
     }
 
     /// The settings.
@@ -177,6 +193,16 @@ impl Filesystem {
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
             Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
+            Some(OpenFile::Draft(open)) => {
+                let runtime = self.namespace.requests().runtime();
+                spawn(runtime, async move {
+                    match open.file.draft().read(offset, len).await {
+                        Ok(bytes) => reply(Ok(&bytes)),
+                        Err(error) => reply(Err(error.into())),
+                    }
+                });
+                return;
+            }
             None => return reply(Err(FsError::BadHandle(handle))),
         };
         self.read_object(&open, offset, len, false, reply);
@@ -263,22 +289,6 @@ impl Filesystem {
         matches!(Control::of(ino), Some(Control::Prefetch | Control::Keep))
     }
 
-    /// Takes paths. Hints are followed later. What is to be kept in the disk cache is returned, for
-    /// [`keep`](Self::keep), and the writer waits for that.
-    ///
-    /// # Errors
-    /// `ReadOnly` for any other file.
-    pub fn write(self: &Arc<Self>, handle: FileHandle, data: &[u8]) -> Result<Option<ToKeep>, FsError> {
-        match self.files.get(handle) {
-            Some(OpenFile::Hints(writer)) => {
-                self.fetcher.take_hints(&writer, data);
-                Ok(None)
-            }
-            Some(OpenFile::Keep(writer)) => Ok(Some(writer.push(data))),
-            Some(OpenFile::Object(_) | OpenFile::Snapshot(_)) | None => Err(FsError::ReadOnly),
-        }
-    }
-
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: FileHandle) {
         let closed = self.files.remove(handle);
@@ -289,6 +299,7 @@ impl Filesystem {
             }
         }
         match &closed {
+            Some(OpenFile::Draft(open)) => self.release_draft(open),
             // The last hint may have no newline.
             Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
             // Of what the kernel reads by itself there are no READs.

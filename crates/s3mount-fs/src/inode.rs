@@ -1,11 +1,13 @@
 //! The inodes that the kernel knows.
 //!
-//! **Invariant:** an inode number stands for one directory, or for one version of one object, and is never
-//! used again. Another version is another inode. So neither the pages nor the attributes that the kernel
-//! keeps for an inode can become wrong.
+//! **Invariant:** an inode number stands for one directory, for one version of one object, or for one file that
+//! is being written, and is never used again. Another version is another inode. So neither the pages nor the attributes that the kernel
+//! keeps for an inode can become wrong. Of a file that is being written the kernel keeps neither.
 
+mod draft;
 mod oldest;
 mod outdated;
+mod renamed;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::FsError;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
+use crate::drafts::DraftFile;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
@@ -43,6 +46,8 @@ pub(crate) enum Node {
     /// A directory: all keys below this prefix.
     Directory(Arc<str>),
     File(File),
+    /// A file that this mount is writing.
+    Draft(Arc<DraftFile>),
 }
 
 #[derive(Debug)]
@@ -53,6 +58,18 @@ struct Directory {
     /// How many look-ups gave the inode to the kernel, less those that it has forgotten.
     lookups: u64,
     /// Whether the name stands for something else now.
+    is_outdated: bool,
+}
+
+/// A file that is being written, and its name in its directory.
+#[derive(Debug)]
+struct DraftNode {
+    parent: InodeNo,
+    name: Arc<str>,
+    file: Arc<DraftFile>,
+    /// As for a directory.
+    lookups: u64,
+    /// As for a directory.
     is_outdated: bool,
 }
 
@@ -100,6 +117,7 @@ impl Version {
 struct Tables {
     directories: HashMap<InodeNo, Directory>,
     versions: HashMap<InodeNo, Version>,
+    drafts: HashMap<InodeNo, DraftNode>,
     /// The newest inode of each name. The names themselves are in the tables above.
     by_name: HashTable<InodeNo>,
     hasher: RandomState,
@@ -119,12 +137,13 @@ fn hash_of(
     ino: InodeNo,
     directories: &HashMap<InodeNo, Directory>,
     versions: &HashMap<InodeNo, Version>,
+    drafts: &HashMap<InodeNo, DraftNode>,
     hasher: &RandomState,
 ) -> u64 {
-    match versions.get(&ino) {
-        Some(version) => hasher.hash_one((version.parent, version.name())),
-        None => directories.get(&ino).map_or(0, |known| hasher.hash_one((known.parent, &*known.name))),
-    }
+    let place = versions.get(&ino).map(|version| (version.parent, version.name()));
+    let place = place.or_else(|| directories.get(&ino).map(|known| (known.parent, &*known.name)));
+    let place = place.or_else(|| drafts.get(&ino).map(|draft| (draft.parent, &*draft.name)));
+    place.map_or(0, |place| hasher.hash_one(place))
 }
 
 impl Tables {
@@ -132,7 +151,10 @@ impl Tables {
     fn parent_and_name(&self, ino: InodeNo) -> Option<(InodeNo, &str)> {
         match self.versions.get(&ino) {
             Some(version) => Some((version.parent, version.name())),
-            None => self.directories.get(&ino).map(|directory| (directory.parent, &*directory.name)),
+            None => {
+                let directory = self.directories.get(&ino).map(|known| (known.parent, &*known.name));
+                directory.or_else(|| self.drafts.get(&ino).map(|draft| (draft.parent, &*draft.name)))
+            }
         }
     }
 
@@ -151,8 +173,8 @@ impl Tables {
     fn set_newest(&mut self, ino: InodeNo, parent: InodeNo, name: &str) {
         self.remove_newest(parent, name);
         let hash = self.hasher.hash_one((parent, name));
-        let Self { directories, versions, by_name, hasher, .. } = self;
-        by_name.insert_unique(hash, ino, |ino| hash_of(*ino, directories, versions, hasher));
+        let Self { directories, versions, drafts, by_name, hasher, .. } = self;
+        by_name.insert_unique(hash, ino, |ino| hash_of(*ino, directories, versions, drafts, hasher));
     }
 
     fn remove_newest(&mut self, parent: InodeNo, name: &str) {
@@ -191,6 +213,7 @@ impl InodeTable {
         let tables = Tables {
             directories: HashMap::from([(ROOT, root)]),
             versions: HashMap::new(),
+            drafts: HashMap::new(),
             by_name: HashTable::new(),
             #[expect(
                 clippy::disallowed_methods,
@@ -222,6 +245,9 @@ impl InodeTable {
         if let Some(directory) = tables.directories.get(&ino) {
             return Some(Node::Directory(directory.prefix.clone()));
         }
+        if let Some(draft) = tables.drafts.get(&ino) {
+            return Some(Node::Draft(draft.file.clone()));
+        }
         let version = tables.versions.get(&ino)?;
         let prefix = &tables.directories.get(&version.parent)?.prefix;
         let object = ObjectId::new(&format!("{prefix}{}", version.name()), ETag::new(version.etag()));
@@ -235,7 +261,7 @@ impl InodeTable {
     pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
         match self.node(ino) {
             Some(Node::Directory(prefix)) => Ok(prefix),
-            Some(Node::File(_)) => Err(FsError::NotDirectory),
+            Some(Node::File(_) | Node::Draft(_)) => Err(FsError::NotDirectory),
             None => Err(FsError::UnknownInode(ino)),
         }
     }
@@ -245,8 +271,13 @@ impl InodeTable {
         let tables = self.lock();
         match tables.versions.get(&ino) {
             Some(version) => Some(version.attr(ino)),
+            None if tables.directories.contains_key(&ino) => {
+                Some(Tables::directory_attr(ino, self.mounted_at))
+            }
             None => {
-                tables.directories.contains_key(&ino).then(|| Tables::directory_attr(ino, self.mounted_at))
+                let file = tables.drafts.get(&ino)?.file.clone();
+                drop(tables);
+                Some(file.attr(ino))
             }
         }
     }
@@ -299,6 +330,11 @@ impl InodeTable {
         let mut tables = self.lock();
         let newest = tables.newest(parent, name);
         match target {
+            Target::Draft(file) => {
+                let ino = tables.draft(parent, name, file);
+                drop(tables);
+                file.attr(ino)
+            }
             Target::Directory => {
                 if let Some(ino) = newest
                     && let Some(known) = tables.directories.get_mut(&ino)
@@ -355,10 +391,13 @@ impl InodeTable {
                 known.lookups = known.lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
                 known.lookups == 0
             }
-            None => tables.directories.get_mut(&ino).is_some_and(|known| {
-                known.lookups = known.lookups.saturating_sub(count);
-                known.lookups == 0 && ino != ROOT
-            }),
+            None => match tables.drafts.get_mut(&ino) {
+                Some(known) => known.forget(count),
+                None => tables.directories.get_mut(&ino).is_some_and(|known| {
+                    known.lookups = known.lookups.saturating_sub(count);
+                    known.lookups == 0 && ino != ROOT
+                }),
+            },
         };
         if !is_gone {
             return;
@@ -371,8 +410,12 @@ impl InodeTable {
         }
         tables.versions.remove(&ino);
         tables.directories.remove(&ino);
+        let draft = tables.drafts.remove(&ino);
         tables.note_forgotten(self.limit);
         tables.give_back();
+        drop(tables);
+        // This may drop the last of a file, which gives its memory back: no lock may be held.
+        drop(draft);
     }
 
     /// When the bucket was mounted.
@@ -383,7 +426,7 @@ impl InodeTable {
     /// How many inodes the kernel knows.
     pub(crate) fn len(&self) -> usize {
         let tables = self.lock();
-        tables.directories.len() + tables.versions.len()
+        tables.directories.len() + tables.versions.len() + tables.drafts.len()
     }
 }
 
@@ -399,8 +442,8 @@ impl Tables {
         let len = self.versions.len();
         if self.versions.capacity() > 4096 && len < self.versions.capacity() / 4 {
             self.versions.shrink_to(len * 2);
-            let Self { directories, versions, by_name, hasher, .. } = self;
-            by_name.shrink_to(len * 2, |ino| hash_of(*ino, directories, versions, hasher));
+            let Self { directories, versions, drafts, by_name, hasher, .. } = self;
+            by_name.shrink_to(len * 2, |ino| hash_of(*ino, directories, versions, drafts, hasher));
         }
     }
 }
@@ -477,7 +520,7 @@ mod tests {
                         prop_assert_eq!(file.object.key(), format!("p/{name}"));
                         prop_assert_eq!(file.object.etag().as_str(), number.to_string());
                     }
-                    None => prop_assert!(false, "{ino} is known"),
+                    Some(Node::Draft(_)) | None => prop_assert!(false, "{ino} is known"),
                 }
             }
         }

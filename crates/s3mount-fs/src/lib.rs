@@ -1,4 +1,4 @@
-//! The read-only filesystem, without FUSE: names, inodes, handles, listings, errno.
+//! The filesystem, without FUSE: names, inodes, handles, listings, errno.
 //!
 //! [`Filesystem`] answers the requests of a kernel, in plain types. A metadata operation is a future. It
 //! is ready at once if memory holds what it needs. [`Filesystem::read`] takes a reply and never waits.
@@ -12,6 +12,8 @@
 //! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
 //! - [`passthrough`]: whether the kernel reads files by itself;
+//! - [`drafts`]: files that are being written;
+//! - [`writes`]: the means and the rights to write, and what is asked for;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
 //! **Lock order:** a sequence detector's lock comes before the snapshots' lock. The walks' lock comes before
@@ -23,6 +25,7 @@ mod attr;
 mod config;
 mod control;
 mod directory;
+mod drafts;
 mod error;
 mod filesystem;
 #[cfg(fuzzing)]
@@ -39,6 +42,7 @@ mod page_cache;
 mod passthrough;
 mod sync;
 mod time;
+mod writes;
 
 pub use attr::{Attr, Entry, FileKind};
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
@@ -51,3 +55,4 @@ pub use keep_writer::ToKeep;
 pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 pub use page_cache::direct::Reason;
+pub use writes::{Later, LaterWrite, Place, Rights, WriteOpen, Writes};

@@ -8,15 +8,19 @@
 //! - [`lister`]: lists the pages of one directory side by side;
 //! - [`split`]: cuts the listing of a directory into pieces;
 //! - [`list_requests`]: sends LIST requests, with retries and a deadline;
+//! - [`changes`]: what this mount writes, deletes and renames;
 //! - [`kept`]: the listings that are kept on a disk;
+//! - [`overlay`]: what this mount has changed;
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
+pub(crate) mod changes;
 pub(crate) mod kept;
 pub(crate) mod list_requests;
 pub(crate) mod lister;
 pub(crate) mod lookup_allowance;
 pub(crate) mod lookup_limit;
 pub(crate) mod names;
+pub(crate) mod overlay;
 pub(crate) mod pace;
 pub(crate) mod page;
 pub(crate) mod snapshots;
@@ -39,6 +43,7 @@ use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
 use self::names::{File, Target, just_before};
+use self::overlay::Overlay;
 use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
@@ -64,6 +69,7 @@ pub(crate) struct Namespace {
     limit: Duration,
     root: Arc<str>,
     inodes: Arc<InodeTable>,
+    overlay: Overlay,
 }
 
 impl Namespace {
@@ -81,7 +87,8 @@ impl Namespace {
         let limits =
             Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
         let is_immutable = config.metadata_ttl == MetadataTtl::Indefinite;
-        let kept = names.filter(|_| !ttl.is_zero());
+        // What is kept on the disk would not know what this mount writes.
+        let kept = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
         let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, is_immutable, runtime));
         Arc::new(Self {
             requests: Arc::new(ListRequests::new(client, budget, config.timeout, kept, runtime.clone())),
@@ -92,12 +99,16 @@ impl Namespace {
             limit: config.timeout,
             root: Arc::from(&*config.prefix),
             inodes,
+            overlay: Overlay::default(),
         })
     }
 
     /// Drops pages that have expired.
     pub(crate) fn expire(&self) {
-        self.snapshots.expire(Instant::now());
+        let now = Instant::now();
+        self.snapshots.expire(now);
+        // A listing takes several LISTs, and its last page may wait for its reader.
+        self.overlay.expire(now, self.limit * 4);
     }
 
     /// How long a fresh answer is believed.
@@ -124,6 +135,11 @@ impl Namespace {
         prefix: &Arc<str>,
         name: &str,
     ) -> Result<(Target, Duration), FsError> {
+        match self.overlay.get(prefix, name) {
+            Some(draft @ Target::Draft(_)) => return Ok((draft, Duration::ZERO)),
+            Some(folder) => return Ok((folder, self.ttl)),
+            None => {}
+        }
         match self.snapshots.get(prefix, name, Instant::now()) {
             Known::Found(target, ttl) => Ok((target, ttl)),
             Known::Absent => Err(FsError::NotFound),
@@ -152,6 +168,8 @@ impl Namespace {
         match self.get(prefix, name).await?.0 {
             Target::File(file) => Ok(file),
             Target::Directory => Err(FsError::IsDirectory),
+            // There is no version to fetch yet.
+            Target::Draft(_) => Err(FsError::NotFound),
         }
     }
 
@@ -194,6 +212,7 @@ impl Namespace {
 
     /// Keeps a page. If it shows that a name has changed, the inode of that name is outdated.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
+        let page = self.overlay.apply(prefix, page);
         self.outdate(prefix, &self.snapshots.note(prefix, page));
     }
 
@@ -226,6 +245,7 @@ impl Namespace {
         let at = Instant::now();
         let listed = self.requests.list(request).await?;
         let page = Page::new(prefix, &after, &listed, at, &self.requests.hidden);
+        let page = self.overlay.apply(prefix, page);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
         match answer {

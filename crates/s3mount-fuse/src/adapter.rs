@@ -2,18 +2,22 @@
 //!
 //! The trait's block only hands each request on:
 //! - [`attr`]: attributes of files, of directories, and of the mount;
+//! - [`change`]: names that are made, removed and renamed, and attributes that are set;
 //! - [`dir`]: names, one by one and listed;
 //! - [`open`]: opening files, and closing them;
-//! - [`read`]: reading files, and writing hints;
+//! - [`read`]: reading files;
+//! - [`write`]: writing files, and hints;
 //! - [`request`]: one request from when it came to its answer;
 //! - [`convert`]: the filesystem's types and fuser's.
 
 mod attr;
+mod change;
 mod convert;
 mod dir;
 mod open;
 mod read;
 mod request;
+mod write;
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -76,6 +80,11 @@ impl Adapter {
         Self { fs, shared, readahead, interrupts, passthrough_dirs, passthrough: None }
     }
 
+    /// The errno for what objects can't be: links, devices, pipes.
+    fn refusal(&self) -> Errno {
+        if self.fs.allows_writes() { Errno::EPERM } else { Errno::EROFS }
+    }
+
     fn pending(&self, operation: Operation) -> PendingRequest {
         PendingRequest::new(&self.shared, operation)
     }
@@ -102,6 +111,27 @@ impl Adapter {
         }
     }
 
+    /// Runs `answer` as [`answer`](Self::answer) does, for a request that changes something. Its caller must not
+    /// take it for undone: only one that is killed gets no other answer, and it takes as long as it takes.
+    fn answer_surely<R: Reply>(
+        &self,
+        pid: u32,
+        folder: Option<INodeNo>,
+        reply: &SharedReply<R>,
+        answer: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let mut answer = Box::pin(answer);
+        let _inside = self.shared.runtime.enter();
+        if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            let hold = folder.map(|folder| self.shared.kernel.hold(folder));
+            self.shared.runtime.spawn(async move {
+                answer.await;
+                drop(hold);
+            });
+            self.interrupts.add_change(pid, reply);
+        }
+    }
+
     /// Asks the kernel for what it can do.
     fn on_init(&mut self, config: &mut KernelConfig) {
         for capability in [
@@ -112,6 +142,10 @@ impl Adapter {
         ] {
             // A kernel that has not got it is slower, and nothing else.
             let _ = config.add_capabilities(capability);
+        }
+        if self.fs.allows_writes() {
+            // Without it, the kernel would set the size of a file before it opens the file.
+            let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
         if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_err() {
             self.fs.keep_page_cache();
@@ -163,23 +197,23 @@ impl fuser::Filesystem for Adapter {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _mode: Option<u32>,
         _uid: Option<u32>,
         _gid: Option<u32>,
-        _size: Option<u64>,
+        size: Option<u64>,
         _atime: Option<TimeOrNow>,
         _mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
+        fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.on_setattr(ino, reply);
+        self.on_setattr(req, ino, size, fh, reply);
     }
 
     fn write(
@@ -187,19 +221,18 @@ impl fuser::Filesystem for Adapter {
         req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
-        _offset: u64,
+        offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.on_write(req, fh, data, reply);
+        self.on_write(req, fh, offset, data, reply);
     }
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        self.on_flush(req, fh, reply);
     }
 
     fn release(
@@ -215,8 +248,8 @@ impl fuser::Filesystem for Adapter {
         self.on_release(ino, fh, reply);
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.on_fsync(req, fh, reply);
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -255,7 +288,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        Self::on_statfs(reply);
+        self.on_statfs(reply);
     }
 
     fn getxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
@@ -294,68 +327,77 @@ impl fuser::Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
-    // Requests that would write to the bucket. With --read-only the kernel refuses them by itself.
+    // Requests that write to the bucket. With --read-only the kernel refuses them by itself.
 
     fn mknod(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EROFS);
+        reply.error(self.refusal());
     }
 
-    fn mkdir(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EROFS);
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        self.on_mkdir(req, parent, name, reply);
     }
 
-    fn unlink(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.on_unlink(req, parent, name, reply);
     }
 
-    fn rmdir(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.on_rmdir(req, parent, name, reply);
     }
 
     fn symlink(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
-        reply.error(Errno::EROFS);
+        reply.error(self.refusal());
     }
 
     fn rename(
         &self,
-        _req: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: INodeNo,
-        _: &OsStr,
-        _: RenameFlags,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::EROFS);
+        self.on_rename(req, (parent, name), (newparent, newname), flags, reply);
     }
 
     fn link(&self, _req: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        reply.error(Errno::EROFS);
+        reply.error(self.refusal());
     }
 
-    fn create(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
-        reply.error(Errno::EROFS);
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.on_create(req, parent, name, flags, reply);
     }
 
     fn setxattr(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
+        reply.error(if self.fs.allows_writes() { Errno::EOPNOTSUPP } else { Errno::EROFS });
     }
 
     fn removexattr(&self, _req: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EROFS);
+        reply.error(if self.fs.allows_writes() { Errno::EOPNOTSUPP } else { Errno::EROFS });
     }
 
     fn fallocate(
         &self,
-        _req: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: u64,
-        _: i32,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::EROFS);
+        self.on_fallocate(req, ino, fh, offset.saturating_add(length), mode, reply);
     }
 
     fn copy_file_range(
@@ -371,6 +413,7 @@ impl fuser::Filesystem for Adapter {
         _: fuser::CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(Errno::EROFS);
+        // Then the kernel reads and writes. After ENOSYS it would never ask again.
+        reply.error(if self.fs.allows_writes() { Errno::EOPNOTSUPP } else { Errno::EROFS });
     }
 }

@@ -56,7 +56,10 @@ replies!(
     fuser::ReplyData,
     fuser::ReplyDirectory,
     fuser::ReplyDirectoryPlus,
-    fuser::ReplyWrite
+    fuser::ReplyWrite,
+    fuser::ReplyEmpty,
+    fuser::ReplyAttr,
+    fuser::ReplyCreate
 );
 
 /// The reply to one request, shared by the task that answers it and the monitor. The first to take it
@@ -117,6 +120,9 @@ struct Entry {
     came: Instant,
     /// When the request came, or when the monitor last looked at its thread.
     checked: Instant,
+    /// Whether the request changes something. Its caller may think that an interrupted request has changed
+    /// nothing, so only a caller that is killed gets such an answer.
+    is_change: bool,
     request: Box<dyn Waiting>,
 }
 
@@ -133,12 +139,22 @@ impl InterruptMonitor {
 
     /// Monitors the request of the thread `pid`, if it has no answer yet.
     pub(crate) fn add<R: Reply>(&self, pid: u32, reply: &SharedReply<R>) {
+        self.add_as(pid, reply, false);
+    }
+
+    /// Monitors a request that changes something, if it has no answer yet. It may take long: each of its requests
+    /// to the store has a deadline of its own.
+    pub(crate) fn add_change<R: Reply>(&self, pid: u32, reply: &SharedReply<R>) {
+        self.add_as(pid, reply, true);
+    }
+
+    fn add_as<R: Reply>(&self, pid: u32, reply: &SharedReply<R>, is_change: bool) {
         if reply.lock().is_none() {
             return;
         }
         let (now, request) = (Instant::now(), Box::new(Arc::downgrade(&reply.0)));
         let mut requests = self.lock();
-        requests.push(Entry { pid, came: now, checked: now, request });
+        requests.push(Entry { pid, came: now, checked: now, is_change, request });
         if requests.len() == 1 {
             self.has_come.notify_one();
         }
@@ -165,35 +181,39 @@ impl InterruptMonitor {
         self.lock().retain_mut(|entry| {
             if now.saturating_duration_since(entry.checked) >= PATIENCE {
                 entry.checked = now;
-                pids.push(entry.pid);
+                pids.push((entry.pid, entry.is_change));
             }
             entry.request.is_waiting()
         });
-        let is_overdue = |entry: &mut Entry| now.saturating_duration_since(entry.came) >= self.limit;
+        let is_overdue =
+            |entry: &mut Entry| !entry.is_change && now.saturating_duration_since(entry.came) >= self.limit;
         let overdue: Vec<_> = self.lock().extract_if(.., is_overdue).collect();
         for entry in overdue {
             tracing::error!(pid = entry.pid, after = ?self.limit, "a request has no answer: it fails with EIO");
             entry.request.fail(Errno::EIO);
         }
-        pids.retain(|pid| *pid != 0);
+        pids.retain(|(pid, _)| *pid != 0);
         pids.sort_unstable();
         pids.dedup();
-        pids.retain(|pid| is_to_end(*pid));
+        pids.retain(|(pid, is_change)| {
+            is_to_end(*pid, if *is_change { &[libc::SIGKILL] } else { &ENDING_SIGNALS })
+        });
         if pids.is_empty() {
             return;
         }
-        let killed: Vec<_> = self.lock().extract_if(.., |entry| pids.contains(&entry.pid)).collect();
+        let killed: Vec<_> =
+            self.lock().extract_if(.., |entry| pids.contains(&(entry.pid, entry.is_change))).collect();
         killed.iter().for_each(|entry| entry.request.fail(Errno::EINTR));
     }
 }
 
-/// Whether a signal that is to end a thread is pending, or the thread has ended.
-fn is_to_end(pid: u32) -> bool {
+/// Whether one of these signals is pending, or the thread has ended.
+fn is_to_end(pid: u32, signals: &[i32]) -> bool {
     let Ok(pid) = i32::try_from(pid) else { return false };
     match Process::new(pid).and_then(|process| process.status()) {
         Ok(status) => {
             let pending = (status.sigpnd | status.shdpnd) & !status.sigblk & !status.sigign;
-            ENDING_SIGNALS.iter().any(|signal| pending & 1 << (signal - 1) != 0)
+            signals.iter().any(|signal| pending & 1 << (signal - 1) != 0)
         }
         // /proc may hide another user's threads. kill(2) does not.
         Err(_) => kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH),
@@ -204,10 +224,11 @@ fn is_to_end(pid: u32) -> bool {
 mod tests {
     use std::process::Command;
 
-    use super::is_to_end;
+    use super::{ENDING_SIGNALS, is_to_end};
 
     #[test]
     fn tells_the_living_from_the_dead() {
+        let is_to_end = |pid| is_to_end(pid, &ENDING_SIGNALS);
         assert!(!is_to_end(std::process::id()) && !is_to_end(1));
         let mut child = Command::new("true").spawn().expect("a child");
         let pid = child.id();

@@ -15,8 +15,24 @@ labels! {
         Open = "open",
         /// READ.
         Read = "read",
-        /// WRITE, of hints.
+        /// WRITE, of files and of hints.
         Write = "write",
+        /// CREATE.
+        Create = "create",
+        /// FLUSH: a program closes a file that it has written.
+        Flush = "flush",
+        /// FSYNC.
+        Fsync = "fsync",
+        /// SETATTR and FALLOCATE.
+        Setattr = "setattr",
+        /// MKDIR.
+        Mkdir = "mkdir",
+        /// RMDIR.
+        Rmdir = "rmdir",
+        /// UNLINK.
+        Unlink = "unlink",
+        /// RENAME.
+        Rename = "rename",
         /// OPENDIR.
         Opendir = "opendir",
         /// READDIR and READDIRPLUS.

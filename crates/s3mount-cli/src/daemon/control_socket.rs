@@ -158,7 +158,7 @@ async fn copy_in(
         match timeout(MAX_SILENCE, from.read(&mut buffer)).await?? {
             0 => return Ok(()),
             len => {
-                let written = fs.write(file, &buffer[..len]);
+                let written = fs.write(file, 0, &buffer[..len], 0);
                 written.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
             }
         }

@@ -9,19 +9,20 @@ use anyhow::Context;
 use procfs::process::Process;
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
-use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes};
+use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes, Writes};
 use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_requests::MeasuredClient;
 use s3mount_shared::SharedTier;
+use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control_socket::ControlSocket;
 use super::metrics::DaemonMetrics;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
 use crate::system::mounts::{MountedAt, mount_at};
@@ -46,15 +47,28 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         tracing::warn!("{note}");
     }
     let client = runtime.block_on(connect(config))?;
-    let measured = Arc::new(MeasuredClient::new(client));
+    let measured = Arc::new(MeasuredClient::new(client.clone()));
     let budget = MemoryBudget::new(config.memory_limit_bytes);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let shared = shared_tier(config, &runtime, measured.clone(), &pool)?;
     let tiers = Tiers { disk, shared };
-    let prefetcher =
-        Prefetcher::with_tiers(measured.clone(), pool, tiers, prefetch_config(config), runtime.handle());
-    let fs =
-        Arc::new(Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle()));
+    let prefetcher = Prefetcher::with_tiers(
+        measured.clone(),
+        pool.clone(),
+        tiers,
+        prefetch_config(config),
+        runtime.handle(),
+    );
+    let mut fs = Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle());
+    if let Some(writes) = &config.writes {
+        let (given, budget) = (write_config(config, writes), prefetcher.retry_budget());
+        let readers = prefetcher.clone();
+        let reclaim = move || readers.reclaim();
+        let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget, reclaim);
+        writer.register(fs.registry());
+        fs = fs.with_writes(Writes { writer, client, rights: writes.rights, object: writes.object.clone() });
+    }
+    let fs = Arc::new(fs);
     measured.register(fs.registry());
     register_process(fs.registry());
     let control = config
@@ -65,12 +79,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
-    let mount = s3mount_fuse::mount(fs, &config.dir, &fuse_config(config), runtime.handle())
+    let mount = s3mount_fuse::mount(fs.clone(), &config.dir, &fuse_config(config), runtime.handle())
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     let there = mount_at(&config.dir);
     ready();
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
     let result = serve(&runtime, mount, signals, there.as_ref());
+    let result = result.and(end_writes(&runtime, &fs));
     let metrics = prefetcher.metrics();
     let (reads, read_bytes) = (metrics.reads.get(), metrics.read_bytes.get());
     let (gets, fetched_bytes) = (metrics.get_requests.get(), metrics.fetched_bytes.get());
@@ -179,6 +194,24 @@ fn take_down_what_is_left(mount: &Mount, there: Option<&MountedAt>) {
     }
 }
 
+/// Waits until all files that were written and closed are in the bucket, however the mount has ended.
+fn end_writes(runtime: &Runtime, fs: &Arc<Filesystem>) -> anyhow::Result<()> {
+    match runtime.block_on(fs.end_writes()) {
+        0 => Ok(()),
+        lost => anyhow::bail!("{lost} files were not written to the bucket; the log says which and why"),
+    }
+}
+
+fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteConfig {
+    WriteConfig {
+        part_bytes: writes.part_bytes,
+        memory_bytes: writes.memory_bytes,
+        timeout: config.read_timeout,
+        started_at: SystemTime::now(),
+        ..WriteConfig::default()
+    }
+}
+
 fn prefetch_config(config: &Config) -> PrefetchConfig {
     let hedge_share = PrefetchConfig::default().hedge_share;
     PrefetchConfig {
@@ -208,6 +241,7 @@ fn fs_config(config: &Config) -> FsConfig {
         inode_limit: config.inode_limit,
         direct_io: config.direct_io.clone(),
         direct_auto: config.direct_auto.then_some(s3mount_memory::page_cache_bytes as PageCacheBytes),
+        allows_writes: config.writes.is_some(),
         timeout: config.read_timeout,
     }
 }

@@ -7,6 +7,7 @@ use clap::ArgAction;
 use crate::flags::access::{AccessArgs, READING};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
+use crate::flags::writing::WriteArgs;
 
 const SOURCE: &str = "What to mount";
 const PERMISSIONS: &str = "Who may use it";
@@ -39,8 +40,8 @@ pub(crate) struct MountArgs {
 
     /// Have the kernel refuse all writes.
     ///
-    /// s3mount never writes to the bucket, with or without this flag. With the flag, hints can't be
-    /// written to .s3mount/prefetch either.
+    /// Without --allow-write s3mount never writes to the bucket, with or without this flag. With the flag,
+    /// hints can't be written to .s3mount/prefetch either.
     #[arg(long, help_heading = SOURCE)]
     pub(crate) read_only: bool,
 
@@ -54,6 +55,9 @@ pub(crate) struct MountArgs {
 
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+
+    #[command(flatten)]
+    pub(crate) writing: WriteArgs,
 
     /// Let all users use the mount [default: only you].
     ///

@@ -100,9 +100,12 @@ impl Listing {
             }
         };
         if let Some(page) = lister.next().await? {
+            let page = namespace.as_of_now(&open.prefix, page);
             self.read_at = Some(page.at());
-            let names = self.assembler.push(&open.prefix, &page).into_iter();
-            self.names.extend(names.filter(|named| Some(named.name.as_str()) != open.hidden_name));
+            let mut names = self.assembler.push(&open.prefix, &page);
+            namespace.add_local_names(&open.prefix, &page, &mut names);
+            self.names
+                .extend(names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name));
             namespace.keep(&open.prefix, page);
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
 use crate::sync::{AtomicBool, Ordering};
+use crate::writes::OpenDraft;
 
 /// The way of an open file's bytes to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// A file of the daemon's own. Its size is not known before, and the kernel must not keep its pages.
+    /// A file of the daemon's own, or a draft. The kernel must not keep its pages.
     pub(super) fn own(handle: FileHandle) -> Self {
         Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
     }
@@ -51,6 +52,8 @@ pub(crate) enum OpenFile {
     Hints(Arc<HintWriter>),
     /// The file that takes the paths of files to be kept.
     Keep(Arc<KeepWriter>),
+    /// A file that this mount is writing.
+    Draft(Arc<OpenDraft>),
 }
 
 /// An open version of an object.

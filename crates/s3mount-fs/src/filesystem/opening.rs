@@ -77,7 +77,8 @@ impl Filesystem {
                 let file = match self.inodes.node(ino) {
                     Some(Node::File(file)) => file,
                     Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
-                    None => return Err(FsError::UnknownInode(ino)),
+                    // Drafts are opened by `open_to_write`.
+                    Some(Node::Draft(_)) | None => return Err(FsError::UnknownInode(ino)),
                 };
                 if self.inodes.is_outdated(ino) {
                     return Err(FsError::Outdated);

@@ -17,7 +17,10 @@ impl Tables {
     fn outdated_flag(&mut self, ino: InodeNo) -> Option<&mut bool> {
         match self.versions.get_mut(&ino) {
             Some(version) => Some(&mut version.is_outdated),
-            None => self.directories.get_mut(&ino).map(|directory| &mut directory.is_outdated),
+            None => match self.drafts.get_mut(&ino) {
+                Some(draft) => Some(&mut draft.is_outdated),
+                None => self.directories.get_mut(&ino).map(|directory| &mut directory.is_outdated),
+            },
         }
     }
 

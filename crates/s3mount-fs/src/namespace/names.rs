@@ -4,11 +4,13 @@
 //! below it. If a key and a directory have the same name, the directory is shown. A key is hidden if a part
 //! of it can't be a file name.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
 
 use crate::attr::FileKind;
+use crate::drafts::DraftFile;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest file name, in bytes: `NAME_MAX` of Linux.
@@ -19,14 +21,16 @@ const NAME_MAX: usize = 255;
 pub(crate) enum Target {
     Directory,
     File(File),
+    /// A file that this mount is writing.
+    Draft(Arc<DraftFile>),
 }
 
 impl Target {
-    /// Which of the two it is.
+    /// Whether it is a directory or a file.
     pub(crate) fn kind(&self) -> FileKind {
         match self {
             Target::Directory => FileKind::Directory,
-            Target::File(_) => FileKind::File,
+            Target::File(_) | Target::Draft(_) => FileKind::File,
         }
     }
 }

@@ -5,6 +5,8 @@
 
 mod kept;
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
 
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
@@ -78,14 +80,27 @@ impl Page {
             }
             is_shown
         });
+        let known = shown.map(|(name, meta)| match meta {
+            Some(meta) => (name, meta.etag.as_str(), meta.size, millis(meta.last_modified)),
+            None => (name, "", 0, 0),
+        });
+        Self::pack(after, upto, at, known)
+    }
+
+    /// Packs names, in the order of their keys: key, `ETag`, size, and time in milliseconds.
+    fn pack<'a>(
+        after: &str,
+        upto: Option<&str>,
+        at: Instant,
+        known: impl Iterator<Item = (&'a str, &'a str, u64, i64)>,
+    ) -> Self {
         let (mut text, mut entries) = (String::new(), Vec::new());
-        for (name, meta) in shown {
+        for (name, etag, size, modified) in known {
             text.push_str(name);
-            let etag = meta.map_or("", |meta| meta.etag.as_str());
             text.push_str(etag);
             entries.push(Packed {
-                size: meta.map_or(0, |meta| meta.size),
-                modified: meta.map_or(0, |meta| millis(meta.last_modified)),
+                size,
+                modified,
                 end: u32::try_from(text.len()).expect("a page of 1,000 keys of 1 KiB"),
                 etag_len: u16::try_from(etag.len()).unwrap_or(0),
             });
@@ -98,6 +113,35 @@ impl Page {
             entries: entries.into(),
             used: 0,
         }
+    }
+
+    /// A page of one key alone, and of what the key is: a file, or nothing.
+    pub(crate) fn of_one(key: &str, file: Option<&File>, at: Instant) -> Self {
+        let known = file.map(|file| (key, file.object.etag().as_str(), file.size, millis(file.mtime)));
+        Self::pack(&end_before(key), Some(key), at, known.into_iter())
+    }
+
+    /// The page after changes of some of its names: to a file, or to nothing.
+    pub(crate) fn changed_by(&self, changes: &BTreeMap<Box<str>, Option<File>>) -> Self {
+        let mut known = BTreeMap::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let (key, etag) = self.texts(index);
+            known.insert(key, (etag, entry.size, entry.modified));
+        }
+        let folders: Vec<String> = changes.keys().map(|name| format!("{name}/")).collect();
+        for ((name, file), folder) in changes.iter().zip(&folders) {
+            match file {
+                Some(file) => {
+                    known.insert(name, (file.object.etag().as_str(), file.size, millis(file.mtime)));
+                }
+                None => {
+                    known.remove(&**name);
+                    known.remove(folder.as_str());
+                }
+            }
+        }
+        let known = known.into_iter().map(|(key, (etag, size, modified))| (key, etag, size, modified));
+        Self::pack(&self.after, self.upto.as_deref(), self.at, known)
     }
 
     fn texts(&self, index: usize) -> (&str, &str) {
@@ -151,7 +195,8 @@ impl Page {
         self.upto.as_deref()
     }
 
-    pub(super) fn covers(&self, key: &str) -> bool {
+    /// Whether it says of this key what it is.
+    pub(crate) fn covers(&self, key: &str) -> bool {
         *self.after < *key && self.upto.as_deref().is_none_or(|upto| key <= upto)
     }
 
@@ -169,7 +214,8 @@ impl Page {
         low
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<usize> {
+    /// The number of a key, if the page shows it.
+    pub(crate) fn find(&self, key: &str) -> Option<usize> {
         let index = self.seek(key);
         (index < self.entries.len() && self.key(index) == key).then_some(index)
     }

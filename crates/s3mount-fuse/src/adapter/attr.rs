@@ -1,6 +1,6 @@
 //! Attributes of files and directories, and of the mount.
 
-use fuser::{Errno, INodeNo, ReplyAttr, ReplyStatfs};
+use fuser::{INodeNo, ReplyAttr, ReplyStatfs};
 
 use super::Adapter;
 use super::convert::{file_attr, fs_inode};
@@ -27,20 +27,10 @@ impl Adapter {
         }
     }
 
-    /// Changes nothing. It succeeds for the files that take hints, because the shell's `>` truncates the file
-    /// that it opens.
-    pub(super) fn on_setattr(&self, ino: INodeNo, reply: ReplyAttr) {
-        match self.fs.getattr(fs_inode(ino)) {
-            Ok(attr) if self.fs.is_writable(fs_inode(ino)) => {
-                reply.attr(&attr.ttl, &file_attr(attr, self.fs.config()));
-            }
-            _ => reply.error(Errno::EROFS),
-        }
-    }
-
-    /// Tells of a mount that has no room left.
-    pub(super) fn on_statfs(reply: ReplyStatfs) {
+    /// Tells of a mount that has no room left, or, if objects may be written, of an empty one.
+    pub(super) fn on_statfs(&self, reply: ReplyStatfs) {
         let blocks = MOUNT_BYTES / u64::from(BLOCK_BYTES);
-        reply.statfs(blocks, 0, 0, u64::from(u32::MAX), 0, BLOCK_BYTES, MAX_NAME_BYTES, BLOCK_BYTES);
+        let free = if self.fs.allows_writes() { blocks } else { 0 };
+        reply.statfs(blocks, free, free, u64::from(u32::MAX), 0, BLOCK_BYTES, MAX_NAME_BYTES, BLOCK_BYTES);
     }
 }

@@ -1,7 +1,10 @@
 //! The filesystem's types and fuser's: the one of the other.
 
-use fuser::{FileAttr, FileHandle, FileType, INodeNo};
+use fuser::{FileAttr, FileHandle, FileType, Generation, INodeNo};
 use s3mount_fs::{Attr, FileKind, FsConfig};
+
+/// Each inode has one generation, because numbers are never used again.
+pub(super) const GENERATION: Generation = Generation(0);
 
 /// The filesystem's number of an inode.
 pub(super) fn fs_inode(ino: INodeNo) -> s3mount_fs::InodeNo {

@@ -4,18 +4,15 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
-    ReplyOpen, Request,
+    Errno, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen,
+    Request,
 };
 use s3mount_fs::{DirEntry, DirOffset, Filesystem, FsError};
 
 use super::Adapter;
-use super::convert::{file_attr, file_type, fs_handle, fs_inode};
+use super::convert::{GENERATION, file_attr, file_type, fs_handle, fs_inode};
 use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
-
-/// Each inode has one generation, because numbers are never used again.
-const GENERATION: Generation = Generation(0);
 
 /// Inode number of a name that has no inode yet. libfuse uses this one, too. 0 would hide the name from
 /// `readdir`.

@@ -25,8 +25,12 @@ struct Open {
 
 impl Adapter {
     pub(super) fn on_open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino)) {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino));
+        if writes && !self.fs.allows_writes() {
             return reply.error(Errno::EROFS);
+        }
+        if writes || (self.fs.allows_writes() && self.fs.is_draft(fs_inode(ino))) {
+            return self.on_open_to_write(req, ino, flags, reply);
         }
         let request = self.pending(Operation::Open);
         let opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {

@@ -1,8 +1,8 @@
-//! Reading files, and writing hints.
+//! Reading files.
 
 use std::time::Duration;
 
-use fuser::{FileHandle, INodeNo, LockOwner, OpenFlags, ReplyData, ReplyWrite, Request};
+use fuser::{INodeNo, LockOwner, OpenFlags, ReplyData, Request};
 use s3mount_fs::{FsError, KnownName};
 
 use super::Adapter;
@@ -47,31 +47,6 @@ impl Adapter {
             self.fs.fill(fs_handle(fh), offset, len as usize, answer);
         }
         self.interrupts.add(req.pid(), &reply);
-    }
-
-    pub(super) fn on_write(&self, req: &Request, fh: FileHandle, data: &[u8], reply: ReplyWrite) {
-        let request = self.pending(Operation::Write);
-        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let answer = move |result: Result<(), FsError>, reply: ReplyWrite| match result {
-            Ok(()) => {
-                reply.written(written);
-                request.done();
-            }
-            Err(error) => reply.error(request.errno(fh, &error)),
-        };
-        match self.fs.write(fs_handle(fh), data) {
-            Ok(None) => answer(Ok(()), reply),
-            Err(error) => answer(Err(error), reply),
-            Ok(Some(to_keep)) => {
-                let (fs, shared) = (self.fs.clone(), SharedReply::new(reply));
-                self.answer(req, None, &shared.clone(), async move {
-                    let kept = fs.keep(to_keep).await;
-                    if let Some(reply) = shared.take() {
-                        answer(kept, reply);
-                    }
-                });
-            }
-        }
     }
 }
 

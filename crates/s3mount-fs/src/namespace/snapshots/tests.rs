@@ -44,6 +44,7 @@ fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
             'F'
         }
         Known::Found(Target::Directory, _) => 'D',
+        Known::Found(Target::Draft(_), _) => panic!("listings show no drafts"),
         Known::Absent => '-',
         Known::Unknown => '?',
     };

@@ -1,0 +1,51 @@
+//! What the flags say of writing.
+
+use anyhow::ensure;
+use s3mount_fs::Rights;
+use s3mount_object::{Encryption, NewObject};
+
+use crate::flags::size::Size;
+use crate::flags::writing::WriteArgs;
+
+const MIB: u64 = 1 << 20;
+
+/// The share of the memory limit that files may take which are being written. Readers always have the rest.
+const MEMORY_SHARE: u64 = 2;
+
+/// How files are written, if they may be.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteConfig {
+    pub(crate) rights: Rights,
+    pub(crate) part_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    /// What new objects have beside their bytes.
+    pub(crate) object: NewObject,
+}
+
+/// Checks the flags.
+pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Result<Option<WriteConfig>> {
+    if !args.allows_writes() {
+        return Ok(None);
+    }
+    let part = args.write_part_size;
+    ensure!(
+        (5 * MIB..=64 * MIB).contains(&part.0),
+        "--write-part-size {part} is not between 5MiB and 64MiB; leave it out for 8MiB"
+    );
+    let memory_bytes = memory_limit_bytes / MEMORY_SHARE;
+    ensure!(
+        part.0 * 2 <= memory_bytes,
+        "--write-part-size {part} is too large for the memory: two parts must fit half of --memory-limit {}",
+        Size(memory_limit_bytes)
+    );
+    let encryption = args
+        .sse
+        .as_ref()
+        .map(|method| Encryption { method: method.clone(), kms_key_id: args.sse_kms_key_id.clone() });
+    Ok(Some(WriteConfig {
+        rights: Rights { may_delete: args.allow_delete, may_overwrite: args.allow_overwrite },
+        part_bytes: part.0,
+        memory_bytes,
+        object: NewObject { storage_class: args.storage_class.clone(), encryption, ..NewObject::default() },
+    }))
+}

@@ -1,0 +1,52 @@
+//! The flags of writing.
+
+use crate::flags::size::Size;
+
+const WRITING: &str = "Writing";
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WriteArgs {
+    /// Let programs write new files.
+    ///
+    /// A file is an object once its writer has closed it: close(2) waits for that, and fails if the store
+    /// does not have it. Nobody sees half a file. Objects that are there can't be changed or deleted: see the
+    /// next two flags.
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
+    pub(crate) allow_write: bool,
+
+    /// Let programs delete files. This allows them to write, too.
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
+    pub(crate) allow_delete: bool,
+
+    /// Let programs change and replace files that are there. This allows them to write, too.
+    ///
+    /// An object that somebody else has replaced since it was opened is not replaced: close(2) fails with
+    /// ESTALE.
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
+    pub(crate) allow_overwrite: bool,
+
+    /// Size of the parts in which a large file is uploaded.
+    ///
+    /// 5MiB to 64MiB. A smaller file is one request. The parts of a file of more than 8GiB grow with it.
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = WRITING)]
+    pub(crate) write_part_size: Size,
+
+    /// Storage class of new objects, such as STANDARD_IA [default: the store's].
+    #[arg(long, value_name = "CLASS", help_heading = WRITING)]
+    pub(crate) storage_class: Option<String>,
+
+    /// Encryption of new objects: AES256, aws:kms or aws:kms:dsse [default: the bucket's].
+    #[arg(long, value_name = "METHOD", value_parser = ["AES256", "aws:kms", "aws:kms:dsse"], help_heading = WRITING)]
+    pub(crate) sse: Option<String>,
+
+    /// Key of the key management service for --sse aws:kms [default: the bucket's].
+    #[arg(long, value_name = "KEY", requires = "sse", help_heading = WRITING)]
+    pub(crate) sse_kms_key_id: Option<String>,
+}
+
+impl WriteArgs {
+    /// Whether any flag allows to write.
+    pub(crate) fn allows_writes(&self) -> bool {
+        self.allow_write || self.allow_delete || self.allow_overwrite
+    }
+}

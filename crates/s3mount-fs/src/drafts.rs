@@ -1,0 +1,190 @@
+//! Files that this mount is writing.
+//!
+//! A [`DraftFile`] is a draft and its place in the tree. It begins when a file is created, or when an object is
+//! opened for writing. It ends when the last writer has closed it: then what was written is a version of an
+//! object, and look-ups give that version's inode. Whoever still reads the draft keeps its inode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_object::ObjectId;
+use s3mount_write::Draft;
+
+use crate::attr::{Attr, FileKind};
+use crate::numbers::InodeNo;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(crate) struct DraftFile(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    draft: Arc<Draft>,
+    prefix: Arc<str>,
+    name: Arc<str>,
+    /// How many handles may write to it.
+    writers: usize,
+    /// The thread that has written last.
+    last_writer: Option<u32>,
+    /// The version that the store has under this name, as far as is known: an older one, or what was published of
+    /// this draft.
+    object: Option<ObjectId>,
+    end: End,
+}
+
+/// Whether a draft has ended, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    NotYet,
+    /// Its name stands for a version now.
+    Sealed,
+    /// Its name is gone. Its handles go on.
+    Unlinked,
+}
+
+/// The identity of the file, not its content, is what is compared.
+impl PartialEq for DraftFile {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for DraftFile {}
+
+impl DraftFile {
+    /// A draft at `name` in the directory `prefix`, where the store may have an `object`.
+    pub(crate) fn new(
+        draft: Arc<Draft>,
+        prefix: &Arc<str>,
+        name: &str,
+        object: Option<ObjectId>,
+    ) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            draft,
+            prefix: prefix.clone(),
+            name: Arc::from(name),
+            writers: 0,
+            last_writer: None,
+            object,
+            end: End::NotYet,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// The draft itself.
+    pub(crate) fn draft(&self) -> Arc<Draft> {
+        self.lock().draft.clone()
+    }
+
+    /// The size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.draft().size()
+    }
+
+    /// Its attributes as the inode `ino`. Size and time change with each write, so the kernel may not believe them.
+    pub(crate) fn attr(&self, ino: InodeNo) -> Attr {
+        let draft = self.draft();
+        let (size, mtime) = (draft.size(), draft.modified());
+        Attr { ino, kind: FileKind::File, size, mtime, mode: None, ttl: Duration::ZERO }
+    }
+
+    /// The prefix of its directory, and its name there.
+    pub(crate) fn place(&self) -> (Arc<str>, Arc<str>) {
+        let state = self.lock();
+        (state.prefix.clone(), state.name.clone())
+    }
+
+    /// Whether the store has an object of this name.
+    pub(crate) fn has_object(&self) -> bool {
+        self.lock().object.is_some()
+    }
+
+    /// Notes that the draft was published as `object`.
+    pub(crate) fn note_object(&self, object: &ObjectId) {
+        self.lock().object = Some(object.clone());
+    }
+
+    /// Makes a draft of it again after it has become the version that its name stands for still: `newest`.
+    pub(crate) fn revive(&self, newest: &ObjectId) -> bool {
+        let mut state = self.lock();
+        let is_same = state.end == End::Sealed && state.object.as_ref() == Some(newest);
+        if is_same {
+            state.end = End::NotYet;
+        }
+        is_same
+    }
+
+    /// Gives it another name. If its bytes have moved there as an object, `draft` takes its place.
+    pub(crate) fn rename(&self, prefix: &Arc<str>, name: &str, draft: Option<Arc<Draft>>) {
+        let mut state = self.lock();
+        (state.prefix, state.name) = (prefix.clone(), Arc::from(name));
+        if let Some(draft) = draft {
+            state.draft = draft;
+        }
+    }
+
+    /// Counts one more handle that may write. Returns false if the name stands for a version by now.
+    pub(crate) fn add_writer(&self) -> bool {
+        let mut state = self.lock();
+        if state.end == End::Sealed {
+            return false;
+        }
+        state.writers += 1;
+        true
+    }
+
+    /// Counts one handle less that may write. Returns whether it was the last.
+    pub(crate) fn remove_writer(&self) -> bool {
+        let mut state = self.lock();
+        state.writers = state.writers.saturating_sub(1);
+        state.writers == 0
+    }
+
+    /// Notes that a thread has written.
+    pub(crate) fn note_writer(&self, thread: u32) {
+        self.lock().last_writer = Some(thread);
+    }
+
+    /// The thread that has written last.
+    pub(crate) fn last_writer(&self) -> Option<u32> {
+        self.lock().last_writer
+    }
+
+    /// Ends the draft, unless somebody may still write to it. Returns whether it has ended just now.
+    pub(crate) fn seal(&self) -> bool {
+        let mut state = self.lock();
+        let is_over = state.end == End::NotYet && state.writers == 0 && !state.draft.is_dirty();
+        if is_over {
+            state.end = End::Sealed;
+        }
+        is_over
+    }
+
+    /// Ends a draft that could not be published: its name is no longer its own. Returns whether nobody writes to
+    /// it.
+    pub(crate) fn unlink(&self) -> bool {
+        let mut state = self.lock();
+        state.end = End::Unlinked;
+        state.writers == 0
+    }
+
+    /// Whether its name is gone.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.lock().end == End::Unlinked
+    }
+
+    /// Whether anybody may still write to it.
+    pub(crate) fn has_writers(&self) -> bool {
+        self.lock().writers > 0
+    }
+
+    /// Whether nobody writes to it, and nothing is left to be published.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.writers == 0 && !state.draft.is_dirty()
+    }
+}

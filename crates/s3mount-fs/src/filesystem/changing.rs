@@ -1,0 +1,254 @@
+//! Changing names: making and removing folders, deleting and renaming files.
+
+use std::sync::Arc;
+
+use s3mount_object::{Condition, CopySource, ETag, ErrorKind, ObjectId};
+use s3mount_write::Writer;
+
+use super::Filesystem;
+use super::writing::version_of;
+use crate::FsError;
+use crate::attr::Entry;
+use crate::drafts::DraftFile;
+use crate::namespace::changes::StoredIn;
+use crate::namespace::names::{File, Target};
+use crate::numbers::{InodeNo, ROOT};
+use crate::writes::{Place, Rights, Writes};
+
+impl Filesystem {
+    pub(super) fn rights(&self) -> Rights {
+        self.writes.as_ref().map(|writes| writes.rights).unwrap_or_default()
+    }
+
+    fn writes(&self) -> Result<&Writes, FsError> {
+        self.writes.as_ref().ok_or(FsError::ReadOnly)
+    }
+
+    /// Makes a folder. The store knows nothing of it before a file is in it.
+    ///
+    /// # Errors
+    /// `Exists`, `ReadOnly`, or those of looking the name up.
+    pub async fn mkdir(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
+        self.writes()?;
+        let prefix = self.writable_directory(parent, name)?;
+        match self.namespace.get(&prefix, name).await {
+            Err(FsError::NotFound) => {}
+            Ok(_) => return Err(FsError::Exists),
+            Err(error) => return Err(error),
+        }
+        self.namespace.note_folder(&prefix, name);
+        let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Directory);
+        Ok(Entry { attr, name_ttl: self.namespace.ttl() })
+    }
+
+    /// Removes an empty folder, and its marker object if there is one.
+    ///
+    /// # Errors
+    /// `NotEmpty`, `NotDirectory`, `NotAllowed` for a marker object, or an error of the store.
+    pub async fn rmdir(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        let prefix = self.writable_directory(parent, name)?;
+        match self.namespace.get(&prefix, name).await?.0 {
+            Target::Directory => {}
+            Target::File(_) | Target::Draft(_) => return Err(FsError::NotDirectory),
+        }
+        let folder = format!("{prefix}{name}/");
+        let stored = self.namespace.stored_in(&folder).await?;
+        if stored == StoredIn::Objects || self.namespace.has_local_names(&folder) {
+            return Err(FsError::NotEmpty);
+        }
+        if stored == StoredIn::Marker {
+            writes.rights.delete()?;
+            writes.client.delete(&folder, None).await?;
+        }
+        self.keep_parent(parent);
+        self.namespace.note_gone(&prefix, name);
+        Ok(())
+    }
+
+    /// Deletes a file.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`, `NotAllowed`, or an error of the store.
+    pub async fn unlink(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        let prefix = self.writable_directory(parent, name)?;
+        let target = self.namespace.get(&prefix, name).await?.0;
+        let draft = match &target {
+            Target::Directory => return Err(FsError::IsDirectory),
+            Target::File(_) => None,
+            Target::Draft(file) => Some(file),
+        };
+        // A draft of which the store has nothing is only forgotten.
+        if draft.is_none_or(|file| file.has_object()) {
+            writes.rights.delete()?;
+            writes.client.delete(&format!("{prefix}{name}"), None).await?;
+        }
+        self.keep_parent(parent);
+        self.namespace.note_gone(&prefix, name);
+        if let Some(file) = draft
+            && file.unlink()
+        {
+            file.draft().discard().await;
+        }
+        Ok(())
+    }
+
+    /// A folder stays when its last file goes, as programs expect.
+    fn keep_parent(&self, folder: InodeNo) {
+        if folder == ROOT {
+            return;
+        }
+        let Some((parent, name)) = self.inodes.parent_and_name(folder) else { return };
+        if let Ok(prefix) = self.inodes.prefix(parent) {
+            self.namespace.note_folder(&prefix, &name);
+        }
+    }
+
+    /// Renames a file, or a folder of which the store knows nothing. Where something has the new name, it is
+    /// replaced, unless `keeps_target`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `NotEmpty`, `NotAllowed`, or an error of the store.
+    pub async fn rename(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        keeps_target: bool,
+    ) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        let prefixes =
+            (self.writable_directory(from.parent, from.name)?, self.writable_directory(to.parent, to.name)?);
+        let source = self.namespace.get(&prefixes.0, from.name).await?.0;
+        let target = match self.namespace.get(&prefixes.1, to.name).await {
+            Ok((target, _)) => Some(target),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        if (from.parent, from.name) == (to.parent, to.name) {
+            return Ok(());
+        }
+        if target.is_some() && keeps_target {
+            return Err(FsError::Exists);
+        }
+        if source == Target::Directory {
+            return self.rename_folder(from, to, &prefixes, target).await;
+        }
+        if let Some(Target::Draft(file)) = &target {
+            // It goes, whatever becomes of the source. What the store has of it is replaced.
+            if file.has_object() {
+                writes.rights.overwrite()?;
+            }
+            if file.unlink() {
+                file.draft().discard().await;
+            }
+        }
+        let condition = match &target {
+            None => Some(Condition::Absent),
+            Some(Target::Directory) => return Err(FsError::IsDirectory),
+            Some(Target::Draft(_)) => None,
+            Some(Target::File(file)) => {
+                writes.rights.overwrite()?;
+                Some(Condition::Matches(file.object.etag().clone()))
+            }
+        };
+        let key = format!("{}{}", prefixes.1, to.name);
+        let moved = match &source {
+            Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
+            Target::File(file) => Some(self.move_object(file, &key, condition.as_ref()).await?),
+            Target::Directory => return Err(FsError::IsDirectory),
+        };
+        self.keep_parent(from.parent);
+        self.namespace.note_gone(&prefixes.0, from.name);
+        let etag = moved.as_ref().map(|file| file.object.etag());
+        match &source {
+            Target::Draft(file) => {
+                let draft = moved.as_ref().map(|file| self.edit(&writes.writer, file));
+                file.rename(&prefixes.1, to.name, draft);
+                self.namespace.note_draft(&prefixes.1, to.name, file);
+            }
+            Target::File(_) | Target::Directory => {
+                if let Some(file) = &moved {
+                    self.namespace.note_file(&prefixes.1, to.name, file);
+                }
+            }
+        }
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), etag);
+        Ok(())
+    }
+
+    fn edit(&self, writer: &Writer, file: &File) -> Arc<s3mount_write::Draft> {
+        let draft = writer.edit(&file.object, file.size, self.new_object(file.object.key()));
+        draft.set_condition(Some(Condition::Matches(file.object.etag().clone())));
+        draft
+    }
+
+    /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned.
+    async fn rename_draft(
+        &self,
+        file: &Arc<DraftFile>,
+        key: &str,
+        condition: Option<Condition>,
+    ) -> Result<Option<File>, FsError> {
+        if !file.has_object() {
+            file.draft().rename(key, condition);
+            return Ok(None);
+        }
+        let published = version_of(file.draft().publish().await?);
+        Ok(Some(self.move_object(&published, key, condition.as_ref()).await?))
+    }
+
+    /// Copies an object to another key inside the store, and deletes it.
+    async fn move_object(
+        &self,
+        file: &File,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<File, FsError> {
+        let writes = self.writes()?;
+        let source = CopySource { bucket: None, object: file.object.clone() };
+        let copied = writes.client.copy(&source, key, None, condition).await?;
+        self.delete_version(file.object.key(), file.object.etag()).await?;
+        Ok(File { object: ObjectId::new(key, copied.etag), size: file.size, mtime: file.mtime })
+    }
+
+    /// Deletes a version, or, where the store knows no conditions, whatever is there.
+    async fn delete_version(&self, key: &str, etag: &ETag) -> Result<(), FsError> {
+        let client = &self.writes()?.client;
+        match client.delete(key, Some(etag)).await {
+            Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(client.delete(key, None).await?),
+            deleted => Ok(deleted?),
+        }
+    }
+
+    /// Renames a folder of which the store knows nothing.
+    async fn rename_folder(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        prefixes: &(Arc<str>, Arc<str>),
+        target: Option<Target>,
+    ) -> Result<(), FsError> {
+        let (old, new) = (format!("{}{}/", prefixes.0, from.name), format!("{}{}/", prefixes.1, to.name));
+        match target {
+            None => {}
+            Some(Target::File(_) | Target::Draft(_)) => return Err(FsError::NotDirectory),
+            Some(Target::Directory) => {
+                let is_empty = self.namespace.stored_in(&new).await? == StoredIn::Nothing;
+                if !is_empty || self.namespace.has_local_names(&new) {
+                    return Err(FsError::NotEmpty);
+                }
+            }
+        }
+        let is_local = self.namespace.stored_in(&old).await? == StoredIn::Nothing;
+        if !is_local || self.namespace.has_drafts_below(&old) {
+            return Err(FsError::CrossDevice);
+        }
+        self.keep_parent(from.parent);
+        self.namespace.note_gone(&prefixes.0, from.name);
+        self.namespace.move_folder(&old, &new);
+        self.namespace.note_folder(&prefixes.1, to.name);
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), None);
+        Ok(())
+    }
+}

@@ -1,0 +1,380 @@
+//! Writing files: creating, opening, writing, publishing.
+//!
+//! A file is written into a draft. The first open for writing of a version makes a draft for its name and fails
+//! with `ESTALE`: then the kernel looks the name up again, and opens the draft's inode. An OPEN could not give the
+//! kernel another inode.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_object::{Condition, NewObject};
+use s3mount_write::{Published, Writer};
+
+use super::Filesystem;
+use super::open_file::{OpenFile, Opened};
+use crate::FsError;
+use crate::attr::{Attr, Entry};
+use crate::control::{self, Control};
+use crate::drafts::DraftFile;
+use crate::inode::Node;
+use crate::namespace::names::{File, Target, is_file_name};
+use crate::numbers::{FileHandle, InodeNo, ROOT};
+use crate::sync::spawn;
+use crate::writes::{Later, LaterWrite, OpenDraft, WriteOpen};
+
+impl Filesystem {
+    fn writer(&self) -> Result<&Writer, FsError> {
+        self.writes.as_ref().map(|writes| &writes.writer).ok_or(FsError::ReadOnly)
+    }
+
+    /// Makes a file and opens it, or opens the one that is there.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Exists`, `IsDirectory`, `NotAllowed`, or those of looking the name up.
+    pub async fn create(
+        self: &Arc<Self>,
+        parent: InodeNo,
+        name: &str,
+        how: WriteOpen,
+    ) -> Result<(Entry, Opened), FsError> {
+        let (writer, prefix) = (self.writer()?, self.writable_directory(parent, name)?);
+        let file = match self.namespace.get(&prefix, name).await {
+            Ok(_) if how.is_exclusive => return Err(FsError::Exists),
+            Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
+            Ok((Target::Draft(file), _)) => file,
+            Ok((Target::File(file), _)) => self.draft_of(&prefix, name, &file, how.truncates)?,
+            Err(FsError::NotFound) => {
+                let draft = writer.create(&format!("{prefix}{name}"), self.new_object(name));
+                draft.set_condition(Some(Condition::Absent));
+                let file = DraftFile::new(draft, &prefix, name, None);
+                self.namespace.note_draft(&prefix, name, &file);
+                file
+            }
+            Err(error) => return Err(error),
+        };
+        let handle = self.open_draft(&file, how).await?;
+        let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Draft(file));
+        Ok((Entry { attr, name_ttl: attr.ttl }, Opened::own(handle)))
+    }
+
+    /// The prefix of a directory in which `name` may be changed.
+    pub(super) fn writable_directory(&self, parent: InodeNo, name: &str) -> Result<Arc<str>, FsError> {
+        let is_own = Control::of(parent).is_some() || (parent == ROOT && name == control::NAME);
+        if is_own {
+            return Err(FsError::ReadOnly);
+        }
+        let prefix = self.inodes.prefix(parent)?;
+        // S3's limit for keys.
+        if !is_file_name(name) || prefix.len() + name.len() > 1024 {
+            return Err(FsError::NameTooLong);
+        }
+        Ok(prefix)
+    }
+
+    /// A draft in the place of a version, empty if it `is_truncated`.
+    fn draft_of(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        version: &File,
+        is_truncated: bool,
+    ) -> Result<Arc<DraftFile>, FsError> {
+        let (writer, rights) = (self.writer()?, self.rights());
+        rights.overwrite()?;
+        let object = self.new_object(name);
+        let draft = if is_truncated {
+            writer.create(version.object.key(), object)
+        } else {
+            writer.edit(&version.object, version.size, object)
+        };
+        draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
+        let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
+        self.namespace.note_draft(prefix, name, &file);
+        Ok(file)
+    }
+
+    async fn open_draft(&self, file: &Arc<DraftFile>, how: WriteOpen) -> Result<FileHandle, FsError> {
+        if how.writes {
+            self.add_writer(file).await?;
+        }
+        if how.truncates
+            && file.size() > 0
+            && let Err(error) = file.draft().truncate(0).await
+        {
+            if how.writes {
+                file.remove_writer();
+            }
+            return Err(error.into());
+        }
+        Ok(self.files.insert(OpenFile::Draft(Arc::new(OpenDraft { file: file.clone(), how }))))
+    }
+
+    /// Counts one more handle that may write. A draft that has just become a version is a draft again: were its
+    /// OPEN to fail with `ESTALE`, the OPEN of the version after it would fail so once more, and the kernel tries
+    /// only once.
+    async fn add_writer(&self, file: &Arc<DraftFile>) -> Result<(), FsError> {
+        if file.add_writer() {
+            return Ok(());
+        }
+        let (prefix, name) = file.place();
+        loop {
+            match self.namespace.get(&prefix, &name).await?.0 {
+                // Its name stands for the version in a moment.
+                Target::Draft(draft) if draft == *file => tokio::task::yield_now().await,
+                Target::File(newest) if file.revive(&newest.object) => {
+                    self.namespace.note_draft(&prefix, &name, file);
+                    break;
+                }
+                Target::File(_) | Target::Draft(_) | Target::Directory => break,
+            }
+        }
+        if file.add_writer() { Ok(()) } else { Err(FsError::Outdated) }
+    }
+
+    /// Opens a file for writing, or a draft in any way.
+    ///
+    /// # Errors
+    /// `Outdated` for a version: its name stands for a draft now, and the kernel has to look it up again.
+    /// `NotAllowed` if objects may not be overwritten.
+    pub async fn open_to_write(self: &Arc<Self>, ino: InodeNo, how: WriteOpen) -> Result<Opened, FsError> {
+        let file = self.draft_to_write(ino, how.truncates).await?;
+        if how.writes {
+            self.writer()?;
+        }
+        Ok(Opened::own(self.open_draft(&file, how).await?))
+    }
+
+    /// The draft of an inode. A version that is the newest of its name gets one, and the answer is `Outdated`.
+    async fn draft_to_write(&self, ino: InodeNo, is_truncated: bool) -> Result<Arc<DraftFile>, FsError> {
+        match self.inodes.node(ino) {
+            Some(Node::Draft(file)) => Ok(file),
+            Some(Node::Directory(_)) => Err(FsError::IsDirectory),
+            None => Err(FsError::UnknownInode(ino)),
+            Some(Node::File(version)) => {
+                self.writer()?;
+                let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
+                let prefix = self.inodes.prefix(parent)?;
+                match self.namespace.get(&prefix, &name).await? {
+                    (Target::File(newest), _) if newest.object == version.object => {
+                        self.draft_of(&prefix, &name, &version, is_truncated)?;
+                    }
+                    // The kernel will find what is there.
+                    _ => {}
+                }
+                Err(FsError::Outdated)
+            }
+        }
+    }
+
+    /// Whether an inode is a draft.
+    pub fn is_draft(&self, ino: InodeNo) -> bool {
+        matches!(self.inodes.node(ino), Some(Node::Draft(_)))
+    }
+
+    /// Whether objects may be written.
+    pub fn allows_writes(&self) -> bool {
+        self.writes.is_some()
+    }
+
+    /// Takes bytes for the file of the daemon's own, or for a draft. What can't be done at once is returned for
+    /// [`finish_write`](Self::finish_write), and the writer waits for that. `thread` has written.
+    ///
+    /// # Errors
+    /// `ReadOnly` for any other file, and those of writing to a draft.
+    pub fn write(
+        self: &Arc<Self>,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        thread: u32,
+    ) -> Result<Option<Later>, FsError> {
+        match self.files.get(handle) {
+            Some(OpenFile::Hints(writer)) => {
+                self.fetcher.take_hints(&writer, data);
+                Ok(None)
+            }
+            Some(OpenFile::Keep(writer)) => Ok(Some(Later::Keep(writer.push(data)))),
+            Some(OpenFile::Draft(open)) if open.how.writes => {
+                let draft = open.file.draft();
+                // The kernel may not know yet what another program has written.
+                let offset = if open.how.appends { draft.size() } else { offset };
+                open.file.note_writer(thread);
+                match draft.try_write(offset, data) {
+                    Some(written) => written.map(|()| None).map_err(FsError::from),
+                    None => {
+                        let data = Bytes::copy_from_slice(data);
+                        Ok(Some(Later::Write(LaterWrite { file: open.file.clone(), offset, data })))
+                    }
+                }
+            }
+            Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_)) | None => {
+                Err(FsError::ReadOnly)
+            }
+        }
+    }
+
+    /// Does what [`write`](Self::write) has left.
+    ///
+    /// # Errors
+    /// Those of [`keep`](Self::keep), and of writing to a draft.
+    pub async fn finish_write(self: Arc<Self>, later: Later) -> Result<(), FsError> {
+        match later {
+            Later::Keep(to_keep) => self.keep(to_keep).await,
+            Later::Write(LaterWrite { file, offset, data }) => Ok(file.draft().write(offset, data).await?),
+        }
+    }
+
+    /// The draft that is open under a handle for writing.
+    fn written(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
+        match self.files.get(handle) {
+            Some(OpenFile::Draft(open)) if open.how.writes => Some(open.file.clone()),
+            _ => None,
+        }
+    }
+
+    /// A process closes one of its descriptors. What it has written last is an object once this returns. A process
+    /// that has only inherited the descriptor publishes nothing: `is_of` tells whether the closing process is the
+    /// one of a thread.
+    ///
+    /// # Errors
+    /// Why it is no object, or what has failed before.
+    pub async fn flush(
+        self: Arc<Self>,
+        handle: FileHandle,
+        is_of: impl Fn(u32) -> bool + Send,
+    ) -> Result<(), FsError> {
+        let Some(file) = self.written(handle) else { return Ok(()) };
+        let is_writers = file.last_writer().is_some_and(is_of);
+        if !is_writers || file.is_unlinked() || !file.draft().is_dirty() {
+            return Ok(());
+        }
+        file.note_object(&file.draft().publish().await?.object);
+        Ok(())
+    }
+
+    /// What was written to a handle is safe once this returns.
+    ///
+    /// # Errors
+    /// Why it is not, or what has failed before.
+    pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
+        let Some(file) = self.written(handle).filter(|file| !file.is_unlinked()) else { return Ok(()) };
+        Ok(file.draft().sync().await?)
+    }
+
+    /// Sets the size of a file. Without a handle, the file is published at once.
+    ///
+    /// # Errors
+    /// `Outdated` as of [`open_to_write`](Self::open_to_write).
+    pub async fn set_size(
+        self: Arc<Self>,
+        ino: InodeNo,
+        handle: Option<FileHandle>,
+        size: u64,
+        thread: u32,
+    ) -> Result<Attr, FsError> {
+        let open = handle.and_then(|handle| self.written(handle));
+        let file = match open {
+            Some(file) => file,
+            None => self.draft_to_write(ino, size == 0).await?,
+        };
+        self.add_writer(&file).await?;
+        file.note_writer(thread);
+        let result = file.draft().truncate(size).await;
+        if file.remove_writer() {
+            self.clone().end_draft(file).await?;
+        }
+        result?;
+        self.getattr(ino)
+    }
+
+    /// Closes a handle of a draft.
+    pub(super) fn release_draft(self: &Arc<Self>, open: &OpenDraft) {
+        if open.how.writes && open.file.remove_writer() {
+            let (fs, file) = (self.clone(), open.file.clone());
+            spawn(self.namespace.requests().runtime(), async move {
+                let (prefix, name) = file.place();
+                if let Err(error) = fs.end_draft(file).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(key = format!("{prefix}{name}"), error, "what was written is lost");
+                }
+            });
+        }
+    }
+
+    /// Publishes a draft that nobody writes to any more, and has its name stand for the version. What can't be
+    /// published is given up.
+    ///
+    /// # Errors
+    /// Why it can't be published.
+    async fn end_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
+        if file.is_unlinked() {
+            file.draft().discard().await;
+            return Ok(());
+        }
+        let published = file.draft().publish().await;
+        let (prefix, name) = file.place();
+        match published {
+            Ok(published) => {
+                file.note_object(&published.object);
+                if file.seal() {
+                    self.namespace.note_file(&prefix, &name, &version_of(published));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if file.unlink() {
+                    file.draft().discard().await;
+                    self.namespace.forget_draft(&prefix, &name, &file);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends all drafts, because the mount ends: those that are closed are published. Of one that is still open,
+    /// its writer has not said that it is complete, and can't say so any more: it is given up. Returns how many
+    /// are lost in either way.
+    pub async fn end_writes(self: &Arc<Self>) -> usize {
+        let mut lost = 0;
+        for file in self.namespace.drafts() {
+            let (prefix, name) = file.place();
+            let key = format!("{prefix}{name}");
+            if file.is_idle() || self.clone().end_closed(&file, &key).await {
+                continue;
+            }
+            lost += 1;
+        }
+        lost
+    }
+
+    async fn end_closed(self: Arc<Self>, file: &Arc<DraftFile>, key: &str) -> bool {
+        if file.has_writers() {
+            tracing::error!(key, "the file was still open for writing, so it is not written");
+            file.draft().discard().await;
+            return false;
+        }
+        match self.end_draft(file.clone()).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(key, error = &error as &dyn std::error::Error, "what was written is lost");
+                false
+            }
+        }
+    }
+
+    /// What a new object of this name has beside its bytes.
+    pub(super) fn new_object(&self, name: &str) -> NewObject {
+        let object = self.writes.as_ref().map(|writes| writes.object.clone()).unwrap_or_default();
+        NewObject { content_type: content_type(name), ..object }
+    }
+}
+
+/// The media type by the name's extension, as the AWS CLI sets it.
+fn content_type(name: &str) -> Option<String> {
+    mime_guess::from_path(name).first_raw().map(str::to_owned)
+}
+
+/// The version that a draft has become.
+pub(super) fn version_of(published: Published) -> File {
+    File { object: published.object, size: published.size, mtime: published.modified }
+}

@@ -1,0 +1,117 @@
+//! What this mount changes: drafts, folders, and objects that it has written or deleted.
+
+use std::sync::Arc;
+
+use s3mount_object::ListObjects;
+use tokio::time::Instant;
+
+use super::Namespace;
+use super::names::{File, Named};
+use super::overlay::Change;
+use super::page::Page;
+use crate::FsError;
+use crate::drafts::DraftFile;
+
+impl Namespace {
+    /// `name` in the directory `prefix` is a file that is being written.
+    pub(crate) fn note_draft(&self, prefix: &Arc<str>, name: &str, draft: &Arc<DraftFile>) {
+        self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
+    }
+
+    /// `name` in the directory `prefix` is a folder, also if it holds no object.
+    pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
+        self.overlay.set(prefix, name, Change::Folder, Instant::now());
+    }
+
+    /// This mount has written a version.
+    pub(crate) fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::File(file.clone()), now);
+        self.keep(prefix, Page::of_one(name, Some(file), now));
+    }
+
+    /// This mount has deleted or renamed what had this name, a file or a folder.
+    pub(crate) fn note_gone(&self, prefix: &Arc<str>, name: &str) {
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::Gone, now);
+        for key in [name.to_owned(), format!("{name}/")] {
+            self.keep(prefix, Page::of_one(&key, None, now));
+        }
+    }
+
+    /// All below the folder `from` lies below `to` now.
+    pub(crate) fn move_folder(&self, from: &str, to: &str) {
+        self.overlay.move_folder(from, to);
+    }
+
+    /// `name` stands for what the store has, unless it stands for another draft than this one by now.
+    pub(crate) fn forget_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
+        self.overlay.remove_draft(prefix, name, draft);
+    }
+
+    /// All files that are being written.
+    pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
+        self.overlay.drafts()
+    }
+
+    /// A page of the directory `prefix` with what this mount has changed since it was requested.
+    pub(crate) fn as_of_now(&self, prefix: &str, page: Page) -> Page {
+        self.overlay.apply(prefix, page)
+    }
+
+    /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.
+    pub(crate) fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named>) {
+        let mut local = self.overlay.local_names(prefix, page);
+        if local.is_empty() {
+            return;
+        }
+        for named in names.iter_mut() {
+            if let Some(target) = local.remove(named.name.as_str()) {
+                named.target = target;
+            }
+        }
+        let is_shown = |name: &str| page.find(name).is_some() || page.find(&format!("{name}/")).is_some();
+        for (name, target) in local {
+            // What the page shows may be held back, and comes later.
+            if !is_shown(&name) {
+                names.push(Named { name: name.into(), target });
+            }
+        }
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// What the store has in the directory `prefix`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn stored_in(&self, prefix: &str) -> Result<StoredIn, FsError> {
+        let request = ListObjects { prefix: prefix.to_owned(), max_keys: Some(2), ..ListObjects::default() };
+        let page = self.in_time(self.requests.list(request)).await?;
+        let (markers, others): (Vec<_>, Vec<_>) =
+            page.objects.iter().partition(|object| object.key == prefix);
+        Ok(match (others.is_empty(), markers.is_empty()) {
+            (false, _) => StoredIn::Objects,
+            (true, false) => StoredIn::Marker,
+            (true, true) => StoredIn::Nothing,
+        })
+    }
+
+    /// Whether the directory `prefix` has a draft, or a folder that was made here.
+    pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
+        self.overlay.has_local_names(prefix)
+    }
+
+    /// Whether any draft lies below the directory `prefix`.
+    pub(crate) fn has_drafts_below(&self, prefix: &str) -> bool {
+        self.overlay.drafts().iter().any(|draft| draft.place().0.starts_with(prefix))
+    }
+}
+
+/// What the store has in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredIn {
+    Nothing,
+    /// The directory's own marker object, and nothing else.
+    Marker,
+    Objects,
+}

@@ -1,0 +1,235 @@
+//! What this mount has changed, where listings do not show it (yet).
+//!
+//! A LIST that was requested before a change knows nothing of it, and its pages may come later. So each change of
+//! an object is applied to the pages of such listings, as long as any may still come. A draft and a folder that was
+//! made here are in no listing at all: they stay until the draft has become an object, or the folder is removed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::names::{File, Target};
+use super::page::Page;
+use crate::drafts::DraftFile;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// What a name has become.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// A file that is being written.
+    Draft(Arc<DraftFile>),
+    /// A folder that may hold no object.
+    Folder,
+    /// A version of an object that this mount has written.
+    File(File),
+    /// Nothing: this mount has deleted or renamed it.
+    Gone,
+}
+
+impl Change {
+    /// Whether listings never show it.
+    fn is_local(&self) -> bool {
+        matches!(self, Change::Draft(_) | Change::Folder)
+    }
+
+    /// What the name stands for, if listings never show it.
+    fn target(&self) -> Option<Target> {
+        match self {
+            Change::Draft(draft) => Some(Target::Draft(draft.clone())),
+            Change::Folder => Some(Target::Directory),
+            Change::File(_) | Change::Gone => None,
+        }
+    }
+}
+
+type Names = BTreeMap<Box<str>, (Change, Instant)>;
+
+/// The changes of a mount, by folder and name. While there are none, a look-up costs one load.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    has_any: AtomicBool,
+    folders: Mutex<HashMap<Arc<str>, Names>>,
+}
+
+impl Overlay {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Names>> {
+        lock(&self.folders)
+    }
+
+    /// Notes what `name` in the folder `prefix` has become.
+    pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change, now: Instant) {
+        let mut folders = self.lock();
+        folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// What `name` stands for, if it is a draft or a folder of this mount.
+    pub(crate) fn get(&self, prefix: &str, name: &str) -> Option<Target> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.lock().get(prefix)?.get(name).and_then(|(change, _)| change.target())
+    }
+
+    /// Removes a draft, if `name` still stands for it.
+    pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
+        if let Some(names) = self.lock().get_mut(prefix)
+            && matches!(names.get(name), Some((Change::Draft(known), _)) if Arc::ptr_eq(known, draft))
+        {
+            names.remove(name);
+        }
+    }
+
+    /// All drafts.
+    pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
+        let folders = self.lock();
+        let changes = folders.values().flat_map(BTreeMap::values);
+        changes
+            .filter_map(|(change, _)| match change {
+                Change::Draft(draft) => Some(draft.clone()),
+                Change::Folder | Change::File(_) | Change::Gone => None,
+            })
+            .collect()
+    }
+
+    /// Whether the folder `prefix` has a draft, or a folder that was made here.
+    pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
+        let folders = self.lock();
+        folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
+    }
+
+    /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects.
+    pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return page;
+        }
+        let mut changes = BTreeMap::new();
+        if let Some(names) = self.lock().get_mut(prefix) {
+            let at = page.at();
+            // A page that was requested later shows what is there, whoever wrote it.
+            names.retain(|name, (change, since)| change.is_local() || *since >= at || !page.covers(name));
+            for (name, (change, since)) in &*names {
+                if *since >= at && page.covers(name) {
+                    match change {
+                        Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
+                        Change::Gone => drop(changes.insert(name.clone(), None)),
+                        Change::Draft(_) | Change::Folder => {}
+                    }
+                }
+            }
+        }
+        if changes.is_empty() { page } else { page.changed_by(&changes) }
+    }
+
+    /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers.
+    pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return BTreeMap::new();
+        }
+        let folders = self.lock();
+        let names = folders.get(prefix).into_iter().flatten();
+        let local = names.filter(|(name, _)| page.covers(name));
+        local.filter_map(|(name, (change, _))| Some((name.clone(), change.target()?))).collect()
+    }
+
+    /// Moves what lies below the folder `from` to the folder `to`.
+    pub(crate) fn move_folder(&self, from: &str, to: &str) {
+        let mut folders = self.lock();
+        let moved: Vec<_> = folders.keys().filter(|prefix| prefix.starts_with(from)).cloned().collect();
+        for prefix in moved {
+            if let Some(names) = folders.remove(&prefix) {
+                folders.insert(Arc::from(format!("{to}{}", &prefix[from.len()..])), names);
+            }
+        }
+    }
+
+    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page.
+    pub(crate) fn expire(&self, now: Instant, longest: Duration) {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut folders = self.lock();
+        for names in folders.values_mut() {
+            names.retain(|_, (change, at)| change.is_local() || now.saturating_duration_since(*at) < longest);
+        }
+        folders.retain(|_, names| !names.is_empty());
+        self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use s3mount_object::{ETag, ListPage, ListedObject, ObjectId, ObjectMeta};
+    use tokio::time::Instant;
+
+    use super::{Change, Overlay};
+    use crate::namespace::names::{File, Hidden, Target};
+    use crate::namespace::page::Page;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A page of the folder `d/` that was requested `at`.
+    fn page(keys: &[&str], folders: &[&str], at: Instant) -> Page {
+        let meta = ObjectMeta {
+            etag: ETag::new("old"),
+            size: 1,
+            last_modified: SystemTime::UNIX_EPOCH,
+            storage_class: None,
+        };
+        let object = |key: &&str| ListedObject { key: format!("d/{key}"), meta: meta.clone() };
+        let objects = keys.iter().map(object).collect();
+        let common_prefixes = folders.iter().map(|folder| format!("d/{folder}/")).collect();
+        Page::new("d/", "", &ListPage { objects, common_prefixes, next: None }, at, &Hidden::default())
+    }
+
+    fn shown(page: &Page) -> Vec<String> {
+        page.named("d/")
+            .map(|named| match named.target {
+                Target::Directory => format!("{}/", named.name),
+                Target::File(file) => format!("{}={}", named.name, file.object.etag().as_str()),
+                Target::Draft(_) => panic!("no page shows a draft"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_listing_that_began_before_a_change_shows_it_and_a_later_one_is_believed() {
+        let (overlay, start) = (Overlay::default(), Instant::now());
+        let prefix: Arc<str> = Arc::from("d/");
+        let object = ObjectId::new("d/b", ETag::new("new"));
+        let file = File { object, size: 2, mtime: SystemTime::UNIX_EPOCH };
+        overlay.set(&prefix, "b", Change::File(file), start + SECOND);
+        overlay.set(&prefix, "c", Change::Gone, start + SECOND);
+        overlay.set(&prefix, "e", Change::Gone, start + SECOND);
+        overlay.set(&prefix, "f", Change::Folder, start + SECOND);
+        let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
+        assert_eq!(shown(&early), ["a=old", "b=new"]);
+        assert_eq!(early.at(), start, "it is no younger for that");
+        assert_eq!(overlay.local_names("d/", &early).keys().map(|name| &**name).collect::<Vec<_>>(), ["f"]);
+        assert_eq!(shown(&overlay.apply("elsewhere/", page(&["c"], &[], start))), ["c=old"]);
+        // Somebody else has made c again, and deleted b.
+        let late = overlay.apply("d/", page(&["a", "c"], &[], start + 2 * SECOND));
+        assert_eq!(shown(&late), ["a=old", "c=old"]);
+        assert!(
+            matches!(overlay.get("d/", "f"), Some(Target::Directory)) && overlay.get("d/", "b").is_none()
+        );
+    }
+
+    #[test]
+    fn changes_go_once_no_listing_can_lack_them_and_folders_stay() {
+        let (overlay, start) = (Overlay::default(), Instant::now());
+        let prefix: Arc<str> = Arc::from("d/");
+        overlay.set(&prefix, "a", Change::Gone, start);
+        overlay.set(&prefix, "f", Change::Folder, start);
+        overlay.expire(start + 10 * SECOND, 10 * SECOND);
+        assert_eq!(shown(&overlay.apply("d/", page(&["a"], &[], start))), ["a=old"]);
+        assert!(overlay.has_local_names("d/"));
+        overlay.move_folder("d/", "g/h/");
+        assert!(!overlay.has_local_names("d/") && overlay.get("g/h/", "f").is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! What is said of writing: the means, the rights, and what is asked for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_object::{NewObject, ObjectWriter};
+use s3mount_write::Writer;
+
+use crate::FsError;
+use crate::drafts::DraftFile;
+use crate::keep_writer::ToKeep;
+use crate::numbers::InodeNo;
+
+/// What a mount may do to objects that are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Delete them.
+    pub may_delete: bool,
+    /// Replace them.
+    pub may_overwrite: bool,
+}
+
+impl Rights {
+    /// # Errors
+    /// `NotAllowed`.
+    pub(crate) fn overwrite(self) -> Result<(), FsError> {
+        if self.may_overwrite { Ok(()) } else { Err(FsError::NotAllowed("--allow-overwrite")) }
+    }
+
+    /// # Errors
+    /// `NotAllowed`.
+    pub(crate) fn delete(self) -> Result<(), FsError> {
+        if self.may_delete { Ok(()) } else { Err(FsError::NotAllowed("--allow-delete")) }
+    }
+}
+
+/// The means to write objects, and what may be done to them.
+#[derive(Clone, Debug)]
+pub struct Writes {
+    /// Writes files.
+    pub writer: Writer,
+    /// Deletes and copies objects.
+    pub client: Arc<dyn ObjectWriter>,
+    /// What may be done.
+    pub rights: Rights,
+    /// What new objects have beside their bytes.
+    pub object: NewObject,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The directory.
+    pub parent: InodeNo,
+    /// The name.
+    pub name: &'a str,
+}
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOpen {
+    /// Whether the handle may write.
+    pub writes: bool,
+    /// Whether all bytes go to the end (`O_APPEND`).
+    pub appends: bool,
+    /// Whether the file is emptied (`O_TRUNC`).
+    pub truncates: bool,
+    /// Whether there may be no file of this name (`O_EXCL`).
+    pub is_exclusive: bool,
+}
+
+/// An open draft.
+#[derive(Debug)]
+pub(crate) struct OpenDraft {
+    pub(crate) file: Arc<DraftFile>,
+    pub(crate) how: WriteOpen,
+}
+
+/// What is left to do of a WRITE before its answer.
+#[derive(Debug)]
+pub enum Later {
+    /// The caller waits until files are kept in the disk cache.
+    Keep(ToKeep),
+    /// The bytes wait for memory, or for bytes around them.
+    Write(LaterWrite),
+}
+
+/// Bytes that could not be written at once.
+#[derive(Debug)]
+pub struct LaterWrite {
+    pub(crate) file: Arc<DraftFile>,
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+}

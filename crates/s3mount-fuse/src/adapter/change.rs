@@ -1,0 +1,133 @@
+//! Making, removing and renaming names, and setting attributes.
+
+use std::ffi::OsStr;
+use std::future::Future;
+
+use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
+use s3mount_fs::{FsError, Place};
+
+use super::Adapter;
+use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
+use crate::interrupt::{Reply, SharedReply};
+use crate::metrics::Operation;
+
+/// A name as text. Keys are UTF-8, so no object can have another name.
+pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
+    name.to_str().map(str::to_owned).ok_or(Errno::EILSEQ)
+}
+
+impl Adapter {
+    /// Answers a request that changes something, once `work` is done. A caller that is killed does not wait for
+    /// that, and any other caller does.
+    pub(super) fn change<R: Reply, T>(
+        &self,
+        req: &Request,
+        folder: Option<INodeNo>,
+        operation: Operation,
+        reply: R,
+        work: impl Future<Output = Result<T, FsError>> + Send + 'static,
+        done: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        let (request, reply, pid) = (self.pending(operation), SharedReply::new(reply), req.pid());
+        self.answer_surely(pid, folder, &reply.clone(), async move {
+            let result = work.await;
+            let Some(reply) = reply.take() else { return };
+            match result {
+                Ok(value) => {
+                    done(reply, value);
+                    request.done();
+                }
+                Err(error) => reply.fail(request.errno(pid, &error)),
+            }
+        });
+    }
+
+    pub(super) fn on_mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = match text(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let (fs, shown) = (self.fs.clone(), self.fs.clone());
+        let work = async move { fs.mkdir(fs_inode(parent), &name).await };
+        self.change(req, Some(parent), Operation::Mkdir, reply, work, move |reply, entry| {
+            let attr = file_attr(entry.attr, shown.config());
+            reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
+        });
+    }
+
+    pub(super) fn on_rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = match text(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let fs = self.fs.clone();
+        let work = async move { fs.rmdir(fs_inode(parent), &name).await };
+        self.change(req, Some(parent), Operation::Rmdir, reply, work, |reply, ()| reply.ok());
+    }
+
+    pub(super) fn on_unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = match text(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let fs = self.fs.clone();
+        let work = async move { fs.unlink(fs_inode(parent), &name).await };
+        self.change(req, Some(parent), Operation::Unlink, reply, work, |reply, ()| reply.ok());
+    }
+
+    pub(super) fn on_rename(
+        &self,
+        req: &Request,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        // Objects can't change places, and there are no whiteouts.
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let (old, new) = match (text(from.1), text(to.1)) {
+            (Ok(old), Ok(new)) => (old, new),
+            (Err(errno), _) | (_, Err(errno)) => return reply.error(errno),
+        };
+        let (fs, parents) = (self.fs.clone(), (from.0, to.0));
+        let keeps_target = flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let hold = self.shared.kernel.hold(parents.1);
+        let work = async move {
+            let from = Place { parent: fs_inode(parents.0), name: &old };
+            let to = Place { parent: fs_inode(parents.1), name: &new };
+            let renamed = fs.rename(from, to, keeps_target).await;
+            drop(hold);
+            renamed
+        };
+        self.change(req, Some(from.0), Operation::Rename, reply, work, |reply, ()| reply.ok());
+    }
+
+    /// Sets the size of a file. Owner, mode and times are accepted and forgotten, because objects have none, and
+    /// programs that set them would fail otherwise.
+    pub(super) fn on_setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        size: Option<u64>,
+        fh: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        let is_own = self.fs.is_writable(fs_inode(ino));
+        let size = size.filter(|_| !is_own);
+        if !is_own && !self.fs.allows_writes() {
+            return reply.error(Errno::EROFS);
+        }
+        let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
+        let work = async move {
+            match size {
+                Some(size) => fs.set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await,
+                None => fs.getattr(fs_inode(ino)),
+            }
+        };
+        self.change(req, None, Operation::Setattr, reply, work, move |reply, attr| {
+            reply.attr(&attr.ttl, &file_attr(attr, shown.config()));
+        });
+    }
+}

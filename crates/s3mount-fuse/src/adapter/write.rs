@@ -1,0 +1,139 @@
+//! Writing files, and hints.
+
+use std::ffi::OsStr;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen,
+    ReplyWrite, Request,
+};
+use procfs::process::Process;
+use s3mount_fs::WriteOpen;
+
+use super::Adapter;
+use super::change::text;
+use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
+use crate::metrics::Operation;
+
+/// The flag of fallocate(2) by which the size stays as it is.
+const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
+
+fn write_open(flags: i32) -> WriteOpen {
+    WriteOpen {
+        writes: OpenFlags(flags).acc_mode() != OpenAccMode::O_RDONLY,
+        appends: flags & libc::O_APPEND != 0,
+        truncates: flags & libc::O_TRUNC != 0,
+        is_exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+/// The process of a thread, unless the thread is gone.
+fn process_of(thread: u32) -> Option<i32> {
+    Process::new(i32::try_from(thread).ok()?)
+        .and_then(|process| process.status())
+        .ok()
+        .map(|status| status.tgid)
+}
+
+/// Whether two threads are of one process. A thread that has written may be gone by now: it counts as one of the
+/// process that closes the file.
+fn are_of_one_process(one: u32, other: u32) -> bool {
+    one == other
+        || match (process_of(one), process_of(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        }
+}
+
+impl Adapter {
+    pub(super) fn on_create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = match text(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let (fs, shown) = (self.fs.clone(), self.fs.clone());
+        let work = async move { fs.create(fs_inode(parent), &name, write_open(flags)).await };
+        self.change(req, Some(parent), Operation::Create, reply, work, move |reply, (entry, opened)| {
+            let attr = file_attr(entry.attr, shown.config());
+            let handle = FileHandle(opened.handle.0);
+            reply.created(&entry.attr.ttl, &attr, GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
+        });
+    }
+
+    /// Opens a file for writing, or a draft in any way.
+    pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let fs = self.fs.clone();
+        let work = async move { fs.open_to_write(fs_inode(ino), write_open(flags.0)).await };
+        self.change(req, None, Operation::Open, reply, work, |reply, opened| {
+            reply.opened(FileHandle(opened.handle.0), FopenFlags::FOPEN_DIRECT_IO);
+        });
+    }
+
+    pub(super) fn on_write(
+        &self,
+        req: &Request,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        reply: ReplyWrite,
+    ) {
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let fs = self.fs.clone();
+        let later = self.fs.write(fs_handle(fh), offset, data, req.pid());
+        let work = async move {
+            match later? {
+                Some(later) => fs.finish_write(later).await,
+                None => Ok(()),
+            }
+        };
+        self.change(req, None, Operation::Write, reply, work, move |reply, ()| reply.written(written));
+    }
+
+    pub(super) fn on_flush(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+        if !self.fs.allows_writes() {
+            // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
+            return reply.error(Errno::ENOSYS);
+        }
+        let (fs, thread) = (self.fs.clone(), req.pid());
+        let work = fs.flush(fs_handle(fh), move |writer| are_of_one_process(writer, thread));
+        self.change(req, None, Operation::Flush, reply, work, |reply, ()| reply.ok());
+    }
+
+    pub(super) fn on_fsync(&self, req: &Request, fh: FileHandle, reply: ReplyEmpty) {
+        let work = self.fs.clone().fsync(fs_handle(fh));
+        self.change(req, None, Operation::Fsync, reply, work, |reply, ()| reply.ok());
+    }
+
+    /// Makes a file as long as asked for. Room needs no reservation.
+    pub(super) fn on_fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        end: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if !self.fs.allows_writes() {
+            return reply.error(Errno::EROFS);
+        }
+        if mode & !KEEP_SIZE != 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let (fs, thread) = (self.fs.clone(), req.pid());
+        let work = async move {
+            let is_longer = fs.getattr(fs_inode(ino))?.size < end;
+            if mode == 0 && is_longer {
+                fs.set_size(fs_inode(ino), Some(fs_handle(fh)), end, thread).await?;
+            }
+            Ok(())
+        };
+        self.change(req, None, Operation::Setattr, reply, work, |reply, ()| reply.ok());
+    }
+}
