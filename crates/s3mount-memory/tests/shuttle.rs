@@ -204,7 +204,7 @@ fn readers_and_writers_don_t_starve_each_other() {
             .collect();
         // Two units are never the writers', so a reader of as many gets them, whatever the writers do.
         let reader = {
-            let (pool, ahead) = (pool.clone(), ahead.clone());
+            let (pool, ahead) = (pool.clone(), ahead);
             spawn(async move {
                 let waiting = pool.buffer(2 * UNIT_BYTES);
                 drop(ahead.lock().expect("no panic").take());
