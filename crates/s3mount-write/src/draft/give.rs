@@ -32,7 +32,9 @@ impl Giver for Draft {
 
     fn uploading_bytes(&self) -> u64 {
         let state = self.state();
-        state.cells.claims().map(|cell| cell.end - cell.start).sum::<u64>() + state.spilling_bytes
+        // A task whose part is not in memory waits for memory itself.
+        let claims = state.cells.claims().filter(|cell| state.is_in_memory(*cell));
+        claims.map(|cell| cell.end - cell.start).sum::<u64>() + state.spilling_bytes
     }
 
     fn hurry(&self, wanted: u64) -> u64 {

@@ -107,6 +107,19 @@ async fn the_spool_keeps_what_memory_can_not() {
     assert_eq!(client.stored("k").0[bytes.len()..], *b"more");
 }
 
+/// A part that waits for memory to be uploaded again is no memory that comes: other parts have to go to the spool.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_comes_back_from_the_spool_makes_room_for_itself() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = spooling_writer(client.clone(), 32 * MIB, 200 * MIB).create("k", NewObject::default());
+    let mut bytes = pattern(1, 100 * MIB as usize).to_vec();
+    write(&draft, 0, &Bytes::from(bytes.clone())).await.expect("memory");
+    draft.write(0, Bytes::from_static(b"head")).await.expect("its bytes are in the spool");
+    bytes[..4].copy_from_slice(b"head");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_spool_that_is_full_is_as_none() {
     let client = Arc::new(MemoryClient::new());
