@@ -230,20 +230,31 @@ fn the_loser_of_a_race_is_told() {
     assert_eq!(stored(&world, "fresh").expect("an object"), b"theirs");
 }
 
-/// What was uploaded can't be had back from the store: a late change of it is refused, and what is lost by that is
-/// never told as written.
+/// What was uploaded can't be had back from the store: without a spool, a late change of it is refused, and what
+/// is lost by that is never told as written.
 #[test]
-fn a_change_of_what_has_left_the_memory_is_refused() {
-    let world = world(&["--allow-write", "--memory-limit", "64MiB"]);
-    let mut file = File::create(world.path("patched")).expect("a file");
-    file.write_all(&bytes("patched", 120 * MIB)).expect("a write");
-    assert_eq!(errno(file.write_all_at(b"head", 0)), Some(libc::EINVAL));
-    let closed = nix::unistd::close(file).map_err(io::Error::from);
-    assert_eq!(errno(closed), Some(libc::EINVAL));
-    wait_for("it is given up", || !world.path("patched").exists());
-    assert_eq!(stored(&world, "patched"), None);
-    check_uploads(&world);
-    world.check_memory(64 * MIB);
+fn late_changes_need_a_spool() {
+    let spool = tempfile::TempDir::new().expect("a folder");
+    let dir = spool.path().to_str().expect("a plain path");
+    for flags in [&[][..], &["--write-spool", dir]] {
+        let world = world(&[&["--allow-write", "--memory-limit", "64MiB"], flags].concat());
+        let mut content = bytes("patched", 120 * MIB);
+        let mut file = File::create(world.path("patched")).expect("a file");
+        file.write_all(&content).expect("a write");
+        let patched = file.write_all_at(b"head", 0);
+        let closed = nix::unistd::close(file).map_err(io::Error::from);
+        if flags.is_empty() {
+            assert_eq!((errno(patched), errno(closed)), (Some(libc::EINVAL), Some(libc::EINVAL)));
+            wait_for("it is given up", || !world.path("patched").exists());
+            assert_eq!(stored(&world, "patched"), None);
+        } else {
+            patched.and(closed).expect("a write and a close");
+            content[..4].copy_from_slice(b"head");
+            assert!(stored(&world, "patched").expect("an object") == content);
+        }
+        check_uploads(&world);
+        world.check_memory(64 * MIB);
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What the flags say of writing.
 
-use anyhow::ensure;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
 use s3mount_fs::Rights;
 use s3mount_object::{Encryption, NewObject};
+use s3mount_write::SpoolConfig;
 
 use crate::flags::size::Size;
 use crate::flags::writing::WriteArgs;
@@ -18,6 +21,7 @@ pub(crate) struct WriteConfig {
     pub(crate) rights: Rights,
     pub(crate) part_bytes: u64,
     pub(crate) memory_bytes: u64,
+    pub(crate) spool: Option<SpoolConfig>,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
 }
@@ -38,6 +42,7 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         "--write-part-size {part} is too large for the memory: two parts must fit half of --memory-limit {}",
         Size(memory_limit_bytes)
     );
+    let spool = args.write_spool.as_deref().map(|dir| spool(dir, args.max_spool_size)).transpose()?;
     let encryption = args
         .sse
         .as_ref()
@@ -46,6 +51,17 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         rights: Rights { may_delete: args.allow_delete, may_overwrite: args.allow_overwrite },
         part_bytes: part.0,
         memory_bytes,
+        spool,
         object: NewObject { storage_class: args.storage_class.clone(), encryption, ..NewObject::default() },
     }))
+}
+
+/// Checks that files can be made in the folder.
+fn spool(dir: &Path, size: Size) -> anyhow::Result<SpoolConfig> {
+    let directory = std::path::absolute(dir)?;
+    let shown = directory.display();
+    ensure!(directory.is_dir(), "--write-spool {shown} is not a folder; make it, or name another");
+    tempfile::tempfile_in(&directory)
+        .with_context(|| format!("--write-spool {shown} can't be written to; name a folder of yours"))?;
+    Ok(SpoolConfig { directory, limit_bytes: size.0 })
 }

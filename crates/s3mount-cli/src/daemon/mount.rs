@@ -206,6 +206,7 @@ fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteC
     WriteConfig {
         part_bytes: writes.part_bytes,
         memory_bytes: writes.memory_bytes,
+        spool: writes.spool.clone(),
         timeout: config.read_timeout,
         started_at: SystemTime::now(),
         ..WriteConfig::default()

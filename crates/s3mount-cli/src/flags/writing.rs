@@ -1,5 +1,7 @@
 //! The flags of writing.
 
+use std::path::PathBuf;
+
 use crate::flags::size::Size;
 
 const WRITING: &str = "Writing";
@@ -30,6 +32,18 @@ pub(crate) struct WriteArgs {
     /// 5MiB to 64MiB. A smaller file is one request. The parts of a file of more than 8GiB grow with it.
     #[arg(long, value_name = "SIZE", default_value = "8MiB", help_heading = WRITING)]
     pub(crate) write_part_size: Size,
+
+    /// Folder on a disk for files that are not written from front to back.
+    ///
+    /// Parts of a large file that were uploaded can't be had back from S3. With this folder, they can still
+    /// be changed and read before the file is closed. Without it, such a change fails with EINVAL once the
+    /// part has left the memory.
+    #[arg(long, value_name = "DIR", help_heading = WRITING)]
+    pub(crate) write_spool: Option<PathBuf>,
+
+    /// Room for the files in --write-spool.
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING)]
+    pub(crate) max_spool_size: Size,
 
     /// Storage class of new objects, such as STANDARD_IA [default: the store's].
     #[arg(long, value_name = "CLASS", help_heading = WRITING)]
