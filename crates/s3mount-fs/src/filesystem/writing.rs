@@ -121,11 +121,14 @@ impl Filesystem {
             match self.namespace.get(&prefix, &name).await?.0 {
                 // Its name stands for the version in a moment.
                 Target::Draft(draft) if draft == *file => tokio::task::yield_now().await,
-                Target::File(newest) if file.revive(&newest.object) => {
-                    self.namespace.note_draft(&prefix, &name, file);
+                Target::File(newest) => {
+                    self.rights().overwrite()?;
+                    if file.revive(&newest.object) {
+                        self.namespace.note_draft(&prefix, &name, file);
+                    }
                     break;
                 }
-                Target::File(_) | Target::Draft(_) | Target::Directory => break,
+                Target::Draft(_) | Target::Directory => break,
             }
         }
         if file.add_writer() { Ok(()) } else { Err(FsError::Outdated) }
@@ -137,15 +140,17 @@ impl Filesystem {
     /// `Outdated` for a version: its name stands for a draft now, and the kernel has to look it up again.
     /// `NotAllowed` if objects may not be overwritten.
     pub async fn open_to_write(self: &Arc<Self>, ino: InodeNo, how: WriteOpen) -> Result<Opened, FsError> {
-        let file = self.draft_to_write(ino, how.truncates).await?;
+        let file = self.draft_to_write(ino).await?;
         if how.writes {
             self.writer()?;
         }
         Ok(Opened::own(self.open_draft(&file, how).await?))
     }
 
-    /// The draft of an inode. A version that is the newest of its name gets one, and the answer is `Outdated`.
-    async fn draft_to_write(&self, ino: InodeNo, is_truncated: bool) -> Result<Arc<DraftFile>, FsError> {
+    /// The draft of an inode. A version that is the newest of its name gets one, and the answer is `Outdated`. Such a
+    /// draft has the version's bytes, whatever the caller wants: should the caller not come again, nothing has
+    /// changed.
+    async fn draft_to_write(&self, ino: InodeNo) -> Result<Arc<DraftFile>, FsError> {
         match self.inodes.node(ino) {
             Some(Node::Draft(file)) => Ok(file),
             Some(Node::Directory(_)) => Err(FsError::IsDirectory),
@@ -156,7 +161,7 @@ impl Filesystem {
                 let prefix = self.inodes.prefix(parent)?;
                 match self.namespace.get(&prefix, &name).await? {
                     (Target::File(newest), _) if newest.object == version.object => {
-                        self.draft_of(&prefix, &name, &version, is_truncated)?;
+                        self.draft_of(&prefix, &name, &version, false)?;
                     }
                     // The kernel will find what is there.
                     _ => {}
@@ -258,7 +263,12 @@ impl Filesystem {
     /// Why it is not, or what has failed before.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
         let Some(file) = self.written(handle).filter(|file| !file.is_unlinked()) else { return Ok(()) };
-        Ok(file.draft().sync().await?)
+        file.draft().sync().await?;
+        if !file.draft().is_dirty() {
+            // A short file is an object now.
+            file.note_object(&file.draft().publish().await?.object);
+        }
+        Ok(())
     }
 
     /// Sets the size of a file. Without a handle, the file is published at once.
@@ -275,7 +285,7 @@ impl Filesystem {
         let open = handle.and_then(|handle| self.written(handle));
         let file = match open {
             Some(file) => file,
-            None => self.draft_to_write(ino, size == 0).await?,
+            None => self.draft_to_write(ino).await?,
         };
         self.add_writer(&file).await?;
         file.note_writer(thread);

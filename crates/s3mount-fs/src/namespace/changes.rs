@@ -1,6 +1,7 @@
 //! What this mount changes: drafts, folders, and objects that it has written or deleted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use s3mount_object::ListObjects;
 use tokio::time::Instant;
@@ -11,6 +12,9 @@ use super::overlay::Change;
 use super::page::Page;
 use crate::FsError;
 use crate::drafts::DraftFile;
+
+/// How long a draft that nobody has opened is kept. The kernel opens it within milliseconds.
+const UNOPENED: Duration = Duration::from_secs(10);
 
 impl Namespace {
     /// `name` in the directory `prefix` is a file that is being written.
@@ -42,6 +46,15 @@ impl Namespace {
     /// All below the folder `from` lies below `to` now.
     pub(crate) fn move_folder(&self, from: &str, to: &str) {
         self.overlay.move_folder(from, to);
+    }
+
+    /// Ends drafts that nobody has opened after all: whoever was to look the name up again has not come.
+    pub(crate) fn end_idle_drafts(&self, now: Instant) {
+        for (prefix, name, draft) in self.overlay.old_drafts(now, UNOPENED) {
+            if draft.seal() {
+                self.overlay.remove_draft(&prefix, &name, &draft);
+            }
+        }
     }
 
     /// `name` stands for what the store has, unless it stands for another draft than this one by now.

@@ -82,6 +82,25 @@ impl Overlay {
         }
     }
 
+    /// The drafts that have had their names for longer than `age`, with these.
+    pub(crate) fn old_drafts(
+        &self,
+        now: Instant,
+        age: Duration,
+    ) -> Vec<(Arc<str>, Box<str>, Arc<DraftFile>)> {
+        let mut old = Vec::new();
+        for (prefix, names) in &*self.lock() {
+            for (name, (change, at)) in names {
+                if let Change::Draft(draft) = change
+                    && now.saturating_duration_since(*at) > age
+                {
+                    old.push((prefix.clone(), name.clone(), draft.clone()));
+                }
+            }
+        }
+        old
+    }
+
     /// All drafts.
     pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
         let folders = self.lock();

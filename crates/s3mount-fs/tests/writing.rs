@@ -1,0 +1,87 @@
+//! Writing over a client in memory: what the kernel's steps leave behind when the next one does not come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, ROOT, Rights, WriteOpen, Writes};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::NewObject;
+use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_testkit::MemoryClient;
+use s3mount_write::{WriteConfig, Writer};
+use tokio::runtime::Handle;
+
+const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: false, is_exclusive: false };
+const EMPTY: WriteOpen = WriteOpen { truncates: true, ..WRITE };
+
+/// A mount that may do everything, of a bucket that holds `old`.
+fn mount() -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_with(Rights { may_delete: true, may_overwrite: true })
+}
+
+fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    let client = Arc::new(MemoryClient::new());
+    client.put("old", "old text");
+    let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
+    let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
+    let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
+    let writer = Writer::new(client.clone(), pool, config, &runtime);
+    let writes = Writes { writer, client: client.clone(), rights, object: NewObject::default() };
+    let config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    (client.clone(), Arc::new(Filesystem::new(client, prefetcher, config, &runtime).with_writes(writes)))
+}
+
+async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {
+    fs.lookup(ROOT, name).await.expect("a name").attr.ino
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_open_the_draft_has_changed_nothing() {
+    let (client, fs) = mount();
+    let version = look_up(&fs, "old").await;
+    assert!(matches!(fs.open_to_write(version, EMPTY).await, Err(FsError::Outdated)));
+    let draft = look_up(&fs, "old").await;
+    assert_ne!(draft, version);
+    assert_eq!(fs.getattr(draft).expect("attributes").size, 8, "nothing was cut yet");
+    assert_eq!(fs.end_writes().await, 0);
+    assert_eq!(client.stored("old").0, b"old text");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let again = look_up(&fs, "old").await;
+    assert!(!fs.is_draft(again), "the name stands for the version again");
+    // The draft's inode may come late. What it was made of is still there.
+    let opened = fs.open_to_write(draft, WRITE).await.expect("a handle");
+    assert!(fs.write(opened.handle, 0, b"OLD", 1).expect("memory").is_none());
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    assert_eq!(client.stored("old").0, b"OLD text");
+    fs.release(opened.handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_only_synced_is_deleted_with_its_name() {
+    let (client, fs) = mount();
+    let (_, opened) = fs.create(ROOT, "new", WRITE).await.expect("a file");
+    assert!(fs.write(opened.handle, 0, b"text", 1).expect("memory").is_none());
+    fs.clone().fsync(opened.handle).await.expect("it is safe");
+    assert_eq!(client.stored("new").0, b"text");
+    fs.unlink(ROOT, "new").await.expect("gone");
+    assert_eq!(client.keys(), ["old"]);
+    assert!(fs.write(opened.handle, 4, b"more", 1).expect("memory").is_none(), "it goes on without a name");
+    fs.release(opened.handle);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(client.keys(), ["old"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_file_is_as_safe_as_an_old_one_once_it_is_closed() {
+    let (client, fs) = mount_with(Rights::default());
+    let (entry, opened) = fs.create(ROOT, "new", WRITE).await.expect("a file");
+    assert!(fs.write(opened.handle, 0, b"text", 1).expect("memory").is_none());
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    fs.release(opened.handle);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for ino in [entry.attr.ino, look_up(&fs, "new").await] {
+        assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::NotAllowed("--allow-overwrite"))));
+    }
+    assert!(matches!(fs.unlink(ROOT, "new").await, Err(FsError::NotAllowed("--allow-delete"))));
+    assert_eq!(client.stored("new").0, b"text");
+}
