@@ -5,8 +5,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::thread;
 
-use s3mount_testkit::{TestS3, content};
+use s3mount_testkit::{FirstByte, Shape, TestS3, content};
 
 use crate::world::{BUCKET, KIB, MIB, World, run, run_command, wait_for};
 
@@ -255,6 +256,22 @@ fn late_changes_need_a_spool() {
         check_uploads(&world);
         world.check_memory(64 * MIB);
     }
+}
+
+/// Each of them waits for the store by itself, not for its neighbours.
+#[test]
+fn many_writers_of_small_files_write_at_the_same_time() {
+    let shape = Shape { first_byte: FirstByte::Fixed(500.0), ..Shape::fast() };
+    let world = World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow-write"]);
+    thread::scope(|scope| {
+        for index in 0..32 {
+            let path = world.path(&format!("d/{index}"));
+            scope.spawn(move || fs::write(path, "small").expect("a file"));
+        }
+    });
+    let stats = world.server.stats();
+    assert_eq!(stats.put_object.requests, 32);
+    assert!(stats.connections >= 32, "{} connections", stats.connections);
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! How fast a draft uploads a file that is written from front to back, beside the client alone:
-//! `upload_speed ENDPOINT BUCKET [GIB]`.
+//! How fast a draft uploads a file that is written from front to back, beside the client alone.
+//!
+//! `upload_speed ENDPOINT BUCKET [GIB]` reads lines: `alone` or `draft`. For each it uploads a file, and prints
+//! the seconds and the CPU seconds that this took. The first ones warm the memory.
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 
 use std::sync::Arc;
@@ -85,18 +87,13 @@ async fn main() {
     let config = WriteConfig { memory_bytes: 512 << 20, ..WriteConfig::default() };
     let writer = Writer::new(client.clone(), pool.clone(), config, &Handle::current());
     let parts = gib * 1024 / 8;
-    // The first round warms the memory.
-    for round in 0..3 {
-        for is_draft in [false, true] {
-            let (began, used) = (Instant::now(), cpu());
-            match is_draft {
-                false => alone(&client, &pool, parts).await,
-                true => drafted(&writer, parts).await,
-            }
-            let (seconds, used) = (began.elapsed().as_secs_f64(), cpu() - used);
-            let name = if is_draft { "draft" } else { "alone" };
-            let (speed, cost) = (gib as f64 / seconds, used / gib as f64);
-            println!("{round} {name}: {seconds:.2} s, {speed:.2} GiB/s, {cost:.2} CPU s/GiB");
+    for line in std::io::stdin().lines() {
+        let (began, used) = (Instant::now(), cpu());
+        match line.expect("a line").as_str() {
+            "alone" => alone(&client, &pool, parts).await,
+            "draft" => drafted(&writer, parts).await,
+            other => panic!("{other:?} is neither alone nor draft"),
         }
+        println!("{:.3} {:.3}", began.elapsed().as_secs_f64(), cpu() - used);
     }
 }

@@ -31,6 +31,9 @@ use crate::system::{open_files, terminal};
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// One of so many connections may write. Readers always find the others.
+const WRITE_SHARE: u32 = 4;
+
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
 /// SIGTERM, or because somebody unmounted it.
 pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()> {
@@ -206,6 +209,7 @@ fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteC
     WriteConfig {
         part_bytes: writes.part_bytes,
         memory_bytes: writes.memory_bytes,
+        max_requests: usize::try_from(config.max_connections.div_ceil(WRITE_SHARE)).unwrap_or(usize::MAX),
         spool: writes.spool.clone(),
         timeout: config.read_timeout,
         started_at: SystemTime::now(),
