@@ -9,7 +9,7 @@ use std::thread;
 
 use s3mount_testkit::{FirstByte, Shape, TestS3, content};
 
-use crate::world::{BUCKET, KIB, MIB, World, run, run_command, wait_for};
+use crate::world::{BUCKET, GIB, KIB, MIB, World, run, run_command, wait_for};
 
 const ALL: [&str; 2] = ["--allow-delete", "--allow-overwrite"];
 
@@ -174,6 +174,27 @@ fn names_change_at_once() {
     fs::rename(world.path("x"), world.path("z")).expect("another name");
     fs::write(world.path("z/y/f"), "f").expect("a file");
     assert_eq!(stored(&world, "z/y/f").expect("an object"), b"f");
+}
+
+#[test]
+fn a_file_of_more_than_five_gib_is_renamed() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "large", 6 * GIB), &ALL);
+    fs::rename(world.path("large"), world.path("renamed")).expect("another name");
+    assert_eq!(world.server.keys(BUCKET), ["renamed"]);
+    let file = File::open(world.path("renamed")).expect("the file");
+    assert_eq!(file.metadata().expect("attributes").len(), 6 * GIB);
+    for offset in [0, 3 * GIB - 1, 5 * GIB + 12_345, 6 * GIB - MIB] {
+        let mut piece = vec![0; MIB as usize];
+        file.read_exact_at(&mut piece, offset).expect("bytes");
+        s3mount_testkit::check("large", offset, &piece).expect("the bytes of the old name");
+    }
+    let stats = world.server.stats();
+    assert_eq!(
+        (stats.copy_object.requests, stats.upload_part.requests, stats.put_object.requests),
+        (0, 0, 0)
+    );
+    assert!(stats.upload_part_copy.requests >= 24, "{stats:?}");
+    check_uploads(&world);
 }
 
 #[test]

@@ -15,11 +15,16 @@ const KMS_KEY_ID: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
 /// The headers of a request that makes `object`.
 pub(crate) fn new_object(object: &NewObject) -> Headers {
-    let NewObject { content_type, metadata, storage_class, encryption, tags } = object;
+    let NewObject { metadata, storage_class, encryption, tags, .. } = object;
     let method = encryption.as_ref().map(|encryption| &encryption.method);
     let kms_key_id = encryption.as_ref().and_then(|encryption| encryption.kms_key_id.as_ref());
     let optional = [
-        ("Content-Type", content_type.as_ref()),
+        ("Content-Type", object.content_type.as_ref()),
+        ("Cache-Control", object.cache_control.as_ref()),
+        ("Content-Disposition", object.content_disposition.as_ref()),
+        ("Content-Encoding", object.content_encoding.as_ref()),
+        ("Content-Language", object.content_language.as_ref()),
+        ("Expires", object.expires.as_ref()),
         (STORAGE_CLASS, storage_class.as_ref()),
         (ENCRYPTION, method),
         (KMS_KEY_ID, kms_key_id),
@@ -36,6 +41,11 @@ pub(crate) fn described(headers: &AnswerHeaders) -> NewObject {
     let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
     NewObject {
         content_type: text("Content-Type"),
+        cache_control: text("Cache-Control"),
+        content_disposition: text("Content-Disposition"),
+        content_encoding: text("Content-Encoding"),
+        content_language: text("Content-Language"),
+        expires: text("Expires"),
         metadata: user_metadata(headers),
         storage_class: text(STORAGE_CLASS),
         encryption: text(ENCRYPTION).map(|method| Encryption { method, kms_key_id: text(KMS_KEY_ID) }),

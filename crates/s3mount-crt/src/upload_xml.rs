@@ -9,7 +9,7 @@ use s3mount_object::{
     WrittenParts,
 };
 
-use crate::endpoint::decode;
+use crate::endpoint::{decode, encode};
 use crate::xml::{XmlError, date, etag, walk};
 
 /// The body of CompleteMultipartUpload, for an upload with checksums or one without.
@@ -130,6 +130,29 @@ pub(crate) fn uploads_page(xml: &[u8]) -> Result<UploadsPage, XmlError> {
     Ok(page)
 }
 
+/// Parses the answer to a GetObjectTagging: the tags as the query of a URL, if there are any.
+pub(crate) fn tags(xml: &[u8]) -> Result<Option<String>, XmlError> {
+    let (mut tags, mut key, mut value, mut is_answer) = (Vec::new(), String::new(), String::new(), false);
+    walk(xml, |path, text| {
+        let (root, names) = below(path);
+        match names[..] {
+            [] => is_answer = root == "Tagging",
+            ["TagSet", "Tag", "Key"] => text.clone_into(&mut key),
+            ["TagSet", "Tag", "Value"] => text.clone_into(&mut value),
+            ["TagSet", "Tag"] => {
+                tags.push(format!("{}={}", encode(&key), encode(&value)));
+                (key, value) = (String::new(), String::new());
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !is_answer {
+        return Err(XmlError::Missing("Tagging"));
+    }
+    Ok(Some(tags.join("&")).filter(|tags| !tags.is_empty()))
+}
+
 /// Parses one page of a ListParts.
 pub(crate) fn parts_page(xml: &[u8]) -> Result<WrittenParts, XmlError> {
     let (mut parts, mut next, mut truncated, mut is_page) = (Vec::new(), None, false, false);
@@ -162,7 +185,7 @@ pub(crate) fn parts_page(xml: &[u8]) -> Result<WrittenParts, XmlError> {
 mod tests {
     use s3mount_object::{ETag, UploadId, WrittenPart};
 
-    use super::{complete_body, copy_result, parts_page, upload_id, uploads_page, written};
+    use super::{complete_body, copy_result, parts_page, tags, upload_id, uploads_page, written};
 
     #[test]
     fn reads_what_was_written() {
@@ -203,6 +226,15 @@ mod tests {
         let page = page.expect("a page");
         assert_eq!((page.parts[0].number, page.parts[0].len, page.next), (7, 5, Some(7)));
         assert!(page.parts[0].checksum.is_some());
+    }
+
+    #[test]
+    fn reads_tags() {
+        let xml = b"<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag><Tag><Key>c</Key>\
+            <Value></Value></Tag></TagSet></Tagging>";
+        assert_eq!(tags(xml).expect("tags").as_deref(), Some("a%20b=1%262&c="));
+        assert_eq!(tags(b"<Tagging><TagSet/></Tagging>").expect("none"), None);
+        assert!(tags(b"<html/>").is_err() && tags(b"").is_err());
     }
 
     #[test]

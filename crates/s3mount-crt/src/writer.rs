@@ -19,7 +19,7 @@ use crate::endpoint::encode_path;
 use crate::get::{Fetched, Version};
 use crate::object_headers::{Headers, condition, new_object};
 use crate::request::Call;
-use crate::upload_xml::{complete_body, copy_result, parts_page, upload_id, uploads_page, written};
+use crate::upload_xml::{complete_body, copy_result, parts_page, tags, upload_id, uploads_page, written};
 use crate::xml::{XmlError, etag};
 
 /// The most entries of a page that S3 sends.
@@ -328,6 +328,19 @@ impl ObjectWriter for CrtClient {
             headers.push(("x-amz-client-token".to_owned(), token.to_owned()));
             let path = self.path(key, "renameObject");
             self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>> {
+        async move {
+            const OPERATION: &str = "GetObjectTagging";
+            match self.send(OPERATION, key, "GET", &self.path(key, "tagging"), &[]).await {
+                Ok((answer, body)) => tags(&body).map_err(odd(OPERATION, key, &answer)),
+                // Some stores answer so for an object without tags.
+                Err(error) if error.detail().code.as_deref() == Some("NoSuchTagSet") => Ok(None),
+                Err(error) => Err(error),
+            }
         }
         .boxed()
     }

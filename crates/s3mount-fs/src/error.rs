@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::{KeepError, ReadError};
-use s3mount_write::WriteError;
+use s3mount_write::{CopyError, WriteError};
 
 use crate::{FileHandle, InodeNo};
 
@@ -48,6 +48,9 @@ pub enum FsError {
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// A copy inside the store failed.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// The store failed a request for metadata.
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -101,6 +104,7 @@ impl FsError {
             FsError::NameTooLong => libc::ENAMETOOLONG,
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
+            FsError::Copy(error) => errno_of_copy(error),
             FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
             FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
             FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
@@ -140,6 +144,7 @@ impl FsError {
             | FsError::TimedOut(_)
             | FsError::Stale { .. }
             | FsError::Write(_)
+            | FsError::Copy(_)
             | FsError::Read(_) => true,
         }
     }
@@ -155,6 +160,15 @@ fn errno_of_write(error: &WriteError) -> i32 {
         WriteError::OutOfSpool => libc::ENOSPC,
         WriteError::TooLarge { .. } => libc::EFBIG,
         WriteError::TimedOut(_) => libc::ETIMEDOUT,
+    }
+}
+
+fn errno_of_copy(error: &CopyError) -> i32 {
+    match error {
+        CopyError::SourceChanged { .. } | CopyError::Taken { .. } => libc::ESTALE,
+        CopyError::Differs { .. } => libc::EIO,
+        CopyError::TooLong { .. } => libc::EFBIG,
+        CopyError::Object(error) => errno_of(error.kind()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, ROOT, Rights, WriteOpen, Writes};
+use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, WriteOpen, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -84,4 +84,20 @@ async fn a_new_file_is_as_safe_as_an_old_one_once_it_is_closed() {
     }
     assert!(matches!(fs.unlink(ROOT, "new").await, Err(FsError::NotAllowed("--allow-delete"))));
     assert_eq!(client.stored("new").0, b"text");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rename_is_one_request_in_a_directory_bucket() {
+    let (client, fs) = mount();
+    let place = |name| Place { parent: ROOT, name };
+    fs.rename(place("old"), place("copied"), false).await.expect("another name");
+    let names: Vec<_> = client.take_writes().into_keys().collect();
+    assert_eq!(names, ["CopyObject", "DeleteObject", "RenameObject"], "it does not rename");
+    client.make_directory_bucket();
+    fs.rename(place("copied"), place("renamed"), false).await.expect("another name");
+    assert_eq!(client.take_writes().into_iter().collect::<Vec<_>>(), [("RenameObject", 1)]);
+    assert_eq!(
+        (client.keys(), client.stored("renamed").0.as_slice()),
+        (vec!["renamed".to_owned()], &b"old text"[..])
+    );
 }

@@ -90,6 +90,16 @@ pub struct Encryption {
 pub struct NewObject {
     /// The media type (`Content-Type`).
     pub content_type: Option<String>,
+    /// How long, and by whom, answers may be cached (`Cache-Control`).
+    pub cache_control: Option<String>,
+    /// Under which name a browser saves the object (`Content-Disposition`).
+    pub content_disposition: Option<String>,
+    /// How the bytes are encoded, such as `gzip` (`Content-Encoding`).
+    pub content_encoding: Option<String>,
+    /// The language of the text (`Content-Language`).
+    pub content_language: Option<String>,
+    /// Until when answers may be cached (`Expires`).
+    pub expires: Option<String>,
     /// Text of the user.
     pub metadata: UserMetadata,
     /// The storage class (`STANDARD_IA`, ...).

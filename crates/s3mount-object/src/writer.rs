@@ -175,7 +175,8 @@ pub trait ObjectWriter: ObjectClient {
     ) -> BoxFuture<'a, Result<WrittenParts, ObjectError>>;
 
     /// Copies an object of up to 5 GiB inside the store, in one request (CopyObject). With `object`, the copy
-    /// has this beside its bytes; without it, the copy has the source's metadata and tags.
+    /// has this beside its bytes, and the source's tags if it names none. Without it, the copy has the source's
+    /// metadata and tags, and the storage class and the encryption that the bucket gives to new objects.
     ///
     /// # Errors
     /// Those of all writes; `PreconditionFailed` and `NotFound` of the source.
@@ -210,6 +211,14 @@ pub trait ObjectWriter: ObjectClient {
         condition: Option<&'a Condition>,
         token: &'a str,
     ) -> BoxFuture<'a, Result<(), ObjectError>>;
+
+    /// The tags of the object at `key`, as [`NewObject::tags`] has them (GetObjectTagging). `None` for an object
+    /// without tags. A HEAD does not tell them, and only a copy by one request takes them over by itself.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`Forbidden`](crate::ErrorKind::Forbidden) for a caller who may
+    /// read the object, and may not read its tags; `Unsupported` from a store without tags.
+    fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>>;
 
     /// All that a HEAD says of the object at `key`. After a lost answer, this tells whether the write was
     /// done. Before a copy in parts, this tells what to write beside the copy's bytes.

@@ -100,6 +100,7 @@ pub async fn check_uploads(store: &WritableStore<'_>) {
         uploads_are_listed_until_they_end,
         copies_are_of_the_version_that_is_named,
         parts_may_be_ranges_of_objects,
+        tags_are_told_and_copied,
         deletions_keep_to_their_version,
         renames_move_objects_or_are_unsupported,
     ])

@@ -67,6 +67,23 @@ impl Content {
         Self::Joined(pieces([(self.clone(), range)]))
     }
 
+    /// A number that stands for these bytes, if all of them are computed: it costs less than a hash of them.
+    fn computed(&self) -> Option<u64> {
+        match self {
+            Content::Synthetic(hash) => Some(*hash),
+            Content::Joined(pieces) => pieces.iter().try_fold(0, |hash, piece| {
+                Some(mix(hash ^ mix(piece.content.computed()? ^ mix(piece.from)) ^ piece.end))
+            }),
+            Content::Bytes(_) | Content::File(_) | Content::Dropped => None,
+        }
+    }
+
+    /// The tag of a range, if all of it is computed.
+    pub(crate) fn computed_tag(&self, range: &Range<u64>) -> Option<String> {
+        let hash = self.computed()?;
+        Some(format!("{:016x}{:016x}", mix(hash ^ range.start), mix(!hash ^ range.end)))
+    }
+
     /// Reads some of the bytes from `offset` on: at least one byte, and at most `most` bytes, which are there.
     fn read(&self, offset: u64, most: usize) -> std::io::Result<Bytes> {
         match self {

@@ -48,7 +48,7 @@ use tokio::sync::Notify;
 
 use crate::object::Object;
 use crate::server::fault::{Fault, Faults};
-use crate::server::shape::{Limiter, Shape};
+use crate::server::shape::{Copies, Limiter, Shape};
 use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
 use crate::uploads::Rules;
@@ -269,6 +269,7 @@ impl Builder {
             faults: Faults::default(),
             shape: Mutex::new(self.shape),
             limiter: Limiter::default(),
+            copies: Copies::default(),
             frozen: AtomicBool::new(false),
             thaws: AtomicU64::new(0),
             quit: Notify::new(),

@@ -1,10 +1,12 @@
 //! Files that are being written, and how they become objects.
 //!
 //! A [`Draft`] is one file that is being written: its bytes, and what the store has of them. [`Writer`] makes
-//! drafts, and bounds what all of them take together. Nothing here knows of directories or of FUSE.
+//! drafts, and bounds what all of them take together. A [`Copier`] copies whole objects inside the store.
+//! Nothing here knows of directories or of FUSE.
 
 mod cells;
 mod config;
+mod copier;
 mod copies;
 mod draft;
 mod error;
@@ -19,6 +21,7 @@ mod store;
 mod writer;
 
 pub use config::{SpoolConfig, WriteConfig};
+pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;
 pub use error::WriteError;
 pub use metrics::WriteMetrics;

@@ -1,12 +1,9 @@
 //! What all drafts of a writer share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use s3mount_memory::Share;
-use s3mount_object::ObjectWriter;
-use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -14,6 +11,7 @@ use tokio::time::Instant;
 use crate::grid::{Grid, LEAST_PART};
 use crate::relief::Givers;
 use crate::spool::Spool;
+use crate::store::Store;
 use crate::{WriteConfig, WriteMetrics};
 
 /// Makes readers give memory back.
@@ -21,21 +19,19 @@ pub(crate) type Reclaim = Box<dyn Fn() + Send + Sync>;
 
 /// What all drafts share.
 pub(crate) struct Shared {
-    pub(crate) client: Arc<dyn ObjectWriter>,
+    pub(crate) store: Arc<Store>,
     pub(crate) config: WriteConfig,
     pub(crate) runtime: Handle,
-    pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) metrics: Arc<WriteMetrics>,
     /// The memory of all drafts.
     pub(crate) share: Share,
     /// Limits the requests that move bytes.
-    pub(crate) requests: Semaphore,
+    pub(crate) requests: Arc<Semaphore>,
     pub(crate) reclaim: Reclaim,
     pub(crate) spool: Option<Spool>,
     /// All drafts, which give memory back when others wait for it.
     pub(crate) givers: Givers,
     pub(crate) started: Instant,
-    pub(crate) seeds: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -51,11 +47,6 @@ impl Shared {
     /// The time of day.
     pub(crate) fn now(&self) -> SystemTime {
         self.config.started_at + self.started.elapsed()
-    }
-
-    /// Another number for each request.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seeds.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,

@@ -1,17 +1,20 @@
-//! The requests of drafts: each is made again while that may help, and until a deadline.
+//! The requests of drafts and copies: each is made again while that may help, and until a deadline.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use s3mount_object::{
-    Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, ErrorKind, GetObject, NewObject,
-    ObjectChecksum, ObjectError, ObjectId, PartBuffer, UploadId, Written, WrittenPart,
+    Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, Description, ErrorKind, GetObject,
+    NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, PartBuffer, UploadId, UploadsPage,
+    Written, WrittenPart,
 };
-use s3mount_requests::{Attempts, Retries};
+use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::time::Instant;
 
-use crate::shared::Shared;
+use crate::WriteMetrics;
 
 /// Each request may take this long, and longer for the bytes that it moves.
 const BASE: Duration = Duration::from_secs(20);
@@ -56,7 +59,35 @@ pub(crate) fn crc_of(parts: &[WrittenPart]) -> Option<ObjectChecksum> {
     Some(ObjectChecksum { algorithm, value: rest.iter().try_fold(crc(first)?, combine)? })
 }
 
-impl Shared {
+/// A bucket that is written to.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) client: Arc<dyn ObjectWriter>,
+    pub(crate) retry_budget: Arc<RetryBudget>,
+    pub(crate) metrics: Arc<WriteMetrics>,
+    /// Whether the CRC-64/NVME of everything is sent along and compared with the store's.
+    pub(crate) has_checksums: bool,
+    /// How long a request may be made again. One that moves many bytes has longer.
+    pub(crate) timeout: Duration,
+    seeds: AtomicU64,
+}
+
+impl Store {
+    pub(crate) fn new(
+        client: Arc<dyn ObjectWriter>,
+        retry_budget: Arc<RetryBudget>,
+        metrics: Arc<WriteMetrics>,
+        has_checksums: bool,
+        timeout: Duration,
+    ) -> Self {
+        Self { client, retry_budget, metrics, has_checksums, timeout, seeds: AtomicU64::new(0) }
+    }
+
+    /// Another number for each request.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Makes a request until it succeeds, fails for good, or its time is over.
     async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
         &self,
@@ -64,7 +95,7 @@ impl Shared {
         least: Duration,
         attempt: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        let deadline = Instant::now() + self.config.timeout.max(least * 2);
+        let deadline = Instant::now() + self.timeout.max(least * 2);
         // An attempt may take four times what counts as slow.
         let mut retries = Retries::new(&self.retry_budget, Attempts::new(least / 4, self.seed()), deadline);
         let mut is_unknown = false;
@@ -98,7 +129,7 @@ impl Shared {
 
     /// CreateMultipartUpload.
     pub(crate) async fn create_upload(&self, key: &str, object: &NewObject) -> Result<UploadId, ObjectError> {
-        let attempt = || self.client.create_upload(key, object, self.config.has_checksums);
+        let attempt = || self.client.create_upload(key, object, self.has_checksums);
         let upload = self.request(("CreateMultipartUpload", key), BASE, attempt).await?;
         self.metrics.uploads.inc();
         Ok(upload)
@@ -123,16 +154,62 @@ impl Shared {
         &self,
         upload: &UploadId,
         number: u32,
-        object: &ObjectId,
+        source: &CopySource,
         range: ByteRange,
     ) -> Result<WrittenPart, ObjectError> {
-        let source = CopySource { bucket: None, object: object.clone() };
-        let time = BASE + Duration::from_secs(range.len() / COPIED_BYTES_PER_SECOND);
-        let attempt = || self.client.copy_part(upload, number, &source, range);
+        let attempt = || self.client.copy_part(upload, number, source, range);
+        let time = time_to_copy(range.len());
         let part = self.request(("UploadPartCopy", &upload.key), time, attempt).await?;
         self.metrics.parts.inc();
         self.metrics.copied_bytes.add(range.len());
         Ok(part)
+    }
+
+    /// CopyObject, of `size` bytes.
+    pub(crate) async fn copy(
+        &self,
+        source: &CopySource,
+        size: u64,
+        key: &str,
+        object: Option<&NewObject>,
+        condition: Option<&Condition>,
+    ) -> Result<Written, Failure> {
+        let attempt = || self.client.copy(source, key, object, condition);
+        let written = self.request(("CopyObject", key), time_to_copy(size), attempt).await?;
+        self.metrics.copied_bytes.add(size);
+        Ok(written)
+    }
+
+    /// RenameObject.
+    pub(crate) async fn rename(
+        &self,
+        source: &ObjectId,
+        key: &str,
+        condition: Option<&Condition>,
+        token: &str,
+    ) -> Result<(), ObjectError> {
+        let attempt = || self.client.rename(source, key, condition, token);
+        Ok(self.request(("RenameObject", key), BASE, attempt).await?)
+    }
+
+    /// HeadObject.
+    pub(crate) async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
+        Ok(self.request(("HeadObject", key), BASE, || self.client.describe(key)).await?)
+    }
+
+    /// GetObjectTagging.
+    pub(crate) async fn tags(&self, key: &str) -> Result<Option<String>, ObjectError> {
+        Ok(self.request(("GetObjectTagging", key), BASE, || self.client.tags(key)).await?)
+    }
+
+    /// One page of a ListMultipartUploads.
+    pub(crate) async fn list_uploads(
+        &self,
+        prefix: &str,
+        after: Option<&UploadId>,
+    ) -> Result<UploadsPage, ObjectError> {
+        let attempt = || self.client.list_uploads(prefix, after);
+        Ok(self.request(("ListMultipartUploads", prefix), BASE, attempt).await?)
     }
 
     /// CompleteMultipartUpload.
@@ -142,7 +219,7 @@ impl Shared {
         parts: &[WrittenPart],
         condition: Option<&Condition>,
     ) -> Result<Written, Failure> {
-        let checksum = if self.config.has_checksums { crc_of(parts) } else { None };
+        let checksum = if self.has_checksums { crc_of(parts) } else { None };
         let completion = Completion { condition: condition.cloned(), checksum };
         // S3 may need minutes for many parts.
         let time = BASE + Duration::from_millis(20 * parts.len() as u64);
@@ -186,10 +263,23 @@ impl Shared {
         Ok(self.client.get_object(request, Box::new(buffer)).await?.bytes)
     }
 
-    /// Deletes one version, if it is still there.
+    /// Deletes one version, if it is still there; where the store knows no conditions, whatever is there. A
+    /// version that somebody else has replaced stays.
     pub(crate) async fn delete(&self, object: &ObjectId) -> Result<(), ObjectError> {
-        let attempt = || self.client.delete(object.key(), Some(object.etag()));
-        Ok(self.request(("DeleteObject", object.key()), BASE, attempt).await?)
+        let delete = async |only| {
+            let attempt = || self.client.delete(object.key(), only);
+            self.request(("DeleteObject", object.key()), BASE, attempt).await.map_err(ObjectError::from)
+        };
+        let deleted = match delete(Some(object.etag())).await {
+            Err(error) if *error.kind() == ErrorKind::Unsupported => delete(None).await,
+            deleted => deleted,
+        };
+        match deleted {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed) => {
+                Ok(())
+            }
+            deleted => deleted,
+        }
     }
 
     /// What came of a write that failed. It may have been done all the same: its answer, or that of an earlier
@@ -217,11 +307,15 @@ impl Shared {
     /// answer was lost is found to be done. A version without a checksum proves nothing, and neither does an
     /// empty one: others may have written the same nothing.
     async fn is_there(&self, key: &str, size: u64, checksum: Option<ObjectChecksum>) -> Option<Written> {
-        let attempt = || self.client.describe(key);
-        let found = self.request(("HeadObject", key), BASE, attempt).await.ok()?;
+        let found = self.describe(key).await.ok()?;
         let is_same = size > 0 && found.meta.size == size && checksum.is_some() && found.checksum == checksum;
         is_same.then_some(Written { etag: found.meta.etag, checksum })
     }
+}
+
+/// How long one attempt may take that copies `bytes` inside the store. Nothing is heard of it meanwhile.
+fn time_to_copy(bytes: u64) -> Duration {
+    BASE + Duration::from_secs(bytes / COPIED_BYTES_PER_SECOND)
 }
 
 /// How long one attempt may take that moves `bytes` over the network.

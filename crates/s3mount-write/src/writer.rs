@@ -1,7 +1,7 @@
 //! The writer: it makes drafts.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use crate::relief::Givers;
 use crate::shared::Shared;
 use crate::spool::Spool;
-use crate::{Draft, WriteConfig, WriteMetrics};
+use crate::store::Store;
+use crate::{Copier, CopyConfig, Draft, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -42,19 +43,19 @@ impl Writer {
         retry_budget: Arc<RetryBudget>,
         reclaim: impl Fn() + Send + Sync + 'static,
     ) -> Self {
+        let metrics: Arc<WriteMetrics> = Arc::default();
+        let (has_checksums, timeout) = (config.has_checksums, config.timeout);
         Self(Arc::new(Shared {
-            client,
+            store: Arc::new(Store::new(client, retry_budget, metrics.clone(), has_checksums, timeout)),
             runtime: runtime.clone(),
-            retry_budget,
-            metrics: Arc::default(),
+            metrics,
             share: Share::new(pool, config.memory_bytes),
-            requests: Semaphore::new(config.max_requests),
+            requests: Arc::new(Semaphore::new(config.max_requests)),
             reclaim: Box::new(reclaim),
             spool: config.spool.clone().map(Spool::new),
             givers: Givers::default(),
             config,
             started: Instant::now(),
-            seeds: AtomicU64::new(0),
         }))
     }
 
@@ -71,6 +72,16 @@ impl Writer {
         let draft = Draft::new(self.0.clone(), version.key(), object, Some((version.clone(), size)));
         self.0.givers.add(draft.weak());
         draft
+    }
+
+    /// Copies objects inside the bucket. Its requests are counted and limited together with those of the drafts.
+    pub fn copier(&self) -> Copier {
+        let Shared { store, requests, config, .. } = &*self.0;
+        let nonce = config.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        // The lower half is enough: it takes 584 years to come back.
+        let (max_requests, nonce) = (config.max_requests, nonce as u64);
+        let given = CopyConfig { max_requests, nonce, ..CopyConfig::default() };
+        Copier::of(store.clone(), store.clone(), requests.clone(), given)
     }
 
     /// The metrics of all its drafts.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use s3mount_object::{Condition, CopySource, ETag, ErrorKind, ObjectId};
+use s3mount_object::Condition;
 use s3mount_write::Writer;
 
 use super::Filesystem;
@@ -198,27 +198,17 @@ impl Filesystem {
         Ok(Some(self.move_object(&published, key, condition.as_ref()).await?))
     }
 
-    /// Copies an object to another key inside the store, and deletes it.
+    /// Gives an object another key: by one request where the store can do so, else by a copy inside the store
+    /// and a deletion.
     async fn move_object(
         &self,
         file: &File,
         key: &str,
         condition: Option<&Condition>,
     ) -> Result<File, FsError> {
-        let writes = self.writes()?;
-        let source = CopySource { bucket: None, object: file.object.clone() };
-        let copied = writes.client.copy(&source, key, None, condition).await?;
-        self.delete_version(file.object.key(), file.object.etag()).await?;
-        Ok(File { object: ObjectId::new(key, copied.etag), size: file.size, mtime: file.mtime })
-    }
-
-    /// Deletes a version, or, where the store knows no conditions, whatever is there.
-    async fn delete_version(&self, key: &str, etag: &ETag) -> Result<(), FsError> {
-        let client = &self.writes()?.client;
-        match client.delete(key, Some(etag)).await {
-            Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(client.delete(key, None).await?),
-            deleted => Ok(deleted?),
-        }
+        let copier = self.writes()?.writer.copier();
+        let object = copier.rename(&file.object, key, condition).await?;
+        Ok(File { object, size: file.size, mtime: file.mtime })
     }
 
     /// Renames a folder of which the store knows nothing.

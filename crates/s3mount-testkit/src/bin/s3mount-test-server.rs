@@ -84,7 +84,8 @@ struct Args {
 enum Model {
     /// Loopback as it is.
     Fast,
-    /// S3 from EC2: first byte 25 ms, 90 MB/s a connection, LIST 60 ms.
+    /// S3 from EC2: first byte 25 ms, 90 MB/s a connection, LIST 60 ms; sixteen copies at a time, of 0.2 s and
+    /// 180 MB/s each.
     Aws,
 }
 

@@ -14,7 +14,7 @@ use s3mount_object::{
 use super::{MemoryClient, State, meta};
 use crate::object::{Content, Object, now, tag};
 use crate::sums::{Kept, Sum, Value};
-use crate::uploads::{Named, Part, Refused, Upload, Whole, check_condition, precondition_failed};
+use crate::uploads::{MAX_PART, Named, Part, Refused, Upload, Whole, check_condition, precondition_failed};
 
 /// Entries in a page of uploads or parts: few, so that tests see several pages.
 const PAGE: usize = 3;
@@ -320,8 +320,17 @@ impl ObjectWriter for MemoryClient {
         self.write("CopyObject", key, move |state| {
             state.check_write(key, condition)?;
             let mut copy = state.source(source)?.clone();
+            if copy.size > MAX_PART {
+                return Err(ErrorKind::Rejected);
+            }
             copy.modified = now();
-            copy.beside = object.unwrap_or(&copy.beside).clone();
+            let tags = copy.beside.tags.take();
+            copy.beside = match object {
+                Some(object) => object.clone(),
+                // The bucket decides on these.
+                None => NewObject { storage_class: None, encryption: None, ..copy.beside },
+            };
+            copy.beside.tags = copy.beside.tags.or(tags);
             let answer = written(&copy);
             state.objects.insert(key.to_owned(), copy);
             Ok(answer)
@@ -359,6 +368,17 @@ impl ObjectWriter for MemoryClient {
         .boxed()
     }
 
+    fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>> {
+        async move {
+            self.wait("GetObjectTagging", key).await?;
+            let fail = |kind| ObjectError::new(kind, "GetObjectTagging", key);
+            let state = self.lock();
+            let object = state.objects.get(key).ok_or_else(|| fail(ErrorKind::NotFound))?;
+            Ok(object.beside.tags.clone())
+        }
+        .boxed()
+    }
+
     fn describe<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Description, ObjectError>> {
         async move {
             self.lock().requests.head += 1;
@@ -367,8 +387,9 @@ impl ObjectWriter for MemoryClient {
             let object = self.lock().objects.get(key).cloned().ok_or_else(|| fail(ErrorKind::NotFound))?;
             let checksum = object.checksum(ChecksumAlgorithm::Crc64Nvme);
             let checksum = checksum.map_err(|error| fail(ErrorKind::Server).with_source(error))?;
+            let checksum = Some(checksum).filter(|_| !self.lock().no_checksums);
             let beside = NewObject { tags: None, ..object.beside.clone() };
-            Ok(Description { meta: meta(&object), object: beside, checksum: Some(checksum) })
+            Ok(Description { meta: meta(&object), object: beside, checksum })
         }
         .boxed()
     }

@@ -318,6 +318,22 @@ pub async fn parts_may_be_ranges_of_objects(store: &WritableStore<'_>) {
     store.check(key, &written.etag, &expected.into(), "parts").await;
 }
 
+/// The tags of an object are told, and a copy by one request has them, also if it has other metadata.
+pub async fn tags_are_told_and_copied(store: &WritableStore<'_>) {
+    let (from, bytes) = ("tagged/from a+b%é", bytes("tagged", 1000));
+    store.write(from, &bytes, None).await.expect("a put");
+    assert_eq!(store.client.tags(from).await.expect("none"), None);
+    let told = Some("kind=a%20b&owner=1%262");
+    let object = NewObject { tags: told.map(str::to_owned), ..beside("tagged") };
+    let put = store.client.put(from, body(&bytes), &object, None).await.expect("a put").etag;
+    assert_eq!(store.client.tags(from).await.expect("two").as_deref(), told);
+    store.client.copy(&source(from, &put), "tagged/to", Some(&beside("new")), None).await.expect("a copy");
+    if store.copies_tags {
+        assert_eq!(store.client.tags("tagged/to").await.expect("two").as_deref(), told);
+    }
+    assert_eq!(kind(store.client.tags(NOTHING).await), Some(ErrorKind::NotFound));
+}
+
 /// A deletion deletes what is there, or only the version that is named.
 pub async fn deletions_keep_to_their_version(store: &WritableStore<'_>) {
     let (key, bytes) = ("deleted a+b%é", bytes("deleted", 10));

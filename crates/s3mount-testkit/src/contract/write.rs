@@ -35,6 +35,8 @@ pub struct WritableStore<'a> {
     pub joins_checksums: bool,
     /// Whether it also does so if parts were copied.
     pub joins_checksums_of_copies: bool,
+    /// Whether a copy with other metadata has the source's tags.
+    pub copies_tags: bool,
     /// Whether the store can rename objects.
     pub renames: bool,
 }
@@ -53,6 +55,7 @@ impl<'a> WritableStore<'a> {
             knows_ended_uploads: true,
             joins_checksums: true,
             joins_checksums_of_copies: true,
+            copies_tags: true,
             renames: false,
         }
     }

@@ -1,9 +1,11 @@
 //! How slow the server is.
 
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::random::Sequence;
 
@@ -21,6 +23,8 @@ pub struct Shape {
     pub copy_latency_ms: f64,
     /// How many bytes a second each copy inside the store copies. 0 means no limit.
     pub copy_bytes_per_second: u64,
+    /// How many copies inside the store go on at the same time. The others wait. 0 means no limit.
+    pub copies_at_once: u32,
     /// The share of all requests but listings that wait longer, and by how many milliseconds they wait
     /// longer.
     pub tail: (f64, f64),
@@ -53,7 +57,8 @@ impl Shape {
     }
 
     /// A server that is as slow as S3 seen from EC2. The first byte takes 25 ms (log-normal, sigma 0.5), a
-    /// connection carries 90 MB/s, and a listing takes 60 ms. A copy takes 0.2 s, and goes on at 180 MB/s.
+    /// connection carries 90 MB/s, and a listing takes 60 ms. A copy takes 0.2 s, and goes on at 180 MB/s; there
+    /// are sixteen of them at a time.
     pub fn aws() -> Self {
         Self {
             first_byte: FirstByte::LogNormal { median_ms: 25.0, sigma: 0.5 },
@@ -61,6 +66,7 @@ impl Shape {
             bytes_per_second: 90_000_000,
             copy_latency_ms: 200.0,
             copy_bytes_per_second: 180_000_000,
+            copies_at_once: 16,
             ..Self::default()
         }
     }
@@ -114,5 +120,74 @@ impl Limiter {
     }
 }
 
+/// Counts copies against [`Shape::copies_at_once`].
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    under_way: Mutex<u32>,
+    ended: Notify,
+}
+
+/// A copy that is under way.
+pub(crate) struct Copying<'a>(&'a Copies);
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        *self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_waiters();
+    }
+}
+
+impl Copies {
+    /// Waits until fewer than `most` copies are under way.
+    pub(crate) async fn begin(&self, most: u32) -> Copying<'_> {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            {
+                let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+                if most == 0 || *under_way < most {
+                    *under_way += 1;
+                    return Copying(self);
+                }
+            }
+            ended.await;
+        }
+    }
+}
+
 /// The random numbers for all shapes of this process.
 static SEQUENCE: Sequence = Sequence::new();
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::{Copies, Shape};
+
+    /// Seconds until an object is copied in parts, all of which are asked for at once.
+    async fn seconds(bytes: u64, part: u64) -> f64 {
+        let (shape, copies, start) = (Shape::aws(), &Copies::default(), Instant::now());
+        let parts = (0..bytes).step_by(part as usize).map(|at| part.min(bytes - at));
+        futures::future::join_all(parts.map(|len| async move {
+            let _turn = copies.begin(shape.copies_at_once).await;
+            sleep(shape.copy_time(len)).await;
+        }))
+        .await;
+        start.elapsed().as_secs_f64()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sixteen_copies_go_on_at_a_time() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(Shape::aws().copy_time(180_000_000), Duration::from_millis(1200));
+        let mut taken = Vec::new();
+        for part in [8 * MIB, 64 * MIB, 256 * MIB] {
+            taken.push((seconds(10_000_000_000, part).await * 10.0).round() / 10.0);
+        }
+        // 75, 10 and 3 rounds of sixteen.
+        assert_eq!(taken, [18.5, 5.7, 5.1]);
+        assert_eq!(seconds(0, MIB).await, 0.0);
+    }
+}

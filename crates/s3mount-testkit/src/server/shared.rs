@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::object::Object;
 use crate::random::mix;
 use crate::server::fault::Faults;
-use crate::server::shape::{Limiter, Shape};
+use crate::server::shape::{Copies, Limiter, Shape};
 use crate::server::stats::Counters;
 use crate::uploads::{Rules, Uploads};
 
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) faults: Faults,
     pub(crate) shape: Mutex<Shape>,
     pub(crate) limiter: Limiter,
+    pub(crate) copies: Copies,
     pub(crate) frozen: AtomicBool,
     /// How often the server was thawed.
     pub(crate) thaws: AtomicU64,

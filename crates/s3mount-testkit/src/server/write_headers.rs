@@ -37,11 +37,23 @@ pub(crate) fn new_object(headers: &HeaderMap) -> NewObject {
     let kms_key_id = text(headers, KMS_KEY_ID);
     NewObject {
         content_type: text(headers, "content-type"),
+        cache_control: text(headers, "cache-control"),
+        content_disposition: text(headers, "content-disposition"),
+        content_encoding: encoding(headers),
+        content_language: text(headers, "content-language"),
+        expires: text(headers, "expires"),
         metadata: user_metadata(headers),
         storage_class: text(headers, STORAGE_CLASS),
         encryption: method.map(|method| Encryption { method, kms_key_id }),
         tags: text(headers, TAGGING),
     }
+}
+
+/// How the bytes of an upload are encoded. How they were sent is no part of that.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let text = text(headers, "content-encoding")?;
+    let kept: Vec<_> = text.split(',').map(str::trim).filter(|name| *name != "aws-chunked").collect();
+    Some(kept.join(",")).filter(|kept| !kept.is_empty())
 }
 
 /// The user's metadata in the headers of an upload. A header's name is in lower case here.
@@ -56,6 +68,16 @@ fn user_metadata(headers: &HeaderMap) -> UserMetadata {
 pub(crate) fn describe(object: &Object, headers: &mut HeaderMap) {
     let NewObject { content_type, metadata, storage_class, tags, .. } = &object.beside;
     insert(headers, "content-type", content_type.as_deref().unwrap_or("binary/octet-stream"));
+    let others = [
+        ("cache-control", &object.beside.cache_control),
+        ("content-disposition", &object.beside.content_disposition),
+        ("content-encoding", &object.beside.content_encoding),
+        ("content-language", &object.beside.content_language),
+        ("expires", &object.beside.expires),
+    ];
+    for (name, value) in others {
+        value.iter().for_each(|value| insert(headers, name, value));
+    }
     for (name, value) in metadata {
         insert(headers, &format!("{METADATA_PREFIX}{name}"), value);
     }

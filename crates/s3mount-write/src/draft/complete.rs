@@ -32,7 +32,7 @@ impl Draft {
             // Parts were uploaded, so only a draft that was discarded has none.
             let Some(begun) = begun else { return Err(WriteError::Discarded) };
             let (size, sum) = (parts.iter().map(|part| part.len).sum(), crc_of(&parts));
-            let written = match self.shared.complete(&begun.upload, &parts, condition).await {
+            let written = match self.shared.store.complete(&begun.upload, &parts, condition).await {
                 Ok(written) => written,
                 Err(Failure { error, .. })
                     if *error.kind() == ErrorKind::InvalidPart && corrections < MOST_CORRECTIONS =>
@@ -42,7 +42,7 @@ impl Draft {
                     self.correct(&begun).await?;
                     continue;
                 }
-                Err(failure) => self.shared.resolve(key, size, sum, failure).await?,
+                Err(failure) => self.shared.store.resolve(key, size, sum, failure).await?,
             };
             compare(key, sum, &written)?;
             self.state().upload = None;
@@ -52,7 +52,7 @@ impl Draft {
 
     /// Compares the parts that the store has with those that it has told of.
     async fn correct(&self, begun: &Begun) -> Result<(), WriteError> {
-        let listed = self.shared.list_parts(&begun.upload).await?;
+        let listed = self.shared.store.list_parts(&begun.upload).await?;
         let mut listed: BTreeMap<u32, WrittenPart> =
             listed.into_iter().map(|part| (part.number, part)).collect();
         let mut state = self.state();

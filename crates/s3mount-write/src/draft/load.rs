@@ -66,12 +66,12 @@ impl Draft {
     /// Fetches `len` bytes of a version.
     async fn fetch(&self, place: &Place, len: u64) -> Result<Bytes, WriteError> {
         let deadline = Instant::now() + self.shared.config.timeout;
-        let attempts = Attempts::new(std::time::Duration::from_secs(1), self.shared.seed());
-        let mut retries = Retries::new(&self.shared.retry_budget, attempts, deadline);
+        let attempts = Attempts::new(std::time::Duration::from_secs(1), self.shared.store.seed());
+        let mut retries = Retries::new(&self.shared.store.retry_budget, attempts, deadline);
         let range = ByteRange::new(place.offset, place.offset + len);
         loop {
             let buffer = self.buffer(len).await?;
-            let get = self.shared.get(&place.object, range, buffer);
+            let get = self.shared.store.get(&place.object, range, buffer);
             match retries.attempt("GetObject", place.object.key(), get).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => retries.pause(error, || true).await?,

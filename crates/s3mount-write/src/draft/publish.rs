@@ -93,7 +93,7 @@ impl Draft {
         let published = self.rebase(target, written);
         self.drop_spool().await;
         if let Some(before) = before.filter(|before| before.key() != target.key) {
-            self.remove(&before).await?;
+            self.shared.store.delete(&before).await?;
         }
         Ok(published)
     }
@@ -109,18 +109,6 @@ impl Draft {
             state.condition = Some(Condition::Matches(published.object.etag().clone()));
         }
         published
-    }
-
-    /// Deletes the version under the key that the file had before.
-    async fn remove(&self, old: &ObjectId) -> Result<(), WriteError> {
-        match self.shared.delete(old).await {
-            Ok(()) => Ok(()),
-            // Somebody else has deleted or replaced it.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed) => {
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Whether one request can publish the file: it is no longer than a part, and all bytes can be had.
@@ -148,18 +136,18 @@ impl Draft {
         let written = {
             // The semaphore is never closed.
             let _turn = self.shared.requests.acquire().await;
-            self.shared.put(key, &body, &self.object, condition).await
+            self.shared.store.put(key, &body, &self.object, condition).await
         };
         let written = match written {
             Ok(written) => written,
-            Err(failure) => self.shared.resolve(key, size, body.checksum(), failure).await?,
+            Err(failure) => self.shared.store.resolve(key, size, body.checksum(), failure).await?,
         };
         compare(key, body.checksum(), &written)?;
         self.shared.metrics.uploaded_bytes.add(size);
         let upload = self.state().upload.take();
         if let Some(begun) = upload {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+            self.shared.runtime.spawn(async move { shared.store.abort(&begun.upload).await });
         }
         Ok(written)
     }

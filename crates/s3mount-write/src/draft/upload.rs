@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use s3mount_object::{Body, ByteRange, ObjectId, UploadId, WrittenPart};
+use s3mount_object::{Body, ByteRange, CopySource, ObjectId, UploadId, WrittenPart};
 
 use super::Draft;
 use crate::WriteError;
@@ -100,7 +100,7 @@ impl Draft {
             self.load_part(cell).await?;
         };
         let body = self.body(pieces);
-        Ok(self.shared.put_part(&upload, cell.number, &body).await?)
+        Ok(self.shared.store.put_part(&upload, cell.number, &body).await?)
     }
 
     /// Brings all bytes of a part into memory. They stay there while a task has the part.
@@ -120,7 +120,8 @@ impl Draft {
         let upload = self.begun().await?;
         let _turn = self.shared.requests.acquire().await;
         self.state().cells.take(cell.number);
-        Ok(self.shared.copy_part(&upload, cell.number, object, range).await?)
+        let source = CopySource { bucket: None, object: object.clone() };
+        Ok(self.shared.store.copy_part(&upload, cell.number, &source, range).await?)
     }
 
     /// The body of a request, with its checksum.
@@ -160,7 +161,7 @@ impl Draft {
             }
             (state.key.clone(), state.condition.clone())
         };
-        let upload = Arc::new(self.shared.create_upload(&key, &self.object).await?);
+        let upload = Arc::new(self.shared.store.create_upload(&key, &self.object).await?);
         let is_discarded = {
             let mut state = self.state();
             if !state.is_discarded {
@@ -169,7 +170,7 @@ impl Draft {
             state.is_discarded
         };
         if is_discarded {
-            self.shared.abort(&upload).await;
+            self.shared.store.abort(&upload).await;
             return Err(WriteError::Discarded);
         }
         Ok(upload)

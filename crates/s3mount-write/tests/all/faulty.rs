@@ -226,6 +226,10 @@ impl ObjectWriter for FaultyClient {
         self.store.rename(source, key, condition, token)
     }
 
+    fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>> {
+        self.with("GetObjectTagging", self.store.tags(key))
+    }
+
     fn describe<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Description, ObjectError>> {
         self.with("HeadObject", self.store.describe(key))
     }

@@ -1,0 +1,255 @@
+//! Copies whole objects inside the store.
+//!
+//! A short object is copied by one CopyObject. A longer one becomes an upload whose parts are copied side by
+//! side: S3 copies one range at some 180 MB/s, and sixteen at a time. Each request names the version of the
+//! source. What the source has beside its bytes is written beside the copy's.
+
+mod order;
+mod parts;
+mod upload;
+
+use std::sync::Arc;
+
+use s3mount_object::{
+    Condition, CopySource, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, Written,
+};
+use s3mount_requests::RetryBudget;
+use tokio::sync::Semaphore;
+
+pub use self::order::{Copied, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
+use self::parts::{MOST_PART, Parts};
+use crate::store::{Failure, Store, crc};
+
+/// Objects have this storage class only in directory buckets, and these give it to all of their objects.
+const EXPRESS: &str = "EXPRESS_ONEZONE";
+
+/// Copies objects. Cheap to clone; all clones together keep to the limit of requests.
+#[derive(Clone, Debug)]
+pub struct Copier {
+    source: Arc<Store>,
+    target: Arc<Store>,
+    requests: Arc<Semaphore>,
+    config: CopyConfig,
+}
+
+/// One copy, as its requests need it.
+struct Job<'a> {
+    from: &'a Source,
+    source: CopySource,
+    key: &'a str,
+    object: NewObject,
+    condition: Option<&'a Condition>,
+    progress: Progress<'a>,
+}
+
+/// A version that was written.
+struct Made {
+    written: Written,
+    resumed_bytes: u64,
+    lacks_tags: bool,
+}
+
+impl Job<'_> {
+    fn size(&self) -> u64 {
+        self.from.description.meta.size
+    }
+
+    /// The CRC of the source's bytes, if the store keeps one.
+    fn sum(&self) -> Option<ObjectChecksum> {
+        self.from.description.checksum
+    }
+
+    /// How the copy is known to have the source's bytes.
+    ///
+    /// # Errors
+    /// `Differs`.
+    fn compare(&self, written: &Written) -> Result<Proof, CopyError> {
+        match (self.sum(), written.checksum) {
+            (Some(source), Some(copy)) if source.algorithm == copy.algorithm => {
+                let (key, expected) = (self.key.to_owned(), source);
+                if source == copy {
+                    return Ok(Proof::Checksum);
+                }
+                Err(CopyError::Differs { key, expected, copy })
+            }
+            _ if written.etag == *self.from.object.etag() => Ok(Proof::ETag),
+            _ => Ok(Proof::Length),
+        }
+    }
+
+    fn source_changed(&self) -> CopyError {
+        CopyError::SourceChanged { key: self.from.object.key().to_owned() }
+    }
+
+    fn taken(&self) -> CopyError {
+        CopyError::Taken { key: self.key.to_owned() }
+    }
+}
+
+impl Copier {
+    /// Copies objects from the bucket of `source` to that of `target`. Both may be the same client. Who has
+    /// several copiers gives them one `retry_budget`.
+    pub fn new(
+        source: Arc<dyn ObjectWriter>,
+        target: Arc<dyn ObjectWriter>,
+        config: CopyConfig,
+        retry_budget: Arc<RetryBudget>,
+    ) -> Self {
+        let store = |client| {
+            let (budget, metrics) = (retry_budget.clone(), Arc::default());
+            Arc::new(Store::new(client, budget, metrics, config.has_checksums, config.timeout))
+        };
+        let requests = Arc::new(Semaphore::new(config.max_requests));
+        Self::of(store(source), store(target), requests, config)
+    }
+
+    pub(crate) fn of(
+        source: Arc<Store>,
+        target: Arc<Store>,
+        requests: Arc<Semaphore>,
+        config: CopyConfig,
+    ) -> Self {
+        Self { source, target, requests, config }
+    }
+
+    /// The version that is at `key` of the source's bucket now.
+    ///
+    /// # Errors
+    /// Those of a HEAD.
+    pub async fn describe(&self, key: &str) -> Result<Source, CopyError> {
+        let description = self.source.describe(key).await?;
+        Ok(Source { object: ObjectId::new(key, description.meta.etag.clone()), description })
+    }
+
+    /// Copies a version.
+    ///
+    /// # Errors
+    /// See [`CopyError`]. Unless the copier [resumes](CopyConfig::resumes), a copy that fails, or whose future is
+    /// dropped, leaves no upload behind.
+    pub async fn copy(
+        &self,
+        source: &Source,
+        order: &CopyOrder,
+        progress: Progress<'_>,
+    ) -> Result<Copied, CopyError> {
+        let job = self.job(source, order, progress);
+        let size = job.size();
+        let whole = |written| Made { written, resumed_bytes: 0, lacks_tags: false };
+        let made = if Parts::is_one(size, self.config.part_bytes) {
+            whole(self.copy_whole(&job).await?)
+        } else {
+            match self.copy_parts(&job).await {
+                // Not every store copies parts, and not every store tells the right CRCs of them.
+                Err(error) if size <= MOST_PART && is_of_parts(&error) => {
+                    tracing::debug!(%error, "copied by one request instead");
+                    whole(self.copy_whole(&job).await?)
+                }
+                made => made?,
+            }
+        };
+        let Made { written, resumed_bytes, lacks_tags } = made;
+        let proof = job.compare(&written)?;
+        Ok(Copied { object: ObjectId::new(&order.key, written.etag), size, resumed_bytes, proof, lacks_tags })
+    }
+
+    /// Gives a version another key in its bucket: by one request where the store can do so, which is then atomic;
+    /// elsewhere it is copied, and the version at the old key is deleted.
+    ///
+    /// # Errors
+    /// See [`CopyError`].
+    pub async fn rename(
+        &self,
+        object: &ObjectId,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<ObjectId, CopyError> {
+        let seed = self.target.seed();
+        let names =
+            [object.key(), "\n", object.etag().as_str(), "\n", key].map(|text| text.to_owned().into());
+        let token = format!("{:x}-{seed:x}-{:x}", self.config.nonce, crc(&names).value);
+        match self.target.rename(object, key, condition, &token).await {
+            Ok(()) => return Ok(ObjectId::new(key, object.etag().clone())),
+            Err(error) if *error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error.into()),
+        }
+        let source = self.describe(object.key()).await?;
+        if source.object != *object {
+            return Err(CopyError::SourceChanged { key: object.key().to_owned() });
+        }
+        let order =
+            CopyOrder { condition: condition.cloned(), encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
+        let copied = self.copy(&source, &order, &|_| {}).await?;
+        self.target.delete(object).await?;
+        Ok(copied.object)
+    }
+
+    fn job<'a>(&self, from: &'a Source, order: &'a CopyOrder, progress: Progress<'a>) -> Job<'a> {
+        let mut object = from.description.object.clone();
+        object.storage_class = object.storage_class.filter(|class| class != EXPRESS);
+        object.storage_class = order.storage_class.clone().or(object.storage_class);
+        object.encryption = match &order.encrypted {
+            Encrypted::Kept => object.encryption,
+            Encrypted::AsBucket => None,
+            Encrypted::With(encryption) => Some(encryption.clone()),
+        };
+        let source = CopySource { bucket: order.source_bucket.clone(), object: from.object.clone() };
+        Job { from, source, key: &order.key, object, condition: order.condition.as_ref(), progress }
+    }
+
+    /// Copies by one request.
+    async fn copy_whole(&self, job: &Job<'_>) -> Result<Written, CopyError> {
+        let copied = {
+            // The semaphore is never closed.
+            let _turn = self.requests.acquire().await;
+            self.target.copy(&job.source, job.size(), job.key, Some(&job.object), job.condition).await
+        };
+        let written = match copied {
+            Ok(written) => written,
+            Err(failure) => self.resolve_whole(job, failure).await?,
+        };
+        (job.progress)(job.size());
+        Ok(written)
+    }
+
+    /// What came of a copy by one request that failed. Its answer may have been lost, and a condition that did
+    /// not hold may be that of the source or that of the target.
+    async fn resolve_whole(&self, job: &Job<'_>, failure: Failure) -> Result<Written, CopyError> {
+        if failure.may_be_done
+            && let Ok(found) = self.target.describe(job.key).await
+            && found.meta.size == job.size()
+        {
+            let written = Written { etag: found.meta.etag, checksum: found.checksum };
+            if matches!(job.compare(&written), Ok(Proof::Checksum | Proof::ETag)) {
+                let error = &failure.error;
+                tracing::info!(key = job.key, %error, "the answer to a copy was lost, and the copy was made");
+                return Ok(written);
+            }
+        }
+        Err(self.explain(job, failure.error).await)
+    }
+
+    /// Says which condition of a copy by one request did not hold.
+    async fn explain(&self, job: &Job<'_>, error: ObjectError) -> CopyError {
+        if !matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::NotFound) {
+            return error.into();
+        }
+        match self.source.describe(job.from.object.key()).await {
+            Ok(found) if found.meta.etag == *job.from.object.etag() => match job.condition {
+                Some(_) => job.taken(),
+                None => error.into(),
+            },
+            Ok(_) => job.source_changed(),
+            Err(missing) if *missing.kind() == ErrorKind::NotFound => job.source_changed(),
+            Err(_) => error.into(),
+        }
+    }
+}
+
+/// Whether a copy by one request may do better than one in parts.
+fn is_of_parts(error: &CopyError) -> bool {
+    match error {
+        CopyError::Object(error) => *error.kind() == ErrorKind::Unsupported,
+        CopyError::Differs { .. } => true,
+        CopyError::SourceChanged { .. } | CopyError::Taken { .. } | CopyError::TooLong { .. } => false,
+    }
+}
