@@ -13,6 +13,7 @@ mod credentials;
 mod direct;
 mod disk_cache;
 mod faults;
+mod folders;
 mod freshness;
 mod hints;
 mod in_process;

@@ -103,6 +103,11 @@ impl DraftFile {
         self.lock().object.is_some()
     }
 
+    /// The version that the store has under this name, as far as is known.
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        self.lock().object.clone()
+    }
+
     /// Notes that the draft was published as `object`.
     pub(crate) fn note_object(&self, object: &ObjectId) {
         self.lock().object = Some(object.clone());
@@ -170,6 +175,11 @@ impl DraftFile {
         let mut state = self.lock();
         state.end = End::Unlinked;
         state.writers == 0
+    }
+
+    /// Whether its name stands for a version now.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.lock().end == End::Sealed
     }
 
     /// Whether its name is gone.

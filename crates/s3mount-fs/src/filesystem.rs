@@ -2,14 +2,18 @@
 //!
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
-//! - [`changing`]: names that are made, removed and renamed.
+//! - [`changing`]: names that are made, removed and renamed;
+//! - [`folders`]: folders that are renamed;
+//! - [`renamed`]: reads of files that were renamed while they are open.
 
 mod changing;
+mod folders;
 mod housekeeping;
 mod keep;
 mod notices;
 mod open_file;
 pub(crate) mod opening;
+mod renamed;
 mod shown;
 mod writing;
 
@@ -25,6 +29,7 @@ use tokio::runtime::Handle;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject};
 pub use self::open_file::{OpenMode, Opened};
+use self::renamed::ReadAt;
 use crate::ahead::fetcher::Fetcher;
 use crate::ahead::hints::Hints;
 use crate::ahead::seams::Seams;
@@ -41,6 +46,7 @@ use crate::page_cache::fills::Fills;
 use crate::page_cache::map_reads::Answer;
 use crate::passthrough::Passthrough;
 use crate::sync::spawn;
+use crate::tree_locks::TreeLocks;
 use crate::writes::Writes;
 use crate::{FsConfig, FsError, FsMetrics};
 
@@ -66,6 +72,8 @@ pub struct Filesystem {
     directories: Directories,
     /// Unset if no object may be written.
     writes: Option<Writes>,
+    /// Names that are being changed, and folders that are being renamed.
+    tree_locks: TreeLocks,
 }
 
 impl Filesystem {
@@ -119,6 +127,7 @@ impl Filesystem {
             directories,
             config,
             writes: None,
+            tree_locks: TreeLocks::default(),
         }
     }
 
@@ -205,11 +214,11 @@ impl Filesystem {
             }
             None => return reply(Err(FsError::BadHandle(handle))),
         };
-        self.read_object(&open, offset, len, false, reply);
+        self.read_object(&open, ReadAt { handle, offset, len }, false, reply);
     }
 
     /// Reads an object. A read that is `apart` does not touch the object's streams.
-    fn read_object<R>(self: &Arc<Self>, open: &OpenObject, offset: u64, len: usize, apart: bool, reply: R)
+    fn read_object<R>(self: &Arc<Self>, open: &OpenObject, read: ReadAt, apart: bool, reply: R)
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
@@ -217,21 +226,21 @@ impl Filesystem {
             self.fetcher.follow_sequence(open.ino, open.reader.object().key(), true);
         }
         if let Some(large) = &open.large {
-            self.direct_io.on_read(large, &open.reader, len);
+            self.direct_io.on_read(large, &open.reader, read.len);
         }
-        let (fs, ino) = (self.clone(), open.ino);
+        let (fs, ReadAt { offset, len, .. }) = (self.clone(), read);
         let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
-            Err(source) if source.is_stale() => {
-                reply(Err(FsError::Stale { parent_and_name: fs.forget_name(ino), source }));
-            }
+            Err(source) if source.is_stale() => fs.after_stale(read, source, reply),
             Err(error) => reply(Err(error.into())),
         };
+        let renamed = open.renamed();
+        let reader = renamed.as_ref().unwrap_or(&open.reader);
         if apart {
-            open.reader.read_apart(offset, len, reply);
+            reader.read_apart(offset, len, reply);
         } else {
-            open.reader.read(offset, len, reply);
-            if let Some(asked) = open.reader.take_near_end() {
+            reader.read(offset, len, reply);
+            if let Some(asked) = reader.take_near_end() {
                 self.seams.on_near_end(open.ino, asked);
             }
         }
@@ -273,7 +282,7 @@ impl Filesystem {
         match answer {
             Answer::Refuse => reply(Err(FsError::Refused)),
             Answer::Serve | Answer::Apart => {
-                self.read_object(&open, offset, len, answer == Answer::Apart, reply);
+                self.read_object(&open, ReadAt { handle, offset, len }, answer == Answer::Apart, reply);
             }
         }
     }

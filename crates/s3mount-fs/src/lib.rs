@@ -13,6 +13,7 @@
 //! - [`page_cache`]: how files use the kernel's page cache;
 //! - [`passthrough`]: whether the kernel reads files by itself;
 //! - [`drafts`]: files that are being written;
+//! - [`tree_locks`]: names that are being changed, and folders that are being renamed;
 //! - [`writes`]: the means and the rights to write, and what is asked for;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
@@ -42,6 +43,7 @@ mod page_cache;
 mod passthrough;
 mod sync;
 mod time;
+mod tree_locks;
 mod writes;
 
 pub use attr::{Attr, Entry, FileKind};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_object::{NewObject, ObjectWriter};
+use s3mount_requests::RetryBudget;
 use s3mount_write::Writer;
 
 use crate::FsError;
@@ -18,6 +19,9 @@ pub struct Rights {
     pub may_delete: bool,
     /// Replace them.
     pub may_overwrite: bool,
+    /// How many objects a folder may hold that is renamed. With 0, only folders are renamed of which the store
+    /// knows nothing.
+    pub folder_rename_limit: usize,
 }
 
 impl Rights {
@@ -45,6 +49,8 @@ pub struct Writes {
     pub rights: Rights,
     /// What new objects have beside their bytes.
     pub object: NewObject,
+    /// The bound on retries of what moves folders.
+    pub retry_budget: Arc<RetryBudget>,
 }
 
 /// A name in a directory.

@@ -16,7 +16,7 @@ const EMPTY: WriteOpen = WriteOpen { truncates: true, ..WRITE };
 
 /// A mount that may do everything, of a bucket that holds `old`.
 fn mount() -> (Arc<MemoryClient>, Arc<Filesystem>) {
-    mount_with(Rights { may_delete: true, may_overwrite: true })
+    mount_with(Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 })
 }
 
 fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
@@ -26,7 +26,13 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
     let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writer = Writer::new(client.clone(), pool, config, &runtime);
-    let writes = Writes { writer, client: client.clone(), rights, object: NewObject::default() };
+    let writes = Writes {
+        writer,
+        client: client.clone(),
+        rights,
+        object: NewObject::default(),
+        retry_budget: Arc::default(),
+    };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };
     (client.clone(), Arc::new(Filesystem::new(client, prefetcher, config, &runtime).with_writes(writes)))
 }

@@ -111,6 +111,21 @@ impl Draft {
         state.changes += 1;
     }
 
+    /// The object `from`, which this draft may be made of, was copied to `to` inside the store, and is about to be
+    /// deleted. From now on the file has the key of `to`, may replace only that version, and takes its bytes from
+    /// there. Waits for changes and uploads that are under way.
+    pub async fn follow(&self, from: &ObjectId, to: &ObjectId) {
+        let _alone = self.gate.write().await;
+        loop {
+            self.idle().await;
+            let mut state = self.state();
+            if state.cells.claimed() == 0 {
+                state.follow(from, to);
+                return;
+            }
+        }
+    }
+
     /// Says what has to be true of the key at the first publication. Each later one replaces only what the one
     /// before wrote.
     pub fn set_condition(&self, condition: Option<Condition>) {

@@ -1,8 +1,8 @@
 //! Files that are being written, and how they become objects.
 //!
 //! A [`Draft`] is one file that is being written: its bytes, and what the store has of them. [`Writer`] makes
-//! drafts, and bounds what all of them take together. A [`Copier`] copies whole objects inside the store.
-//! Nothing here knows of directories or of FUSE.
+//! drafts, and bounds what all of them take together. A [`Copier`] copies whole objects inside the store, and a
+//! [`FolderMove`] moves all objects below a prefix. Nothing here knows of directories or of FUSE.
 
 mod cells;
 mod config;
@@ -11,6 +11,7 @@ mod copies;
 mod draft;
 mod error;
 mod extents;
+mod folder;
 mod grid;
 mod metrics;
 mod relief;
@@ -24,6 +25,7 @@ pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;
 pub use error::WriteError;
+pub use folder::{FolderMove, MoveError, Moved};
 pub use metrics::WriteMetrics;
 pub use state::Published;
 pub use writer::Writer;

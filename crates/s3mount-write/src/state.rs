@@ -428,6 +428,32 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         (self.upload, self.cells, self.grid) = (None, Cells::default(), None);
         self.published = Some((changes, published.clone()));
     }
+
+    /// The version `from` lies at another key as `to` now. So does the file, if it was made of that version.
+    pub(crate) fn follow(&mut self, from: &ObjectId, to: &ObjectId) {
+        (self.key, self.condition) = (to.key().to_owned(), Some(Condition::Matches(to.etag().clone())));
+        let starts: Vec<u64> = self.extents.range(0, self.size()).map(|(start, _)| start).collect();
+        let moved = |place: Place| {
+            let object = if place.object == *from { to.clone() } else { place.object };
+            Place { object, ..place }
+        };
+        for start in starts {
+            self.extents.change_at(start, |content| match content {
+                Content::Source(place) => Content::Source(moved(place)),
+                Content::Frozen(bytes, Copy::Source(place)) => {
+                    Content::Frozen(bytes, Copy::Source(moved(place)))
+                }
+                other => other,
+            });
+        }
+        if let Some((_, published)) = self.published.as_mut().filter(|(_, known)| known.object == *from) {
+            published.object = to.clone();
+        }
+        if let Some(begun) = &mut self.upload {
+            // It is completed at the old key, where nothing is left, and then moved.
+            begun.condition = Some(Condition::Absent);
+        }
+    }
 }
 
 /// A length or an offset in memory.

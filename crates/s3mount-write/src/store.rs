@@ -17,14 +17,14 @@ use tokio::time::Instant;
 use crate::WriteMetrics;
 
 /// Each request may take this long, and longer for the bytes that it moves.
-const BASE: Duration = Duration::from_secs(20);
+pub(crate) const BASE: Duration = Duration::from_secs(20);
 
 /// A body moves at least as fast as this; what is slower counts as stalled. Sixteen bodies at once over a
 /// line of 100 Mbit/s have 0.8 MB/s each.
 const BYTES_PER_SECOND: u64 = 500_000;
 
 /// S3 copies at least as fast as this inside a region. 180 MB/s were measured.
-const COPIED_BYTES_PER_SECOND: u64 = 20_000_000;
+pub(crate) const COPIED_BYTES_PER_SECOND: u64 = 20_000_000;
 
 /// A request that failed, and what is not known because of that.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Makes a request until it succeeds, fails for good, or its time is over.
-    async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
+    pub(crate) async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
         &self,
         (operation, target): (&'static str, &str),
         least: Duration,

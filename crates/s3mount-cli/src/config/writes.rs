@@ -47,8 +47,13 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         .sse
         .as_ref()
         .map(|method| Encryption { method: method.clone(), kms_key_id: args.sse_kms_key_id.clone() });
+    let limit = if args.allow_dir_rename { args.dir_rename_limit } else { 0 };
     Ok(Some(WriteConfig {
-        rights: Rights { may_delete: args.allow_delete, may_overwrite: args.allow_overwrite },
+        rights: Rights {
+            may_delete: args.allow_delete,
+            may_overwrite: args.allow_overwrite,
+            folder_rename_limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        },
         part_bytes: part.0,
         memory_bytes,
         spool,

@@ -67,9 +67,10 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         let (given, budget) = (write_config(config, writes), prefetcher.retry_budget());
         let readers = prefetcher.clone();
         let reclaim = move || readers.reclaim();
-        let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget, reclaim);
+        let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
         writer.register(fs.registry());
-        fs = fs.with_writes(Writes { writer, client, rights: writes.rights, object: writes.object.clone() });
+        let object = writes.object.clone();
+        fs = fs.with_writes(Writes { writer, client, rights: writes.rights, object, retry_budget: budget });
     }
     let fs = Arc::new(fs);
     measured.register(fs.registry());

@@ -27,6 +27,21 @@ pub(crate) struct WriteArgs {
     #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
     pub(crate) allow_overwrite: bool,
 
+    /// Let programs rename folders. This allows them to write, too.
+    ///
+    /// The store can't do this at once: each object is copied inside the store, and then the old ones are
+    /// deleted. Others see both folders meanwhile. Without this flag, rename(2) of a folder with objects fails
+    /// with EXDEV, and mv copies file by file.
+    #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
+    pub(crate) allow_dir_rename: bool,
+
+    /// The most objects that a renamed folder may hold.
+    ///
+    /// The rename of a folder with more fails with EXDEV.
+    #[arg(long, value_name = "N", default_value = "10000", requires = "allow_dir_rename", help_heading = WRITING)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) dir_rename_limit: u32,
+
     /// Size of the parts in which a large file is uploaded.
     ///
     /// 5MiB to 64MiB. A smaller file is one request. The parts of a file of more than 8GiB grow with it.
@@ -61,6 +76,6 @@ pub(crate) struct WriteArgs {
 impl WriteArgs {
     /// Whether any flag allows to write.
     pub(crate) fn allows_writes(&self) -> bool {
-        self.allow_write || self.allow_delete || self.allow_overwrite
+        self.allow_write || self.allow_delete || self.allow_overwrite || self.allow_dir_rename
     }
 }

@@ -1,4 +1,4 @@
-//! Changing names: making and removing folders, deleting and renaming files.
+//! Changing names: making and removing folders, deleting and renaming files. [`super::folders`] renames folders.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Filesystem {
         self.writes.as_ref().map(|writes| writes.rights).unwrap_or_default()
     }
 
-    fn writes(&self) -> Result<&Writes, FsError> {
+    pub(super) fn writes(&self) -> Result<&Writes, FsError> {
         self.writes.as_ref().ok_or(FsError::ReadOnly)
     }
 
@@ -30,7 +30,7 @@ impl Filesystem {
     /// `Exists`, `ReadOnly`, or those of looking the name up.
     pub async fn mkdir(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
         self.writes()?;
-        let prefix = self.writable_directory(parent, name)?;
+        let (prefix, _name) = self.hold_name(parent, name).await?;
         match self.namespace.get(&prefix, name).await {
             Err(FsError::NotFound) => {}
             Ok(_) => return Err(FsError::Exists),
@@ -47,7 +47,7 @@ impl Filesystem {
     /// `NotEmpty`, `NotDirectory`, `NotAllowed` for a marker object, or an error of the store.
     pub async fn rmdir(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
         let writes = self.writes()?;
-        let prefix = self.writable_directory(parent, name)?;
+        let (prefix, _name) = self.hold_name(parent, name).await?;
         match self.namespace.get(&prefix, name).await?.0 {
             Target::Directory => {}
             Target::File(_) | Target::Draft(_) => return Err(FsError::NotDirectory),
@@ -72,7 +72,7 @@ impl Filesystem {
     /// `NotFound`, `IsDirectory`, `NotAllowed`, or an error of the store.
     pub async fn unlink(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
         let writes = self.writes()?;
-        let prefix = self.writable_directory(parent, name)?;
+        let (prefix, _name) = self.hold_name(parent, name).await?;
         let target = self.namespace.get(&prefix, name).await?.0;
         let draft = match &target {
             Target::Directory => return Err(FsError::IsDirectory),
@@ -95,7 +95,7 @@ impl Filesystem {
     }
 
     /// A folder stays when its last file goes, as programs expect.
-    fn keep_parent(&self, folder: InodeNo) {
+    pub(super) fn keep_parent(&self, folder: InodeNo) {
         if folder == ROOT {
             return;
         }
@@ -105,11 +105,16 @@ impl Filesystem {
         }
     }
 
-    /// Renames a file, or a folder of which the store knows nothing. Where something has the new name, it is
-    /// replaced, unless `keeps_target`.
+    /// The prefixes of the directories in which a name is changed to another.
+    fn prefixes(&self, from: Place<'_>, to: Place<'_>) -> Result<(Arc<str>, Arc<str>), FsError> {
+        Ok((self.writable_directory(from.parent, from.name)?, self.writable_directory(to.parent, to.name)?))
+    }
+
+    /// Renames a file or a folder. Where something has the new name, it is replaced, unless `keeps_target`.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `NotEmpty`, `NotAllowed`, or an error of the store.
+    /// `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `NotEmpty`, `NotAllowed`, or an error of the store;
+    /// `CrossDevice` for a folder whose objects may not be moved.
     pub async fn rename(
         self: &Arc<Self>,
         from: Place<'_>,
@@ -117,8 +122,26 @@ impl Filesystem {
         keeps_target: bool,
     ) -> Result<(), FsError> {
         let writes = self.writes()?;
-        let prefixes =
-            (self.writable_directory(from.parent, from.name)?, self.writable_directory(to.parent, to.name)?);
+        let (prefixes, _names) = loop {
+            let prefixes = self.prefixes(from, to)?;
+            if self.namespace.get(&prefixes.0, from.name).await?.0 == Target::Directory {
+                let trees = [format!("{}{}/", prefixes.0, from.name), format!("{}{}/", prefixes.1, to.name)];
+                if trees[0] == trees[1] {
+                    return Ok(());
+                }
+                let trees = self.tree_locks.hold_trees(trees).await;
+                // A folder around it may have been renamed meanwhile.
+                if self.prefixes(from, to)? == prefixes {
+                    return self.rename_folder(from, to, &prefixes, keeps_target, &trees).await;
+                }
+            } else {
+                let names = [(&*prefixes.0, from.name), (&*prefixes.1, to.name)];
+                let names = self.tree_locks.hold_names(&names).await;
+                if self.prefixes(from, to)? == prefixes {
+                    break (prefixes, names);
+                }
+            }
+        };
         let source = self.namespace.get(&prefixes.0, from.name).await?.0;
         let target = match self.namespace.get(&prefixes.1, to.name).await {
             Ok((target, _)) => Some(target),
@@ -130,9 +153,6 @@ impl Filesystem {
         }
         if target.is_some() && keeps_target {
             return Err(FsError::Exists);
-        }
-        if source == Target::Directory {
-            return self.rename_folder(from, to, &prefixes, target).await;
         }
         if let Some(Target::Draft(file)) = &target {
             // It goes, whatever becomes of the source. What the store has of it is replaced.
@@ -209,36 +229,5 @@ impl Filesystem {
         let copier = self.writes()?.writer.copier();
         let object = copier.rename(&file.object, key, condition).await?;
         Ok(File { object, size: file.size, mtime: file.mtime })
-    }
-
-    /// Renames a folder of which the store knows nothing.
-    async fn rename_folder(
-        self: &Arc<Self>,
-        from: Place<'_>,
-        to: Place<'_>,
-        prefixes: &(Arc<str>, Arc<str>),
-        target: Option<Target>,
-    ) -> Result<(), FsError> {
-        let (old, new) = (format!("{}{}/", prefixes.0, from.name), format!("{}{}/", prefixes.1, to.name));
-        match target {
-            None => {}
-            Some(Target::File(_) | Target::Draft(_)) => return Err(FsError::NotDirectory),
-            Some(Target::Directory) => {
-                let is_empty = self.namespace.stored_in(&new).await? == StoredIn::Nothing;
-                if !is_empty || self.namespace.has_local_names(&new) {
-                    return Err(FsError::NotEmpty);
-                }
-            }
-        }
-        let is_local = self.namespace.stored_in(&old).await? == StoredIn::Nothing;
-        if !is_local || self.namespace.has_drafts_below(&old) {
-            return Err(FsError::CrossDevice);
-        }
-        self.keep_parent(from.parent);
-        self.namespace.note_gone(&prefixes.0, from.name);
-        self.namespace.move_folder(&old, &new);
-        self.namespace.note_folder(&prefixes.1, to.name);
-        self.inodes.rename((from.parent, from.name), (to.parent, to.name), None);
-        Ok(())
     }
 }

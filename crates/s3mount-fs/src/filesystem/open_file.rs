@@ -10,7 +10,7 @@ use crate::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 use crate::writes::OpenDraft;
 
 /// The way of an open file's bytes to its readers.
@@ -66,6 +66,9 @@ pub(crate) struct OpenObject {
     /// Whether the kernel reads it by itself.
     pub(crate) is_passthrough: bool,
     was_read: AtomicBool,
+    /// Whether the file was renamed since, and where its bytes are now.
+    was_renamed: AtomicBool,
+    renamed: Mutex<Option<Arc<ObjectReader>>>,
     /// Set for a large file if `--direct-io auto` is on.
     pub(crate) large: Option<OpenLarge>,
     pub(crate) fills: OpenFills,
@@ -86,6 +89,8 @@ impl OpenObject {
             was_opened_before,
             is_passthrough,
             was_read: AtomicBool::new(false),
+            was_renamed: AtomicBool::new(false),
+            renamed: Mutex::new(None),
             large,
             fills,
         }
@@ -94,6 +99,20 @@ impl OpenObject {
     /// Notes a READ. Returns whether it is the first.
     pub(crate) fn note_read(&self) -> bool {
         !self.was_read.load(Ordering::Relaxed) && !self.was_read.swap(true, Ordering::Relaxed)
+    }
+
+    /// Where the bytes are, if the file was renamed since it was opened, and its first object is gone.
+    pub(crate) fn renamed(&self) -> Option<Arc<ObjectReader>> {
+        if !self.was_renamed.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.renamed).clone()
+    }
+
+    /// Notes where the bytes are now.
+    pub(crate) fn set_renamed(&self, reader: Arc<ObjectReader>) {
+        *lock(&self.renamed) = Some(reader);
+        self.was_renamed.store(true, Ordering::Release);
     }
 
     /// Whether anything was read of it since it was opened.

@@ -20,6 +20,7 @@ use crate::inode::Node;
 use crate::namespace::names::{File, Target, is_file_name};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::sync::spawn;
+use crate::tree_locks::NamesGuard;
 use crate::writes::{Later, LaterWrite, OpenDraft, WriteOpen};
 
 impl Filesystem {
@@ -37,7 +38,8 @@ impl Filesystem {
         name: &str,
         how: WriteOpen,
     ) -> Result<(Entry, Opened), FsError> {
-        let (writer, prefix) = (self.writer()?, self.writable_directory(parent, name)?);
+        let writer = self.writer()?;
+        let (prefix, _name) = self.hold_name(parent, name).await?;
         let file = match self.namespace.get(&prefix, name).await {
             Ok(_) if how.is_exclusive => return Err(FsError::Exists),
             Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
@@ -69,6 +71,22 @@ impl Filesystem {
             return Err(FsError::NameTooLong);
         }
         Ok(prefix)
+    }
+
+    /// The prefix of a directory in which `name` may be changed. The directory keeps it as long as the guard lives.
+    pub(super) async fn hold_name(
+        &self,
+        parent: InodeNo,
+        name: &str,
+    ) -> Result<(Arc<str>, NamesGuard<'_>), FsError> {
+        loop {
+            let prefix = self.writable_directory(parent, name)?;
+            let guard = self.tree_locks.hold_names(&[(&prefix, name)]).await;
+            // The directory may have been renamed meanwhile.
+            if self.writable_directory(parent, name)? == prefix {
+                return Ok((prefix, guard));
+            }
+        }
     }
 
     /// A draft in the place of a version, empty if it `is_truncated`.
@@ -158,7 +176,7 @@ impl Filesystem {
             Some(Node::File(version)) => {
                 self.writer()?;
                 let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
-                let prefix = self.inodes.prefix(parent)?;
+                let (prefix, _name) = self.hold_name(parent, &name).await?;
                 match self.namespace.get(&prefix, &name).await? {
                     (Target::File(newest), _) if newest.object == version.object => {
                         self.draft_of(&prefix, &name, &version, false)?;
@@ -253,8 +271,20 @@ impl Filesystem {
         if !is_writers || file.is_unlinked() || !file.draft().is_dirty() {
             return Ok(());
         }
+        let _name = self.hold_draft(&file).await;
         file.note_object(&file.draft().publish().await?.object);
         Ok(())
+    }
+
+    /// Keeps the name of a draft as it is until the guard is dropped.
+    async fn hold_draft(&self, file: &DraftFile) -> NamesGuard<'_> {
+        loop {
+            let place = file.place();
+            let names = self.tree_locks.hold_names(&[(&place.0, &place.1)]).await;
+            if file.place() == place {
+                return names;
+            }
+        }
     }
 
     /// What was written to a handle is safe once this returns.
@@ -263,6 +293,7 @@ impl Filesystem {
     /// Why it is not, or what has failed before.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
         let Some(file) = self.written(handle).filter(|file| !file.is_unlinked()) else { return Ok(()) };
+        let _name = self.hold_draft(&file).await;
         file.draft().sync().await?;
         if !file.draft().is_dirty() {
             // A short file is an object now.
@@ -321,6 +352,7 @@ impl Filesystem {
             file.draft().discard().await;
             return Ok(());
         }
+        let _name = self.hold_draft(&file).await;
         let published = file.draft().publish().await;
         let (prefix, name) = file.place();
         match published {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use s3mount_object::ETag;
+use s3mount_write::Moved;
 
 use super::{InodeNo, InodeTable, Tables};
+use crate::drafts::DraftFile;
+use crate::namespace::names::split_key;
 
 impl Tables {
     /// Moves what is below the directory `from` to `to`: the prefixes of all directories there.
@@ -46,6 +49,27 @@ impl InodeTable {
             tables.move_prefixes(&old, &prefix);
         }
         tables.set_newest(ino, parent, name);
+    }
+
+    /// Objects have `moved`, and with them the versions that inodes stand for: their ETags are other ones now. The
+    /// root's prefix is `root`.
+    pub(crate) fn set_etags(&self, root: &str, moved: &[Moved]) {
+        let mut tables = self.lock();
+        for Moved { from, to, .. } in moved.iter().filter(|copy| copy.from.etag() != copy.to.etag()) {
+            let (prefix, name) = split_key(to.key());
+            let folder = tables.directory(root, prefix);
+            if let Some(ino) = folder.and_then(|folder| tables.newest(folder, name))
+                && let Some(version) = tables.versions.get_mut(&ino)
+                && version.etag() == from.etag().as_str()
+            {
+                version.text = format!("{name}{}", to.etag().as_str()).into();
+            }
+        }
+    }
+
+    /// All drafts that the kernel knows, also those that have ended.
+    pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
+        self.lock().drafts.values().map(|known| known.file.clone()).collect()
     }
 }
 

@@ -1,13 +1,15 @@
 //! What this mount changes: drafts, folders, and objects that it has written or deleted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_object::ListObjects;
+use s3mount_write::Moved;
 use tokio::time::Instant;
 
 use super::Namespace;
-use super::names::{File, Named};
+use super::names::{File, Named, is_file_name, split_key};
 use super::overlay::Change;
 use super::page::Page;
 use crate::FsError;
@@ -43,9 +45,35 @@ impl Namespace {
         }
     }
 
-    /// All below the folder `from` lies below `to` now.
-    pub(crate) fn move_folder(&self, from: &str, to: &str) {
+    /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.
+    pub(crate) fn folder_moved(&self, (from, to): (&str, &str), moved: &[Moved]) {
+        let now = Instant::now();
         self.overlay.move_folder(from, to);
+        let mut folders = BTreeSet::new();
+        for Moved { from: old, to: new, size, modified } in moved {
+            let file = File { object: new.clone(), size: *size, mtime: *modified };
+            for (key, root, change) in [(old.key(), from, Change::Gone), (new.key(), to, Change::File(file))]
+            {
+                let (prefix, name) = split_key(key);
+                if is_file_name(name) {
+                    self.overlay.set_unless_local(prefix, name, change, now);
+                }
+                let mut folder = prefix;
+                while folder.len() > root.len() && folders.insert((folder, root == to)) {
+                    folder = split_key(&folder[..folder.len() - 1]).0;
+                }
+            }
+        }
+        for (folder, is_new) in folders {
+            let (prefix, name) = split_key(&folder[..folder.len() - 1]);
+            if is_file_name(name) {
+                let change = if is_new { Change::Folder } else { Change::Gone };
+                self.overlay.set_unless_local(prefix, name, change, now);
+            }
+        }
+        for prefix in [from, to] {
+            self.snapshots.forget_below(prefix, now);
+        }
     }
 
     /// Ends drafts that nobody has opened after all: whoever was to look the name up again has not come.

@@ -76,6 +76,11 @@ pub(crate) fn is_file_name(name: &str) -> bool {
     !(name.is_empty() || name == "." || name == ".." || name.len() > NAME_MAX || name.contains(['\0', '/']))
 }
 
+/// The prefix of a key's directory, and the name in it.
+pub(crate) fn split_key(key: &str) -> (&str, &str) {
+    key.split_at(key.rfind('/').map_or(0, |at| at + 1))
+}
+
 /// The key that a LIST starts after so that its page begins at `name`. It lies before `name`, with little or
 /// nothing between them. Only plain characters are added to it, because it becomes part of a URL and of XML.
 /// If there is no such character, it is the beginning of `name`. It has no `/`, because stores differ in

@@ -153,15 +153,32 @@ impl Overlay {
         local.filter_map(|(name, (change, _))| Some((name.clone(), change.target()?))).collect()
     }
 
-    /// Moves what lies below the folder `from` to the folder `to`.
+    /// Moves the drafts and the folders of this mount that lie below the folder `from` to the folder `to`. What
+    /// is known of objects below `from` is dropped.
     pub(crate) fn move_folder(&self, from: &str, to: &str) {
         let mut folders = self.lock();
         let moved: Vec<_> = folders.keys().filter(|prefix| prefix.starts_with(from)).cloned().collect();
         for prefix in moved {
-            if let Some(names) = folders.remove(&prefix) {
-                folders.insert(Arc::from(format!("{to}{}", &prefix[from.len()..])), names);
+            if let Some(mut names) = folders.remove(&prefix) {
+                names.retain(|_, (change, _)| change.is_local());
+                let now: Arc<str> = Arc::from(format!("{to}{}", &prefix[from.len()..]));
+                folders.entry(now).or_default().extend(names);
             }
         }
+    }
+
+    /// Notes what `name` in the folder `prefix` has become, unless it is a draft or a folder of this mount.
+    pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change, now: Instant) {
+        let mut folders = self.lock();
+        if !folders.contains_key(prefix) {
+            folders.insert(Arc::from(prefix), Names::new());
+        }
+        if let Some(names) = folders.get_mut(prefix)
+            && !names.get(name).is_some_and(|(known, _)| known.is_local())
+        {
+            names.insert(name.into(), (change, now));
+        }
+        self.has_any.store(true, Ordering::Relaxed);
     }
 
     /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page.

@@ -252,6 +252,19 @@ impl Snapshots {
         });
     }
 
+    /// Forgets all pages of the directories below `prefix`. Those that were requested before `now` are dropped when
+    /// they come.
+    pub(crate) fn forget_below(&self, prefix: &str, now: Instant) {
+        let mut state = self.lock();
+        for (name, directory) in &mut state.directories {
+            if name.starts_with(prefix) {
+                directory.pages.clear();
+                (directory.was_wrong, directory.listed) = (Some(now), None);
+            }
+        }
+        self.retain(&mut state, |_| true);
+    }
+
     /// Counts a look-up in `prefix` that no page answered. Returns whether the caller has to list the whole
     /// directory now. After enough such look-ups, this is one of the callers.
     pub(crate) fn on_miss(&self, prefix: &str, now: Instant) -> bool {

@@ -183,7 +183,7 @@ impl Draft {
     }
 
     /// Waits until no task uploads a part.
-    async fn idle(&self) {
+    pub(super) async fn idle(&self) {
         let mut ended = self.ended.subscribe();
         while self.state().cells.claimed() > 0 {
             // The sender is this draft's, so it is not gone.

@@ -1,0 +1,172 @@
+//! Renaming folders.
+//!
+//! A folder of which the store knows nothing only gets another name. The objects below any other folder are copied
+//! inside the store, and the old ones deleted ([`FolderMove`]). This is not atomic, so its order matters: all
+//! copies are made and found again; then the names of this mount change, at once; then the old objects are deleted.
+//! No name in either folder is changed meanwhile ([`tree_locks`](crate::tree_locks)), and files that are being
+//! written move with it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use s3mount_object::{Condition, ErrorKind, ObjectError};
+use s3mount_write::{FolderMove, MoveError, Moved};
+
+use super::Filesystem;
+use crate::FsError;
+use crate::drafts::DraftFile;
+use crate::namespace::changes::StoredIn;
+use crate::namespace::names::Target;
+use crate::tree_locks::TreesGuard;
+use crate::writes::Place;
+
+impl From<MoveError> for FsError {
+    fn from(error: MoveError) -> Self {
+        match error {
+            MoveError::Object(error) => FsError::Object(error),
+            MoveError::TooMany(_) => FsError::CrossDevice,
+            MoveError::KeyTooLong(_) => FsError::NameTooLong,
+            MoveError::Taken(_) => FsError::NotEmpty,
+            MoveError::Lost(key) => ObjectError::new(ErrorKind::Integrity, "CopyObject", &key).into(),
+        }
+    }
+}
+
+/// A folder that gets another name.
+struct Renaming<'a> {
+    from: Place<'a>,
+    to: Place<'a>,
+    /// The prefixes of the two parents.
+    parents: (&'a Arc<str>, &'a Arc<str>),
+    /// The prefixes of the folder, before and after.
+    old: String,
+    new: String,
+}
+
+impl Renaming<'_> {
+    /// The way back.
+    fn back(&self) -> Self {
+        Self {
+            from: self.to,
+            to: self.from,
+            parents: (self.parents.1, self.parents.0),
+            old: self.new.clone(),
+            new: self.old.clone(),
+        }
+    }
+}
+
+impl Filesystem {
+    /// Renames a folder. One that has the new name is replaced if it is empty, unless `keeps_target`. No name in
+    /// them is changed meanwhile, because the caller holds both trees.
+    pub(super) async fn rename_folder(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        parents: &(Arc<str>, Arc<str>),
+        keeps_target: bool,
+        _trees: &TreesGuard<'_>,
+    ) -> Result<(), FsError> {
+        let (old, new) = (format!("{}{}/", parents.0, from.name), format!("{}{}/", parents.1, to.name));
+        let renaming = Renaming { from, to, parents: (&parents.0, &parents.1), old, new };
+        let target = match self.namespace.get(&parents.1, to.name).await {
+            Ok(_) if keeps_target => return Err(FsError::Exists),
+            Ok((Target::Directory, _)) => self.namespace.stored_in(&renaming.new).await?,
+            Ok((Target::File(_) | Target::Draft(_), _)) => return Err(FsError::NotDirectory),
+            Err(FsError::NotFound) => StoredIn::Nothing,
+            Err(error) => return Err(error),
+        };
+        let is_empty = target != StoredIn::Objects && !self.namespace.has_local_names(&renaming.new);
+        if !is_empty || self.namespace.has_drafts_below(&renaming.new) {
+            return Err(FsError::NotEmpty);
+        }
+        let source = self.namespace.stored_in(&renaming.old).await?;
+        if source == StoredIn::Nothing && !self.namespace.has_drafts_below(&renaming.old) {
+            self.switch(&renaming, &[]);
+            return Ok(());
+        }
+        self.move_folder(&renaming, target == StoredIn::Marker).await
+    }
+
+    /// Moves the objects and the drafts of a folder. If there is a marker object at the new prefix, it stays.
+    async fn move_folder(&self, renaming: &Renaming<'_>, has_marker: bool) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        let limit = writes.rights.folder_rename_limit;
+        if limit == 0 {
+            return Err(FsError::CrossDevice);
+        }
+        let Renaming { old, new, .. } = renaming;
+        let (client, budget) = (writes.client.clone(), writes.retry_budget.clone());
+        let objects = FolderMove::new(client, budget, self.config.timeout, old, new);
+        let sources = objects.sources(limit, has_marker).await.inspect_err(|error| {
+            tracing::warn!(from = old, to = new, %error, "a folder is not renamed inside the store");
+        })?;
+        let moved = objects.copy(&sources).await?;
+        self.move_drafts(renaming, &moved).await;
+        self.switch(renaming, &moved);
+        let Some((first, rest)) = moved.split_first() else { return Ok(()) };
+        let mut left = objects.delete(vec![first.from.clone()]).await;
+        if left.first().is_some_and(|(_, error)| *error.kind() == ErrorKind::Forbidden) {
+            // Nothing may be deleted here.
+            let back: Vec<Moved> = moved.into_iter().map(Moved::back).collect();
+            self.move_drafts(&renaming.back(), &back).await;
+            self.switch(&renaming.back(), &back);
+            let copies = objects.delete(back.into_iter().map(|copy| copy.from).collect()).await.len();
+            tracing::error!(from = old, to = new, copies, "a folder was not renamed, and copies are left");
+            return Err(left.remove(0).1.into());
+        }
+        left.extend(objects.delete(rest.iter().map(|copy| copy.from.clone()).collect()).await);
+        if let Some((object, error)) = left.first() {
+            let (count, key) = (left.len(), object.key());
+            tracing::error!(from = old, to = new, count, key, %error, "old objects of a renamed folder are left");
+        }
+        Ok(())
+    }
+
+    /// Gives all drafts of a folder their new keys. The copies of their objects become their own.
+    async fn move_drafts(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
+        let copies: HashMap<&str, &Moved> = moved.iter().map(|copy| (copy.from.key(), copy)).collect();
+        for file in self.drafts_below(&renaming.old) {
+            let (prefix, name) = file.place();
+            let below = prefix.strip_prefix(&*renaming.old).unwrap_or_default();
+            let prefix_now: Arc<str> = format!("{}{below}", renaming.new).into();
+            match (file.object(), copies.get(&*format!("{prefix}{name}"))) {
+                (Some(object), Some(copy)) if copy.from == object => {
+                    file.draft().follow(&copy.from, &copy.to).await;
+                    file.note_object(&copy.to);
+                }
+                // Somebody else has replaced or deleted the object: then the draft can't be published.
+                (object, _) if !file.is_sealed() => {
+                    let condition =
+                        object.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
+                    file.draft().rename(&format!("{prefix_now}{name}"), Some(condition));
+                }
+                _ => {}
+            }
+            file.rename(&prefix_now, &name, None);
+        }
+    }
+
+    /// The drafts below a prefix: those that have names, and those that ended and are still open.
+    fn drafts_below(&self, prefix: &str) -> Vec<Arc<DraftFile>> {
+        let mut drafts = self.inodes.drafts();
+        for draft in self.namespace.drafts() {
+            if !drafts.iter().any(|known| Arc::ptr_eq(known, &draft)) {
+                drafts.push(draft);
+            }
+        }
+        drafts.retain(|file| !file.is_unlinked() && file.place().0.starts_with(prefix));
+        drafts
+    }
+
+    /// Changes the names of this mount.
+    fn switch(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
+        let Renaming { from, to, parents, old, new } = renaming;
+        self.keep_parent(from.parent);
+        self.namespace.folder_moved((old, new), moved);
+        self.namespace.note_gone(parents.0, from.name);
+        self.namespace.note_folder(parents.1, to.name);
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), None);
+        self.inodes.set_etags(self.namespace.root(), moved);
+    }
+}

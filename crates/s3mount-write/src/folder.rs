@@ -1,0 +1,304 @@
+//! All objects below one prefix move to another, inside the store.
+//!
+//! The store can't do this at once, so it is done in an order in which nothing can be lost: each object is copied,
+//! the copies are found in a listing, and only then the objects are deleted. A copy is made only where no object
+//! is, and only the versions are deleted that were copied.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures::{StreamExt as _, stream};
+use s3mount_object::{
+    Condition, CopySource, ETag, ErrorKind, ListObjects, ListedObject, ObjectError, ObjectId, ObjectMeta,
+    ObjectWriter, Written,
+};
+use s3mount_requests::RetryBudget;
+
+use crate::store::{BASE, COPIED_BYTES_PER_SECOND, Failure, Store};
+
+/// How many copies or deletions are under way at a time. S3 takes some 0.1 s for a copy and 3,500 writes a second
+/// below one prefix: 10,000 objects take half a minute.
+const AT_ONCE: usize = 64;
+
+/// Why a folder could not be moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The store refused a request, or did not answer it.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The folder holds more objects than may be moved.
+    #[error("more than {0} objects")]
+    TooMany(usize),
+    /// A key would be longer than S3 takes.
+    #[error("the key {0:?} would be too long")]
+    KeyTooLong(String),
+    /// Somebody else has written an object where a copy was to be.
+    #[error("an object is at {0:?} already")]
+    Taken(String),
+    /// The store has not got a copy that it said it has made.
+    #[error("the copy at {0:?} is not there")]
+    Lost(String),
+}
+
+/// An object, and its copy at another key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The object.
+    pub from: ObjectId,
+    /// Its copy.
+    pub to: ObjectId,
+    /// How many bytes it has.
+    pub size: u64,
+    /// When the object was written.
+    pub modified: SystemTime,
+}
+
+impl Moved {
+    /// The way back: the copy is the object, and the object its copy.
+    #[must_use]
+    pub fn back(self) -> Self {
+        Self { from: self.to, to: self.from, ..self }
+    }
+}
+
+/// What became of one copy.
+enum Copied {
+    Done(Moved),
+    /// Another copy had failed before this one began.
+    Skipped,
+    /// It failed, and may have been made all the same.
+    Unknown(MoveError),
+    Failed(MoveError),
+}
+
+/// The objects below one prefix on their way to another. Both prefixes end in `/`.
+#[derive(Debug)]
+pub struct FolderMove {
+    store: Store,
+    from: String,
+    to: String,
+}
+
+impl FolderMove {
+    /// What is below `from` is to be below `to`. Retries come from `budget`, and a request may take as long as
+    /// `timeout`, or as its bytes need.
+    pub fn new(
+        client: Arc<dyn ObjectWriter>,
+        budget: Arc<RetryBudget>,
+        timeout: Duration,
+        from: &str,
+        to: &str,
+    ) -> Self {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Self { store: Store::new(client, budget, Arc::default(), true, timeout), from, to }
+    }
+
+    /// All objects below `prefix`: at most `most`.
+    async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, MoveError> {
+        let mut all = Vec::new();
+        let mut request = ListObjects { prefix: prefix.to_owned(), ..ListObjects::default() };
+        loop {
+            let attempt = || self.store.client.list_objects(request.clone());
+            let page = self
+                .store
+                .request(("ListObjectsV2", prefix), BASE, attempt)
+                .await
+                .map_err(|failure| failure.error)?;
+            all.extend(page.objects);
+            if all.len() > most {
+                return Err(MoveError::TooMany(most));
+            }
+            match page.next {
+                Some(next) => request.continuation = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// The key that the copy of an object has.
+    fn new_key(&self, key: &str) -> String {
+        format!("{}{}", self.to, key.strip_prefix(&self.from).unwrap_or_default())
+    }
+
+    /// The objects to move: at most `most`. The folder's own marker object is not among them if `without_marker`.
+    ///
+    /// # Errors
+    /// `TooMany`, `KeyTooLong`, or an error of the store.
+    pub async fn sources(&self, most: usize, without_marker: bool) -> Result<Vec<ListedObject>, MoveError> {
+        let mut sources = self.list(&self.from, most).await?;
+        sources.retain(|object| !(without_marker && object.key == self.from));
+        let too_long = sources.iter().map(|object| self.new_key(&object.key)).find(|key| key.len() > 1024);
+        match too_long {
+            Some(key) => Err(MoveError::KeyTooLong(key)),
+            None => Ok(sources),
+        }
+    }
+
+    /// Copies all `sources`. Either all copies are there when this returns, or those that were made are deleted
+    /// again, as far as the store lets it.
+    ///
+    /// # Errors
+    /// `Taken`, `Lost`, or an error of the store.
+    pub async fn copy(&self, sources: &[ListedObject]) -> Result<Vec<Moved>, MoveError> {
+        let has_failed = AtomicBool::new(false);
+        let copies = stream::iter(sources.to_vec()).map(|source| self.copy_one(source, &has_failed));
+        let mut copies = std::pin::pin!(copies.buffer_unordered(AT_ONCE));
+        let (mut moved, mut unknown, mut first_error) = (Vec::with_capacity(sources.len()), false, None);
+        while let Some(copied) = copies.next().await {
+            match copied {
+                Copied::Done(done) => moved.push(done),
+                Copied::Skipped => {}
+                Copied::Unknown(error) => {
+                    unknown = true;
+                    first_error.get_or_insert(error);
+                }
+                Copied::Failed(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        let error = match first_error {
+            Some(error) => error,
+            None => match self.verify(&moved).await {
+                Ok(()) => return Ok(moved),
+                Err(error) => error,
+            },
+        };
+        let left = self.delete(moved.into_iter().map(|moved| moved.to).collect()).await.len();
+        if left > 0 || unknown {
+            let (from, to) = (&self.from, &self.to);
+            tracing::error!(from, to, left, "a folder was not renamed, and copies of its objects are left");
+        }
+        Err(error)
+    }
+
+    async fn copy_one(&self, source: ListedObject, has_failed: &AtomicBool) -> Copied {
+        if has_failed.load(Ordering::Relaxed) {
+            return Copied::Skipped;
+        }
+        let key = self.new_key(&source.key);
+        let copied = match self.copy_if(&source, &key, Some(&Condition::Absent)).await {
+            // Nobody has seen an object there.
+            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => {
+                self.copy_if(&source, &key, None).await
+            }
+            copied => copied,
+        };
+        let etag = match copied {
+            Ok(written) => Ok(written.etag),
+            Err(failure) => self.resolve(&source, &key, failure).await,
+        };
+        let etag = match etag {
+            Ok(etag) => etag,
+            Err(failed) => {
+                has_failed.store(true, Ordering::Relaxed);
+                return failed;
+            }
+        };
+        let ObjectMeta { size, last_modified, .. } = source.meta;
+        let from = ObjectId::new(&source.key, source.meta.etag);
+        Copied::Done(Moved { from, to: ObjectId::new(&key, etag), size, modified: last_modified })
+    }
+
+    async fn copy_if(
+        &self,
+        source: &ListedObject,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<Written, Failure> {
+        let object = ObjectId::new(&source.key, source.meta.etag.clone());
+        let from = CopySource { bucket: None, object };
+        let time = BASE + Duration::from_secs(source.meta.size / COPIED_BYTES_PER_SECOND);
+        self.store.request(("CopyObject", key), time, || self.store.client.copy(&from, key, None, condition)).await
+    }
+
+    /// What came of a copy that failed: the answer may be lost, and the copy there.
+    async fn resolve(&self, source: &ListedObject, key: &str, failure: Failure) -> Result<ETag, Copied> {
+        let Failure { error, may_be_done } = failure;
+        let is_refused = matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::Conflict);
+        if !may_be_done && !is_refused {
+            return Err(Copied::Failed(error.into()));
+        }
+        match self.find_copy(&source.key, &source.meta, key).await {
+            Ok(Found::Copy(etag)) if may_be_done => Ok(etag),
+            Ok(Found::Copy(_) | Found::Other) => Err(Copied::Failed(MoveError::Taken(key.to_owned()))),
+            // The object has changed, or nothing was done.
+            Ok(Found::Nothing) if !may_be_done => Err(Copied::Failed(error.into())),
+            Ok(Found::Nothing) | Err(_) => Err(Copied::Unknown(error.into())),
+        }
+    }
+
+    /// What is at `key`, beside the object at `source`.
+    async fn find_copy(&self, source: &str, meta: &ObjectMeta, key: &str) -> Result<Found, ObjectError> {
+        let describe = |key| self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key));
+        let copy = match describe(key).await {
+            Ok(copy) => copy,
+            Err(failure) if *failure.error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(failure) => return Err(failure.error),
+        };
+        if copy.meta.size != meta.size {
+            return Ok(Found::Other);
+        }
+        let original = describe(source).await?;
+        let is_same = match (copy.checksum, original.checksum) {
+            (Some(copy), Some(original)) => copy == original,
+            _ => copy.meta.etag == meta.etag,
+        };
+        let is_same = is_same && original.meta.etag == meta.etag;
+        Ok(if is_same { Found::Copy(copy.meta.etag) } else { Found::Other })
+    }
+
+    /// Looks for each copy in a listing.
+    async fn verify(&self, moved: &[Moved]) -> Result<(), MoveError> {
+        let listed = self.list(&self.to, usize::MAX).await?;
+        let there: HashMap<&str, &ObjectMeta> =
+            listed.iter().map(|object| (object.key.as_str(), &object.meta)).collect();
+        let is_there = |copy: &Moved| {
+            let found = there.get(copy.to.key());
+            found.is_some_and(|found| found.etag == *copy.to.etag() && found.size == copy.size)
+        };
+        match moved.iter().find(|copy| !is_there(copy)) {
+            Some(lost) => Err(MoveError::Lost(lost.to.key().to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes these versions. One that was deleted or replaced by somebody else is no failure. Returns those that
+    /// are left, and why.
+    pub async fn delete(&self, versions: Vec<ObjectId>) -> Vec<(ObjectId, ObjectError)> {
+        let deletions = stream::iter(versions).map(|version| async move {
+            let deleted = self.delete_one(&version).await;
+            deleted.err().map(|error| (version, error))
+        });
+        deletions.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    async fn delete_one(&self, version: &ObjectId) -> Result<(), ObjectError> {
+        let delete = |only| {
+            let named = ("DeleteObject", version.key());
+            self.store.request(named, BASE, move || self.store.client.delete(version.key(), only))
+        };
+        let deleted = match delete(Some(version.etag())).await {
+            // The store knows no conditions.
+            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => delete(None).await,
+            deleted => deleted,
+        };
+        match deleted {
+            Err(Failure { error, .. })
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed) =>
+            {
+                Ok(())
+            }
+            deleted => Ok(deleted?),
+        }
+    }
+}
+
+/// What is at a key where a copy may be.
+enum Found {
+    Nothing,
+    /// The copy.
+    Copy(ETag),
+    /// Another object, or one that can't be told from it.
+    Other,
+}
