@@ -119,6 +119,18 @@ fn buckets_and_prefixes() {
 #[test]
 fn endpoints_and_certificates() {
     check_flags(
+        &["--expected-bucket-owner", "my-account"],
+        "--expected-bucket-owner \"my-account\" is not an AWS account; write its 12 digits, such as 111122223333",
+    );
+    check_flags(
+        &["--allow-write", "--content-type", "text"],
+        "--content-type \"text\" is not a media type; write one such as application/octet-stream, or auto",
+    );
+    check_usage(
+        &["bucket", "/mnt", "--allow-write", "--upload-checksums", "md5"],
+        "error: invalid value 'md5' for '--upload-checksums <KIND>'",
+    );
+    check_flags(
         &["--endpoint-url", "localhost:9000"],
         "--endpoint-url \"localhost:9000\" is not a URL; write it with http:// or https://, such as \
          http://127.0.0.1:9000",

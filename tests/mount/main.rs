@@ -9,6 +9,7 @@
 mod bench;
 mod cgroup;
 mod clocks;
+mod copying;
 mod credentials;
 mod direct;
 mod disk_cache;
@@ -39,4 +40,5 @@ mod throttled;
 mod tools;
 mod verify;
 mod world;
+mod write_flags;
 mod writing;

@@ -28,7 +28,7 @@ pub(crate) fn new_object(object: &NewObject) -> Headers {
         (STORAGE_CLASS, storage_class.as_ref()),
         (ENCRYPTION, method),
         (KMS_KEY_ID, kms_key_id),
-        ("x-amz-tagging", tags.as_ref()),
+        ("x-amz-tagging", tags.as_ref().filter(|tags| !tags.is_empty())),
     ];
     let owned = |(name, value): (&str, Option<&String>)| Some((name.to_owned(), value?.clone()));
     let kept = metadata_headers(metadata).into_iter().map(|(name, value)| (name, value.to_owned()));

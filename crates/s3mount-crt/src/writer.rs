@@ -58,7 +58,11 @@ impl CrtClient {
         let bucket = source.bucket.as_deref().unwrap_or(&self.bucket);
         let path = format!("{}/{}", encode_path(bucket), encode_path(source.object.key()));
         let version = etag(source.object.etag().as_str()).as_str().to_owned();
-        vec![("x-amz-copy-source".to_owned(), path), ("x-amz-copy-source-if-match".to_owned(), version)]
+        let mut headers =
+            vec![("x-amz-copy-source".to_owned(), path), ("x-amz-copy-source-if-match".to_owned(), version)];
+        let owner = self.expected_bucket_owner.clone().filter(|_| source.bucket.is_none());
+        headers.extend(owner.map(|owner| ("x-amz-source-expected-bucket-owner".to_owned(), owner)));
+        headers
     }
 }
 

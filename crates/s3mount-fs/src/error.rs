@@ -45,6 +45,9 @@ pub enum FsError {
     /// The objects below a folder can only be copied one by one.
     #[error("objects below a folder are not renamed")]
     CrossDevice,
+    /// The bytes are not copied here: the caller reads and writes them.
+    #[error("the bytes are read and written instead")]
+    NotCopied,
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -106,7 +109,7 @@ impl FsError {
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
             FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
-            FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
+            FsError::NotCopied | FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
             FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,
@@ -135,6 +138,9 @@ impl FsError {
             | FsError::NotEmpty
             | FsError::NameTooLong
             | FsError::CrossDevice
+            | FsError::NotCopied
+            // It was logged when it happened.
+            | FsError::Write(WriteError::Failed(_))
             | FsError::Refused
             | FsError::Outdated
             | FsError::Keep(_) => false,
@@ -153,7 +159,10 @@ impl FsError {
 fn errno_of_write(error: &WriteError) -> i32 {
     match error {
         WriteError::Object(error) => errno_of(error.kind()),
-        WriteError::NotPatchable { .. } | WriteError::NotReadable { .. } => libc::EINVAL,
+        WriteError::SourceGone(_) => libc::ESTALE,
+        WriteError::NeedsSpool | WriteError::NotPatchable { .. } | WriteError::NotReadable { .. } => {
+            libc::EINVAL
+        }
         WriteError::Failed(first) => errno_of_write(first),
         WriteError::Discarded | WriteError::Spool(_) => libc::EIO,
         WriteError::OutOfMemory(_) => libc::ENOMEM,

@@ -7,6 +7,7 @@
 //! - [`renamed`]: reads of files that were renamed while they are open.
 
 mod changing;
+mod copying;
 mod folders;
 mod housekeeping;
 mod keep;

@@ -47,8 +47,10 @@ pub struct Writes {
     pub client: Arc<dyn ObjectWriter>,
     /// What may be done.
     pub rights: Rights,
-    /// What new objects have beside their bytes.
+    /// What new objects have beside their bytes. Without a media type, that goes by the extension of the name.
     pub object: NewObject,
+    /// Whether fsync makes an object of the file.
+    pub publishes_on_fsync: bool,
     /// The bound on retries of what moves folders.
     pub retry_budget: Arc<RetryBudget>,
 }

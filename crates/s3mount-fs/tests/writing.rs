@@ -31,6 +31,7 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
         client: client.clone(),
         rights,
         object: NewObject::default(),
+        publishes_on_fsync: false,
         retry_budget: Arc::default(),
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };

@@ -402,18 +402,17 @@ impl fuser::Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         _: INodeNo,
-        _: FileHandle,
-        _: u64,
+        fh_in: FileHandle,
+        offset_in: u64,
         _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: u64,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
         _: fuser::CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // Then the kernel reads and writes. After ENOSYS it would never ask again.
-        reply.error(if self.fs.allows_writes() { Errno::EOPNOTSUPP } else { Errno::EROFS });
+        self.on_copy_file_range(req, (fh_in, offset_in), (fh_out, offset_out), len, reply);
     }
 }

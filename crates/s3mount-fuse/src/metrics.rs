@@ -23,6 +23,8 @@ labels! {
         Flush = "flush",
         /// FSYNC.
         Fsync = "fsync",
+        /// COPY_FILE_RANGE.
+        Copy = "copy",
         /// SETATTR and FALLOCATE.
         Setattr = "setattr",
         /// MKDIR.

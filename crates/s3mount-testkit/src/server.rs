@@ -59,6 +59,8 @@ pub struct Builder {
     buckets: Buckets,
     region: Option<String>,
     access_key: Option<String>,
+    owner: Option<String>,
+    requester_pays: bool,
     denied: Vec<String>,
     allowed: Option<String>,
     checksum: Option<ChecksumAlgorithm>,
@@ -133,6 +135,19 @@ impl Builder {
     /// Makes the server answer only requests that this access key signs.
     pub fn credentials(mut self, access_key: &str) -> Self {
         self.access_key = Some(access_key.to_owned());
+        self
+    }
+
+    /// Makes the buckets belong to this account, and refuses requests that do not name it as the expected owner.
+    /// S3 refuses those that name another one.
+    pub fn owner(mut self, account: &str) -> Self {
+        self.owner = Some(account.to_owned());
+        self
+    }
+
+    /// Refuses requests whose sender does not say that it pays for them.
+    pub fn requester_pays(mut self) -> Self {
+        self.requester_pays = true;
         self
     }
 
@@ -277,6 +292,8 @@ impl Builder {
             strict_region: self.region.is_some(),
             region: self.region.unwrap_or_else(|| "us-east-1".to_owned()),
             access_key: RwLock::new(self.access_key),
+            owner: self.owner,
+            requester_pays: self.requester_pays,
             denied: self.denied,
             allowed: self.allowed,
             checksum: self.checksum,
@@ -314,6 +331,8 @@ impl TestS3 {
             buckets: Buckets::new(),
             region: None,
             access_key: None,
+            owner: None,
+            requester_pays: false,
             denied: Vec::new(),
             allowed: None,
             checksum: Some(ChecksumAlgorithm::Crc64Nvme),

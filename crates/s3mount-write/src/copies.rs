@@ -1,14 +1,17 @@
-//! What publication has to do for each part: upload it, or copy it inside the store. Pure.
+//! Bytes that a file has from versions, and what publication has to do for each part: upload it, or copy it inside
+//! the store. Pure.
+
+use std::time::SystemTime;
 
 use s3mount_object::{ByteRange, ObjectId};
 
-use crate::extents::Content;
+use crate::extents::{Content, Place};
 use crate::grid::{Cell, Grid, LEAST_PART};
 use crate::state::State;
 
 /// The most bytes that are copied by one request. A copy of 10 GB takes as long with parts of 64 MiB as with
 /// parts of 1 GiB, and more than twice as long with parts of 8 MiB.
-const MOST_COPIED: u64 = 256 << 20;
+pub(crate) const MOST_COPIED: u64 = 256 << 20;
 
 /// What is missing of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
         }
         at = cell.end;
         let end = cell.end.min(size);
-        match (source(state, cell.start, end), pieces.last_mut()) {
+        match (state.copied_part(cell.start, end), pieces.last_mut()) {
             (None, _) => pieces.push(Piece::Upload(cell)),
             (Some((object, start)), Some(Piece::Copy(first, same, range)))
                 if first.end == cell.start
@@ -55,26 +58,74 @@ pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
     pieces
 }
 
-/// The version and the offset in it that a range of the file comes from as a whole.
-fn source<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
-    state: &State<B>,
-    start: u64,
-    end: u64,
-) -> Option<(ObjectId, u64)> {
-    use crate::extents::Copy;
-    let mut found: Option<(ObjectId, u64)> = None;
-    for (from, extent) in state.extents.range(start, end) {
-        let (Content::Source(place) | Content::Frozen(_, Copy::Source(place))) = &extent.content else {
-            return None;
+impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
+    /// Takes `len` bytes of a version at `offset`.
+    pub(crate) fn copy(&mut self, place: Place, len: u64, offset: u64, now: SystemTime) {
+        let end = offset + len;
+        if offset > self.size() {
+            self.resize(offset, now);
+        }
+        self.extents.put(offset, len, Content::Source(place));
+        self.touch(offset, end, now);
+        self.is_patched |= offset != self.frontier;
+        self.frontier = end;
+    }
+
+    /// Whether the bytes before `offset` are those of the version before `place`.
+    pub(crate) fn is_continued(&self, place: &Place, offset: u64) -> bool {
+        let Some((from, extent)) =
+            offset.checked_sub(1).and_then(|last| self.extents.range(last, offset).next())
+        else {
+            return false;
         };
-        let at = from.max(start);
-        let offset = place.offset + (at - from);
-        match &found {
-            None => found = Some((place.object.clone(), offset)),
-            Some((object, first)) if *object == place.object && *first + (at - start) == offset => {}
-            Some(_) => return None,
+        match extent.content.place() {
+            Some(before) => before.object == place.object && before.offset + (offset - from) == place.offset,
+            None => false,
         }
     }
-    // S3 copies no part that is shorter, except as the last one.
-    found.filter(|_| end - start >= LEAST_PART || end == state.size())
+
+    /// The version that a range of the file comes from as a whole, and the offset in it.
+    pub(crate) fn source(&self, start: u64, end: u64) -> Option<Place> {
+        let (first, extent) = self.extents.range(start, end).next()?;
+        let place = extent.content.place()?;
+        let place = Place { object: place.object.clone(), offset: place.offset + (start - first) };
+        (self.same_source(start, end, &place) >= end).then_some(place)
+    }
+
+    /// How many bytes from the beginning on come from one version, one after the other.
+    pub(crate) fn copied_head(&self) -> u64 {
+        let first = self.extents.range(0, self.size()).next();
+        let place = first.and_then(|(_, extent)| extent.content.place());
+        place.map_or(0, |place| self.same_source(0, self.size(), place))
+    }
+
+    /// Where the bytes of `start..end` end that come from one version, one after the other. That at `start` comes
+    /// from `first`.
+    fn same_source(&self, start: u64, end: u64, first: &Place) -> u64 {
+        let mut at = start;
+        for (from, extent) in self.extents.range(start, end) {
+            let is_same = |place: &Place| {
+                place.object == first.object && place.offset + (at - from) == first.offset + (at - start)
+            };
+            if !extent.content.place().is_some_and(is_same) {
+                break;
+            }
+            at = from + extent.len;
+        }
+        at
+    }
+
+    /// The version that the file is a copy of.
+    pub(crate) fn whole_copy(&self) -> Option<ObjectId> {
+        let (object, size) = self.copied.as_ref()?;
+        let place = self.source(0, self.size())?;
+        (*object == place.object && place.offset == 0 && *size == self.size()).then_some(place.object)
+    }
+
+    /// The version and the offset in it that a part is copied from. S3 copies no part that is shorter than
+    /// [`LEAST_PART`], except as the last one.
+    fn copied_part(&self, start: u64, end: u64) -> Option<(ObjectId, u64)> {
+        let place = self.source(start, end).filter(|_| end - start >= LEAST_PART || end == self.size())?;
+        Some((place.object, place.offset))
+    }
 }

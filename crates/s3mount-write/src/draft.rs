@@ -10,6 +10,7 @@
 //! other draft's state is locked meanwhile.
 
 mod complete;
+mod copy;
 mod give;
 mod load;
 mod publish;
@@ -26,6 +27,7 @@ use s3mount_object::{Condition, NewObject, ObjectId};
 use tokio::sync::{RwLock, watch};
 
 use crate::WriteError;
+use crate::grid::Grid;
 use crate::shared::Shared;
 use crate::spool::SpoolFile;
 use crate::state::State;
@@ -85,6 +87,11 @@ impl Draft {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The cuts of the file, which are fixed once an upload has begun.
+    fn grid(&self, state: &State) -> Grid {
+        state.grid.unwrap_or_else(|| self.shared.grid(state.size(), || state.copied_head()))
+    }
+
     /// The length of the file, in bytes.
     pub fn size(&self) -> u64 {
         self.state().size()
@@ -98,6 +105,14 @@ impl Draft {
     /// Whether the file or its key has changed since it was published last. A new, empty file has.
     pub fn is_dirty(&self) -> bool {
         self.state().is_dirty()
+    }
+
+    /// The version that has the file's bytes as they are now, and its length in bytes. `None` if the file has
+    /// changed since it was published.
+    pub fn version(&self) -> Option<(ObjectId, u64)> {
+        let state = self.state();
+        let (_, published) = state.published.as_ref().filter(|_| !state.is_dirty())?;
+        Some((published.object.clone(), published.size))
     }
 
     /// Gives the file the key under which it is to show from now on. `condition` says what has to be true of that

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::ObjectError;
+use s3mount_object::{ErrorKind, ObjectError};
 
 /// Why a call of a draft failed.
 ///
@@ -14,20 +14,26 @@ pub enum WriteError {
     /// The store refused a request, or did not answer it.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// The version that bytes are copied from is no more: somebody has replaced or deleted the object.
+    #[error("the object that bytes are copied from was replaced or deleted")]
+    SourceGone(#[source] ObjectError),
     /// The bytes around a change are only in the store, in an upload that is not complete. They can't be had
     /// back from there.
-    #[error("the bytes at {offset} were uploaded and are not kept: changing them needs a spool")]
+    #[error("the bytes at {offset} were uploaded and are not kept: changing them needs --write-spool")]
     NotPatchable {
         /// Where the change begins.
         offset: u64,
     },
     /// The bytes to read are only in the store, in an upload that is not complete. This fails the read, and
     /// nothing else.
-    #[error("the bytes at {offset} were uploaded and are not kept: reading them needs a spool")]
+    #[error("the bytes at {offset} were uploaded and are not kept: reading them needs --write-spool")]
     NotReadable {
         /// Where these bytes begin.
         offset: u64,
     },
+    /// A file that is not written from front to back does not fit the memory, and there is no spool.
+    #[error("a file that is not written from front to back does not fit the memory: it needs --write-spool")]
+    NeedsSpool,
     /// Something failed before, and the draft can't be published any more.
     #[error("an earlier write failed: {0}")]
     Failed(#[source] Arc<WriteError>),
@@ -40,8 +46,10 @@ pub enum WriteError {
     /// Bytes can't be read back from the spool.
     #[error("the spool can't be read")]
     Spool(#[source] std::io::Error),
-    /// The file would be longer than an object can be.
-    #[error("no object can be as long as {size} bytes")]
+    /// The file would be longer than 10,000 parts that fit the memory.
+    #[error(
+        "{size} bytes need more parts than S3 takes: longer parts need a larger --memory-limit or --write-part-size"
+    )]
     TooLarge {
         /// The length that the file would have, in bytes.
         size: u64,
@@ -52,4 +60,16 @@ pub enum WriteError {
     /// The store did not do what was asked for in time.
     #[error("not done within {0:?}")]
     TimedOut(Duration),
+}
+
+impl WriteError {
+    /// The error of a request for the bytes of a version.
+    pub(crate) fn of_source(error: ObjectError) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::PreconditionFailed | ErrorKind::RangeNotSatisfiable => {
+                Self::SourceGone(error)
+            }
+            _ => Self::Object(error),
+        }
+    }
 }

@@ -56,6 +56,14 @@ pub(crate) enum Content<B> {
 }
 
 impl<B> Content<B> {
+    /// Where a version has these bytes.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Source(place) | Self::Frozen(_, Copy::Source(place)) => Some(place),
+            Self::Open(_) | Self::Frozen(..) | Self::Zeros | Self::Spool | Self::Stored => None,
+        }
+    }
+
     /// The content without its first `bytes`, and the content of these. Open blocks are not cut.
     fn split(self, bytes: u64) -> (Self, Self) {
         match self {

@@ -4,6 +4,9 @@
 //! the same number, and parts can be uploaded in any order. All parts are as long as the first, until there
 //! are [`TIER`] of them; then the length doubles, and so on. Stores that want equal parts get them up to 8 GiB,
 //! and 10,000 parts of at first 8 MiB reach 7.8 TiB.
+//!
+//! Of a file that is too long for parts of which each fits the memory, the bytes at the beginning that are copied
+//! inside the store are cut into long parts: these need no memory.
 
 /// S3 takes parts with numbers up to this.
 pub(crate) const MOST_PARTS: u32 = 10_000;
@@ -17,13 +20,27 @@ const TIER: u64 = 1_000;
 /// The parts that a file of known length may need. The rest is left for what is appended to it.
 const PLANNED_PARTS: u64 = 9_000;
 
+/// The shortest of the long parts that are copied inside the store. S3 copies parts of 256 MiB as fast as longer
+/// ones.
+const LEAST_LONG: u64 = 256 << 20;
+
+/// The longest of them. S3 takes 5 GiB.
+const MOST_LONG: u64 = 4 << 30;
+
+/// There are no more long parts than this: the rest is left for what is written behind them.
+const MOST_LONG_PARTS: u64 = 4_000;
+
 /// The lengths of parts are multiples of this, which is also the largest page of any kernel.
 pub(crate) const PAGE: u64 = 64 << 10;
 
 /// The cuts of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// The length of the first parts, in bytes.
+    /// How many long parts the file begins with.
+    long_parts: u64,
+    /// Their length, in bytes.
+    long: u64,
+    /// The length of the first parts behind them, in bytes.
     first: u64,
     /// No part is longer than this, because all bytes of a part have to be in memory at once.
     most: u64,
@@ -42,10 +59,23 @@ impl Grid {
     /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None is longer
     /// than `most` bytes.
     pub(crate) fn new(first: u64, size: u64, most: u64) -> Self {
-        let planned = size.div_ceil(PLANNED_PARTS);
+        Self::behind((0, LEAST_LONG), first, size, most)
+    }
+
+    /// As [`new`](Self::new), with long parts for the first `copied` bytes.
+    pub(crate) fn copying(copied: u64, first: u64, size: u64, most: u64) -> Self {
+        let mut long = LEAST_LONG;
+        while long < MOST_LONG && copied / long > MOST_LONG_PARTS {
+            long *= 2;
+        }
+        Self::behind(((copied / long).min(MOST_LONG_PARTS), long), first, size, most)
+    }
+
+    fn behind((long_parts, long): (u64, u64), first: u64, size: u64, most: u64) -> Self {
+        let planned = size.saturating_sub(long_parts * long).div_ceil(PLANNED_PARTS - long_parts);
         let first = first.max(LEAST_PART).max(planned).next_multiple_of(PAGE);
         let most = (most / PAGE * PAGE).max(LEAST_PART);
-        Self { first: first.min(most), most }
+        Self { long_parts, long, first: first.min(most), most }
     }
 
     /// The length of the first parts, in bytes.
@@ -55,7 +85,13 @@ impl Grid {
 
     /// The part that has the byte at `offset`; `None` where S3 takes no more parts.
     pub(crate) fn cell(&self, offset: u64) -> Option<Cell> {
-        let (mut len, mut start, mut before) = (self.first, 0, 0);
+        let head = self.long_parts * self.long;
+        if offset < head {
+            let (before, start) = (offset / self.long, offset / self.long * self.long);
+            let number = u32::try_from(before + 1).ok()?;
+            return Some(Cell { number, start, end: start + self.long });
+        }
+        let (mut len, mut start, mut before) = (self.first, head, self.long_parts);
         loop {
             let is_last_tier = len == self.most;
             let parts = (offset - start) / len;
@@ -71,9 +107,11 @@ impl Grid {
 
     /// The longest file that S3 takes in these parts, in bytes.
     pub(crate) fn most_bytes(&self) -> u64 {
-        let (mut len, mut bytes) = (self.first, 0);
-        for _ in 0..u64::from(MOST_PARTS) / TIER {
-            bytes += TIER * len;
+        let (mut len, mut bytes) = (self.first, self.long_parts * self.long);
+        let mut left = u64::from(MOST_PARTS) - self.long_parts;
+        while left > 0 {
+            let parts = if len == self.most { left } else { left.min(TIER) };
+            (bytes, left) = (bytes + parts * len, left - parts);
             len = (len * 2).min(self.most);
         }
         bytes
@@ -98,6 +136,10 @@ mod tests {
         assert_eq!(lens, [(1, 8), (1_012, 16), (1_001, 16), (3_726, 64), (9_282, 4096)]);
         assert!(Grid::new(5 * MIB, 0, 8 << 30).most_bytes() > 4_990 << 30);
         assert!(grid.most_bytes() > 5 << 40);
+        // What SEMANTICS says of some limits of the memory, of which a part may take an eighth.
+        let most = |memory: u64, first| Grid::new(first * MIB, 0, memory / 8).most_bytes() >> 30;
+        assert_eq!([most(64 * MIB, 8), most(4 << 30, 8)], [78, 2_492]);
+        assert!(most(8 << 30, 64) > 5 << 10);
     }
 
     #[test]
@@ -108,10 +150,27 @@ mod tests {
         assert_eq!(Grid::new(8 * MIB, 70 << 30, 8 << 30).first(), 8 * MIB, "up to 70 GiB");
     }
 
+    #[test]
+    fn copies_fit_whatever_the_memory() {
+        let (most, whole) = (32 * MIB, 5 << 40);
+        assert!(Grid::new(8 * MIB, whole, most).most_bytes() < 313 << 30);
+        let grid = Grid::copying(whole, 8 * MIB, whole, most);
+        let cell = grid.cell(whole - 1).expect("S3 takes it");
+        assert_eq!((cell.number, cell.end - cell.start), (2_560, 2 << 30));
+        let behind = grid.cell(whole).expect("S3 takes more");
+        assert_eq!((behind.number, behind.start, behind.end - behind.start), (2_561, whole, 8 * MIB));
+        assert!(grid.most_bytes() > whole + (190 << 30), "{}", grid.most_bytes());
+    }
+
     proptest! {
         #[test]
-        fn cells_follow_one_another(first in 1_u64..64 << 20, most in 1_u64..1 << 30, size in 0_u64..1 << 42) {
-            let grid = Grid::new(first, size, most);
+        fn cells_follow_one_another(
+            first in 1_u64..64 << 20,
+            most in 1_u64..1 << 30,
+            size in 0_u64..1 << 42,
+            copied in 0_u64..1 << 42,
+        ) {
+            let grid = Grid::copying(copied.min(size), first, size, most);
             let mut offset = 0;
             let mut count = 0;
             while let Some(cell) = grid.cell(offset) {

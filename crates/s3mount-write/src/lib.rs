@@ -14,6 +14,7 @@ mod extents;
 mod folder;
 mod grid;
 mod metrics;
+mod orphans;
 mod relief;
 mod shared;
 mod spool;

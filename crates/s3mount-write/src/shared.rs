@@ -50,13 +50,15 @@ impl Shared {
     }
 
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,
-    /// the parts are as short as S3 allows: then each draft can fill a part.
-    pub(crate) fn grid(&self, size: u64) -> Grid {
+    /// the parts are as short as S3 allows: then each draft can fill a part. A file that could hardly be that
+    /// long has long parts for the bytes that it begins with, if these are `copied` inside the store.
+    pub(crate) fn grid(&self, size: u64, copied: impl FnOnce() -> u64) -> Grid {
         let drafts = self.givers.len().max(1) as u64;
         let limit = self.share.limit_bytes();
         let is_short = limit / drafts < 2 * self.config.part_bytes;
         let first = if is_short { LEAST_PART } else { self.config.part_bytes };
-        Grid::new(first, size, limit / 4)
+        let grid = Grid::new(first, size, limit / 4);
+        if size <= grid.most_bytes() / 2 { grid } else { Grid::copying(copied(), first, size, limit / 4) }
     }
 
     pub(crate) fn refresh(&self) {

@@ -91,6 +91,8 @@ pub(crate) struct State<B = Held> {
     pub(crate) modified: SystemTime,
     /// How often the file, or its key, has changed.
     pub(crate) changes: u64,
+    /// The version that bytes were copied from last, and its length in bytes.
+    pub(crate) copied: Option<(ObjectId, u64)>,
     /// The version that was published last, and how often the file had changed then.
     pub(crate) published: Option<(u64, Published)>,
     /// Where the last write ended.
@@ -125,6 +127,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             upload: None,
             modified,
             changes: 0,
+            copied: None,
             published,
             is_patched: false,
             spilling_bytes: 0,
@@ -425,7 +428,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
                 }
             });
         }
-        (self.upload, self.cells, self.grid) = (None, Cells::default(), None);
+        (self.upload, self.cells, self.grid, self.copied) = (None, Cells::default(), None, None);
         self.published = Some((changes, published.clone()));
     }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use s3mount_object::{
     Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, Description, ErrorKind, GetObject,
-    NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, PartBuffer, UploadId, UploadsPage,
-    Written, WrittenPart,
+    KeptChecksum, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, PartBuffer, UploadId,
+    UploadsPage, Written, WrittenPart,
 };
 use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ const BYTES_PER_SECOND: u64 = 500_000;
 
 /// S3 copies at least as fast as this inside a region. 180 MB/s were measured.
 pub(crate) const COPIED_BYTES_PER_SECOND: u64 = 20_000_000;
+
+const COMPLETE: &str = "CompleteMultipartUpload";
 
 /// A request that failed, and what is not known because of that.
 #[derive(Debug)]
@@ -91,26 +93,41 @@ impl Store {
     /// Makes a request until it succeeds, fails for good, or its time is over.
     pub(crate) async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
         &self,
+        named: (&'static str, &str),
+        least: Duration,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        self.request_noting(named, least, attempt, &mut false).await
+    }
+
+    /// As [`request`](Self::request), and notes in `is_unknown` whether an attempt may have been done although it
+    /// failed.
+    pub(crate) async fn request_noting<T, F: Future<Output = Result<T, ObjectError>>>(
+        &self,
         (operation, target): (&'static str, &str),
         least: Duration,
         attempt: impl Fn() -> F,
+        is_unknown: &mut bool,
     ) -> Result<T, Failure> {
         let deadline = Instant::now() + self.timeout.max(least * 2);
         // An attempt may take four times what counts as slow.
         let mut retries = Retries::new(&self.retry_budget, Attempts::new(least / 4, self.seed()), deadline);
-        let mut is_unknown = false;
         loop {
             let error = match retries.attempt(operation, target, attempt()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let is_conflict = *error.kind() == ErrorKind::Conflict;
-            is_unknown |= error.may_be_done();
+            *is_unknown |= error.may_be_done();
+            if is_conflict && operation == COMPLETE {
+                // After this answer, S3 wants the whole upload anew.
+                return Err(Failure { error, may_be_done: *is_unknown });
+            }
             // Another write of the key is under way, and over soon.
             let error = if is_conflict { error.with_kind(ErrorKind::Server) } else { error };
             if let Err(error) = retries.pause(error, || true).await {
                 let error = if is_conflict { error.with_kind(ErrorKind::Conflict) } else { error };
-                return Err(Failure { error, may_be_done: is_unknown });
+                return Err(Failure { error, may_be_done: *is_unknown });
             }
         }
     }
@@ -212,6 +229,24 @@ impl Store {
         Ok(self.request(("ListMultipartUploads", prefix), BASE, attempt).await?)
     }
 
+    /// The CRC of all bytes that the store keeps of a version.
+    pub(crate) async fn kept_checksum(&self, object: &ObjectId) -> Option<ObjectChecksum> {
+        let attempt = || self.client.checksum(object);
+        match self.request(("HeadObject", object.key()), BASE, attempt).await {
+            Ok(KeptChecksum::Whole(sum)) => Some(sum),
+            Ok(KeptChecksum::None | KeptChecksum::OfParts) | Err(_) => None,
+        }
+    }
+
+    /// Whether the store says that a version is no more.
+    pub(crate) async fn is_gone(&self, object: &ObjectId) -> bool {
+        let attempt = || self.client.describe(object.key());
+        match self.request(("HeadObject", object.key()), BASE, attempt).await {
+            Ok(found) => found.meta.etag != *object.etag(),
+            Err(Failure { error, .. }) => *error.kind() == ErrorKind::NotFound,
+        }
+    }
+
     /// CompleteMultipartUpload.
     pub(crate) async fn complete(
         &self,
@@ -224,7 +259,7 @@ impl Store {
         // S3 may need minutes for many parts.
         let time = BASE + Duration::from_millis(20 * parts.len() as u64);
         let attempt = || self.client.complete(upload, parts, &completion);
-        self.request(("CompleteMultipartUpload", &upload.key), time, attempt).await
+        self.request((COMPLETE, &upload.key), time, attempt).await
     }
 
     /// All parts that the store has of an upload.

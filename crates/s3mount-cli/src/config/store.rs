@@ -28,6 +28,8 @@ pub(crate) struct Store {
     force_path_style: bool,
     profile: Option<String>,
     no_sign_request: bool,
+    expected_bucket_owner: Option<String>,
+    requester_pays: bool,
     pub(crate) ca_bundle: Option<PathBuf>,
 }
 
@@ -66,11 +68,24 @@ fn check_url(name: &str, url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks the account that the bucket has to belong to. AWS's have numbers.
+fn bucket_owner(named: Option<&str>, is_aws: bool) -> anyhow::Result<Option<String>> {
+    let Some(account) = named else { return Ok(None) };
+    let is_number = account.len() == 12 && account.bytes().all(|byte| byte.is_ascii_digit());
+    let is_word = !account.is_empty() && account.bytes().all(|byte| byte.is_ascii_graphic());
+    ensure!(
+        is_number || is_word && !is_aws,
+        "--expected-bucket-owner {account:?} is not an AWS account; write its 12 digits, such as 111122223333"
+    );
+    Ok(Some(account.to_owned()))
+}
+
 impl Store {
     /// The store of `bucket`, as the flags and the environment describe it.
     pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
         let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?;
         source::check_bucket(&bucket, endpoint_url.is_none())?;
+        let owner = bucket_owner(args.expected_bucket_owner.as_deref(), endpoint_url.is_none())?;
         Ok(Self {
             bucket,
             region: region(args),
@@ -78,6 +93,8 @@ impl Store {
             force_path_style: args.force_path_style,
             profile: args.profile.clone(),
             no_sign_request: args.no_sign_request,
+            expected_bucket_owner: owner,
+            requester_pays: args.requester_pays,
             ca_bundle: ca_bundle(args).map(std::path::absolute).transpose()?,
         })
     }
@@ -115,8 +132,10 @@ impl Store {
             endpoint_url: endpoint.map(str::to_owned),
             force_path_style: false,
             profile: profile.map(str::to_owned).or_else(|| self.profile.clone()),
-            // A public source says nothing about the shared bucket.
+            // The source says nothing about the shared bucket: not that it is public, nor whose it is.
             no_sign_request: false,
+            expected_bucket_owner: None,
+            requester_pays: false,
             ca_bundle: self.ca_bundle.clone(),
         })
     }
@@ -140,6 +159,8 @@ impl Store {
             force_path_style: self.force_path_style,
             credentials,
             ca_bundle: self.ca_bundle.clone(),
+            expected_bucket_owner: self.expected_bucket_owner.clone(),
+            requester_pays: self.requester_pays,
             max_connections,
             event_loop_threads: u16::try_from(threads / 2).unwrap_or(u16::MAX).max(1),
             ..CrtConfig::new(&self.bucket)
@@ -152,10 +173,14 @@ impl Store {
             ("--region", self.region.clone().map(OsString::from)),
             ("--endpoint-url", self.endpoint_url.clone().map(OsString::from)),
             ("--profile", self.profile.clone().map(OsString::from)),
+            ("--expected-bucket-owner", self.expected_bucket_owner.clone().map(OsString::from)),
             ("--ca-bundle", self.ca_bundle.clone().map(OsString::from)),
         ];
-        let switches =
-            [("--force-path-style", self.force_path_style), ("--no-sign-request", self.no_sign_request)];
+        let switches = [
+            ("--force-path-style", self.force_path_style),
+            ("--no-sign-request", self.no_sign_request),
+            ("--requester-pays", self.requester_pays),
+        ];
         let values = values.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
         let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
         values.flatten().chain(switches.map(|(flag, _)| flag.into())).collect()
@@ -185,7 +210,7 @@ impl Store {
 
 /// Explains an error: what failed, with which value, and what the user can do.
 fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
-    let Store { bucket, region, .. } = store;
+    let Store { bucket, region, expected_bucket_owner: owner, .. } = store;
     let store = store.shown();
     let detail = error.detail();
     let said = [&detail.code, &detail.message].map(|text| text.as_deref().unwrap_or_default()).join(": ");
@@ -200,6 +225,11 @@ fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
         ErrorKind::WrongRegion(None) => format!(
             "bucket {bucket:?} is not in region {:?}; pass its own with --region",
             region.as_deref().unwrap_or("us-east-1")
+        ),
+        ErrorKind::Forbidden if owner.is_some() => format!(
+            "{store} refuses access to bucket {bucket:?} ({said}); either it does not belong to the account {} of \
+             --expected-bucket-owner, or the credentials lack s3:ListBucket and s3:GetObject for it",
+            owner.as_deref().unwrap_or_default()
         ),
         ErrorKind::Forbidden => format!(
             "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
@@ -232,7 +262,21 @@ fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::endpoint_url;
+    use super::{bucket_owner, endpoint_url};
+
+    #[test]
+    fn an_owner_is_an_account() {
+        for (named, is_aws) in
+            [("my-account", true), ("11112222333", true), ("", false), ("two words", false)]
+        {
+            assert!(bucket_owner(Some(named), is_aws).is_err(), "{named}");
+        }
+        assert_eq!(
+            bucket_owner(Some("111122223333"), true).expect("12 digits").as_deref(),
+            Some("111122223333")
+        );
+        assert!(bucket_owner(Some("ceph-user"), false).is_ok() && bucket_owner(None, true).is_ok());
+    }
 
     #[test]
     fn an_endpoint_is_a_url() {

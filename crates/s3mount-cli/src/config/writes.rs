@@ -8,7 +8,7 @@ use s3mount_object::{Encryption, NewObject};
 use s3mount_write::SpoolConfig;
 
 use crate::flags::size::Size;
-use crate::flags::writing::WriteArgs;
+use crate::flags::writing::{UploadChecksums, WriteArgs};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,6 +22,8 @@ pub(crate) struct WriteConfig {
     pub(crate) part_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) spool: Option<SpoolConfig>,
+    pub(crate) has_checksums: bool,
+    pub(crate) publishes_on_fsync: bool,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
 }
@@ -57,8 +59,28 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         part_bytes: part.0,
         memory_bytes,
         spool,
-        object: NewObject { storage_class: args.storage_class.clone(), encryption, ..NewObject::default() },
+        has_checksums: args.upload_checksums == UploadChecksums::Crc64nvme,
+        publishes_on_fsync: args.fsync_publish,
+        object: NewObject {
+            content_type: content_type(&args.content_type)?,
+            storage_class: args.storage_class.clone(),
+            encryption,
+            ..NewObject::default()
+        },
     }))
+}
+
+/// The media type of all new objects; `None` if it goes by their names.
+fn content_type(named: &str) -> anyhow::Result<Option<String>> {
+    let is_type = named.split_once('/').is_some_and(|(kind, rest)| {
+        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_word(kind) && rest.split("; ").all(is_word)
+    });
+    ensure!(
+        named == "auto" || is_type,
+        "--content-type {named:?} is not a media type; write one such as application/octet-stream, or auto"
+    );
+    Ok((named != "auto").then(|| named.to_owned()))
 }
 
 /// Checks that files can be made in the folder.

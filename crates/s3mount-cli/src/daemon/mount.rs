@@ -69,8 +69,10 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         let reclaim = move || readers.reclaim();
         let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
         writer.register(fs.registry());
+        let config::writes::WriteConfig { rights, publishes_on_fsync, .. } = *writes;
         let object = writes.object.clone();
-        fs = fs.with_writes(Writes { writer, client, rights: writes.rights, object, retry_budget: budget });
+        let retry_budget = budget;
+        fs = fs.with_writes(Writes { writer, client, rights, object, publishes_on_fsync, retry_budget });
     }
     let fs = Arc::new(fs);
     measured.register(fs.registry());
@@ -212,6 +214,7 @@ fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteC
         memory_bytes: writes.memory_bytes,
         max_requests: usize::try_from(config.max_connections.div_ceil(WRITE_SHARE)).unwrap_or(usize::MAX),
         spool: writes.spool.clone(),
+        has_checksums: writes.has_checksums,
         timeout: config.read_timeout,
         started_at: SystemTime::now(),
         ..WriteConfig::default()

@@ -36,6 +36,17 @@ pub(crate) struct AccessArgs {
     #[arg(long, conflicts_with = "profile", help_heading = ACCESS)]
     pub(crate) no_sign_request: bool,
 
+    /// Account that the bucket has to belong to.
+    ///
+    /// S3 refuses all requests to a bucket of another account, so nothing is read from or written to a
+    /// bucket that somebody else has made under the expected name.
+    #[arg(long, value_name = "ACCOUNT", help_heading = ACCESS)]
+    pub(crate) expected_bucket_owner: Option<String>,
+
+    /// Pay for the requests, as buckets demand whose owners do not.
+    #[arg(long, conflicts_with = "no_sign_request", help_heading = ACCESS)]
+    pub(crate) requester_pays: bool,
+
     /// PEM file of the certificate authorities to trust [default: $AWS_CA_BUNDLE, else the
     /// system's].
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]

@@ -60,6 +60,23 @@ pub(crate) struct WriteArgs {
     #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING)]
     pub(crate) max_spool_size: Size,
 
+    /// Have fsync make a long file visible, too.
+    ///
+    /// fsync always waits until S3 has the bytes. A file of more than a part is an object when it is closed.
+    /// With this flag, fsync makes an object of what is there, and each one after it copies that object.
+    #[arg(long, help_heading = WRITING)]
+    pub(crate) fsync_publish: bool,
+
+    /// Checksum that goes with everything that is uploaded, and that S3 compares.
+    ///
+    /// For stores that know no CRC-64/NVME. Without it, a write whose answer is lost has failed.
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = UploadChecksums::Crc64nvme, help_heading = WRITING)]
+    pub(crate) upload_checksums: UploadChecksums,
+
+    /// Media type of new objects; `auto` goes by the extension of the name, as the AWS CLI does.
+    #[arg(long, value_name = "TYPE", default_value = "auto", help_heading = WRITING)]
+    pub(crate) content_type: String,
+
     /// Storage class of new objects, such as STANDARD_IA [default: the store's].
     #[arg(long, value_name = "CLASS", help_heading = WRITING)]
     pub(crate) storage_class: Option<String>,
@@ -71,6 +88,15 @@ pub(crate) struct WriteArgs {
     /// Key of the key management service for --sse aws:kms [default: the bucket's].
     #[arg(long, value_name = "KEY", requires = "sse", help_heading = WRITING)]
     pub(crate) sse_kms_key_id: Option<String>,
+}
+
+/// The checksum of what is uploaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum UploadChecksums {
+    /// The CRC-64/NVME, which S3 keeps.
+    Crc64nvme,
+    /// None.
+    None,
 }
 
 impl WriteArgs {

@@ -248,7 +248,7 @@ impl Filesystem {
     }
 
     /// The draft that is open under a handle for writing.
-    fn written(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
+    pub(super) fn written(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
         match self.files.get(handle) {
             Some(OpenFile::Draft(open)) if open.how.writes => Some(open.file.clone()),
             _ => None,
@@ -294,11 +294,13 @@ impl Filesystem {
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
         let Some(file) = self.written(handle).filter(|file| !file.is_unlinked()) else { return Ok(()) };
         let _name = self.hold_draft(&file).await;
-        file.draft().sync().await?;
-        if !file.draft().is_dirty() {
-            // A short file is an object now.
-            file.note_object(&file.draft().publish().await?.object);
+        if !self.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
+            file.draft().sync().await?;
+            if file.draft().is_dirty() {
+                return Ok(());
+            }
         }
+        file.note_object(&file.draft().publish().await?.object);
         Ok(())
     }
 
@@ -407,7 +409,8 @@ impl Filesystem {
     /// What a new object of this name has beside its bytes.
     pub(super) fn new_object(&self, name: &str) -> NewObject {
         let object = self.writes.as_ref().map(|writes| writes.object.clone()).unwrap_or_default();
-        NewObject { content_type: content_type(name), ..object }
+        let by_name = || content_type(name);
+        NewObject { content_type: object.content_type.clone().or_else(by_name), ..object }
     }
 }
 

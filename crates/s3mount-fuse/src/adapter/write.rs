@@ -14,6 +14,9 @@ use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use crate::metrics::Operation;
 
+/// The most bytes of one answer to COPY_FILE_RANGE, whose length has 32 bits. Programs go on after a short one.
+const MOST_COPIED: u64 = 2 << 30;
+
 /// The flag of fallocate(2) by which the size stays as it is.
 const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
 
@@ -135,5 +138,24 @@ impl Adapter {
             Ok(())
         };
         self.change(req, None, Operation::Setattr, reply, work, |reply, ()| reply.ok());
+    }
+    /// Copies between open files. After ENOSYS the kernel would never ask again; after EOPNOTSUPP it reads and
+    /// writes the bytes by itself.
+    pub(super) fn on_copy_file_range(
+        &self,
+        req: &Request,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        len: u64,
+        reply: ReplyWrite,
+    ) {
+        if !self.fs.allows_writes() {
+            return reply.error(Errno::EROFS);
+        }
+        let (from, to) = ((fs_handle(from.0), from.1), (fs_handle(to.0), to.1));
+        let work = self.fs.clone().copy_range(from, to, len.min(MOST_COPIED), req.pid());
+        self.change(req, None, Operation::Copy, reply, work, |reply, copied| {
+            reply.written(u32::try_from(copied).unwrap_or(u32::MAX));
+        });
     }
 }

@@ -228,6 +228,16 @@ fn check(shared: &Shared, target: &Target, request: &Request<Received>) -> Resul
         let extra = format!("<Region>{}</Region>", shared.region);
         return Err(Refusal { extra, ..refuse(400, "AuthorizationHeaderMalformed", message) });
     }
+    let headers = request.headers();
+    let is_owner =
+        |name: &str| shared.owner.as_ref().is_none_or(|owner| header(headers, name) == owner.as_str());
+    let is_copy = headers.contains_key("x-amz-copy-source");
+    if !is_owner("x-amz-expected-bucket-owner")
+        || is_copy && !is_owner("x-amz-source-expected-bucket-owner")
+        || shared.requester_pays && header(headers, "x-amz-request-payer") != "requester"
+    {
+        return Err(refuse(403, "AccessDenied", "Access Denied"));
+    }
     // A request for the bucket itself, such as a HEAD, has no prefix. So a policy that is scoped to a prefix
     // refuses it, too.
     let is_outside =

@@ -35,6 +35,10 @@ pub(crate) struct Shared {
     pub(crate) region: String,
     pub(crate) strict_region: bool,
     pub(crate) access_key: RwLock<Option<String>>,
+    /// The account that each request has to name as the owner of the bucket.
+    pub(crate) owner: Option<String>,
+    /// Whether each request has to say that its sender pays.
+    pub(crate) requester_pays: bool,
     pub(crate) denied: Vec<String>,
     pub(crate) allowed: Option<String>,
     pub(crate) checksum: Option<ChecksumAlgorithm>,

@@ -1,17 +1,36 @@
 //! The end of an upload in parts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use s3mount_object::{Condition, ErrorKind, Written, WrittenPart};
+use s3mount_object::{Condition, ErrorKind, ObjectError, Written, WrittenPart};
+use tokio::time::sleep;
 
 use super::Draft;
 use super::publish::compare;
 use crate::WriteError;
+use crate::cells::Cells;
 use crate::state::Begun;
 use crate::store::{Failure, crc_of};
 
 /// How often an upload is completed anew after the store named a part that it does not have.
 const MOST_CORRECTIONS: u32 = 3;
+
+/// How often an upload is begun anew because another write of its key was under way when it was to end.
+const MOST_CONFLICTS: u32 = 5;
+
+/// The pause before the first of these, which grows with each.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Whether an upload that could not be completed has to be made anew: it has met another write of its key, or
+/// somebody has given it up.
+fn is_void(error: &ObjectError, may_be_done: bool) -> bool {
+    match error.kind() {
+        ErrorKind::Conflict => true,
+        ErrorKind::NoSuchUpload => !may_be_done,
+        _ => false,
+    }
+}
 
 impl Draft {
     /// Publishes by an upload in parts.
@@ -20,7 +39,7 @@ impl Draft {
         key: &str,
         condition: Option<&Condition>,
     ) -> Result<Written, WriteError> {
-        let mut corrections = 0;
+        let (mut corrections, mut conflicts) = (0, 0);
         loop {
             self.upload_all(true).await?;
             let (begun, parts) = {
@@ -32,6 +51,10 @@ impl Draft {
             // Parts were uploaded, so only a draft that was discarded has none.
             let Some(begun) = begun else { return Err(WriteError::Discarded) };
             let (size, sum) = (parts.iter().map(|part| part.len).sum(), crc_of(&parts));
+            if size != self.size() {
+                // What does not fit the parts would be missing.
+                return Err(WriteError::TooLarge { size: self.size() });
+            }
             let written = match self.shared.store.complete(&begun.upload, &parts, condition).await {
                 Ok(written) => written,
                 Err(Failure { error, .. })
@@ -42,12 +65,37 @@ impl Draft {
                     self.correct(&begun).await?;
                     continue;
                 }
+                Err(Failure { error, may_be_done })
+                    if is_void(&error, may_be_done) && conflicts < MOST_CONFLICTS =>
+                {
+                    conflicts += 1;
+                    tracing::warn!(key, %error, "the upload is begun anew");
+                    if !self.begin_anew() && *error.kind() == ErrorKind::NoSuchUpload {
+                        return Err(error.into());
+                    }
+                    sleep(PAUSE * conflicts).await;
+                    continue;
+                }
                 Err(failure) => self.shared.store.resolve(key, size, sum, failure).await?,
             };
             compare(key, sum, &written)?;
             self.state().upload = None;
             return Ok(written);
         }
+    }
+
+    /// Forgets the upload, so that all is uploaded anew. False if bytes are in that upload and nowhere else: then
+    /// it stays, because the store may take it all the same.
+    fn begin_anew(&self) -> bool {
+        {
+            let mut state = self.state();
+            if state.stored(0, state.size()).is_some() {
+                return false;
+            }
+            (state.cells, state.grid) = (Cells::default(), None);
+        }
+        self.give_up_upload();
+        true
     }
 
     /// Compares the parts that the store has with those that it has told of.

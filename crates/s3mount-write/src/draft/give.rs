@@ -85,7 +85,7 @@ impl Draft {
     /// are. The part of the last write comes last.
     fn spillable(&self, wanted: u64) -> (Vec<Cell>, u64) {
         let state = self.state();
-        let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+        let grid = self.grid(&state);
         let last = grid.cell(state.frontier.saturating_sub(1));
         let (mut cells, mut bytes, mut at) = (Vec::new(), 0, 0);
         while bytes < wanted
@@ -112,7 +112,7 @@ impl Draft {
     /// comes last.
     fn full(&self) -> Vec<Cell> {
         let state = self.state();
-        let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+        let grid = self.grid(&state);
         let mut cells = Vec::new();
         let mut at = 0;
         while let Some(cell) = grid.cell(at).filter(|cell| cell.end <= state.size()) {

@@ -74,7 +74,7 @@ impl Draft {
             let get = self.shared.store.get(&place.object, range, buffer);
             match retries.attempt("GetObject", place.object.key(), get).await {
                 Ok(bytes) => return Ok(bytes),
-                Err(error) => retries.pause(error, || true).await?,
+                Err(error) => retries.pause(error, || true).await.map_err(WriteError::of_source)?,
             }
         }
     }

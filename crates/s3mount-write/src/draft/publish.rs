@@ -7,7 +7,7 @@ use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId
 use super::Draft;
 use super::upload::pieces;
 use crate::WriteError;
-use crate::copies::{Piece, plan};
+use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
 
 /// What is published, and where.
@@ -85,17 +85,28 @@ impl Draft {
             self.rebase(&old, written);
         }
         let before = self.state().published.as_ref().map(|(_, published)| published.object.clone());
-        let written = if self.is_small() {
-            self.put_whole(&target.key, target.condition.as_ref()).await?
-        } else {
-            self.put_parts(&target.key, target.condition.as_ref()).await?
-        };
+        let written = self.put(&target.key, target.condition.as_ref()).await?;
         let published = self.rebase(target, written);
         self.drop_spool().await;
         if let Some(before) = before.filter(|before| before.key() != target.key) {
             self.shared.store.delete(&before).await?;
         }
         Ok(published)
+    }
+
+    /// Makes an object of the file in the way that suits it.
+    async fn put(&self, key: &str, condition: Option<&Condition>) -> Result<Written, WriteError> {
+        let copy = self.state().whole_copy().filter(|source| source.key() != key);
+        if let Some(source) = copy.filter(|_| self.size() <= MOST_COPIED)
+            && let Some(written) = self.put_copy(&source, key, condition).await?
+        {
+            return Ok(written);
+        }
+        if self.is_small() {
+            self.put_whole(key, condition).await
+        } else {
+            self.put_parts(key, condition).await
+        }
     }
 
     /// The file is the version `written` now.
@@ -144,12 +155,17 @@ impl Draft {
         };
         compare(key, body.checksum(), &written)?;
         self.shared.metrics.uploaded_bytes.add(size);
+        self.give_up_upload();
+        Ok(written)
+    }
+
+    /// Gives the upload up that another publication has made needless.
+    pub(super) fn give_up_upload(&self) {
         let upload = self.state().upload.take();
         if let Some(begun) = upload {
             let shared = self.shared.clone();
             self.shared.runtime.spawn(async move { shared.store.abort(&begun.upload).await });
         }
-        Ok(written)
     }
 
     /// Waits until the store has all parts. With `has_copies`, also those that are copied inside the store.
@@ -159,8 +175,8 @@ impl Draft {
             let missing = {
                 let mut state = self.state();
                 state.check()?;
-                let fixed = self.shared.grid(state.size());
-                let grid = *state.grid.get_or_insert(fixed);
+                let grid = self.grid(&state);
+                state.grid = Some(grid);
                 plan(&state, grid)
             };
             let mut is_done = true;

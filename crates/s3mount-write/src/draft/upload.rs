@@ -20,11 +20,14 @@ impl Draft {
     pub(super) fn upload_passed(&self, start: u64, end: u64) {
         let passed = {
             let state = self.state();
-            let grid = state.grid.unwrap_or_else(|| self.shared.grid(state.size()));
+            let grid = self.grid(&state);
             let mut passed = Vec::new();
             let mut at = start.saturating_sub(1);
             while let Some(cell) = grid.cell(at).filter(|cell| cell.end < end) {
-                passed.push(cell);
+                // What is copied inside the store is copied at the end.
+                if state.source(cell.start, cell.end).is_none() {
+                    passed.push(cell);
+                }
                 at = cell.end;
             }
             passed
@@ -40,8 +43,8 @@ impl Draft {
     pub(super) fn start(self: Arc<Self>, cell: Cell) -> bool {
         {
             let mut state = self.state();
-            let plan = self.shared.grid(state.size());
-            let grid = *state.grid.get_or_insert(plan);
+            let grid = self.grid(&state);
+            state.grid = Some(grid);
             // The cuts may be others than those that the caller has seen.
             if state.failed.is_some() || grid.cell(cell.start) != Some(cell) || !state.cells.claim(cell) {
                 return false;
@@ -121,7 +124,8 @@ impl Draft {
         let _turn = self.shared.requests.acquire().await;
         self.state().cells.take(cell.number);
         let source = CopySource { bucket: None, object: object.clone() };
-        Ok(self.shared.store.copy_part(&upload, cell.number, &source, range).await?)
+        let copied = self.shared.store.copy_part(&upload, cell.number, &source, range).await;
+        copied.map_err(WriteError::of_source)
     }
 
     /// The body of a request, with its checksum.
@@ -161,7 +165,7 @@ impl Draft {
             }
             (state.key.clone(), state.condition.clone())
         };
-        let upload = Arc::new(self.shared.store.create_upload(&key, &self.object).await?);
+        let upload = Arc::new(self.shared.create_upload(&key, &self.object).await?);
         let is_discarded = {
             let mut state = self.state();
             if !state.is_discarded {

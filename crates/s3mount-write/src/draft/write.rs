@@ -1,5 +1,6 @@
 //! Changes of a draft.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,11 +9,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Draft;
 use crate::WriteError;
-use crate::grid::PAGE;
-use crate::state::{BLOCK, Held, Wants, index};
+use crate::grid::{Grid, PAGE};
+use crate::state::{BLOCK, Held, State, Wants, index};
 
 /// Who waits for memory asks drafts again after this time: they may have got something to give.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Who has asked so often in vain will wait in vain.
+const STUCK: u32 = 5;
 
 impl Draft {
     /// Writes at once if memory is free, and nothing has to be fetched. `None`: call [`write`](Self::write)
@@ -73,14 +77,8 @@ impl Draft {
         if data.is_empty() {
             return Ok((0, Wants::Nothing));
         }
-        let plan = self.shared.grid(state.size());
-        let most = state.grid.unwrap_or(plan).most_bytes();
-        if end > most {
-            return Err(WriteError::TooLarge { size: end });
-        }
-        if let Some(offset) = state.lost_beside(offset, end) {
-            return Err(WriteError::NotPatchable { offset });
-        }
+        let size = state.size().max(end);
+        let plan = self.check_change(&state, (offset, end), size, || state.copied_head().min(offset))?;
         let (written, wants) = state.write(offset, data, spare, plan)?;
         if written > 0 {
             state.touch(offset, offset + written as u64, now);
@@ -93,6 +91,25 @@ impl Draft {
             self.upload_passed(offset, frontier);
         }
         Ok((written, wants))
+    }
+
+    /// Checks that a range may change: the file, whose length is `size` then, is not too long, and the bytes around
+    /// the change can be had. `copied` bytes at the beginning come from one version then. Returns the cuts.
+    pub(super) fn check_change(
+        &self,
+        state: &State,
+        (start, end): (u64, u64),
+        size: u64,
+        copied: impl FnOnce() -> u64,
+    ) -> Result<Grid, WriteError> {
+        let grid = state.grid.unwrap_or_else(|| self.shared.grid(size, copied));
+        if size > grid.most_bytes() {
+            return Err(WriteError::TooLarge { size });
+        }
+        match state.lost_beside(start, end) {
+            Some(offset) => Err(WriteError::NotPatchable { offset }),
+            None => Ok(grid),
+        }
     }
 
     /// Cuts the file to `size` bytes, or makes it that long by zeros.
@@ -113,12 +130,8 @@ impl Draft {
         let mut state = self.state();
         state.check()?;
         let before = state.size();
-        if size > state.grid.unwrap_or_else(|| self.shared.grid(size)).most_bytes() {
-            return Err(WriteError::TooLarge { size });
-        }
-        if let Some(offset) = state.lost_beside(size.min(before), size.max(before)) {
-            return Err(WriteError::NotPatchable { offset });
-        }
+        let changed = (size.min(before), size.max(before));
+        self.check_change(&state, changed, size, || state.copied_head().min(size))?;
         state.resize(size, now);
         Ok(())
     }
@@ -143,34 +156,55 @@ impl Draft {
             tokio::pin!(waiting);
             let deadline = Instant::now() + self.shared.config.timeout;
             // It takes its place in the queue before others are asked to give.
-            let mut limit = Instant::now();
+            let (mut limit, mut stuck) = (Instant::now(), 0);
             loop {
                 match timeout_at(limit, &mut waiting).await {
                     Ok(buffer) => break buffer,
                     Err(_) if Instant::now() >= deadline => {
                         return Err(match &self.shared.spool {
                             Some(spool) if spool.is_full() => WriteError::OutOfSpool,
+                            None if self.state().is_patched => WriteError::NeedsSpool,
                             _ => WriteError::OutOfMemory(self.shared.config.timeout),
                         });
                     }
                     Err(_) => self.state().check()?,
                 }
+                let held = self.held.load(Ordering::Relaxed);
                 self.shared.givers.relieve(self);
+                stuck = if self.is_stuck(held) { stuck + 1 } else { 0 };
+                if stuck == STUCK {
+                    return Err(WriteError::NeedsSpool);
+                }
                 limit = deadline.min(Instant::now() + ASK_AGAIN);
             }
         };
         Ok(Held::new(buffer, &self.held))
     }
 
+    /// Whether the draft itself holds the memory that it waits for, and none of it comes free: pieces of parts that
+    /// can't be uploaded before they are whole. It held `before` bytes before it was to give some.
+    fn is_stuck(&self, before: u64) -> bool {
+        let (held, share) = (self.held.load(Ordering::Relaxed), &self.shared.share);
+        let state = self.state();
+        self.shared.spool.is_none()
+            && held == before
+            // Half of the memory is for files that can't fill a part, so no file has more than the other half.
+            && held >= share.limit_bytes() / 8 * 3
+            // Others could give what they hold.
+            && share.held_bytes() <= held + share.limit_bytes() / 8
+            && state.is_patched
+            && state.cells.claimed() == 0
+    }
+
     /// A draft that can't fill a part needs memory most: nothing else frees what it holds.
     fn need(&self, len: usize) -> Need {
-        let held = self.held.load(std::sync::atomic::Ordering::Relaxed);
+        let held = self.held.load(Ordering::Relaxed);
         let part = self.state_part();
         if held + len as u64 <= part + PAGE { Need::Least } else { Need::More }
     }
 
     fn state_part(&self) -> u64 {
         let state = self.state();
-        state.grid.unwrap_or_else(|| self.shared.grid(state.size())).first()
+        self.grid(&state).first()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_object::{Condition, ErrorKind, NewObject};
+use s3mount_object::{Condition, ErrorKind, NewObject, ObjectWriter as _};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{Draft, WriteError};
 
@@ -23,15 +23,15 @@ pub(crate) async fn write(draft: &Draft, offset: u64, bytes: &Bytes) -> Result<(
     Ok(())
 }
 
-fn kind(result: Result<impl std::fmt::Debug, WriteError>) -> ErrorKind {
+pub(crate) fn kind(result: Result<impl std::fmt::Debug, WriteError>) -> ErrorKind {
     let mut error = result.expect_err("it fails");
     loop {
         match error {
-            WriteError::Object(error) => return error.kind().clone(),
+            WriteError::Object(error) | WriteError::SourceGone(error) => return error.kind().clone(),
             WriteError::Failed(inner) => match Arc::try_unwrap(inner) {
                 Ok(inner) => error = inner,
                 Err(inner) => match &*inner {
-                    WriteError::Object(error) => return error.kind().clone(),
+                    WriteError::Object(error) | WriteError::SourceGone(error) => return error.kind().clone(),
                     other => panic!("{other:?}"),
                 },
             },
@@ -135,6 +135,52 @@ async fn a_lost_answer_is_found_to_be_a_success() {
         let published = draft.publish().await.expect("it was done");
         assert_eq!(store.head(), (published.object.etag().clone(), len as u64));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_meets_another_write_is_begun_anew() {
+    let store = Arc::new(MemoryClient::new());
+    let client = FaultyClient::new(store.clone());
+    let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+    let bytes = pattern(7, 12 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    draft.sync().await.expect("the store has it");
+    store.take_writes();
+    client.add([Fault::Fails(ErrorKind::Conflict)]);
+    draft.publish().await.expect("it is complete");
+    assert!(store.stored("k").0 == bytes);
+    let writes = store.take_writes();
+    assert_eq!((writes["CreateMultipartUpload"], writes["UploadPart"]), (1, 3), "{writes:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(store.open_uploads().is_empty());
+    // So is one that somebody has given up.
+    write(&draft, 0, &bytes).await.expect("memory");
+    draft.sync().await.expect("the store has it");
+    let page = store.list_uploads("k", None).await.expect("a list");
+    store.abort(&page.uploads[0].upload).await.expect("it is gone");
+    draft.publish().await.expect("it is complete");
+    assert!(store.stored("k").0 == bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_whose_id_was_lost_is_given_up() {
+    let store = Arc::new(MemoryClient::new());
+    let client = FaultyClient::new(store.clone());
+    let (used, unused) = (
+        store.create_upload("k", &NewObject::default(), false).await.expect("another's"),
+        store.create_upload("k2", &NewObject::default(), false).await.expect("of another key"),
+    );
+    store.put_part(&used, 1, Bytes::from_static(b"theirs").into()).await.expect("a part");
+    client.add([Fault::IsLost]);
+    let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+    write(&draft, 0, &pattern(7, 12 * MIB as usize)).await.expect("memory");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(store.open_uploads().len(), 4, "two of others, one that is lost, and the draft's");
+    draft.publish().await.expect("it is complete");
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let page = store.list_uploads("", None).await.expect("a list");
+    let left: Vec<_> = page.uploads.into_iter().map(|listed| listed.upload).collect();
+    assert_eq!(left, [used, unused]);
 }
 
 /// The one object of a store.

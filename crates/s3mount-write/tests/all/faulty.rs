@@ -179,7 +179,16 @@ impl ObjectWriter for FaultyClient {
         parts: &'a [WrittenPart],
         completion: &'a Completion,
     ) -> BoxFuture<'a, Result<Written, ObjectError>> {
-        self.with("CompleteMultipartUpload", self.store.complete(upload, parts, completion))
+        let answer = self.with("CompleteMultipartUpload", self.store.complete(upload, parts, completion));
+        async move {
+            let answer = answer.await;
+            if answer.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Conflict) {
+                // S3 wants such an upload anew.
+                let _ = self.store.abort(upload).await;
+            }
+            answer
+        }
+        .boxed()
     }
 
     fn abort<'a>(&'a self, upload: &'a UploadId) -> BoxFuture<'a, Result<(), ObjectError>> {

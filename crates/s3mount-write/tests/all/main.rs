@@ -1,6 +1,7 @@
 //! Drafts on a bucket in memory: what they show, what the store has, and what becomes of them when it fails.
 
 mod copier;
+mod copy;
 mod draft;
 mod faulty;
 mod memory;

@@ -86,6 +86,38 @@ async fn random_writes_beyond_memory_are_uploaded_as_they_stand() {
     assert!(client.stored("k").0 == bytes);
 }
 
+/// Pieces of parts can't be uploaded before the rest of the parts is there.
+#[tokio::test(start_paused = true)]
+async fn random_edits_beyond_memory_need_a_spool() {
+    for spool in [0, 500 * MIB] {
+        let client = Arc::new(MemoryClient::new());
+        let mut bytes = pattern(1, 100 * MIB as usize).to_vec();
+        let version = client.put("k", bytes.clone());
+        let draft =
+            spooling_writer(client.clone(), 32 * MIB, spool).edit(&version, 100 * MIB, NewObject::default());
+        let began = tokio::time::Instant::now();
+        let mut failed = None;
+        for at in (0..1_600).rev().map(|page| page * (64 << 10)) {
+            bytes[at as usize + 7] ^= 1;
+            let patch = Bytes::copy_from_slice(&[bytes[at as usize + 7]]);
+            if let Err(error) = write(&draft, at + 7, &patch).await {
+                failed = Some(error);
+                break;
+            }
+        }
+        if spool == 0 {
+            let Some(WriteError::Failed(error)) = failed else { panic!("{failed:?}") };
+            assert!(matches!(*error, WriteError::NeedsSpool), "{error:?}");
+            assert!(error.to_string().ends_with("it needs --write-spool"));
+            assert!(began.elapsed() < Duration::from_secs(5), "there is nothing to wait for");
+        } else {
+            assert!(failed.is_none(), "{failed:?}");
+            draft.publish().await.expect("it is complete");
+            assert!(client.stored("k").0 == bytes);
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_spool_keeps_what_memory_can_not() {
     let client = Arc::new(MemoryClient::new());

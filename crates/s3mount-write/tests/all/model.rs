@@ -7,12 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use s3mount_object::{ErrorKind, NewObject};
+use s3mount_object::{ByteRange, ErrorKind, NewObject, ObjectId};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{Draft, WriteError, Writer};
 
 use crate::faulty::{Fault, FaultyClient};
 use crate::{MIB, pattern, spooling_writer};
+
+/// The length of the object that bytes are copied from.
+const SOURCE: usize = 12 << 20;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -22,6 +25,8 @@ enum Step {
     Read(u64, usize),
     /// A share of twice the file.
     Truncate(u64),
+    /// Bytes of another object: an offset there, a length, and a share of the file.
+    Copy(usize, usize, u64),
     Sync,
     Publish,
     /// This many milliseconds pass, in which uploads begin or end.
@@ -52,6 +57,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0_u64..1_000, len.clone()).prop_map(|(at, len)| Step::Patch(at, len)),
         6 => (0_u64..1_000, len).prop_map(|(at, len)| Step::Read(at, len)),
         1 => (0_u64..1_000).prop_map(Step::Truncate),
+        3 => (0_usize..SOURCE, 1_usize..SOURCE, 0_u64..1_100)
+            .prop_map(|(from, len, at)| Step::Copy(from, len, at)),
+        1 => Just(Step::Copy(0, SOURCE, 0)),
         1 => Just(Step::Sync),
         4 => (0_u64..60).prop_map(Step::Pass),
         2 => Just(Step::Publish),
@@ -63,6 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A draft, and what it is to be.
 struct Run {
+    source: ObjectId,
     writer: Writer,
     client: Arc<FaultyClient>,
     draft: Arc<Draft>,
@@ -109,7 +118,14 @@ impl Run {
             Ok(bytes) if !self.has_failed => {
                 assert!(bytes == self.bytes[offset.min(end)..end], "{len} bytes at {offset}");
             }
-            Ok(_) | Err(WriteError::NotReadable { .. } | WriteError::Object(_) | WriteError::Failed(_)) => {}
+            Ok(_)
+            | Err(
+                WriteError::NotReadable { .. }
+                | WriteError::Object(_)
+                | WriteError::SourceGone(_)
+                | WriteError::NeedsSpool
+                | WriteError::Failed(_),
+            ) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -137,6 +153,17 @@ impl Run {
         self.check_store();
     }
 
+    async fn copy(&mut self, from: usize, len: usize, offset: usize) {
+        let until = SOURCE.min(from + len);
+        let range = ByteRange::new(from as u64, until as u64);
+        let result = self.draft.copy_from(&self.source, SOURCE as u64, range, offset as u64).await;
+        if self.succeeds(&result) {
+            let end = offset + until - from;
+            self.bytes.resize(self.bytes.len().max(end), 0);
+            self.bytes[offset..end].copy_from_slice(&pattern(99, SOURCE)[from..until]);
+        }
+    }
+
     async fn reopen(&mut self) {
         self.draft.discard().await;
         self.client.heal();
@@ -145,15 +172,16 @@ impl Run {
         let orphans = self.client.orphans.load(std::sync::atomic::Ordering::Relaxed);
         assert!(self.client.store.open_uploads().len() <= orphans, "an upload stays behind");
         let store = &self.client.store;
-        self.draft = if store.keys().is_empty() {
+        let is_there = store.keys().contains(&"k".to_owned());
+        self.draft = if !is_there {
             self.writer.create("k", NewObject::default())
         } else {
             use s3mount_object::ObjectClient as _;
             let meta = store.head_object("k").await.expect("it is there");
-            let version = s3mount_object::ObjectId::new("k", meta.etag);
+            let version = ObjectId::new("k", meta.etag);
             self.writer.edit(&version, meta.size, NewObject::default())
         };
-        self.promised = (!store.keys().is_empty()).then(|| store.stored("k").0);
+        self.promised = is_there.then(|| store.stored("k").0);
         self.bytes = self.promised.clone().unwrap_or_default();
         self.has_failed = false;
         self.tried.clear();
@@ -172,6 +200,7 @@ impl Run {
                     self.bytes.resize(size, 0);
                 }
             }
+            Step::Copy(from, len, share) => self.copy(from, len, at(share, self.bytes.len())).await,
             Step::Sync => {
                 let before = self.client.store.take_writes();
                 let result = self.draft.sync().await;
@@ -196,11 +225,12 @@ impl Run {
 
 async fn run(steps: Vec<Step>, memory: u64, spool: u64) {
     let client = FaultyClient::new(Arc::new(MemoryClient::new()));
+    let source = client.store.put("source", pattern(99, SOURCE));
     client.store.set_latency(Duration::from_millis(20));
     let writer = spooling_writer(client.clone(), memory, spool);
     let draft = writer.create("k", NewObject::default());
     let (bytes, promised, tried) = (Vec::new(), None, Vec::new());
-    let mut run = Run { writer, client, draft, bytes, promised, tried, has_failed: false, writes: 0 };
+    let mut run = Run { source, writer, client, draft, bytes, promised, tried, has_failed: false, writes: 0 };
     for step in steps {
         run.step(step).await;
     }

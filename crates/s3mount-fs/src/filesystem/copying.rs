@@ -1,0 +1,52 @@
+//! Copying between files of the mount. What is copied is only noted: the store copies it when the file is
+//! published.
+
+use std::sync::Arc;
+
+use s3mount_object::{ByteRange, ObjectId};
+
+use super::Filesystem;
+use super::open_file::OpenFile;
+use crate::FsError;
+use crate::inode::Node;
+use crate::numbers::FileHandle;
+
+impl Filesystem {
+    /// Copies up to `len` bytes from one open file, from an offset on, to another. Returns how many bytes these
+    /// are: fewer only at the end. `thread` has written.
+    ///
+    /// # Errors
+    /// `NotCopied` when the caller had better read and write the bytes, and those of writing to a draft.
+    pub async fn copy_range(
+        self: Arc<Self>,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        len: u64,
+        thread: u32,
+    ) -> Result<u64, FsError> {
+        let (Some((version, size)), Some(file)) = (self.version_of_handle(from.0), self.written(to.0)) else {
+            return Err(FsError::NotCopied);
+        };
+        let range = ByteRange::new(from.1.min(size), from.1.saturating_add(len).min(size));
+        let draft = file.draft();
+        if !draft.suits_copy(&version, range, to.1) {
+            return Err(FsError::NotCopied);
+        }
+        file.note_writer(thread);
+        draft.copy_from(&version, size, range, to.1).await?;
+        Ok(range.len())
+    }
+
+    /// The version of which an open file has the bytes, and its length. A file that has changed since it was
+    /// published has none, and neither has one whose name stands for something else by now: it may be gone.
+    fn version_of_handle(&self, handle: FileHandle) -> Option<(ObjectId, u64)> {
+        match self.files.get(handle)? {
+            OpenFile::Object(open) => match self.inodes.node(open.ino)? {
+                Node::File(file) if !self.inodes.is_outdated(open.ino) => Some((file.object, file.size)),
+                Node::File(_) | Node::Directory(_) | Node::Draft(_) => None,
+            },
+            OpenFile::Draft(open) => open.file.draft().version(),
+            OpenFile::Snapshot(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Bytes that a draft takes from versions: noted when a program copies, and copied inside the store when the draft
+//! is published.
+
+use s3mount_object::{ByteRange, Condition, CopySource, ErrorKind, NewObject, ObjectId, Written};
+
+use super::Draft;
+use crate::WriteError;
+use crate::extents::Place;
+use crate::grid::LEAST_PART;
+use crate::store::Failure;
+
+impl Draft {
+    /// Whether a range of a version had better be taken by [`copy_from`](Self::copy_from) than be written. Pieces
+    /// that are too short to be copied inside the store, and are no whole file, are not.
+    pub fn suits_copy(&self, version: &ObjectId, range: ByteRange, offset: u64) -> bool {
+        let state = self.state();
+        let place = Place { object: version.clone(), offset: range.start() };
+        let begins_file = offset == 0 && range.start() == 0 && state.size() == 0;
+        begins_file || range.len() >= LEAST_PART || state.is_continued(&place, offset)
+    }
+
+    /// Takes `range` of a version of `size` bytes at `offset`, instead of what the file has there. Nothing is
+    /// fetched or copied before the draft is published, and reads until then go to the version.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn copy_from(
+        &self,
+        version: &ObjectId,
+        size: u64,
+        range: ByteRange,
+        offset: u64,
+    ) -> Result<(), WriteError> {
+        let _change = self.gate.read().await;
+        self.take(version, size, range, offset).map_err(|error| self.fail(error))
+    }
+
+    fn take(&self, version: &ObjectId, size: u64, range: ByteRange, offset: u64) -> Result<(), WriteError> {
+        let now = self.shared.now();
+        let end = offset.checked_add(range.len()).ok_or(WriteError::TooLarge { size: u64::MAX })?;
+        let mut state = self.state();
+        state.check()?;
+        if range.len() == 0 {
+            return Ok(());
+        }
+        let place = Place { object: version.clone(), offset: range.start() };
+        let copied = || match state.copied_head() {
+            head if offset == head && (head == 0 || state.is_continued(&place, offset)) => end,
+            head => head.min(offset),
+        };
+        self.check_change(&state, (offset, end), state.size().max(end), copied)?;
+        state.copied = Some((version.clone(), size));
+        state.copy(place, range.len(), offset, now);
+        Ok(())
+    }
+
+    /// Publishes a file that is a copy of `source` by one CopyObject. `None` if the store can't do that.
+    pub(super) async fn put_copy(
+        &self,
+        source: &ObjectId,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<Option<Written>, WriteError> {
+        let size = self.size();
+        let from = CopySource { bucket: None, object: source.clone() };
+        // A copy in parts has no tags of the source's, so this one has none either.
+        let tags = Some(self.object.tags.clone().unwrap_or_default());
+        let object = NewObject { tags, ..self.object.clone() };
+        let copied = {
+            // The semaphore is never closed.
+            let _turn = self.shared.requests.acquire().await;
+            self.shared.store.copy(&from, size, key, Some(&object), condition).await
+        };
+        let written = match copied {
+            Ok(written) => written,
+            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => return Ok(None),
+            Err(failure) => self.resolve_copy(source, key, failure).await?,
+        };
+        self.give_up_upload();
+        Ok(Some(written))
+    }
+
+    /// What came of a copy that failed.
+    async fn resolve_copy(
+        &self,
+        source: &ObjectId,
+        key: &str,
+        failure: Failure,
+    ) -> Result<Written, WriteError> {
+        let is_refused = matches!(failure.error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed);
+        let sum = if failure.may_be_done { self.shared.store.kept_checksum(source).await } else { None };
+        match self.shared.store.resolve(key, self.size(), sum, failure).await {
+            Ok(written) => Ok(written),
+            // The condition of the key did not hold, or that of the source.
+            Err(error) if is_refused && self.shared.store.is_gone(source).await => {
+                Err(WriteError::SourceGone(error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
