@@ -95,12 +95,11 @@ impl Copier {
         config: CopyConfig,
         retry_budget: Arc<RetryBudget>,
     ) -> Self {
-        let store = |client| {
-            let (budget, metrics) = (retry_budget.clone(), Arc::default());
-            Arc::new(Store::new(client, budget, metrics, config.has_checksums, config.timeout))
-        };
+        let (has_checksums, timeout) = (config.has_checksums, config.timeout);
+        let store =
+            |client, budget| Arc::new(Store::new(client, budget, Arc::default(), has_checksums, timeout));
         let requests = Arc::new(Semaphore::new(config.max_requests));
-        Self::of(store(source), store(target), requests, config)
+        Self::of(store(source, retry_budget.clone()), store(target, retry_budget), requests, config)
     }
 
     pub(crate) fn of(
