@@ -217,3 +217,50 @@ fn what_cannot_be_warmed() {
          s3mount: 1 of these paths could not be read; the daemon's log may say why\n"
     );
 }
+
+#[test]
+fn copies_that_cannot_be_meant() {
+    let check = |args: &[&str], message: &str| check_fails(&[&["cp"], args].concat(), message);
+    for local in ["k.bin", "/data/k.bin"] {
+        check(
+            &["s3://a/k", local],
+            &format!(
+                "{local:?} does not begin with s3://; cp copies from bucket to bucket, and files are copied by the \
+                 system's own cp on a mount"
+            ),
+        );
+    }
+    check(&["s3:///k", "s3://b"], "\"s3:///k\" names no bucket; write s3://BUCKET/KEY");
+    check(
+        &["s3://a/d/", "s3://b"],
+        "the source s3://a/d/ is a folder; add --recursive to copy all that is below it",
+    );
+    check(
+        &["s3://a", "s3://b"],
+        "the source s3://a/ is a folder; add --recursive to copy all that is below it",
+    );
+    for target in ["s3://a/d/k", "s3://a/d/"] {
+        check(
+            &["s3://a/d/k", target],
+            "the source s3://a/d/k and the target are the same object; name another target",
+        );
+    }
+    for target in ["s3://a/d", "s3://a/d/e/"] {
+        check(
+            &["s3://a/d", target, "-r"],
+            &format!(
+                "the target {target} lies inside of the source s3://a/d; name a target that does not, or the copies \
+                 would be copied again"
+            ),
+        );
+    }
+    check(
+        &["s3://a/k", "s3://b", "--part-size", "1MiB"],
+        "--part-size 1MiB is not between 5MiB and 5GiB; leave it out, and it is chosen by the object's size",
+    );
+    check_usage(
+        &["cp", "s3://a/k", "s3://b", "--concurrency", "0"],
+        "error: invalid value '0' for '--concurrency <N>': 0 is not in 1..=1024",
+    );
+    check_usage(&["cp", "s3://a/k"], "error: the following required arguments were not provided:");
+}

@@ -34,6 +34,11 @@ fn of_cache() {
 }
 
 #[test]
+fn of_cp() {
+    insta::assert_snapshot!("help_cp", help(&["cp", "--help"]));
+}
+
+#[test]
 fn of_bench() {
     insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
 }
@@ -48,7 +53,7 @@ fn of_tune() {
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
     let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
-    for command in ["", "umount", "warm"].into_iter().chain(cache).chain(["bench", "tune"]) {
+    for command in ["", "umount", "warm"].into_iter().chain(cache).chain(["cp", "bench", "tune"]) {
         let args: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let text = help(&args);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();

@@ -10,6 +10,7 @@ mod bench;
 mod cgroup;
 mod clocks;
 mod copying;
+mod cp;
 mod credentials;
 mod direct;
 mod disk_cache;

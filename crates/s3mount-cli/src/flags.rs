@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 use self::mount::MountArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::cache::CacheArgs;
+use crate::commands::cp::CopyArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -68,6 +69,14 @@ pub(crate) enum Command {
     Warm(WarmArgs),
     /// Show, check and tidy what mounts keep on a disk (--cache), also while they use it.
     Cache(CacheArgs),
+    /// Copy objects inside the store: from key to key, from bucket to bucket, or whole folders.
+    ///
+    /// No byte passes this machine: S3 copies large objects in parts, many at a time. Each copy has the
+    /// version that was there when the copy began, with its metadata, its tags and its headers, and is compared
+    /// with it by checksum. A copy that was interrupted goes on where it ended when the command is
+    /// repeated, if S3 keeps a CRC-64/NVME of the source, with the storage class and the encryption that the
+    /// first run has named. The command returns 1 if an object was not copied.
+    Cp(Box<CopyArgs>),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

@@ -2,6 +2,7 @@
 //! through a mount.
 
 mod client;
+mod copy;
 mod measure;
 mod measured;
 mod plot;
@@ -34,22 +35,27 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Sizes of parts to try, separated by commas.
+    /// Measure how fast the store copies the object instead, for each size of part.
+    ///
+    /// The copy is made beside the object, under its key with .s3mount-bench-copy behind it, and deleted
+    /// again: this needs s3:PutObject and s3:DeleteObject.
     #[arg(
         long,
-        value_name = "SIZES",
-        value_delimiter = ',',
-        default_value = "1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB",
+        conflicts_with_all = ["quick", "seconds", "bytes", "client_only", "memory_limit", "output"],
         help_heading = MEASURING
     )]
+    copy: bool,
+
+    /// Sizes of parts to try, separated by commas [default: 1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB;
+    /// with --copy 8MiB,16MiB and so on to 1GiB].
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', help_heading = MEASURING)]
     part_sizes: Vec<Size>,
 
-    /// Numbers of connections to try, separated by commas.
+    /// Numbers of connections to try, separated by commas [default: 1,2,4,8,16,32,64; with --copy 16].
     #[arg(
         long,
         value_name = "NUMBERS",
         value_delimiter = ',',
-        default_value = "1,2,4,8,16,32,64",
         value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = MEASURING
     )]
@@ -92,9 +98,29 @@ pub(crate) struct BenchArgs {
 
 pub(crate) const MEASURING: &str = "What to measure";
 
+/// What is tried if nothing is given.
+const PARTS: [Size; 7] = [
+    Size(1 << 20),
+    Size(2 << 20),
+    Size(4 << 20),
+    Size(8 << 20),
+    Size(16 << 20),
+    Size(32 << 20),
+    Size(64 << 20),
+];
+const CONNECTIONS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// The values that were given, or else the defaults.
+fn given<T: Clone>(values: &[T], defaults: &[T]) -> Vec<T> {
+    if values.is_empty() { defaults.to_vec() } else { values.to_vec() }
+}
+
 /// Measures, prints the table, and writes the files.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (bucket, key) = source::object(&args.object)?;
+    if args.copy {
+        return copy::run(Store::new(bucket, &args.access)?, &key, &args.part_sizes, &args.connections);
+    }
     for size in &args.part_sizes {
         ensure!(
             (64 << 10..=64 << 20).contains(&size.0),
@@ -110,7 +136,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (parts, connections, seconds) = if args.quick {
         (vec![Size(1 << 20), Size(8 << 20), Size(32 << 20)], vec![1, 8, 64], 1)
     } else {
-        (args.part_sizes.clone(), args.connections.clone(), args.seconds)
+        let (parts, connections) = (given(&args.part_sizes, &PARTS), given(&args.connections, &CONNECTIONS));
+        (parts, connections, args.seconds)
     };
     let limit = crate::config::memory::limit(args.memory_limit)?;
     let bench = Bench::new(Store::new(bucket, &args.access)?, &key, limit, args.bytes.0, seconds)?;

@@ -36,7 +36,7 @@ pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
 
 /// Splits a source into bucket and rest at the first slash. An ARN such as
 /// `arn:aws:s3:eu-west-1:123456789012:accesspoint/name` has a slash of its own, so the next slash ends it.
-fn split(path: &str) -> (&str, &str) {
+pub(crate) fn split(path: &str) -> (&str, &str) {
     let own = match path.find(":accesspoint/") {
         Some(at) if path.starts_with("arn:") => at + ":accesspoint/".len(),
         _ => 0,

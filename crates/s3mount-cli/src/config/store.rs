@@ -99,6 +99,14 @@ impl Store {
         })
     }
 
+    /// The same store for a bucket that another one is copied from. At AWS it may be in a region of its own, which
+    /// is found out unless it is given.
+    pub(crate) fn of_another_bucket(self, region: Option<&str>) -> Self {
+        let is_aws = self.endpoint_url.is_none();
+        let region = region.map(str::to_owned).or_else(|| self.region.filter(|_| !is_aws));
+        Self { region, ..self }
+    }
+
     /// The bucket and its store, in the form of a URL. Two stores never have the same: what is kept on a disk
     /// is filed under this. The names of AWS's buckets are unique without an endpoint.
     pub(crate) fn identity(&self) -> String {
