@@ -123,12 +123,12 @@ impl DraftFile {
         is_same
     }
 
-    /// Gives it another name. If its bytes have moved there as an object, `draft` takes its place.
-    pub(crate) fn rename(&self, prefix: &Arc<str>, name: &str, draft: Option<Arc<Draft>>) {
+    /// Gives it another name. Its bytes may have moved there as an `object`.
+    pub(crate) fn rename(&self, prefix: &Arc<str>, name: &str, object: Option<&ObjectId>) {
         let mut state = self.lock();
         (state.prefix, state.name) = (prefix.clone(), Arc::from(name));
-        if let Some(draft) = draft {
-            state.draft = draft;
+        if let Some(object) = object {
+            state.object = Some(object.clone());
         }
     }
 

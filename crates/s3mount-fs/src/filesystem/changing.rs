@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use s3mount_object::Condition;
-use s3mount_write::Writer;
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -154,19 +153,15 @@ impl Filesystem {
         if target.is_some() && keeps_target {
             return Err(FsError::Exists);
         }
-        if let Some(Target::Draft(file)) = &target {
-            // It goes, whatever becomes of the source. What the store has of it is replaced.
-            if file.has_object() {
-                writes.rights.overwrite()?;
-            }
-            if file.unlink() {
-                file.draft().discard().await;
-            }
-        }
         let condition = match &target {
             None => Some(Condition::Absent),
             Some(Target::Directory) => return Err(FsError::IsDirectory),
-            Some(Target::Draft(_)) => None,
+            Some(Target::Draft(file)) => {
+                if file.has_object() {
+                    writes.rights.overwrite()?;
+                }
+                None
+            }
             Some(Target::File(file)) => {
                 writes.rights.overwrite()?;
                 Some(Condition::Matches(file.object.etag().clone()))
@@ -178,13 +173,17 @@ impl Filesystem {
             Target::File(file) => Some(self.move_object(file, &key, condition.as_ref()).await?),
             Target::Directory => return Err(FsError::IsDirectory),
         };
+        if let Some(Target::Draft(file)) = &target
+            && file.unlink()
+        {
+            file.draft().discard().await;
+        }
         self.keep_parent(from.parent);
         self.namespace.note_gone(&prefixes.0, from.name);
         let etag = moved.as_ref().map(|file| file.object.etag());
         match &source {
             Target::Draft(file) => {
-                let draft = moved.as_ref().map(|file| self.edit(&writes.writer, file));
-                file.rename(&prefixes.1, to.name, draft);
+                file.rename(&prefixes.1, to.name, moved.as_ref().map(|file| &file.object));
                 self.namespace.note_draft(&prefixes.1, to.name, file);
             }
             Target::File(_) | Target::Directory => {
@@ -197,25 +196,23 @@ impl Filesystem {
         Ok(())
     }
 
-    fn edit(&self, writer: &Writer, file: &File) -> Arc<s3mount_write::Draft> {
-        let draft = writer.edit(&file.object, file.size, self.new_object(file.object.key()));
-        draft.set_condition(Some(Condition::Matches(file.object.etag().clone())));
-        draft
-    }
-
-    /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned.
+    /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned. What is written
+    /// meanwhile is in the draft, and becomes a version of the new key.
     async fn rename_draft(
         &self,
         file: &Arc<DraftFile>,
         key: &str,
         condition: Option<Condition>,
     ) -> Result<Option<File>, FsError> {
+        let draft = file.draft();
         if !file.has_object() {
-            file.draft().rename(key, condition);
+            draft.rename(key, condition);
             return Ok(None);
         }
-        let published = version_of(file.draft().publish().await?);
-        Ok(Some(self.move_object(&published, key, condition.as_ref()).await?))
+        let published = version_of(draft.publish().await?);
+        let moved = self.move_object(&published, key, condition.as_ref()).await?;
+        draft.follow(&published.object, &moved.object).await;
+        Ok(Some(moved))
     }
 
     /// Gives an object another key: by one request where the store can do so, else by a copy inside the store

@@ -267,11 +267,13 @@ impl Filesystem {
         is_of: impl Fn(u32) -> bool + Send,
     ) -> Result<(), FsError> {
         let Some(file) = self.written(handle) else { return Ok(()) };
-        let is_writers = file.last_writer().is_some_and(is_of);
-        if !is_writers || file.is_unlinked() || !file.draft().is_dirty() {
+        if !file.last_writer().is_some_and(is_of) {
             return Ok(());
         }
         let _name = self.hold_draft(&file).await;
+        if file.is_unlinked() || !file.draft().is_dirty() {
+            return Ok(());
+        }
         file.note_object(&file.draft().publish().await?.object);
         Ok(())
     }
@@ -292,8 +294,11 @@ impl Filesystem {
     /// # Errors
     /// Why it is not, or what has failed before.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
-        let Some(file) = self.written(handle).filter(|file| !file.is_unlinked()) else { return Ok(()) };
+        let Some(file) = self.written(handle) else { return Ok(()) };
         let _name = self.hold_draft(&file).await;
+        if file.is_unlinked() {
+            return Ok(());
+        }
         if !self.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
             file.draft().sync().await?;
             if file.draft().is_dirty() {
@@ -350,11 +355,11 @@ impl Filesystem {
     /// # Errors
     /// Why it can't be published.
     async fn end_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
+        let _name = self.hold_draft(&file).await;
         if file.is_unlinked() {
             file.draft().discard().await;
             return Ok(());
         }
-        let _name = self.hold_draft(&file).await;
         let published = file.draft().publish().await;
         let (prefix, name) = file.place();
         match published {

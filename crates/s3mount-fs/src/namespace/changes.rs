@@ -32,6 +32,9 @@ impl Namespace {
     /// This mount has written a version.
     pub(crate) fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
         let now = Instant::now();
+        // What is looked up here from now on is in the pages. A page that was requested before and comes now may
+        // replace this one, so it is kept again once the overlay knows of the version.
+        self.keep(prefix, Page::of_one(name, Some(file), now));
         self.overlay.set(prefix, name, Change::File(file.clone()), now);
         self.keep(prefix, Page::of_one(name, Some(file), now));
     }
