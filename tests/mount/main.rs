@@ -42,6 +42,7 @@ mod throttled;
 mod tools;
 mod verify;
 mod world;
+mod write_faults;
 mod write_flags;
 mod write_races;
 mod writing;

@@ -283,7 +283,8 @@ fn late_changes_need_a_spool() {
 #[test]
 fn many_writers_of_small_files_write_at_the_same_time() {
     let shape = Shape { first_byte: FirstByte::Fixed(500.0), ..Shape::fast() };
-    let world = World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow-write"]);
+    let world =
+        World::new(TestS3::builder().object(BUCKET, "d/kept", "kept").shape(shape), &["--allow-write"]);
     thread::scope(|scope| {
         for index in 0..32 {
             let path = world.path(&format!("d/{index}"));

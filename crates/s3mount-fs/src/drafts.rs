@@ -16,7 +16,11 @@ use crate::sync::{Mutex, MutexGuard, lock};
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(crate) struct DraftFile(Mutex<State>);
+pub(crate) struct DraftFile {
+    state: Mutex<State>,
+    /// Who publishes the draft, or changes what its name stands for, does so alone.
+    naming: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -60,7 +64,7 @@ impl DraftFile {
         name: &str,
         object: Option<ObjectId>,
     ) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+        let state = Mutex::new(State {
             draft,
             prefix: prefix.clone(),
             name: Arc::from(name),
@@ -68,11 +72,17 @@ impl DraftFile {
             last_writer: None,
             object,
             end: End::NotYet,
-        })))
+        });
+        Arc::new(Self { state, naming: tokio::sync::Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        lock(&self.state)
+    }
+
+    /// Waits until nobody publishes the draft, renames it or deletes it. Nobody does so until the guard is dropped.
+    pub(crate) async fn hold_name(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.naming.lock().await
     }
 
     /// The draft itself.
@@ -175,6 +185,12 @@ impl DraftFile {
         let mut state = self.lock();
         state.end = End::Unlinked;
         state.writers == 0
+    }
+
+    /// Whether `name` in the directory `prefix` stands for it still. Ask while you hold it.
+    pub(crate) fn has_place(&self, prefix: &str, name: &str) -> bool {
+        let state = self.lock();
+        state.end != End::Sealed && (&*state.prefix, &*state.name) == (prefix, name)
     }
 
     /// Whether its name stands for a version now.

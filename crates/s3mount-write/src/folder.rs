@@ -209,7 +209,9 @@ impl FolderMove {
         let object = ObjectId::new(&source.key, source.meta.etag.clone());
         let from = CopySource { bucket: None, object };
         let time = BASE + Duration::from_secs(source.meta.size / COPIED_BYTES_PER_SECOND);
-        self.store.request(("CopyObject", key), time, || self.store.client.copy(&from, key, None, condition)).await
+        self.store
+            .request(("CopyObject", key), time, || self.store.client.copy(&from, key, None, condition))
+            .await
     }
 
     /// What came of a copy that failed: the answer may be lost, and the copy there.
@@ -230,7 +232,8 @@ impl FolderMove {
 
     /// What is at `key`, beside the object at `source`.
     async fn find_copy(&self, source: &str, meta: &ObjectMeta, key: &str) -> Result<Found, ObjectError> {
-        let describe = |key| self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key));
+        let describe =
+            |key| self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key));
         let copy = match describe(key).await {
             Ok(copy) => copy,
             Err(failure) if *failure.error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),

@@ -70,26 +70,41 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `IsDirectory`, `NotAllowed`, or an error of the store.
     pub async fn unlink(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
-        let writes = self.writes()?;
+        self.writes()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
-        let target = self.namespace.get(&prefix, name).await?.0;
-        let draft = match &target {
-            Target::Directory => return Err(FsError::IsDirectory),
-            Target::File(_) => None,
-            Target::Draft(file) => Some(file),
-        };
-        // A draft of which the store has nothing is only forgotten.
-        if draft.is_none_or(|file| file.has_object()) {
-            writes.rights.delete()?;
-            writes.client.delete(&format!("{prefix}{name}"), None).await?;
+        loop {
+            match self.namespace.get(&prefix, name).await?.0 {
+                Target::Directory => return Err(FsError::IsDirectory),
+                Target::File(_) => return self.delete_file(parent, (&prefix, name)).await,
+                Target::Draft(file) => {
+                    let _alone = file.hold_name().await;
+                    if !file.has_place(&prefix, name) {
+                        // It has become a version meanwhile, or has another name.
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    // A draft of which the store has nothing is only forgotten.
+                    if file.has_object() {
+                        self.delete_file(parent, (&prefix, name)).await?;
+                    } else {
+                        self.keep_parent(parent);
+                        self.namespace.note_gone(&prefix, name);
+                    }
+                    if file.unlink() {
+                        file.draft().discard().await;
+                    }
+                    return Ok(());
+                }
+            }
         }
+    }
+
+    async fn delete_file(&self, parent: InodeNo, (prefix, name): (&Arc<str>, &str)) -> Result<(), FsError> {
+        let writes = self.writes()?;
+        writes.rights.delete()?;
+        writes.client.delete(&format!("{prefix}{name}"), None).await?;
         self.keep_parent(parent);
-        self.namespace.note_gone(&prefix, name);
-        if let Some(file) = draft
-            && file.unlink()
-        {
-            file.draft().discard().await;
-        }
+        self.namespace.note_gone(prefix, name);
         Ok(())
     }
 
@@ -120,7 +135,7 @@ impl Filesystem {
         to: Place<'_>,
         keeps_target: bool,
     ) -> Result<(), FsError> {
-        let writes = self.writes()?;
+        self.writes()?;
         let (prefixes, _names) = loop {
             let prefixes = self.prefixes(from, to)?;
             if self.namespace.get(&prefixes.0, from.name).await?.0 == Target::Directory {
@@ -141,19 +156,50 @@ impl Filesystem {
                 }
             }
         };
-        let source = self.namespace.get(&prefixes.0, from.name).await?.0;
-        let target = match self.namespace.get(&prefixes.1, to.name).await {
-            Ok((target, _)) => Some(target),
-            Err(FsError::NotFound) => None,
-            Err(error) => return Err(error),
-        };
+        loop {
+            let source = self.namespace.get(&prefixes.0, from.name).await?.0;
+            let target = match self.namespace.get(&prefixes.1, to.name).await {
+                Ok((target, _)) => Some(target),
+                Err(FsError::NotFound) => None,
+                Err(error) => return Err(error),
+            };
+            // Nothing is published under either name meanwhile. The kernel renames one file at a time in a folder,
+            // so nobody waits for these two in the other order.
+            let drafts = [(Some(&source), &prefixes.0, from.name), (target.as_ref(), &prefixes.1, to.name)];
+            let mut alone = Vec::new();
+            let mut is_as_found = true;
+            for (found, prefix, name) in drafts {
+                if let Some(Target::Draft(file)) = found
+                    && (alone.is_empty() || Some(&source) != target.as_ref())
+                {
+                    alone.push(file.hold_name().await);
+                    is_as_found &= file.has_place(prefix, name);
+                }
+            }
+            if is_as_found {
+                let found = ((from, &source), (to, target.as_ref()));
+                return self.rename_found(found, &prefixes, keeps_target).await;
+            }
+            drop(alone);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Renames what was found under the first name. What was found under the other is replaced.
+    async fn rename_found(
+        &self,
+        ((from, source), (to, target)): ((Place<'_>, &Target), (Place<'_>, Option<&Target>)),
+        prefixes: &(Arc<str>, Arc<str>),
+        keeps_target: bool,
+    ) -> Result<(), FsError> {
+        let writes = self.writes()?;
         if (from.parent, from.name) == (to.parent, to.name) {
             return Ok(());
         }
         if target.is_some() && keeps_target {
             return Err(FsError::Exists);
         }
-        let condition = match &target {
+        let condition = match target {
             None => Some(Condition::Absent),
             Some(Target::Directory) => return Err(FsError::IsDirectory),
             Some(Target::Draft(file)) => {
@@ -168,12 +214,12 @@ impl Filesystem {
             }
         };
         let key = format!("{}{}", prefixes.1, to.name);
-        let moved = match &source {
+        let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => Some(self.move_object(file, &key, condition.as_ref()).await?),
             Target::Directory => return Err(FsError::IsDirectory),
         };
-        if let Some(Target::Draft(file)) = &target
+        if let Some(Target::Draft(file)) = target
             && file.unlink()
         {
             file.draft().discard().await;
@@ -181,7 +227,7 @@ impl Filesystem {
         self.keep_parent(from.parent);
         self.namespace.note_gone(&prefixes.0, from.name);
         let etag = moved.as_ref().map(|file| file.object.etag());
-        match &source {
+        match source {
             Target::Draft(file) => {
                 file.rename(&prefixes.1, to.name, moved.as_ref().map(|file| &file.object));
                 self.namespace.note_draft(&prefixes.1, to.name, file);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use s3mount_object::{Condition, NewObject};
 use s3mount_write::{Published, Writer};
+use tokio::sync::MutexGuard;
 
 use super::Filesystem;
 use super::open_file::{OpenFile, Opened};
@@ -278,13 +279,14 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Keeps the name of a draft as it is until the guard is dropped.
-    async fn hold_draft(&self, file: &DraftFile) -> NamesGuard<'_> {
+    /// Keeps the name of a draft, and what it stands for, as it is until the guards are dropped.
+    async fn hold_draft<'a>(&'a self, file: &'a DraftFile) -> (NamesGuard<'a>, MutexGuard<'a, ()>) {
         loop {
             let place = file.place();
             let names = self.tree_locks.hold_names(&[(&place.0, &place.1)]).await;
+            let alone = file.hold_name().await;
             if file.place() == place {
-                return names;
+                return (names, alone);
             }
         }
     }
