@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod cache;
+mod cleanup;
 mod help;
 mod run;
 mod umount;

@@ -8,6 +8,7 @@
 
 mod bench;
 mod cgroup;
+mod cleanup;
 mod clocks;
 mod copying;
 mod cp;

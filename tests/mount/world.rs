@@ -32,6 +32,8 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
     command.arg(source).arg(dir).args(["--endpoint-url", endpoint]).args(flags);
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
+    // Mounts that write keep their journals beside the mount point.
+    command.env("XDG_STATE_HOME", dir.parent().unwrap_or(dir));
     command
 }
 

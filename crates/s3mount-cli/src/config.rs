@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod environment;
+pub(crate) mod journal;
 pub(crate) mod memory;
 mod profile;
 pub(crate) mod shared_cache;

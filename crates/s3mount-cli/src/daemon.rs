@@ -3,6 +3,7 @@
 mod checks;
 mod control_socket;
 mod fork;
+mod journal;
 mod logging;
 mod metrics;
 mod mount;

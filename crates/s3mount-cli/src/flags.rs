@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod age;
+pub(crate) mod journal;
 pub(crate) mod mount;
 pub(crate) mod options;
 pub(crate) mod size;
@@ -15,6 +16,7 @@ use clap::{Parser, Subcommand};
 use self::mount::MountArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::cache::CacheArgs;
+use crate::commands::cleanup::CleanupArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
@@ -77,6 +79,13 @@ pub(crate) enum Command {
     /// repeated, if S3 keeps a CRC-64/NVME of the source, with the storage class and the encryption that the
     /// first run has named. The command returns 1 if an object was not copied.
     Cp(Box<CopyArgs>),
+    /// Put in order what mounts have left in buckets that were killed while they wrote.
+    ///
+    /// Mounts that may write note in a journal what they have under way. This command goes through the journals of
+    /// this machine. Of mounts that are gone it aborts the uploads, and undoes or finishes the renames of folders.
+    /// What mounts that are alive have under way is left alone, and so is what is in no journal, unless --all is
+    /// given. The exit code is 1 if something could not be put in order.
+    Cleanup(Box<CleanupArgs>),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

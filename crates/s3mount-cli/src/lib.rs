@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use commands::{bench, cache, cp, tune, umount, warm};
+use commands::{bench, cache, cleanup, cp, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Args, Command, options};
@@ -32,6 +32,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         None => start(&args.mount),

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::Journal;
+
 /// How files are written.
 #[derive(Clone, Debug)]
 pub struct WriteConfig {
@@ -19,6 +21,8 @@ pub struct WriteConfig {
     pub has_checksums: bool,
     /// How long a call may wait for the store or for memory.
     pub timeout: Duration,
+    /// Where it is written down what is under way at the store.
+    pub journal: Journal,
     /// The time of day now. Later times are counted from here, by a clock that nobody sets.
     pub started_at: SystemTime,
 }
@@ -42,6 +46,7 @@ impl Default for WriteConfig {
             spool: None,
             has_checksums: true,
             timeout: Duration::from_secs(60),
+            journal: Journal::default(),
             started_at: SystemTime::UNIX_EPOCH,
         }
     }

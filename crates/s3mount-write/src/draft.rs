@@ -180,7 +180,7 @@ impl Draft {
                 if let Some(draft) = me {
                     let _ = ended.wait_for(|_| draft.state().cells.claimed() == 0).await;
                 }
-                shared.store.abort(&begun.upload).await;
+                shared.abort(&begun.upload).await;
             });
         }
     }
@@ -199,7 +199,7 @@ impl Drop for Draft {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(begun) = state.upload.take() {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.store.abort(&begun.upload).await });
+            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
         }
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt as _, stream};
 use s3mount_object::{
-    Condition, CopySource, ETag, ErrorKind, ListObjects, ListedObject, ObjectError, ObjectId, ObjectMeta,
-    ObjectWriter, Written,
+    Condition, CopySource, Description, ETag, ErrorKind, ListObjects, ListedObject, ObjectError, ObjectId,
+    ObjectMeta, ObjectWriter, Written,
 };
 use s3mount_requests::RetryBudget;
 
@@ -40,6 +40,15 @@ pub enum MoveError {
     /// The store has not got a copy that it said it has made.
     #[error("the copy at {0:?} is not there")]
     Lost(String),
+}
+
+/// Why the objects of a folder could not be copied.
+#[derive(Debug)]
+pub struct CopyFailed {
+    /// The first error.
+    pub error: MoveError,
+    /// Whether some copies may be left.
+    pub has_left: bool,
 }
 
 /// An object, and its copy at another key.
@@ -76,7 +85,7 @@ enum Copied {
 /// The objects below one prefix on their way to another. Both prefixes end in `/`.
 #[derive(Debug)]
 pub struct FolderMove {
-    store: Store,
+    store: Arc<Store>,
     from: String,
     to: String,
 }
@@ -91,12 +100,15 @@ impl FolderMove {
         from: &str,
         to: &str,
     ) -> Self {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        Self { store: Store::new(client, budget, Arc::default(), true, timeout), from, to }
+        Self::of(Arc::new(Store::new(client, budget, Arc::default(), true, timeout)), from, to)
+    }
+
+    pub(crate) fn of(store: Arc<Store>, from: &str, to: &str) -> Self {
+        Self { store, from: from.to_owned(), to: to.to_owned() }
     }
 
     /// All objects below `prefix`: at most `most`.
-    async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, MoveError> {
+    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, MoveError> {
         let mut all = Vec::new();
         let mut request = ListObjects { prefix: prefix.to_owned(), ..ListObjects::default() };
         loop {
@@ -118,7 +130,7 @@ impl FolderMove {
     }
 
     /// The key that the copy of an object has.
-    fn new_key(&self, key: &str) -> String {
+    pub(crate) fn new_key(&self, key: &str) -> String {
         format!("{}{}", self.to, key.strip_prefix(&self.from).unwrap_or_default())
     }
 
@@ -141,7 +153,7 @@ impl FolderMove {
     ///
     /// # Errors
     /// `Taken`, `Lost`, or an error of the store.
-    pub async fn copy(&self, sources: &[ListedObject]) -> Result<Vec<Moved>, MoveError> {
+    pub async fn copy(&self, sources: &[ListedObject]) -> Result<Vec<Moved>, CopyFailed> {
         let has_failed = AtomicBool::new(false);
         let copies = stream::iter(sources.to_vec()).map(|source| self.copy_one(source, &has_failed));
         let mut copies = std::pin::pin!(copies.buffer_unordered(AT_ONCE));
@@ -169,7 +181,7 @@ impl FolderMove {
             let (from, to) = (&self.from, &self.to);
             tracing::error!(from, to, left, "a folder was not renamed, and copies of its objects are left");
         }
-        Err(error)
+        Err(CopyFailed { error, has_left: left > 0 || unknown })
     }
 
     async fn copy_one(&self, source: ListedObject, has_failed: &AtomicBool) -> Copied {
@@ -221,34 +233,52 @@ impl FolderMove {
         if !may_be_done && !is_refused {
             return Err(Copied::Failed(error.into()));
         }
-        match self.find_copy(&source.key, &source.meta, key).await {
-            Ok(Found::Copy(etag)) if may_be_done => Ok(etag),
-            Ok(Found::Copy(_) | Found::Other) => Err(Copied::Failed(MoveError::Taken(key.to_owned()))),
+        match self.find_copy(source, key).await {
+            Ok(At::Copy(etag)) if may_be_done => Ok(etag),
+            Ok(At::Copy(_) | At::Other) => Err(Copied::Failed(MoveError::Taken(key.to_owned()))),
             // The object has changed, or nothing was done.
-            Ok(Found::Nothing) if !may_be_done => Err(Copied::Failed(error.into())),
-            Ok(Found::Nothing) | Err(_) => Err(Copied::Unknown(error.into())),
+            Ok(At::Nothing) if !may_be_done => Err(Copied::Failed(error.into())),
+            Ok(At::Nothing) | Err(_) => Err(Copied::Unknown(error.into())),
         }
     }
 
-    /// What is at `key`, beside the object at `source`.
-    async fn find_copy(&self, source: &str, meta: &ObjectMeta, key: &str) -> Result<Found, ObjectError> {
-        let describe =
-            |key| self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key));
-        let copy = match describe(key).await {
-            Ok(copy) => copy,
-            Err(failure) if *failure.error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(failure) => return Err(failure.error),
+    async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
+        Ok(self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key)).await?)
+    }
+
+    /// What is at `key`, where a copy of `source` may be.
+    async fn find_copy(&self, source: &ListedObject, key: &str) -> Result<At, ObjectError> {
+        let meta = match self.describe(key).await {
+            Ok(found) => found.meta,
+            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(At::Nothing),
+            Err(error) => return Err(error),
         };
-        if copy.meta.size != meta.size {
-            return Ok(Found::Other);
+        let copy = ListedObject { key: key.to_owned(), meta };
+        Ok(if self.is_twin(source, &copy).await? { At::Copy(copy.meta.etag) } else { At::Other })
+    }
+
+    /// Whether two objects have the same bytes, as far as the store can tell without reading them. They have if
+    /// their ETags are the same, or the checksums of all their bytes.
+    pub(crate) async fn is_twin(
+        &self,
+        source: &ListedObject,
+        copy: &ListedObject,
+    ) -> Result<bool, ObjectError> {
+        if source.meta.size != copy.meta.size {
+            return Ok(false);
         }
-        let original = describe(source).await?;
-        let is_same = match (copy.checksum, original.checksum) {
-            (Some(copy), Some(original)) => copy == original,
-            _ => copy.meta.etag == meta.etag,
+        if source.meta.etag == copy.meta.etag {
+            return Ok(true);
+        }
+        let both = futures::try_join!(self.describe(&source.key), self.describe(&copy.key));
+        let (one, other) = match both {
+            Ok(both) => both,
+            // It was deleted just now.
+            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
         };
-        let is_same = is_same && original.meta.etag == meta.etag;
-        Ok(if is_same { Found::Copy(copy.meta.etag) } else { Found::Other })
+        let are_these = one.meta.etag == source.meta.etag && other.meta.etag == copy.meta.etag;
+        Ok(are_these && one.checksum.is_some() && one.checksum == other.checksum)
     }
 
     /// Looks for each copy in a listing.
@@ -298,7 +328,7 @@ impl FolderMove {
 }
 
 /// What is at a key where a copy may be.
-enum Found {
+enum At {
     Nothing,
     /// The copy.
     Copy(ETag),

@@ -2,7 +2,8 @@
 //!
 //! A [`Draft`] is one file that is being written: its bytes, and what the store has of them. [`Writer`] makes
 //! drafts, and bounds what all of them take together. A [`Copier`] copies whole objects inside the store, and a
-//! [`FolderMove`] moves all objects below a prefix. Nothing here knows of directories or of FUSE.
+//! [`FolderMove`] moves all objects below a prefix. A [`Journal`] says what is under way, and by it a [`Recovery`]
+//! puts in order what a daemon that was killed has left. Nothing here knows of directories or of FUSE.
 
 mod cells;
 mod config;
@@ -13,8 +14,10 @@ mod error;
 mod extents;
 mod folder;
 mod grid;
+mod journal;
 mod metrics;
 mod orphans;
+mod recovery;
 mod relief;
 mod shared;
 mod spool;
@@ -26,7 +29,9 @@ pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;
 pub use error::WriteError;
-pub use folder::{FolderMove, MoveError, Moved};
+pub use folder::{CopyFailed, FolderMove, MoveError, Moved};
+pub use journal::{Found, Intent, Journal, Left, Noted, Owner, Phase, Record, StoreAddress};
 pub use metrics::WriteMetrics;
+pub use recovery::{Recovered, Recovery, Sides};
 pub use state::Published;
 pub use writer::Writer;

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use s3mount_object::{ListedUpload, NewObject, ObjectError, UploadId};
 use tokio::time::{Instant, sleep};
 
+use crate::Intent;
 use crate::shared::Shared;
 use crate::store::BASE;
 
@@ -26,20 +27,40 @@ impl Shared {
         key: &str,
         object: &NewObject,
     ) -> Result<UploadId, ObjectError> {
+        let intent = |id| Intent::Upload { key: key.to_owned(), id };
+        let noted = self.config.journal.note(self.now(), intent(None));
         let (began, mut is_unknown) = (Instant::now(), false);
         let attempt = || self.store.client.create_upload(key, object, self.store.has_checksums);
         let named = ("CreateMultipartUpload", key);
-        let upload = self.store.request_noting(named, BASE, attempt, &mut is_unknown).await?;
+        let created = self.store.request_noting(named, BASE, attempt, &mut is_unknown).await;
+        let upload = match created {
+            Ok(upload) => upload,
+            Err(failure) => {
+                if !is_unknown {
+                    noted.done();
+                }
+                return Err(failure.error);
+            }
+        };
         self.metrics.uploads.inc();
-        if is_unknown {
-            let (shared, ours, took) = (self.clone(), upload.clone(), began.elapsed());
-            self.runtime.spawn(async move {
-                if let Err(error) = shared.abort_orphans(&ours, took).await {
+        let known = intent(Some(upload.id.clone()));
+        if !is_unknown {
+            noted.change(known);
+            self.begun(&upload, noted);
+            return Ok(upload);
+        }
+        self.begun(&upload, self.config.journal.note(self.now(), known));
+        let (shared, ours, took) = (self.clone(), upload.clone(), began.elapsed());
+        self.runtime.spawn(async move {
+            match shared.abort_orphans(&ours, took).await {
+                Ok(()) => noted.done(),
+                // The intent without an id stays.
+                Err(error) => {
                     let key = ours.key;
                     tracing::warn!(key, %error, "an upload whose answer was lost may be left at the store");
                 }
-            });
-        }
+            }
+        });
         Ok(upload)
     }
 

@@ -1,9 +1,11 @@
 //! What all drafts of a writer share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use s3mount_memory::Share;
+use s3mount_object::UploadId;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -12,7 +14,7 @@ use crate::grid::{Grid, LEAST_PART};
 use crate::relief::Givers;
 use crate::spool::Spool;
 use crate::store::Store;
-use crate::{WriteConfig, WriteMetrics};
+use crate::{Noted, WriteConfig, WriteMetrics};
 
 /// Makes readers give memory back.
 pub(crate) type Reclaim = Box<dyn Fn() + Send + Sync>;
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) spool: Option<Spool>,
     /// All drafts, which give memory back when others wait for it.
     pub(crate) givers: Givers,
+    /// The uploads that are under way, as the journal has them, by their ids.
+    pub(crate) noted: Mutex<HashMap<String, Noted>>,
     pub(crate) started: Instant,
 }
 
@@ -47,6 +51,30 @@ impl Shared {
     /// The time of day.
     pub(crate) fn now(&self) -> SystemTime {
         self.config.started_at + self.started.elapsed()
+    }
+
+    fn noted(&self) -> MutexGuard<'_, HashMap<String, Noted>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The journal has an upload, which has begun.
+    pub(crate) fn begun(&self, upload: &UploadId, noted: Noted) {
+        self.noted().insert(upload.id.clone(), noted);
+    }
+
+    /// An upload has ended: the journal need not know it any more.
+    pub(crate) fn ended(&self, upload: &UploadId) {
+        let noted = self.noted().remove(&upload.id);
+        if let Some(noted) = noted {
+            noted.done();
+        }
+    }
+
+    /// Gives an upload up, as far as the store lets it.
+    pub(crate) async fn abort(&self, upload: &UploadId) {
+        if self.store.abort(upload).await {
+            self.ended(upload);
+        }
     }
 
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,

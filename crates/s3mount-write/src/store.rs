@@ -276,15 +276,15 @@ impl Store {
         Ok(all)
     }
 
-    /// Gives an upload up, as far as the store lets it.
-    pub(crate) async fn abort(&self, upload: &UploadId) {
+    /// Gives an upload up. Returns whether the store has done so.
+    pub(crate) async fn abort(&self, upload: &UploadId) -> bool {
         self.metrics.aborted.inc();
         let attempt = || self.client.abort(upload);
-        if let Err(Failure { error, .. }) =
-            self.request(("AbortMultipartUpload", &upload.key), BASE, attempt).await
-        {
+        let aborted = self.request(("AbortMultipartUpload", &upload.key), BASE, attempt).await;
+        if let Err(Failure { error, .. }) = &aborted {
             tracing::warn!(key = upload.key, %error, "an upload could not be given up");
         }
+        aborted.is_ok()
     }
 
     /// GetObject.

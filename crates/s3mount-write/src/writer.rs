@@ -1,6 +1,6 @@
 //! The writer: it makes drafts.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use s3mount_memory::{BufferPool, Share};
@@ -15,7 +15,7 @@ use crate::relief::Givers;
 use crate::shared::Shared;
 use crate::spool::Spool;
 use crate::store::Store;
-use crate::{Copier, CopyConfig, Draft, WriteConfig, WriteMetrics};
+use crate::{Copier, CopyConfig, Draft, Intent, Noted, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -55,6 +55,7 @@ impl Writer {
             spool: config.spool.clone().map(Spool::new),
             givers: Givers::default(),
             config,
+            noted: Mutex::default(),
             started: Instant::now(),
         }))
     }
@@ -82,6 +83,11 @@ impl Writer {
         let (max_requests, nonce) = (config.max_requests, nonce as u64);
         let given = CopyConfig { max_requests, nonce, ..CopyConfig::default() };
         Copier::of(store.clone(), store.clone(), requests.clone(), given)
+    }
+
+    /// Writes down in the journal what begins now.
+    pub fn note(&self, intent: Intent) -> Noted {
+        self.0.config.journal.note(self.0.now(), intent)
     }
 
     /// The metrics of all its drafts.

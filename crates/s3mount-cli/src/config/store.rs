@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use s3mount_crt::{Credentials, CrtClient, CrtConfig};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
+use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
 use crate::config::{profile, source};
@@ -146,6 +147,58 @@ impl Store {
             requester_pays: false,
             ca_bundle: self.ca_bundle.clone(),
         })
+    }
+
+    /// The store that a journal names.
+    pub(crate) fn at(address: &StoreAddress) -> Self {
+        let StoreAddress {
+            bucket,
+            endpoint_url,
+            region,
+            profile,
+            force_path_style,
+            no_sign_request,
+            expected_bucket_owner,
+            requester_pays,
+            ca_bundle,
+        } = address.clone();
+        Self {
+            bucket,
+            region,
+            endpoint_url,
+            force_path_style,
+            profile,
+            no_sign_request,
+            expected_bucket_owner,
+            requester_pays,
+            ca_bundle,
+        }
+    }
+
+    /// What a journal says of this store.
+    pub(crate) fn address(&self) -> StoreAddress {
+        let Self {
+            bucket,
+            region,
+            endpoint_url,
+            force_path_style,
+            profile,
+            no_sign_request,
+            expected_bucket_owner,
+            requester_pays,
+            ca_bundle,
+        } = self.clone();
+        StoreAddress {
+            bucket,
+            endpoint_url,
+            region,
+            profile,
+            force_path_style,
+            no_sign_request,
+            expected_bucket_owner,
+            requester_pays,
+            ca_bundle,
+        }
     }
 
     /// The name of the store for messages.

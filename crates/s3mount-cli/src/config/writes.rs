@@ -1,12 +1,13 @@
 //! What the flags say of writing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use s3mount_fs::Rights;
 use s3mount_object::{Encryption, NewObject};
 use s3mount_write::SpoolConfig;
 
+use super::journal;
 use crate::flags::size::Size;
 use crate::flags::writing::{UploadChecksums, WriteArgs};
 
@@ -24,8 +25,18 @@ pub(crate) struct WriteConfig {
     pub(crate) spool: Option<SpoolConfig>,
     pub(crate) has_checksums: bool,
     pub(crate) publishes_on_fsync: bool,
+    pub(crate) journal: JournalConfig,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
+}
+
+/// Where the journal is.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalConfig {
+    /// The folder; unset if there is none for this user.
+    pub(crate) dir: Option<PathBuf>,
+    /// Whether the command line names it.
+    pub(crate) is_named: bool,
 }
 
 /// Checks the flags.
@@ -61,6 +72,10 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         spool,
         has_checksums: args.upload_checksums == UploadChecksums::Crc64nvme,
         publishes_on_fsync: args.fsync_publish,
+        journal: JournalConfig {
+            is_named: args.journal.journal.is_some(),
+            dir: journal::dir(&args.journal).ok(),
+        },
         object: NewObject {
             content_type: content_type(&args.content_type)?,
             storage_class: args.storage_class.clone(),

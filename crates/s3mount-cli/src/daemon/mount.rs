@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control_socket::ControlSocket;
+use super::journal::{self, Leftovers};
 use super::metrics::DaemonMetrics;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
@@ -63,8 +64,19 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         runtime.handle(),
     );
     let mut fs = Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle());
+    let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));
+    let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
     if let Some(writes) = &config.writes {
-        let (given, budget) = (write_config(config, writes), prefetcher.retry_budget());
+        let budget = prefetcher.retry_budget();
+        let given = WriteConfig { journal: journal.clone(), ..write_config(config, writes) };
+        leftovers = writes.journal.dir.clone().map(|dir| Leftovers {
+            dir,
+            store: config.store.clone(),
+            client: client.clone(),
+            retry_budget: budget.clone(),
+            timeout: config.read_timeout,
+            may_rename: writes.rights.folder_rename_limit > 0,
+        });
         let readers = prefetcher.clone();
         let reclaim = move || readers.reclaim();
         let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
@@ -89,9 +101,13 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
     let there = mount_at(&config.dir);
     ready();
+    if let Some(leftovers) = leftovers {
+        leftovers.put_in_order(runtime.handle());
+    }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
     let result = serve(&runtime, mount, signals, there.as_ref());
     let result = result.and(end_writes(&runtime, &fs));
+    journal.close();
     let metrics = prefetcher.metrics();
     let (reads, read_bytes) = (metrics.reads.get(), metrics.read_bytes.get());
     let (gets, fetched_bytes) = (metrics.get_requests.get(), metrics.fetched_bytes.get());

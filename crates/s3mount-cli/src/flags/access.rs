@@ -52,3 +52,12 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
 }
+
+impl AccessArgs {
+    /// Whether no flag is set.
+    pub(crate) fn is_default(&self) -> bool {
+        let names = [&self.region, &self.endpoint_url, &self.profile, &self.expected_bucket_owner];
+        let is_set = names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some();
+        !(is_set || self.force_path_style || self.no_sign_request || self.requester_pays)
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::flags::journal::JournalArgs;
 use crate::flags::size::Size;
 
 const WRITING: &str = "Writing";
@@ -76,6 +77,9 @@ pub(crate) struct WriteArgs {
     /// Media type of new objects; `auto` goes by the extension of the name, as the AWS CLI does.
     #[arg(long, value_name = "TYPE", default_value = "auto", help_heading = WRITING)]
     pub(crate) content_type: String,
+
+    #[command(flatten)]
+    pub(crate) journal: JournalArgs,
 
     /// Storage class of new objects, such as STANDARD_IA [default: the store's].
     #[arg(long, value_name = "CLASS", help_heading = WRITING)]

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use s3mount_object::{Condition, ErrorKind, ObjectError};
-use s3mount_write::{FolderMove, MoveError, Moved};
+use s3mount_write::{FolderMove, Intent, MoveError, Moved, Phase};
 
 use super::Filesystem;
 use crate::FsError;
@@ -101,24 +101,52 @@ impl Filesystem {
         let sources = objects.sources(limit, has_marker).await.inspect_err(|error| {
             tracing::warn!(from = old, to = new, %error, "a folder is not renamed inside the store");
         })?;
-        let moved = objects.copy(&sources).await?;
+        let intent = |phase| Intent::Rename { from: old.clone(), to: new.clone(), phase };
+        let noted = writes.writer.note(intent(Phase::Copying));
+        let moved = match objects.copy(&sources).await {
+            Ok(moved) => moved,
+            Err(failed) => {
+                if !failed.has_left {
+                    noted.done();
+                }
+                return Err(failed.error.into());
+            }
+        };
+        // From here on, whoever finds the folder half moved finishes the move.
+        noted.change_surely(intent(Phase::Deleting)).await;
         self.move_drafts(renaming, &moved).await;
         self.switch(renaming, &moved);
-        let Some((first, rest)) = moved.split_first() else { return Ok(()) };
+        let Some((first, rest)) = moved.split_first() else {
+            noted.done();
+            return Ok(());
+        };
         let mut left = objects.delete(vec![first.from.clone()]).await;
         if left.first().is_some_and(|(_, error)| *error.kind() == ErrorKind::Forbidden) {
             // Nothing may be deleted here.
+            noted.change(intent(Phase::Copying));
             let back: Vec<Moved> = moved.into_iter().map(Moved::back).collect();
             self.move_drafts(&renaming.back(), &back).await;
             self.switch(&renaming.back(), &back);
             let copies = objects.delete(back.into_iter().map(|copy| copy.from).collect()).await.len();
-            tracing::error!(from = old, to = new, copies, "a folder was not renamed, and copies are left");
+            if copies > 0 {
+                tracing::error!(
+                    from = old,
+                    to = new,
+                    copies,
+                    "a folder was not renamed, and copies are left"
+                );
+            } else {
+                noted.done();
+            }
             return Err(left.remove(0).1.into());
         }
         left.extend(objects.delete(rest.iter().map(|copy| copy.from.clone()).collect()).await);
-        if let Some((object, error)) = left.first() {
-            let (count, key) = (left.len(), object.key());
-            tracing::error!(from = old, to = new, count, key, %error, "old objects of a renamed folder are left");
+        match left.first() {
+            None => noted.done(),
+            Some((object, error)) => {
+                let (count, key) = (left.len(), object.key());
+                tracing::error!(from = old, to = new, count, key, %error, "old objects of a renamed folder are left");
+            }
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ impl Draft {
             };
             compare(key, sum, &written)?;
             self.state().upload = None;
+            self.shared.ended(&begun.upload);
             return Ok(written);
         }
     }

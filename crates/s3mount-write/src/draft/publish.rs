@@ -164,7 +164,7 @@ impl Draft {
         let upload = self.state().upload.take();
         if let Some(begun) = upload {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.store.abort(&begun.upload).await });
+            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
         }
     }
 

@@ -174,7 +174,7 @@ impl Draft {
             state.is_discarded
         };
         if is_discarded {
-            self.shared.store.abort(&upload).await;
+            self.shared.abort(&upload).await;
             return Err(WriteError::Discarded);
         }
         Ok(upload)

@@ -1,0 +1,107 @@
+//! The journal of this mount, and what the journals of others say that is left.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use s3mount_object::ObjectWriter;
+use s3mount_requests::RetryBudget;
+use s3mount_write::{Found, Intent, Journal, Left, Owner, Recovered, Recovery};
+use tokio::runtime::Handle;
+
+use crate::config::store::Store;
+use crate::config::writes::JournalConfig;
+
+/// Opens a journal. Only a folder that the command line names has to be usable.
+pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Journal> {
+    let owner = Owner::this(store.address(), SystemTime::now());
+    let Some(dir) = &config.dir else { return Ok(Journal::default()) };
+    match Journal::open(dir, &owner) {
+        Ok(journal) => Ok(journal),
+        Err(error) if config.is_named => {
+            Err(error).with_context(|| format!("cannot write to the folder --journal {}", dir.display()))
+        }
+        Err(error) => {
+            let dir = dir.display();
+            tracing::warn!(%error, %dir, "no journal: should this process be killed, `s3mount cleanup` won't know what is left");
+            Ok(Journal::default())
+        }
+    }
+}
+
+/// Puts in order what was left in the store by mounts that are gone.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    pub(super) dir: PathBuf,
+    pub(super) store: Store,
+    pub(super) client: Arc<dyn ObjectWriter>,
+    pub(super) retry_budget: Arc<RetryBudget>,
+    pub(super) timeout: Duration,
+    /// Whether renames of folders are put in order, too.
+    pub(super) may_rename: bool,
+}
+
+impl Leftovers {
+    /// Does so in the background.
+    pub(super) fn put_in_order(self, runtime: &Handle) {
+        runtime.spawn(async move {
+            let dir = self.dir.clone();
+            let found = match tokio::task::spawn_blocking(move || Found::all(&dir)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    return tracing::warn!(%error, dir = %self.dir.display(), "the journals can't be read");
+                }
+                Err(_) => return,
+            };
+            for found in found {
+                match found {
+                    Found::Dead(left)
+                        if Store::at(&left.owner().store).identity() == self.store.identity() =>
+                    {
+                        self.clean(left).await;
+                    }
+                    Found::Unreadable(path, error) => {
+                        tracing::warn!(%error, path = %path.display(), "a journal can't be read");
+                    }
+                    Found::Dead(_) | Found::Live(..) | Found::Foreign(_) => {}
+                }
+            }
+        });
+    }
+
+    async fn clean(&self, mut left: Left) {
+        let (client, budget) = (self.client.clone(), self.retry_budget.clone());
+        let recovery = Recovery::new(client, budget, self.timeout, false);
+        let pid = left.owner().pid;
+        for (slot, record) in left.records().to_vec() {
+            let intent = &record.intent;
+            if matches!(intent, Intent::Rename { .. }) && !self.may_rename {
+                tracing::warn!(pid, ?intent, "a rename was cut off: `s3mount cleanup` puts it in order");
+                continue;
+            }
+            match recovery.recover(&record).await {
+                Ok(Recovered::Unsure(_)) => {
+                    tracing::warn!(pid, ?intent, "an upload may be left: see `s3mount cleanup`");
+                }
+                Ok(recovered) => {
+                    tracing::info!(
+                        pid,
+                        ?intent,
+                        ?recovered,
+                        "put in order what a mount has left that is gone"
+                    );
+                    if let Err(error) = left.done(slot) {
+                        tracing::warn!(%error, "a journal can't be written");
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(pid, ?intent, %error, "what a mount has left that is gone could not be put in order");
+                }
+            }
+        }
+        if let Err(error) = left.close() {
+            tracing::warn!(%error, "a journal can't be deleted");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The flag that mounts and `cleanup` share.
+
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct JournalArgs {
+    /// Folder in which mounts note what they have under way at the store, for s3mount cleanup [default:
+    /// $XDG_STATE_HOME/s3mount, else /var/lib/s3mount for root and ~/.local/state/s3mount for others].
+    #[arg(long, value_name = "DIR", help_heading = "Writing")]
+    pub(crate) journal: Option<PathBuf>,
+}
