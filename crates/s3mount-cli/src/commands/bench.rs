@@ -119,7 +119,7 @@ fn given<T: Clone>(values: &[T], defaults: &[T]) -> Vec<T> {
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (bucket, key) = source::object(&args.object)?;
     if args.copy {
-        return copy::run(Store::new(bucket, &args.access)?, &key, &args.part_sizes, &args.connections);
+        return copy::run(&Store::new(bucket, &args.access)?, &key, &args.part_sizes, &args.connections);
     }
     for size in &args.part_sizes {
         ensure!(

@@ -32,7 +32,7 @@ const CONNECTIONS: [u32; 1] = [16];
 const SUFFIX: &str = ".s3mount-bench-copy";
 
 /// Copies the object with each size of part, and prints the seconds.
-pub(super) fn run(store: Store, key: &str, parts: &[Size], connections: &[u32]) -> anyhow::Result<()> {
+pub(super) fn run(store: &Store, key: &str, parts: &[Size], connections: &[u32]) -> anyhow::Result<()> {
     let (parts, connections) = (given(parts, &PARTS), given(connections, &CONNECTIONS));
     for size in &parts {
         ensure!(
