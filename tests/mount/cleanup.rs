@@ -162,7 +162,7 @@ fn a_rename_that_was_cut_off_is_undone_or_finished() {
         std::thread::scope(|scope| {
             let renamed = scope.spawn(|| fs::rename(world.path("old"), world.path("new")));
             if outcome == "rename undone" && copies == 12 {
-                wait_for("copies", || stored(&world, "new/").len() >= 1 || renamed.is_finished());
+                wait_for("copies", || !stored(&world, "new/").is_empty() || renamed.is_finished());
             }
             world.server.fault(fault);
             wait_for("its middle", || {

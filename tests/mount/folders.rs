@@ -76,7 +76,7 @@ fn a_trainer_renames_its_checkpoint() {
     run_command(Command::new("/usr/bin/python3").args(["-c", script]).arg(world.path("")));
     for step in [1000_usize, 1500] {
         let mut expected: BTreeMap<String, Vec<u8>> = (0..4)
-            .map(|rank| (format!("global_step/rank{rank}.pt"), vec![(step % 251) as u8; rank * 3 << 20]))
+            .map(|rank| (format!("global_step/rank{rank}.pt"), vec![(step % 251) as u8; (rank * 3) << 20]))
             .collect();
         expected.insert("trainer_state.json".to_owned(), step.to_string().into_bytes());
         assert!(stored(&world, &format!("run/checkpoint-{step}/")) == expected, "{step}");

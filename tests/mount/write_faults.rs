@@ -151,7 +151,7 @@ fn no_writer_is_told_of_a_success_that_the_store_does_not_have() {
                         Told::Success => assert_eq!(result, Ok(()), "{what}: {key}"),
                         Told::Errno(errno) => assert_eq!(result, Err(Some(errno)), "{what}: {key}"),
                     }
-                    let expected = if result.is_ok() { Some(bytes.clone()) } else { before };
+                    let expected = if result.is_ok() { Some(bytes) } else { before };
                     assert!(stored(world, &key) == expected, "{what}: {key}");
                     // The mount shows what the bucket holds.
                     wait_for("the mount shows it", || fs::read(world.path(&key)).ok() == expected);
