@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, content, run_with_timeout};
@@ -36,9 +37,13 @@ fn stored(world: &World, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
+/// Kills the daemon. Requests that wait for it fail: one of its threads may wait in the kernel for a folder that a
+/// program holds which waits for the daemon, and the daemon could not end.
 fn end(mount: &MountGuard) {
     kill(Pid::from_raw(mount.pid() as i32), Signal::SIGKILL).expect("it lives");
-    wait_for("its end", || fs::metadata(mount.path()).is_err());
+    let _ = umount2(mount.path(), MntFlags::MNT_FORCE);
+    let stat = format!("/proc/{}/stat", mount.pid());
+    wait_for("its end", || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
 }
 
 /// Runs `s3mount cleanup` on the journals of the test. Returns its exit code, what it printed, and its errors.
