@@ -42,8 +42,10 @@ fn stored(world: &World, prefix: &str) -> BTreeMap<String, Vec<u8>> {
 fn end(mount: &MountGuard) {
     kill(Pid::from_raw(mount.pid() as i32), Signal::SIGKILL).expect("it lives");
     let _ = umount2(mount.path(), MntFlags::MNT_FORCE);
-    let stat = format!("/proc/{}/stat", mount.pid());
-    wait_for("its end", || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
+    // The last of its threads closes its files.
+    let (stat, threads) = (format!("/proc/{}/stat", mount.pid()), format!("/proc/{}/task", mount.pid()));
+    let is_over = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+    wait_for("its end", || is_over() && fs::read_dir(&threads).map_or(0, Iterator::count) <= 1);
 }
 
 /// Runs `s3mount cleanup` on the journals of the test. Returns its exit code, what it printed, and its errors.

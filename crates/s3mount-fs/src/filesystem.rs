@@ -28,9 +28,8 @@ use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
 use self::housekeeping::keep_house;
-use self::open_file::{OpenFile, OpenObject};
+use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
-use self::renamed::ReadAt;
 use crate::ahead::fetcher::Fetcher;
 use crate::ahead::hints::Hints;
 use crate::ahead::seams::Seams;

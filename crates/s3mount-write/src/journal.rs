@@ -9,7 +9,7 @@
 //! about. So who gets the lock knows that the daemon is dead ([`Left`]). Its process number would not say so:
 //! numbers are used again, and mean others in other containers.
 
-mod left;
+pub(crate) mod left;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-
-pub use self::left::{Found, Left};
 
 /// The length of a slot, in bytes. It takes two keys of S3's 1,024 bytes, each byte written as four.
 const SLOT: usize = 8 << 10;

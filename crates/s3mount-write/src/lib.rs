@@ -30,7 +30,8 @@ pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Pr
 pub use draft::Draft;
 pub use error::WriteError;
 pub use folder::{CopyFailed, FolderMove, MoveError, Moved};
-pub use journal::{Found, Intent, Journal, Left, Noted, Owner, Phase, Record, StoreAddress};
+pub use journal::left::{Found, Left};
+pub use journal::{Intent, Journal, Noted, Owner, Phase, Record, StoreAddress};
 pub use metrics::WriteMetrics;
 pub use recovery::{Recovered, Recovery, Sides};
 pub use state::Published;

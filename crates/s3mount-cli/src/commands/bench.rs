@@ -8,12 +8,12 @@ mod measured;
 mod plot;
 mod private;
 mod report;
+mod steps;
 mod subject;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::source;
 use crate::config::store::Store;
@@ -24,6 +24,8 @@ use crate::system::terminal;
 pub(crate) use measured::{Measured, Point};
 use report::{Report, Row};
 pub(crate) use report::{columns, headings};
+use steps::given;
+pub(crate) use steps::progress;
 pub(crate) use subject::{Bench, runtime};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -110,11 +112,6 @@ const PARTS: [Size; 7] = [
 ];
 const CONNECTIONS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// The values that were given, or else the defaults.
-fn given<T: Clone>(values: &[T], defaults: &[T]) -> Vec<T> {
-    if values.is_empty() { defaults.to_vec() } else { values.to_vec() }
-}
-
 /// Measures, prints the table, and writes the files.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (bucket, key) = source::object(&args.object)?;
@@ -175,10 +172,4 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         folder.display()
     ));
     Ok(())
-}
-
-/// A progress bar on the terminal. It shows nothing if standard error is not a terminal.
-pub(crate) fn progress(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
-    ProgressBar::new(steps).with_style(style.expect("a template that is right"))
 }

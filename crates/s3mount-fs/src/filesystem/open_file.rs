@@ -120,3 +120,11 @@ impl OpenObject {
         self.was_read.load(Ordering::Relaxed)
     }
 }
+
+/// A READ of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadAt {
+    pub(super) handle: FileHandle,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+}

@@ -5,19 +5,10 @@ use std::sync::Arc;
 use s3mount_prefetch::{ObjectReader, ReadError};
 
 use super::Filesystem;
-use super::open_file::{OpenFile, OpenObject};
+use super::open_file::{OpenFile, OpenObject, ReadAt};
 use crate::FsError;
 use crate::inode::Node;
-use crate::numbers::FileHandle;
 use crate::sync::spawn;
-
-/// A READ of an object.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadAt {
-    pub(super) handle: FileHandle,
-    pub(super) offset: u64,
-    pub(super) len: usize,
-}
 
 impl Filesystem {
     /// Answers a READ that found its version gone. If this mount has renamed the file since it was opened, the

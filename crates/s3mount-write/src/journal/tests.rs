@@ -4,7 +4,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{Found, Intent, Journal, Owner, Phase, StoreAddress};
+use super::left::Found;
+use super::{Intent, Journal, Owner, Phase, StoreAddress};
 
 fn owner() -> Owner {
     let store = StoreAddress { bucket: "data".to_owned(), ..StoreAddress::default() };

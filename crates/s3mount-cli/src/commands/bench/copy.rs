@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use s3mount_object::{Condition, ErrorKind, ObjectWriter as _};
 use s3mount_write::{Copier, CopyConfig, CopyError, CopyOrder};
 
-use super::{given, progress, runtime};
+use super::steps::{given, progress};
+use super::subject::runtime;
 use crate::config::cores;
 use crate::config::store::Store;
 use crate::flags::size::Size;
