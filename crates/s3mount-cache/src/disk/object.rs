@@ -8,7 +8,6 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::process::setpriority_process;
 use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 
 use crate::disk::blocks;
@@ -34,10 +33,6 @@ const READERS: usize = 16;
 /// Threads that write one directory. Most of them wait for the disk, and the others compute checksums or wait
 /// for a processor meanwhile. Two leave a disk of 2 GB/s idle now and then where readers use all processors.
 const WRITERS: usize = 4;
-
-/// The nice value of these threads: they get a tenth of a processor that readers want, too. What they don't get
-/// to is dropped, and a later read fetches it again. Where a core is idle they lose nothing.
-const WRITER_NICE: i32 = 10;
 
 /// How often it is looked whether an operation hangs.
 const TICK: Duration = Duration::from_millis(500);
@@ -108,13 +103,7 @@ impl Disk {
             let inner = inner.clone();
             let write = |offer: Offer| offer.version.keep(offer.range, &offer.bytes);
             let name = format!("cache-write-{number}");
-            Builder::new().name(name).spawn(move || {
-                // On Linux this concerns the calling thread alone.
-                if let Err(error) = setpriority_process(None, WRITER_NICE) {
-                    tracing::debug!(%error, "the threads that write to the disk cache run as all others do");
-                }
-                inner.queue.work(write);
-            })?;
+            Builder::new().name(name).spawn(move || inner.queue.work(write))?;
         }
         Builder::new().name("cache-watch".to_owned()).spawn(move || inner.watch())?;
         Ok(disk)
