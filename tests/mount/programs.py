@@ -351,7 +351,7 @@ def cp_mv_rm(folder):
 def tar_and_gzip(folder):
     with local() as elsewhere:
         fill(elsewhere)
-        shell('tar cf "$1/../t.tar" -C "$1" .; tar xf "$1/../t.tar"; tar xf "$1/../t.tar"; gzip -nk large; gunzip -c large.gz > out; rm large.gz; rm "$1/../t.tar"', folder, elsewhere)
+        shell('tar cf "$1.tar" -C "$1" .; tar xf "$1.tar"; tar xf "$1.tar"; gzip -nk large; gunzip -c large.gz > out; rm large.gz; rm "$1.tar"', folder, elsewhere)
 
 
 @same
