@@ -6,7 +6,9 @@
     reason = "the mount is another process, which lives by the machine's time"
 )]
 
+mod attributes;
 mod bench;
+mod calls;
 mod cgroup;
 mod cleanup;
 mod clocks;

@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) shared_cache: Option<SharedCache>,
     /// Unset if nothing may be written.
     pub(crate) writes: Option<WriteConfig>,
+    /// Whether owner, mode and time of files are kept beside the objects.
+    pub(crate) keeps_attributes: bool,
     pub(crate) foreground: bool,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) log_directory: Option<PathBuf>,
@@ -129,6 +131,7 @@ impl Config {
             passthrough: !args.no_passthrough,
             shared_cache,
             writes: writes::writes(&args.writing, memory_limit_bytes)?,
+            keeps_attributes: args.writing.keep_attributes,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,

@@ -11,6 +11,8 @@ pub enum FileKind {
     Directory,
     /// A regular file.
     File,
+    /// A symbolic link.
+    Link,
 }
 
 /// How long the kernel may believe the attributes of an inode that stands for one version of an object, for a
@@ -31,6 +33,10 @@ pub struct Attr {
     pub mtime: SystemTime,
     /// Permission bits, if they differ from those of all other files or directories.
     pub mode: Option<u16>,
+    /// The owner, if it differs from that of all other files.
+    pub uid: Option<u32>,
+    /// The group, if it differs from that of all other files.
+    pub gid: Option<u32>,
     /// How long the kernel may believe these attributes.
     pub ttl: Duration,
 }

@@ -171,6 +171,18 @@ impl Directories {
         })
     }
 
+    /// What the name stands for that lies before the place `next`, and its directory.
+    pub(crate) async fn target_before(
+        &self,
+        handle: FileHandle,
+        next: DirOffset,
+    ) -> Option<(InodeNo, Target)> {
+        let open = self.open.get(handle)?;
+        let listing = open.listing.lock().await;
+        let index = usize::try_from(next.0).ok()?.checked_sub(DOTS + 1)?;
+        Some((open.ino, listing.get(index)?.target.clone()))
+    }
+
     /// Closes a directory.
     pub(crate) fn close(&self, handle: FileHandle) {
         drop(self.open.remove(handle));

@@ -4,6 +4,8 @@
 //! opened for writing. It ends when the last writer has closed it: then what was written is a version of an
 //! object, and look-ups give that version's inode. Whoever still reads the draft keeps its inode.
 
+mod attributes;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use s3mount_object::ObjectId;
 use s3mount_write::Draft;
 
 use crate::attr::{Attr, FileKind};
+use crate::attributes::of_draft::DraftAttr;
 use crate::numbers::InodeNo;
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -29,12 +32,19 @@ struct State {
     name: Arc<str>,
     /// How many handles may write to it.
     writers: usize,
+    /// How many callers were told to look its name up again, and to open it then. The kernel does so only once, so
+    /// the name stands for the draft until they have come.
+    expected: usize,
+    /// Whether any handle was ever opened for writing.
+    was_opened: bool,
     /// The thread that has written last.
     last_writer: Option<u32>,
     /// The version that the store has under this name, as far as is known: an older one, or what was published of
     /// this draft.
     object: Option<ObjectId>,
     end: End,
+    /// Its attributes, if the mount keeps them.
+    attr: Option<DraftAttr>,
 }
 
 /// Whether a draft has ended, and how.
@@ -69,9 +79,12 @@ impl DraftFile {
             prefix: prefix.clone(),
             name: Arc::from(name),
             writers: 0,
+            expected: 0,
+            was_opened: false,
             last_writer: None,
             object,
             end: End::NotYet,
+            attr: None,
         });
         Arc::new(Self { state, naming: tokio::sync::Mutex::default() })
     }
@@ -99,7 +112,9 @@ impl DraftFile {
     pub(crate) fn attr(&self, ino: InodeNo) -> Attr {
         let draft = self.draft();
         let (size, mtime) = (draft.size(), draft.modified());
-        Attr { ino, kind: FileKind::File, size, mtime, mode: None, ttl: Duration::ZERO }
+        let (kind, ttl) = (FileKind::File, Duration::ZERO);
+        let attr = Attr { ino, kind, size, mtime, mode: None, uid: None, gid: None, ttl };
+        self.stored_attr(&draft).map_or(attr, |stored| stored.shown_in(attr))
     }
 
     /// The prefix of its directory, and its name there.
@@ -149,6 +164,8 @@ impl DraftFile {
             return false;
         }
         state.writers += 1;
+        state.expected = state.expected.saturating_sub(1);
+        state.was_opened = true;
         true
     }
 
@@ -169,10 +186,35 @@ impl DraftFile {
         self.lock().last_writer
     }
 
+    /// A caller is told to look its name up again.
+    pub(crate) fn expect_writer(&self) {
+        self.lock().expected += 1;
+    }
+
+    /// Whether callers were told to look its name up again who have not come yet.
+    pub(crate) fn is_expecting(&self) -> bool {
+        self.lock().expected > 0
+    }
+
+    /// Who has not come by now does not come any more.
+    pub(crate) fn expect_nobody(&self) {
+        self.lock().expected = 0;
+    }
+
+    /// Ends a draft that nobody has opened for writing. Returns whether it has ended just now.
+    pub(crate) fn seal_unopened(&self) -> bool {
+        if self.lock().was_opened {
+            return false;
+        }
+        self.expect_nobody();
+        self.seal()
+    }
+
     /// Ends the draft, unless somebody may still write to it. Returns whether it has ended just now.
     pub(crate) fn seal(&self) -> bool {
         let mut state = self.lock();
-        let is_over = state.end == End::NotYet && state.writers == 0 && !state.draft.is_dirty();
+        let is_used = state.writers > 0 || state.expected > 0;
+        let is_over = state.end == End::NotYet && !is_used && !state.draft.is_dirty();
         if is_over {
             state.end = End::Sealed;
         }

@@ -33,6 +33,9 @@ pub enum FsError {
     /// The mount may not do this to an object that is there.
     #[error("the mount needs {0} for this")]
     NotAllowed(&'static str),
+    /// The inode is no symbolic link.
+    #[error("not a symbolic link")]
+    NotLink,
     /// There is something of this name.
     #[error("file exists")]
     Exists,
@@ -102,6 +105,7 @@ impl FsError {
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
             FsError::NotAllowed(_) => libc::EPERM,
+            FsError::NotLink => libc::EINVAL,
             FsError::Exists => libc::EEXIST,
             FsError::NotEmpty => libc::ENOTEMPTY,
             FsError::NameTooLong => libc::ENAMETOOLONG,
@@ -134,6 +138,7 @@ impl FsError {
             | FsError::IsDirectory
             | FsError::ReadOnly
             | FsError::NotAllowed(_)
+            | FsError::NotLink
             | FsError::Exists
             | FsError::NotEmpty
             | FsError::NameTooLong

@@ -1,16 +1,22 @@
 //! The operations that the kernel requests: each is handed on to the part that owns the state it needs.
 //!
+//! - [`attributes`]: owner, mode and time of files;
+//! - [`links`]: symbolic links;
+//! - [`markers`]: objects for folders;
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
 //! - [`changing`]: names that are made, removed and renamed;
 //! - [`folders`]: folders that are renamed;
 //! - [`renamed`]: reads of files that were renamed while they are open.
 
+mod attributes;
 mod changing;
 mod copying;
 mod folders;
 mod housekeeping;
 mod keep;
+mod links;
+mod markers;
 mod notices;
 mod open_file;
 pub(crate) mod opening;
@@ -34,12 +40,13 @@ use crate::ahead::fetcher::Fetcher;
 use crate::ahead::hints::Hints;
 use crate::ahead::seams::Seams;
 use crate::attr::{Attr, Entry, FIXED_ATTR_TTL};
+use crate::attributes::known::KnownAttrs;
 use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
-use crate::namespace::names::is_file_name;
+use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
 use crate::page_cache::fills::Fills;
@@ -74,6 +81,10 @@ pub struct Filesystem {
     writes: Option<Writes>,
     /// Names that are being changed, and folders that are being renamed.
     tree_locks: TreeLocks,
+    /// Whether new folders are objects.
+    has_folder_markers: bool,
+    /// Unset if attributes are not kept.
+    attrs: Option<Arc<KnownAttrs>>,
 }
 
 impl Filesystem {
@@ -128,6 +139,8 @@ impl Filesystem {
             config,
             writes: None,
             tree_locks: TreeLocks::default(),
+            has_folder_markers: false,
+            attrs: None,
         }
     }
 
@@ -152,6 +165,9 @@ impl Filesystem {
             return Control::named(name).map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
         }
         let prefix = self.inodes.prefix(parent)?;
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
         if !is_file_name(name) {
             return Err(FsError::NotFound);
         }
@@ -159,6 +175,8 @@ impl Filesystem {
             return Ok(self.control_entry(Control::Folder));
         }
         let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
+        let is_known = self.ask_attr(parent, &prefix, name, &target).await?;
+        let name_ttl = if is_known { name_ttl } else { Duration::ZERO };
         Ok(Entry { attr: self.inodes.lookup_or_insert(parent, &prefix, name, &target), name_ttl })
     }
 
@@ -170,7 +188,7 @@ impl Filesystem {
     fn control_attr(&self, control: Control) -> Attr {
         let (ino, kind) = (control.ino(), control.kind());
         let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
-        Attr { ino, kind, size: 0, mtime, mode, ttl: FIXED_ATTR_TTL }
+        Attr { ino, kind, size: 0, mtime, mode, uid: None, gid: None, ttl: FIXED_ATTR_TTL }
     }
 
     /// The attributes of an inode. They cost no request, because a version does not change.
@@ -340,7 +358,9 @@ impl Filesystem {
         offset: DirOffset,
         max_names: usize,
     ) -> Result<Vec<DirEntry>, FsError> {
-        self.directories.read(handle, offset, max_names).await
+        let mut names = self.directories.read(handle, offset, max_names).await?;
+        self.ask_kinds(handle, &mut names).await;
+        Ok(names)
     }
 
     /// The entry of the name that lies before the place `next`, which [`readdir`](Self::readdir) has just
@@ -349,7 +369,12 @@ impl Filesystem {
     /// # Errors
     /// `BadHandle`, or `NotFound` if no name lies before this place.
     pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
-        self.directories.entry_before(handle, next).await
+        let mut entry = self.directories.entry_before(handle, next).await?;
+        if self.attrs.is_some() && !self.inodes.has_found(entry.attr.ino) {
+            // The kernel has to look the name up.
+            entry.name_ttl = Duration::ZERO;
+        }
+        Ok(entry)
     }
 
     /// Closes a directory.

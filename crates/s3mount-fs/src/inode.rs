@@ -4,6 +4,7 @@
 //! is being written, and is never used again. Another version is another inode. So neither the pages nor the attributes that the kernel
 //! keeps for an inode can become wrong. Of a file that is being written the kernel keeps neither.
 
+mod attributes;
 mod draft;
 mod oldest;
 mod outdated;
@@ -11,7 +12,7 @@ mod renamed;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use hashbrown::HashTable;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::FsError;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
+use crate::attributes::known::{Found, KnownAttrs};
 use crate::drafts::DraftFile;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
@@ -90,6 +92,8 @@ struct Version {
     is_outdated: bool,
     /// When it was opened last. The kernel may hold pages of a file that was opened.
     opened: OpenClock,
+    /// The attributes that are kept beside the object, if the mount shows them.
+    found: Option<Box<Found>>,
 }
 
 impl Version {
@@ -102,14 +106,17 @@ impl Version {
     }
 
     fn attr(&self, ino: InodeNo) -> Attr {
-        Attr {
+        let attr = Attr {
             ino,
             kind: FileKind::File,
             size: self.size,
             mtime: time(self.modified),
             mode: None,
+            uid: None,
+            gid: None,
             ttl: FIXED_ATTR_TTL,
-        }
+        };
+        self.found.as_deref().map_or(attr, |found| found.attr.shown_in(attr))
     }
 }
 
@@ -186,7 +193,8 @@ impl Tables {
     }
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
-        Attr { ino, kind: FileKind::Directory, size: 0, mtime: mounted_at, mode: None, ttl: FIXED_ATTR_TTL }
+        let (kind, mtime) = (FileKind::Directory, mounted_at);
+        Attr { ino, kind, size: 0, mtime, mode: None, uid: None, gid: None, ttl: FIXED_ATTR_TTL }
     }
 }
 
@@ -199,6 +207,8 @@ pub(crate) struct InodeTable {
     /// How many files the kernel may know. Above this number it is asked to forget some.
     limit: usize,
     has_too_many: Notify,
+    /// Set once, if attributes are shown.
+    attrs: OnceLock<Arc<KnownAttrs>>,
 }
 
 impl InodeTable {
@@ -232,6 +242,7 @@ impl InodeTable {
             has_outdated: Notify::new(),
             limit,
             has_too_many: Notify::new(),
+            attrs: OnceLock::new(),
         }
     }
 
@@ -327,6 +338,10 @@ impl InodeTable {
         name: &str,
         target: &Target,
     ) -> Attr {
+        let found = match (target, self.attrs.get()) {
+            (Target::File(file), Some(attrs)) => attrs.get(file).map(Box::new),
+            _ => None,
+        };
         let mut tables = self.lock();
         let newest = tables.newest(parent, name);
         match target {
@@ -359,6 +374,7 @@ impl InodeTable {
                 {
                     known.lookups += 1;
                     known.is_outdated = false;
+                    known.update(millis(*mtime), found);
                     return known.attr(ino);
                 }
                 let ino = tables.take_number();
@@ -371,6 +387,7 @@ impl InodeTable {
                     name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
                     is_outdated: false,
                     opened: OpenClock::NEVER,
+                    found,
                 };
                 let attr = known.attr(ino);
                 tables.set_newest(ino, parent, name);

@@ -12,6 +12,7 @@
 //! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
 //! - [`passthrough`]: whether the kernel reads files by itself;
+//! - [`attributes`]: owner, mode and time of files, where they are kept;
 //! - [`drafts`]: files that are being written;
 //! - [`tree_locks`]: names that are being changed, and folders that are being renamed;
 //! - [`writes`]: the means and the rights to write, and what is asked for;
@@ -23,6 +24,7 @@
 
 mod ahead;
 mod attr;
+mod attributes;
 mod config;
 mod control;
 mod directory;
@@ -47,6 +49,7 @@ mod tree_locks;
 mod writes;
 
 pub use attr::{Attr, Entry, FileKind};
+pub use attributes::stored::{AttrChange, NewTime, StoredAttr};
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;

@@ -84,7 +84,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         match self.2 {
             FileKind::Directory => self.0.releasedir(self.1),
-            FileKind::File => self.0.release(self.1),
+            FileKind::File | FileKind::Link => self.0.release(self.1),
         }
     }
 }

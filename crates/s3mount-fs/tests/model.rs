@@ -251,7 +251,7 @@ async fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                     (Some(FileKind::Directory), found) => {
                         return Err(TestCaseError::fail(format!("{folder}: {found:?}")));
                     }
-                    (None | Some(FileKind::File), _) => {}
+                    (None | Some(FileKind::File | FileKind::Link), _) => {}
                 }
             }
         }

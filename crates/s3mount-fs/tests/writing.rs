@@ -63,6 +63,50 @@ async fn who_does_not_open_the_draft_has_changed_nothing() {
     fs.release(opened.handle);
 }
 
+/// Two programs open a version for writing at once. The kernel tells each only once to look the name up again.
+#[tokio::test(start_paused = true)]
+async fn who_was_told_to_come_again_finds_the_draft() {
+    let (client, fs) = mount();
+    let version = look_up(&fs, "old").await;
+    for _ in 0..2 {
+        assert!(matches!(fs.open_to_write(version, WRITE).await, Err(FsError::Outdated)));
+    }
+    let draft = look_up(&fs, "old").await;
+    let first = fs.open_to_write(draft, WRITE).await.expect("a handle");
+    assert!(fs.write(first.handle, 0, b"OLD", 1).expect("memory").is_none());
+    fs.clone().flush(first.handle, |_| true).await.expect("an object");
+    fs.release(first.handle);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(look_up(&fs, "old").await, draft, "the other program is still to come");
+    let second = fs.open_to_write(draft, WRITE).await.expect("a handle");
+    fs.release(second.handle);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(!fs.is_draft(look_up(&fs, "old").await));
+    // Who still has the version before finds a draft, and need not come twice.
+    assert!(matches!(fs.open_to_write(version, WRITE).await, Err(FsError::Outdated)));
+    assert!(fs.is_draft(look_up(&fs, "old").await));
+    // Who never comes is not waited for.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(!fs.is_draft(look_up(&fs, "old").await));
+    assert_eq!(client.stored("old").0, b"OLD text");
+}
+
+/// A file is removed while the close of its writer publishes it: `mkstemp`, `close`, `unlink`.
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_while_it_is_published_stays_removed() {
+    let (client, fs) = mount();
+    look_up(&fs, "old").await;
+    client.set_latency(Duration::from_millis(100));
+    for wait in [0, 1, 50, 99, 100, 101, 500] {
+        let (_, opened) = fs.create(ROOT, "new", WRITE).await.expect("a file");
+        fs.release(opened.handle);
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        fs.unlink(ROOT, "new").await.expect("gone");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(client.keys(), ["old"], "after {wait} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_only_synced_is_deleted_with_its_name() {
     let (client, fs) = mount();

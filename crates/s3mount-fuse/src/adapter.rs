@@ -32,7 +32,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use s3mount_fs::Filesystem;
+use s3mount_fs::{AttrChange, Filesystem, NewTime};
 use tokio::runtime::Handle;
 
 use self::convert::{fs_handle, fs_inode};
@@ -147,6 +147,10 @@ impl Adapter {
             // Without it, the kernel would set the size of a file before it opens the file.
             let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
+        if self.fs.keeps_attributes() {
+            // The target of a link is fetched once.
+            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
+        }
         if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_err() {
             self.fs.keep_page_cache();
         }
@@ -199,12 +203,12 @@ impl fuser::Filesystem for Adapter {
         &self,
         req: &Request,
         ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
         size: Option<u64>,
         _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
@@ -213,7 +217,11 @@ impl fuser::Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.on_setattr(req, ino, size, fh, reply);
+        let mtime = mtime.map(|time| match time {
+            TimeOrNow::Now => NewTime::Now,
+            TimeOrNow::SpecificTime(time) => NewTime::At(time),
+        });
+        self.on_setattr(req, ino, size, AttrChange { mode, uid, gid, mtime }, fh, reply);
     }
 
     fn write(
@@ -333,8 +341,8 @@ impl fuser::Filesystem for Adapter {
         reply.error(self.refusal());
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        self.on_mkdir(req, parent, name, reply);
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        self.on_mkdir(req, parent, name, mode, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -345,8 +353,12 @@ impl fuser::Filesystem for Adapter {
         self.on_rmdir(req, parent, name, reply);
     }
 
-    fn symlink(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
-        reply.error(self.refusal());
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.on_symlink(req, parent, name, target, reply);
+    }
+
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        self.on_readlink(req, ino, reply);
     }
 
     fn rename(
@@ -371,12 +383,12 @@ impl fuser::Filesystem for Adapter {
         req: &Request,
         parent: INodeNo,
         name: &OsStr,
-        _mode: u32,
+        mode: u32,
         _umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.on_create(req, parent, name, flags, reply);
+        self.on_create(req, parent, name, mode, flags, reply);
     }
 
     fn setxattr(&self, _req: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {

@@ -29,6 +29,10 @@ labels! {
         Setattr = "setattr",
         /// MKDIR.
         Mkdir = "mkdir",
+        /// SYMLINK.
+        Symlink = "symlink",
+        /// READLINK.
+        Readlink = "readlink",
         /// RMDIR.
         Rmdir = "rmdir",
         /// UNLINK.

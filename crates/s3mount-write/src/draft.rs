@@ -11,6 +11,7 @@
 
 mod complete;
 mod copy;
+mod describe;
 mod give;
 mod load;
 mod publish;
@@ -39,7 +40,6 @@ use crate::state::State;
 pub struct Draft {
     me: Weak<Draft>,
     shared: Arc<Shared>,
-    object: NewObject,
     state: Mutex<State>,
     /// Changes hold it shared, publications alone: so each version that is published has all changes up to a
     /// moment, and none of later ones.
@@ -63,11 +63,10 @@ impl Draft {
         object: NewObject,
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Self> {
-        let state = Mutex::new(State::new(key, source, shared.now()));
+        let state = Mutex::new(State { object, ..State::new(key, source, shared.now()) });
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared,
-            object,
             state,
             gate: RwLock::default(),
             creating: tokio::sync::Mutex::default(),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use s3mount_memory::ShareBuffer;
-use s3mount_object::{Condition, ObjectId, UploadId, WrittenPart};
+use s3mount_object::{Condition, NewObject, ObjectId, UploadId, UserMetadata, WrittenPart};
 
 use crate::WriteError;
 use crate::cells::Cells;
@@ -77,10 +77,18 @@ pub(crate) struct Begun {
     pub(crate) upload: Arc<UploadId>,
     /// What has to be true of the key of the upload.
     pub(crate) condition: Option<Condition>,
+    /// The text that its object gets beside the bytes.
+    pub(crate) metadata: UserMetadata,
 }
 
 #[derive(Debug)]
 pub(crate) struct State<B = Held> {
+    /// What the object is to have beside its bytes.
+    pub(crate) object: NewObject,
+    /// Whether that was changed since the last publication.
+    pub(crate) is_described_anew: bool,
+    /// Whether that was changed after the upload had begun that is complete now.
+    pub(crate) is_described_late: bool,
     pub(crate) key: String,
     pub(crate) condition: Option<Condition>,
     pub(crate) extents: Extents<B>,
@@ -118,6 +126,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             }
         };
         Self {
+            object: NewObject::default(),
+            is_described_anew: false,
+            is_described_late: false,
             key: key.to_owned(),
             condition,
             frontier: extents.size(),
@@ -430,6 +441,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         }
         (self.upload, self.cells, self.grid, self.copied) = (None, Cells::default(), None, None);
         self.published = Some((changes, published.clone()));
+        self.is_described_anew &= self.changes != changes;
     }
 
     /// The version `from` lies at another key as `to` now. So does the file, if it was made of that version.

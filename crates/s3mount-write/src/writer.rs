@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
-use s3mount_object::{NewObject, ObjectId, ObjectWriter};
+use s3mount_object::{Description, NewObject, ObjectError, ObjectId, ObjectWriter};
 use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -88,6 +88,14 @@ impl Writer {
     /// Writes down in the journal what begins now.
     pub fn note(&self, intent: Intent) -> Noted {
         self.0.config.journal.note(self.0.now(), intent)
+    }
+
+    /// All that the store says of the object at `key`.
+    ///
+    /// # Errors
+    /// Those of the store, if retries don't help.
+    pub async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
+        self.0.store.describe(key).await
     }
 
     /// The metrics of all its drafts.

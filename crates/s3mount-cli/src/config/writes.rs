@@ -26,6 +26,8 @@ pub(crate) struct WriteConfig {
     pub(crate) has_checksums: bool,
     pub(crate) publishes_on_fsync: bool,
     pub(crate) journal: JournalConfig,
+    /// Whether new folders are objects.
+    pub(crate) has_folder_markers: bool,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
 }
@@ -76,6 +78,7 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
             is_named: args.journal.journal.is_some(),
             dir: journal::dir(&args.journal).ok(),
         },
+        has_folder_markers: args.folder_markers,
         object: NewObject {
             content_type: content_type(&args.content_type)?,
             storage_class: args.storage_class.clone(),

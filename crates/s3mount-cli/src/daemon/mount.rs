@@ -82,9 +82,15 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
         writer.register(fs.registry());
         let config::writes::WriteConfig { rights, publishes_on_fsync, .. } = *writes;
-        let object = writes.object.clone();
+        let (client, object) = (client.clone(), writes.object.clone());
         let retry_budget = budget;
         fs = fs.with_writes(Writes { writer, client, rights, object, publishes_on_fsync, retry_budget });
+        if writes.has_folder_markers {
+            fs = fs.with_folder_markers();
+        }
+    }
+    if config.keeps_attributes {
+        fs = fs.with_attributes(client);
     }
     let fs = Arc::new(fs);
     measured.register(fs.registry());

@@ -43,6 +43,22 @@ pub(crate) struct WriteArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) dir_rename_limit: u32,
 
+    /// Keep owner, mode and time of files, and allow symbolic links.
+    ///
+    /// They are kept as s3fs, geesefs and rclone do: as the object's metadata mode, uid, gid and mtime, in
+    /// whole seconds. Listings do not bring these, so the first look at each file costs a HEAD. What was set before
+    /// a file is closed is written with its bytes; later, the store copies the object onto itself. Without this
+    /// flag, such calls succeed and are forgotten. Also shows what others have kept where nothing may be written.
+    #[arg(long, help_heading = WRITING)]
+    pub(crate) keep_attributes: bool,
+
+    /// Make an object FOLDER/ without bytes for each new folder, so that other machines see it while it is empty.
+    ///
+    /// rmdir deletes it, which needs --allow-delete. Without this flag, a new folder is known to this mount
+    /// alone until a file is in it.
+    #[arg(long, help_heading = WRITING)]
+    pub(crate) folder_markers: bool,
+
     /// Size of the parts in which a large file is uploaded.
     ///
     /// 5MiB to 64MiB. A smaller file is one request. The parts of a file of more than 8GiB grow with it.

@@ -8,6 +8,7 @@ use super::Filesystem;
 use super::writing::version_of;
 use crate::FsError;
 use crate::attr::Entry;
+use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::namespace::changes::StoredIn;
 use crate::namespace::names::{File, Target};
@@ -23,11 +24,16 @@ impl Filesystem {
         self.writes.as_ref().ok_or(FsError::ReadOnly)
     }
 
-    /// Makes a folder. The store knows nothing of it before a file is in it.
+    /// Makes a folder. Without markers, the store knows nothing of it before a file is in it.
     ///
     /// # Errors
-    /// `Exists`, `ReadOnly`, or those of looking the name up.
-    pub async fn mkdir(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<Entry, FsError> {
+    /// `Exists`, `ReadOnly`, those of looking the name up, or those of writing the marker.
+    pub async fn mkdir(
+        self: &Arc<Self>,
+        parent: InodeNo,
+        name: &str,
+        attr: StoredAttr,
+    ) -> Result<Entry, FsError> {
         self.writes()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
         match self.namespace.get(&prefix, name).await {
@@ -35,6 +41,7 @@ impl Filesystem {
             Ok(_) => return Err(FsError::Exists),
             Err(error) => return Err(error),
         }
+        self.put_marker(&format!("{prefix}{name}/"), attr).await?;
         self.namespace.note_folder(&prefix, name);
         let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Directory);
         Ok(Entry { attr, name_ttl: self.namespace.ttl() })
@@ -216,7 +223,11 @@ impl Filesystem {
         let key = format!("{}{}", prefixes.1, to.name);
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
-            Target::File(file) => Some(self.move_object(file, &key, condition.as_ref()).await?),
+            Target::File(file) => {
+                let moved = self.move_object(file, &key, condition.as_ref()).await?;
+                self.note_attr(&moved, self.attr_of(from.parent, from.name, file));
+                Some(moved)
+            }
             Target::Directory => return Err(FsError::IsDirectory),
         };
         if let Some(Target::Draft(file)) = target
@@ -255,9 +266,10 @@ impl Filesystem {
             draft.rename(key, condition);
             return Ok(None);
         }
-        let published = version_of(draft.publish().await?);
+        let published = version_of(file.publish().await?);
         let moved = self.move_object(&published, key, condition.as_ref()).await?;
         draft.follow(&published.object, &moved.object).await;
+        self.note_attr(&moved, file.published_attr());
         Ok(Some(moved))
     }
 

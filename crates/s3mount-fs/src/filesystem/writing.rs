@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use s3mount_object::{Condition, NewObject};
+use s3mount_object::{Condition, NewObject, UserMetadata};
 use s3mount_write::{Published, Writer};
 use tokio::sync::MutexGuard;
 
@@ -15,9 +15,11 @@ use super::Filesystem;
 use super::open_file::{OpenFile, Opened};
 use crate::FsError;
 use crate::attr::{Attr, Entry};
+use crate::attributes::stored::StoredAttr;
 use crate::control::{self, Control};
 use crate::drafts::DraftFile;
 use crate::inode::Node;
+use crate::namespace::changes::UNOPENED;
 use crate::namespace::names::{File, Target, is_file_name};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::sync::spawn;
@@ -25,7 +27,7 @@ use crate::tree_locks::NamesGuard;
 use crate::writes::{Later, LaterWrite, OpenDraft, WriteOpen};
 
 impl Filesystem {
-    fn writer(&self) -> Result<&Writer, FsError> {
+    pub(super) fn writer(&self) -> Result<&Writer, FsError> {
         self.writes.as_ref().map(|writes| &writes.writer).ok_or(FsError::ReadOnly)
     }
 
@@ -39,17 +41,34 @@ impl Filesystem {
         name: &str,
         how: WriteOpen,
     ) -> Result<(Entry, Opened), FsError> {
+        self.create_as(parent, name, how, StoredAttr::default()).await
+    }
+
+    /// As [`create`](Self::create). A file that is new gets these attributes, if the mount keeps any.
+    ///
+    /// # Errors
+    /// Those of `create`.
+    pub async fn create_as(
+        self: &Arc<Self>,
+        parent: InodeNo,
+        name: &str,
+        how: WriteOpen,
+        attr: StoredAttr,
+    ) -> Result<(Entry, Opened), FsError> {
         let writer = self.writer()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
         let file = match self.namespace.get(&prefix, name).await {
             Ok(_) if how.is_exclusive => return Err(FsError::Exists),
             Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
             Ok((Target::Draft(file), _)) => file,
-            Ok((Target::File(file), _)) => self.draft_of(&prefix, name, &file, how.truncates)?,
+            Ok((Target::File(file), _)) => self.draft_of(&prefix, name, &file, how.truncates).await?,
             Err(FsError::NotFound) => {
                 let draft = writer.create(&format!("{prefix}{name}"), self.new_object(name));
                 draft.set_condition(Some(Condition::Absent));
                 let file = DraftFile::new(draft, &prefix, name, None);
+                if self.attrs.is_some() {
+                    file.keep_attr(attr, UserMetadata::new());
+                }
                 self.namespace.note_draft(&prefix, name, &file);
                 file
             }
@@ -91,7 +110,7 @@ impl Filesystem {
     }
 
     /// A draft in the place of a version, empty if it `is_truncated`.
-    fn draft_of(
+    async fn draft_of(
         &self,
         prefix: &Arc<str>,
         name: &str,
@@ -100,14 +119,31 @@ impl Filesystem {
     ) -> Result<Arc<DraftFile>, FsError> {
         let (writer, rights) = (self.writer()?, self.rights());
         rights.overwrite()?;
-        let object = self.new_object(name);
+        let kept = self.kept_of(version).await?;
+        let object = match &kept {
+            Some(kept) if !is_truncated => kept.object(self.new_object(name)),
+            _ => self.new_object(name),
+        };
         let draft = if is_truncated {
             writer.create(version.object.key(), object)
         } else {
             writer.edit(&version.object, version.size, object)
         };
         draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
+        if kept.is_some()
+            && let (Target::Draft(file), _) = self.namespace.get(prefix, name).await?
+        {
+            // Somebody else has asked meanwhile, too.
+            return Ok(file);
+        }
         let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
+        if let Some(kept) = kept {
+            if is_truncated {
+                file.keep_attr(StoredAttr { mtime: None, ..kept.attr }, UserMetadata::new());
+            } else {
+                file.keep_attr(kept.attr, kept.object.metadata);
+            }
+        }
         self.namespace.note_draft(prefix, name, &file);
         Ok(file)
     }
@@ -131,7 +167,7 @@ impl Filesystem {
     /// Counts one more handle that may write. A draft that has just become a version is a draft again: were its
     /// OPEN to fail with `ESTALE`, the OPEN of the version after it would fail so once more, and the kernel tries
     /// only once.
-    async fn add_writer(&self, file: &Arc<DraftFile>) -> Result<(), FsError> {
+    pub(super) async fn add_writer(&self, file: &Arc<DraftFile>) -> Result<(), FsError> {
         if file.add_writer() {
             return Ok(());
         }
@@ -174,16 +210,19 @@ impl Filesystem {
             Some(Node::Draft(file)) => Ok(file),
             Some(Node::Directory(_)) => Err(FsError::IsDirectory),
             None => Err(FsError::UnknownInode(ino)),
-            Some(Node::File(version)) => {
+            Some(Node::File(_)) => {
                 self.writer()?;
                 let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
                 let (prefix, _name) = self.hold_name(parent, &name).await?;
-                match self.namespace.get(&prefix, &name).await? {
-                    (Target::File(newest), _) if newest.object == version.object => {
-                        self.draft_of(&prefix, &name, &version, false)?;
+                match self.namespace.get(&prefix, &name).await?.0 {
+                    // It may be a newer version by now. Its inode would tell the caller to come again once more, and
+                    // the kernel tries only once.
+                    Target::File(newest) => {
+                        self.draft_of(&prefix, &name, &newest, false).await?.expect_writer();
                     }
+                    Target::Draft(file) => file.expect_writer(),
                     // The kernel will find what is there.
-                    _ => {}
+                    Target::Directory => {}
                 }
                 Err(FsError::Outdated)
             }
@@ -275,12 +314,15 @@ impl Filesystem {
         if file.is_unlinked() || !file.draft().is_dirty() {
             return Ok(());
         }
-        file.note_object(&file.draft().publish().await?.object);
+        file.note_object(&file.publish().await?.object);
         Ok(())
     }
 
     /// Keeps the name of a draft, and what it stands for, as it is until the guards are dropped.
-    async fn hold_draft<'a>(&'a self, file: &'a DraftFile) -> (NamesGuard<'a>, MutexGuard<'a, ()>) {
+    pub(super) async fn hold_draft<'a>(
+        &'a self,
+        file: &'a DraftFile,
+    ) -> (NamesGuard<'a>, MutexGuard<'a, ()>) {
         loop {
             let place = file.place();
             let names = self.tree_locks.hold_names(&[(&place.0, &place.1)]).await;
@@ -301,13 +343,14 @@ impl Filesystem {
         if file.is_unlinked() {
             return Ok(());
         }
+        file.describe();
         if !self.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
             file.draft().sync().await?;
             if file.draft().is_dirty() {
                 return Ok(());
             }
         }
-        file.note_object(&file.draft().publish().await?.object);
+        file.note_object(&file.publish().await?.object);
         Ok(())
     }
 
@@ -343,7 +386,7 @@ impl Filesystem {
             let (fs, file) = (self.clone(), open.file.clone());
             spawn(self.namespace.requests().runtime(), async move {
                 let (prefix, name) = file.place();
-                if let Err(error) = fs.end_draft(file).await {
+                if let Err(error) = fs.end_closed_draft(file).await {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(key = format!("{prefix}{name}"), error, "what was written is lost");
                 }
@@ -356,19 +399,29 @@ impl Filesystem {
     ///
     /// # Errors
     /// Why it can't be published.
-    async fn end_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
+    pub(super) async fn end_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
         let _name = self.hold_draft(&file).await;
         if file.is_unlinked() {
             file.draft().discard().await;
             return Ok(());
         }
-        let published = file.draft().publish().await;
+        let published = loop {
+            match file.publish().await {
+                // It got other attributes in the meantime.
+                Ok(_) if file.draft().is_dirty() && !file.has_writers() => {}
+                published => break published,
+            }
+        };
         let (prefix, name) = file.place();
         match published {
             Ok(published) => {
                 file.note_object(&published.object);
+                let version = version_of(published);
+                self.note_attr(&version, file.published_attr());
                 if file.seal() {
-                    self.namespace.note_file(&prefix, &name, &version_of(published));
+                    self.namespace.note_file(&prefix, &name, &version);
+                } else if file.is_expecting() {
+                    self.end_later(file.clone(), UNOPENED);
                 }
                 Ok(())
             }

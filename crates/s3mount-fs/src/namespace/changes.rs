@@ -16,7 +16,7 @@ use crate::FsError;
 use crate::drafts::DraftFile;
 
 /// How long a draft that nobody has opened is kept. The kernel opens it within milliseconds.
-const UNOPENED: Duration = Duration::from_secs(10);
+pub(crate) const UNOPENED: Duration = Duration::from_secs(10);
 
 impl Namespace {
     /// `name` in the directory `prefix` is a file that is being written.
@@ -82,7 +82,7 @@ impl Namespace {
     /// Ends drafts that nobody has opened after all: whoever was to look the name up again has not come.
     pub(crate) fn end_idle_drafts(&self, now: Instant) {
         for (prefix, name, draft) in self.overlay.old_drafts(now, UNOPENED) {
-            if draft.seal() {
+            if draft.seal_unopened() {
                 self.overlay.remove_draft(&prefix, &name, &draft);
             }
         }

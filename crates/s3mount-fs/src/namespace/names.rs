@@ -14,7 +14,7 @@ use crate::drafts::DraftFile;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest file name, in bytes: `NAME_MAX` of Linux.
-const NAME_MAX: usize = 255;
+pub(crate) const NAME_MAX: usize = 255;
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]

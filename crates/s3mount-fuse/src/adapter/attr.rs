@@ -1,9 +1,10 @@
 //! Attributes of files and directories, and of the mount.
 
-use fuser::{INodeNo, ReplyAttr, ReplyStatfs};
+use fuser::{INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 
 use super::Adapter;
 use super::convert::{file_attr, fs_inode};
+use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 
 /// Size of a block in what `statfs` tells, in bytes.
@@ -25,6 +26,22 @@ impl Adapter {
             }
             Err(error) => reply.error(request.errno(ino, &error)),
         }
+    }
+
+    pub(super) fn on_readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        let (fs, request) = (self.fs.clone(), self.pending(Operation::Readlink));
+        let reply = SharedReply::new(reply);
+        self.answer(req, None, &reply.clone(), async move {
+            let target = fs.readlink(fs_inode(ino)).await;
+            let Some(reply) = reply.take() else { return };
+            match target {
+                Ok(target) => {
+                    reply.data(&target);
+                    request.done();
+                }
+                Err(error) => reply.error(request.errno(ino, &error)),
+            }
+        });
     }
 
     /// Tells of a mount that has no room left, or, if objects may be written, of an empty one.

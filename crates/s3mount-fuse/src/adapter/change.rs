@@ -2,9 +2,11 @@
 
 use std::ffi::OsStr;
 use std::future::Future;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
-use s3mount_fs::{FsError, Place};
+use s3mount_fs::{AttrChange, FsError, Place, StoredAttr};
 
 use super::Adapter;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
@@ -42,13 +44,21 @@ impl Adapter {
         });
     }
 
-    pub(super) fn on_mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    pub(super) fn on_mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        reply: ReplyEntry,
+    ) {
         let name = match text(name) {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
         let (fs, shown) = (self.fs.clone(), self.fs.clone());
-        let work = async move { fs.mkdir(fs_inode(parent), &name).await };
+        let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
+        let work = async move { fs.mkdir(fs_inode(parent), &name, attr).await };
         self.change(req, Some(parent), Operation::Mkdir, reply, work, move |reply, entry| {
             let attr = file_attr(entry.attr, shown.config());
             reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
@@ -73,6 +83,28 @@ impl Adapter {
         let fs = self.fs.clone();
         let work = async move { fs.unlink(fs_inode(parent), &name).await };
         self.change(req, Some(parent), Operation::Unlink, reply, work, |reply, ()| reply.ok());
+    }
+
+    pub(super) fn on_symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let name = match text(name) {
+            Ok(name) => name,
+            Err(errno) => return reply.error(errno),
+        };
+        let (fs, shown) = (self.fs.clone(), self.fs.clone());
+        let (target, attr) =
+            (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
+        let work = async move { fs.symlink(fs_inode(parent), &name, &target, attr).await };
+        self.change(req, Some(parent), Operation::Symlink, reply, work, move |reply, entry| {
+            let attr = file_attr(entry.attr, shown.config());
+            reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
+        });
     }
 
     pub(super) fn on_rename(
@@ -104,13 +136,13 @@ impl Adapter {
         self.change(req, Some(from.0), Operation::Rename, reply, work, |reply, ()| reply.ok());
     }
 
-    /// Sets the size of a file. Owner, mode and times are accepted and forgotten, because objects have none, and
-    /// programs that set them would fail otherwise.
+    /// Sets the size of a file, and attributes.
     pub(super) fn on_setattr(
         &self,
         req: &Request,
         ino: INodeNo,
         size: Option<u64>,
+        change: AttrChange,
         fh: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
@@ -121,10 +153,10 @@ impl Adapter {
         }
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
         let work = async move {
-            match size {
-                Some(size) => fs.set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await,
-                None => fs.getattr(fs_inode(ino)),
+            if let Some(size) = size {
+                fs.clone().set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await?;
             }
+            fs.set_attributes(fs_inode(ino), change).await
         };
         self.change(req, None, Operation::Setattr, reply, work, move |reply, attr| {
             reply.attr(&attr.ttl, &file_attr(attr, shown.config()));

@@ -21,6 +21,7 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Directory => FileType::Directory,
         FileKind::File => FileType::RegularFile,
+        FileKind::Link => FileType::Symlink,
     }
 }
 
@@ -29,6 +30,7 @@ pub(super) fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
     let (mode, nlink) = match attr.kind {
         FileKind::Directory => (config.dir_mode, 2),
         FileKind::File => (config.file_mode, 1),
+        FileKind::Link => (0o777, 1),
     };
     FileAttr {
         ino: INodeNo(attr.ino.0),
@@ -41,8 +43,8 @@ pub(super) fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
         kind: file_type(attr.kind),
         perm: attr.mode.unwrap_or(mode),
         nlink,
-        uid: config.uid,
-        gid: config.gid,
+        uid: attr.uid.unwrap_or(config.uid),
+        gid: attr.gid.unwrap_or(config.gid),
         rdev: 0,
         // Programs take this as the size of their buffer. With a larger one, a random reader that reads
         // through a buffer fetches far more than it wants.

@@ -21,6 +21,9 @@ const UNKNOWN_INO: INodeNo = INodeNo(0xffff_ffff);
 /// Names taken out of a listing for one request. glibc asks for 32 KiB, which hold fewer.
 const NAMES_PER_REQUEST: usize = 1024;
 
+/// As many where each name costs a HEAD. About so many fit in 32 KiB.
+const NAMES_WITH_ATTRIBUTES: usize = 192;
+
 impl Adapter {
     pub(super) fn on_lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         // Keys are UTF-8, so no object has a name that is not.
@@ -95,7 +98,8 @@ impl Adapter {
         let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
-            let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
+            let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
+            let page = fs.readdir_with_attributes(fs_handle(fh), DirOffset(offset), most).await;
             let Some(mut reply) = reply.take() else { return };
             let added = match page {
                 Ok(page) => add_entries(&fs, fs_handle(fh), page, &mut reply).await,

@@ -7,7 +7,7 @@ use fuser::{
     ReplyWrite, Request,
 };
 use procfs::process::Process;
-use s3mount_fs::WriteOpen;
+use s3mount_fs::{StoredAttr, WriteOpen};
 
 use super::Adapter;
 use super::change::text;
@@ -53,6 +53,7 @@ impl Adapter {
         req: &Request,
         parent: INodeNo,
         name: &OsStr,
+        mode: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
@@ -61,7 +62,8 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let (fs, shown) = (self.fs.clone(), self.fs.clone());
-        let work = async move { fs.create(fs_inode(parent), &name, write_open(flags)).await };
+        let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
+        let work = async move { fs.create_as(fs_inode(parent), &name, write_open(flags), attr).await };
         self.change(req, Some(parent), Operation::Create, reply, work, move |reply, (entry, opened)| {
             let attr = file_attr(entry.attr, shown.config());
             let handle = FileHandle(opened.handle.0);

@@ -79,7 +79,11 @@ impl Draft {
                 Err(failure) => self.shared.store.resolve(key, size, sum, failure).await?,
             };
             compare(key, sum, &written)?;
-            self.state().upload = None;
+            let mut state = self.state();
+            state.upload = None;
+            // What was said after the upload had begun is not in its object.
+            state.is_described_late = begun.metadata != state.object.metadata;
+            drop(state);
             self.shared.ended(&begun.upload);
             return Ok(written);
         }

@@ -64,8 +64,9 @@ impl Draft {
         let size = self.size();
         let from = CopySource { bucket: None, object: source.clone() };
         // A copy in parts has no tags of the source's, so this one has none either.
-        let tags = Some(self.object.tags.clone().unwrap_or_default());
-        let object = NewObject { tags, ..self.object.clone() };
+        let object = self.state().object.clone();
+        let tags = Some(object.tags.clone().unwrap_or_default());
+        let object = NewObject { tags, ..object };
         let copied = {
             // The semaphore is never closed.
             let _turn = self.shared.requests.acquire().await;

@@ -85,8 +85,21 @@ impl Draft {
             self.rebase(&old, written);
         }
         let before = self.state().published.as_ref().map(|(_, published)| published.object.clone());
-        let written = self.put(&target.key, target.condition.as_ref()).await?;
-        let published = self.rebase(target, written);
+        // What the upload under an earlier key lacks is said with what is published now.
+        self.state().is_described_late = false;
+        let written = match self.only_described_anew(&target.key) {
+            Some(version) => {
+                self.keep_tags(&version).await;
+                self.describe_anew(&version).await?
+            }
+            None => self.put(&target.key, target.condition.as_ref()).await?,
+        };
+        let is_described_late = std::mem::take(&mut self.state().is_described_late);
+        let mut published = self.rebase(target, written);
+        if is_described_late {
+            let written = self.describe_anew(&published.object).await?;
+            published = self.rebase(target, written);
+        }
         self.drop_spool().await;
         if let Some(before) = before.filter(|before| before.key() != target.key) {
             self.shared.store.delete(&before).await?;
@@ -147,7 +160,8 @@ impl Draft {
         let written = {
             // The semaphore is never closed.
             let _turn = self.shared.requests.acquire().await;
-            self.shared.store.put(key, &body, &self.object, condition).await
+            let object = self.state().object.clone();
+            self.shared.store.put(key, &body, &object, condition).await
         };
         let written = match written {
             Ok(written) => written,

@@ -157,19 +157,19 @@ impl Draft {
     /// The upload, which is begun if it was not.
     async fn begun(&self) -> Result<Arc<UploadId>, WriteError> {
         let _one = self.creating.lock().await;
-        let (key, condition) = {
+        let (key, condition, object) = {
             let state = self.state();
             state.check()?;
             if let Some(begun) = &state.upload {
                 return Ok(begun.upload.clone());
             }
-            (state.key.clone(), state.condition.clone())
+            (state.key.clone(), state.condition.clone(), state.object.clone())
         };
-        let upload = Arc::new(self.shared.create_upload(&key, &self.object).await?);
+        let upload = Arc::new(self.shared.create_upload(&key, &object).await?);
         let is_discarded = {
             let mut state = self.state();
             if !state.is_discarded {
-                state.upload = Some(Begun { upload: upload.clone(), condition });
+                state.upload = Some(Begun { upload: upload.clone(), condition, metadata: object.metadata });
             }
             state.is_discarded
         };

@@ -27,7 +27,7 @@ impl Draft {
         let mut at = 0;
         loop {
             match self.step(offset + at as u64, &data[at..], &mut spare) {
-                Err(error) => return Some(Err(self.fail(error))),
+                Err(error) => return Some(Err(self.refuse(error))),
                 Ok((_, Wants::Nothing)) => return Some(Ok(())),
                 Ok((written, Wants::Buffer { len, least })) => {
                     at += written;
@@ -49,7 +49,7 @@ impl Draft {
         let mut at = 0;
         loop {
             let (written, wants) =
-                self.step(offset + at as u64, &data[at..], &mut spare).map_err(|error| self.fail(error))?;
+                self.step(offset + at as u64, &data[at..], &mut spare).map_err(|error| self.refuse(error))?;
             at += written;
             match wants {
                 Wants::Nothing => return Ok(()),
@@ -118,11 +118,15 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn truncate(&self, size: u64) -> Result<(), WriteError> {
         let _change = self.gate.read().await;
-        self.resize(size).map_err(|error| match error {
-            // Nothing has changed.
+        self.resize(size).map_err(|error| self.refuse(error))
+    }
+
+    /// Fails a change. What is too large has changed nothing, so the file goes on.
+    fn refuse(&self, error: WriteError) -> WriteError {
+        match error {
             WriteError::TooLarge { .. } => error,
             error => self.fail(error),
-        })
+        }
     }
 
     fn resize(&self, size: u64) -> Result<(), WriteError> {

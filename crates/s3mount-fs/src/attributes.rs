@@ -1,0 +1,9 @@
+//! Attributes that are kept beside objects: owner, mode and time, as other programs keep them, too.
+//!
+//! - [`stored`]: what they are, and how they are written down;
+//! - [`of_draft`]: those of a file that is being written;
+//! - [`known`]: those that were asked for. A listing does not bring them.
+
+pub(crate) mod known;
+pub(crate) mod of_draft;
+pub(crate) mod stored;

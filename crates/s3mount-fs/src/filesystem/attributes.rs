@@ -1,0 +1,261 @@
+//! Owner, mode and time of files, where the mount keeps them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_object::{ErrorKind, NewObject, ObjectWriter};
+
+use super::Filesystem;
+use super::writing::version_of;
+use crate::FsError;
+use crate::attr::{Attr, FileKind};
+use crate::attributes::known::{Found, KnownAttrs};
+use crate::attributes::stored::{AttrChange, StoredAttr};
+use crate::directory::DirEntry;
+use crate::drafts::DraftFile;
+use crate::inode::Node;
+use crate::namespace::names::{File, Target};
+use crate::numbers::{DirOffset, FileHandle, InodeNo};
+use crate::sync::spawn;
+
+/// How long a file that was written stays a draft after it was closed. Programs that copy a file set its attributes
+/// right after they have closed it, one by one, and then rename it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The longest target of a link, in bytes: `PATH_MAX` of Linux.
+pub(super) const MOST_TARGET: u64 = 4096;
+
+/// What an object has beside its bytes.
+pub(super) struct Kept {
+    pub(super) attr: StoredAttr,
+    pub(super) object: NewObject,
+}
+
+impl Kept {
+    /// What the object gets when it is written anew. `new` is what another object of this name would get.
+    pub(super) fn object(&self, new: NewObject) -> NewObject {
+        // The flags say how the bytes are stored, and the object says all else.
+        let NewObject { storage_class, encryption, tags, .. } = new;
+        NewObject { storage_class, encryption, tags, ..self.object.clone() }
+    }
+}
+
+impl Filesystem {
+    /// Shows the attributes that are kept beside objects, and keeps those that programs set.
+    #[must_use]
+    pub fn with_attributes(mut self, client: Arc<dyn ObjectWriter>) -> Self {
+        let (budget, config) = (self.prefetcher.retry_budget(), &self.config);
+        let attrs = Arc::new(KnownAttrs::new(client, budget, config.timeout, config.mounted_at));
+        self.inodes.show_attrs(attrs.clone());
+        self.attrs = Some(attrs);
+        self
+    }
+
+    /// Whether attributes are kept.
+    pub fn keeps_attributes(&self) -> bool {
+        self.attrs.is_some()
+    }
+
+    /// Finds out the attributes of a version whose inode is given to the kernel next. Returns whether they are known.
+    pub(super) async fn ask_attr(
+        &self,
+        parent: InodeNo,
+        prefix: &Arc<str>,
+        name: &str,
+        target: &Target,
+    ) -> Result<bool, FsError> {
+        let (Some(attrs), Target::File(file)) = (&self.attrs, target) else { return Ok(true) };
+        let found = self.inodes.found(parent, name, file).or_else(|| attrs.get(file));
+        if let Some(found) = found.filter(Found::holds) {
+            attrs.keep(file, found);
+            return Ok(true);
+        }
+        match self.namespace.in_time(attrs.ask(file)).await {
+            Ok(()) => Ok(true),
+            // It is another version by now, or gone. Who opens it will find out.
+            Err(FsError::Outdated | FsError::NotFound) => {
+                self.namespace.forget(prefix, name);
+                Ok(false)
+            }
+            // Who may list a key may not be allowed to look at it.
+            Err(FsError::Object(error)) if *error.kind() == ErrorKind::Forbidden => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds out which of the names of a directory are links. Only short files can be.
+    pub(super) async fn ask_kinds(&self, handle: FileHandle, names: &mut [DirEntry]) {
+        let Some(attrs) = &self.attrs else { return };
+        let files = self.ask_names(attrs, handle, names, |file| (1..=MOST_TARGET).contains(&file.size)).await;
+        for (index, file) in files {
+            if let Some(found) = attrs.get(&file) {
+                names[index].kind = found.attr.kind();
+            }
+        }
+    }
+
+    /// The names of an open directory, as [`readdir`](Self::readdir) gives them. If attributes are shown, those of all
+    /// these names are asked for side by side, so that [`entry_before`](Self::entry_before) has them.
+    ///
+    /// # Errors
+    /// Those of `readdir`.
+    pub async fn readdir_with_attributes(
+        &self,
+        handle: FileHandle,
+        offset: DirOffset,
+        max_names: usize,
+    ) -> Result<Vec<DirEntry>, FsError> {
+        let names = self.directories.read(handle, offset, max_names).await?;
+        if let Some(attrs) = &self.attrs {
+            self.ask_names(attrs, handle, &names, |_| true).await;
+        }
+        Ok(names)
+    }
+
+    async fn ask_names(
+        &self,
+        attrs: &KnownAttrs,
+        handle: FileHandle,
+        names: &[DirEntry],
+        is_wanted: impl Fn(&File) -> bool,
+    ) -> Vec<(usize, File)> {
+        let mut files = Vec::new();
+        let mut unknown = Vec::new();
+        for (index, entry) in names.iter().enumerate().filter(|(_, entry)| entry.kind != FileKind::Directory)
+        {
+            let Some((parent, Target::File(file))) = self.directories.target_before(handle, entry.next).await
+            else {
+                continue;
+            };
+            if is_wanted(&file) {
+                match self.inodes.found(parent, &entry.name, &file).or_else(|| attrs.get(&file)) {
+                    Some(found) if found.holds() => attrs.keep(&file, found),
+                    _ => unknown.push(file.clone()),
+                }
+                files.push((index, file));
+            }
+        }
+        attrs.ask_all(unknown).await;
+        files
+    }
+
+    /// Notes what a version has that this mount has written.
+    pub(super) fn note_attr(&self, file: &File, attr: Option<StoredAttr>) {
+        if let (Some(attrs), Some(attr)) = (&self.attrs, attr) {
+            let _ = attrs.note(file, attr);
+        }
+    }
+
+    /// What is known of a version's attributes.
+    pub(super) fn attr_of(&self, parent: InodeNo, name: &str, file: &File) -> Option<StoredAttr> {
+        let attrs = self.attrs.as_ref()?;
+        Some(self.inodes.found(parent, name, file).or_else(|| attrs.get(file))?.attr)
+    }
+
+    /// What a version has that is going to be changed, if attributes are kept.
+    pub(super) async fn kept_of(&self, version: &File) -> Result<Option<Kept>, FsError> {
+        if self.attrs.is_none() {
+            return Ok(None);
+        }
+        let described = self.writer()?.describe(version.object.key()).await?;
+        if described.meta.etag != *version.object.etag() {
+            return Err(FsError::Outdated);
+        }
+        let attr = StoredAttr::of(&described.object.metadata);
+        let mtime = attr.mtime.or(Some(crate::attributes::stored::seconds(version.mtime)));
+        Ok(Some(Kept { attr: StoredAttr { mtime, ..attr }, object: described.object }))
+    }
+
+    /// Sets attributes of a file. Where none are kept, and of folders, they are accepted and forgotten: programs
+    /// that set them would fail otherwise.
+    ///
+    /// # Errors
+    /// `NotAllowed` for an object that is there, if objects may not be overwritten; `Outdated` if it is another
+    /// version by now; those of the store.
+    pub async fn set_attributes(self: Arc<Self>, ino: InodeNo, change: AttrChange) -> Result<Attr, FsError> {
+        let Some(attrs) = self.attrs.clone() else { return self.getattr(ino) };
+        let shown = self.getattr(ino)?;
+        let config = &self.config;
+        let change = change.beyond(shown, config.file_mode, config.uid, config.gid);
+        match self.inodes.node(ino) {
+            _ if change.is_empty() => {}
+            Some(Node::Draft(file)) => {
+                self.add_writer(&file).await?;
+                file.change_attr(change, attrs.now());
+                if file.remove_writer() {
+                    self.end_later(file, LINGER);
+                }
+            }
+            Some(Node::File(version)) => self.change_version(&attrs, ino, &version, change).await?,
+            Some(Node::Directory(_)) | None => {}
+        }
+        self.getattr(ino)
+    }
+
+    /// Changes the attributes of a version that nobody writes to. The store copies it onto itself.
+    async fn change_version(
+        &self,
+        attrs: &KnownAttrs,
+        ino: InodeNo,
+        version: &File,
+        change: AttrChange,
+    ) -> Result<(), FsError> {
+        self.rights().overwrite()?;
+        let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
+        let (prefix, _name) = self.hold_name(parent, &name).await?;
+        match self.namespace.get(&prefix, &name).await?.0 {
+            Target::File(newest) if newest.object == version.object => {}
+            _ => return Err(FsError::Outdated),
+        }
+        let Some(kept) = self.kept_of(version).await? else { return Ok(()) };
+        let stored = StoredAttr::of(&kept.object.metadata);
+        let attr = change.applied_to(stored, attrs.now());
+        let mut metadata = kept.object.metadata.clone();
+        // What is not set stays as it is written there.
+        attr.put_into(&mut metadata);
+        let draft = self.writer()?.edit(&version.object, version.size, kept.object);
+        draft.change_metadata(metadata);
+        let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
+        self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
+        self.namespace.note_file(&prefix, &name, &file);
+        Ok(())
+    }
+
+    /// Publishes a draft that was closed. Where attributes are kept, it stays a draft for a moment.
+    ///
+    /// # Errors
+    /// Why it can't be published.
+    pub(super) async fn end_closed_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
+        if self.attrs.is_none() || file.is_unlinked() {
+            return self.end_draft(file).await;
+        }
+        let published = {
+            let _name = self.hold_draft(&file).await;
+            if file.is_unlinked() { None } else { file.publish().await.ok() }
+        };
+        match published {
+            Some(published) => file.note_object(&published.object),
+            // Its name is gone; or the error is told, and the draft is given up.
+            None => return self.end_draft(file).await,
+        }
+        tokio::time::sleep(LINGER).await;
+        if file.has_writers() { Ok(()) } else { self.end_draft(file).await }
+    }
+
+    /// Ends a draft after some time, unless somebody opens it until then.
+    pub(super) fn end_later(self: &Arc<Self>, file: Arc<DraftFile>, delay: Duration) {
+        let fs = self.clone();
+        spawn(self.namespace.requests().runtime(), async move {
+            tokio::time::sleep(delay).await;
+            if file.has_writers() {
+                return;
+            }
+            file.expect_nobody();
+            let (prefix, name) = file.place();
+            if let Err(error) = fs.end_draft(file).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(key = format!("{prefix}{name}"), error, "what was set last is lost");
+            }
+        });
+    }
+}

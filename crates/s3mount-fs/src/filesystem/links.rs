@@ -1,0 +1,78 @@
+//! Symbolic links: short objects whose mode says that they are links, and whose bytes are the target. So s3fs
+//! keeps them.
+
+use std::sync::Arc;
+use std::sync::Once;
+
+use bytes::Bytes;
+use s3mount_object::{Condition, NewObject};
+
+use super::Filesystem;
+use super::attributes::MOST_TARGET;
+use super::writing::version_of;
+use crate::FsError;
+use crate::attr::{Entry, FileKind};
+use crate::attributes::stored::StoredAttr;
+use crate::inode::Node;
+use crate::namespace::names::Target;
+use crate::numbers::InodeNo;
+
+static REFUSED: Once = Once::new();
+
+impl Filesystem {
+    /// Makes a symbolic link to `target`, with these attributes.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotAllowed` if attributes are not kept, because the mode makes the link; `Exists`,
+    /// `NameTooLong`, those of looking the name up, and those of writing.
+    pub async fn symlink(
+        self: &Arc<Self>,
+        parent: InodeNo,
+        name: &str,
+        target: &[u8],
+        attr: StoredAttr,
+    ) -> Result<Entry, FsError> {
+        let writer = self.writer()?;
+        let (prefix, _name) = self.hold_name(parent, name).await?;
+        let Some(attrs) = &self.attrs else {
+            REFUSED.call_once(|| {
+                tracing::warn!(name, "links need --keep-attributes, so this and all others are refused")
+            });
+            return Err(FsError::NotAllowed("--keep-attributes"));
+        };
+        if target.len() as u64 > MOST_TARGET {
+            return Err(FsError::NameTooLong);
+        }
+        match self.namespace.get(&prefix, name).await {
+            Err(FsError::NotFound) => {}
+            Ok(_) => return Err(FsError::Exists),
+            Err(error) => return Err(error),
+        }
+        let now = attrs.now();
+        let attr = StoredAttr { mtime: Some(crate::attributes::stored::seconds(now)), ..attr };
+        let mut object = NewObject { content_type: None, ..self.new_object(name) };
+        attr.put_into(&mut object.metadata);
+        let draft = writer.create(&format!("{prefix}{name}"), object);
+        draft.set_condition(Some(Condition::Absent));
+        draft.write(0, Bytes::copy_from_slice(target)).await?;
+        let file = version_of(draft.publish().await?);
+        let _ = attrs.note(&file, attr);
+        self.namespace.note_file(&prefix, name, &file);
+        let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::File(file));
+        Ok(Entry { attr, name_ttl: self.namespace.ttl() })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `NotLink`, and those of the store.
+    pub async fn readlink(&self, ino: InodeNo) -> Result<Vec<u8>, FsError> {
+        let (Some(attrs), Some(Node::File(file))) = (&self.attrs, self.inodes.node(ino)) else {
+            return Err(FsError::NotLink);
+        };
+        if self.getattr(ino)?.kind != FileKind::Link || file.size > MOST_TARGET {
+            return Err(FsError::NotLink);
+        }
+        self.namespace.in_time(attrs.read(&file)).await
+    }
+}

@@ -1,0 +1,52 @@
+//! The attributes that are kept beside objects, of inodes.
+
+use std::sync::Arc;
+
+use super::{InodeNo, InodeTable, Version};
+use crate::attributes::known::{Found, KnownAttrs};
+use crate::namespace::names::File;
+use crate::time::millis;
+
+impl Version {
+    /// Notes when the store says that the version was written, and what is known of its attributes. The same bytes
+    /// may be written again with other attributes.
+    pub(super) fn update(&mut self, modified: i64, found: Option<Box<Found>>) {
+        match found {
+            Some(found) => (self.found, self.modified) = (Some(found), modified),
+            None if self.modified != modified => self.found = None,
+            None => {}
+        }
+    }
+}
+
+impl InodeTable {
+    /// Shows the attributes that `attrs` knows.
+    pub(crate) fn show_attrs(&self, attrs: Arc<KnownAttrs>) {
+        // It was empty until now: this is called once.
+        drop(self.attrs.set(attrs));
+    }
+
+    /// What is known of the attributes of a version, if the kernel knows it under this name.
+    pub(crate) fn found(&self, parent: InodeNo, name: &str, file: &File) -> Option<Found> {
+        let tables = self.lock();
+        let ino = tables.newest(parent, name)?;
+        let known = tables.versions.get(&ino)?;
+        let is_same = known.etag() == file.object.etag().as_str() && known.modified == millis(file.mtime);
+        known.found.as_deref().copied().filter(|_| is_same)
+    }
+
+    /// Whether all attributes of an inode are known. Without, it shows what the flags say.
+    pub(crate) fn has_found(&self, ino: InodeNo) -> bool {
+        self.lock().versions.get(&ino).is_none_or(|known| known.found.is_some())
+    }
+
+    /// The attributes of a version were changed by a copy onto itself: it is `file` now.
+    pub(crate) fn replace_version(&self, ino: InodeNo, file: &File, found: Found) {
+        let mut tables = self.lock();
+        if let Some(known) = tables.versions.get_mut(&ino) {
+            let name_len = known.name().len();
+            known.text = format!("{}{}", &known.text[..name_len], file.object.etag().as_str()).into();
+            (known.modified, known.found) = (millis(file.mtime), Some(Box::new(found)));
+        }
+    }
+}

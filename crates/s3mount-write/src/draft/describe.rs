@@ -1,0 +1,94 @@
+//! What an object has beside its bytes, which may be set while the file is written and after.
+
+use s3mount_object::{
+    Condition, CopySource, ErrorKind, NewObject, ObjectError, ObjectId, UserMetadata, Written,
+};
+
+use super::Draft;
+use crate::WriteError;
+use crate::copies::MOST_COPIED;
+
+impl Draft {
+    /// Whether an upload in parts has begun. Its object has what was said before that.
+    pub fn is_uploading(&self) -> bool {
+        self.state().upload.is_some()
+    }
+
+    /// Says which text the object is to have beside its bytes at the next publication. This alone is no change of
+    /// the file.
+    pub fn set_metadata(&self, metadata: UserMetadata) {
+        self.state().object.metadata = metadata;
+    }
+
+    /// Says which text the object is to have beside its bytes. If this differs from what was said before, the file
+    /// has changed, and the next publication writes it, also where no byte has changed.
+    pub fn change_metadata(&self, metadata: UserMetadata) {
+        let mut state = self.state();
+        if state.object.metadata != metadata {
+            state.object.metadata = metadata;
+            state.changes += 1;
+            state.is_described_anew = true;
+        }
+    }
+
+    /// The version that the store has at `key`, if nothing but the text beside the bytes differs from it.
+    pub(super) fn only_described_anew(&self, key: &str) -> Option<ObjectId> {
+        let state = self.state();
+        let (_, published) = state.published.as_ref().filter(|_| state.is_described_anew)?;
+        let size = state.size();
+        let is_whole = published.size == size && published.object.key() == key;
+        let place = state.source(0, size).filter(|_| is_whole)?;
+        (place.offset == 0 && place.object == published.object).then_some(place.object)
+    }
+
+    /// Notes the tags of a version that is going to be copied in parts: such a copy has those that it is given.
+    pub(super) async fn keep_tags(&self, version: &ObjectId) {
+        if self.size() <= MOST_COPIED || self.state().object.tags.is_some() {
+            return;
+        }
+        match self.shared.store.tags(version.key()).await {
+            Ok(tags) => self.state().object.tags = tags,
+            Err(error) if *error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => {
+                tracing::warn!(key = version.key(), %error, "copied without tags, which can not be read");
+            }
+        }
+    }
+
+    /// Gives a version other text beside its bytes. The store copies it onto itself.
+    pub(super) async fn describe_anew(&self, version: &ObjectId) -> Result<Written, WriteError> {
+        let (size, object) = {
+            let state = self.state();
+            (state.size(), state.object.clone())
+        };
+        if size > MOST_COPIED {
+            // Several copies of pieces side by side take less time, and S3 copies no more than 5 GiB at once.
+            let condition = Condition::Matches(version.etag().clone());
+            return self.put_parts(version.key(), Some(&condition)).await;
+        }
+        let source = CopySource { bucket: None, object: version.clone() };
+        match self.shared.store.copy(&source, size, version.key(), Some(&object), None).await {
+            Ok(written) => Ok(written),
+            Err(failure) if failure.may_be_done => {
+                self.is_described(version, &object, size, failure.error).await
+            }
+            Err(failure) => Err(failure.error.into()),
+        }
+    }
+
+    /// Whether a copy was done whose answer was lost. Some versions have another ETag after it.
+    async fn is_described(
+        &self,
+        version: &ObjectId,
+        object: &NewObject,
+        size: u64,
+        error: ObjectError,
+    ) -> Result<Written, WriteError> {
+        let found = self.shared.store.describe(version.key()).await?;
+        if found.meta.size == size && found.object.metadata == object.metadata {
+            return Ok(Written { etag: found.meta.etag, checksum: found.checksum });
+        }
+        let is_gone = found.meta.etag != *version.etag();
+        Err(if is_gone { error.with_kind(ErrorKind::PreconditionFailed) } else { error }.into())
+    }
+}
