@@ -127,6 +127,11 @@ fn endpoints_and_certificates() {
         "--content-type \"text\" is not a media type; write one such as application/octet-stream, or auto",
     );
     check_usage(
+        &["bucket", "/mnt", "--allow-write", "--append-delay", "soon"],
+        "error: invalid value 'soon' for '--append-delay <TIME>': not a time; write a number with a unit, such as \
+         7d, 12h, 30m or 45s",
+    );
+    check_usage(
         &["bucket", "/mnt", "--allow-write", "--upload-checksums", "md5"],
         "error: invalid value 'md5' for '--upload-checksums <KIND>'",
     );

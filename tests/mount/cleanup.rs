@@ -29,14 +29,6 @@ fn twelve() -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-fn stored(world: &World, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-    let keys = world.server.keys(BUCKET);
-    let below = keys.iter().filter_map(|key| Some((key, key.strip_prefix(prefix)?)));
-    below
-        .map(|(key, rest)| (rest.to_owned(), world.server.stored(BUCKET, key).expect("an object").bytes()))
-        .collect()
-}
-
 /// Kills the daemon. Requests that wait for it fail: one of its threads may wait in the kernel for a folder that a
 /// program holds which waits for the daemon, and the daemon could not end.
 fn end(mount: &MountGuard) {
@@ -138,15 +130,15 @@ fn a_mount_puts_in_order_what_another_has_left() {
     });
     std::thread::scope(|scope| {
         scope.spawn(|| drop(fs::rename(world.path("old"), world.path("new"))));
-        wait_for("some are deleted", || (1..12).contains(&stored(&world, "old/").len()));
+        wait_for("some are deleted", || (1..12).contains(&world.stored_below("old/").len()));
         end(&world.mount);
     });
-    assert_eq!((uploads(&world).len(), stored(&world, "new/")), (1, twelve()));
+    assert_eq!((uploads(&world).len(), world.stored_below("new/")), (1, twelve()));
     world.server.clear_faults();
     world.remount(&ALL);
     wait_for("no upload is left", || uploads(&world).is_empty());
-    wait_for("the rename is finished", || stored(&world, "old/").is_empty());
-    assert_eq!(stored(&world, "new/"), twelve());
+    wait_for("the rename is finished", || world.stored_below("old/").is_empty());
+    assert_eq!(world.stored_below("new/"), twelve());
     wait_for("its journal is gone", || journals(&world) == 1);
 }
 
@@ -154,46 +146,36 @@ fn a_mount_puts_in_order_what_another_has_left() {
 /// is at one place, and whole.
 #[test]
 fn a_rename_that_was_cut_off_is_undone_or_finished() {
-    let busy = |operation, key: &str| Fault {
-        key_contains: key.to_owned(),
-        ..Fault::new(FaultKind::Status(503, "SlowDown".to_owned())).on(operation)
-    };
+    let fault = |kind, operation, key: &str| Fault { key_contains: key.to_owned(), ..Fault::new(kind).on(operation) };
+    let busy = || FaultKind::Status(503, "SlowDown".to_owned());
     for (fault, copies, left, outcome) in [
-        (busy(Operation::CopyObject, "new/1"), 8, 12, "rename undone"),
-        (busy(Operation::ListObjects, "new/"), 12, 12, "rename undone"),
-        (busy(Operation::DeleteObject, "old/2"), 12, 4, "rename finished"),
+        (fault(busy(), Operation::CopyObject, "new/1"), 8, 12, "rename undone"),
+        // The listings before the copies are slow, too.
+        (fault(FaultKind::Stall(4000), Operation::ListObjects, "new/"), 12, 12, "rename undone"),
+        (fault(busy(), Operation::DeleteObject, "old/2"), 12, 4, "rename finished"),
     ] {
         let world = World::new(server(), &ALL);
         fs::metadata(world.path("old")).expect("a folder");
         assert!(fs::metadata(world.path("new")).is_err());
+        world.server.fault(fault);
         std::thread::scope(|scope| {
             let renamed = scope.spawn(|| fs::rename(world.path("old"), world.path("new")));
-            if outcome == "rename undone" && copies == 12 {
-                wait_for("copies", || !stored(&world, "new/").is_empty() || renamed.is_finished());
-            }
-            world.server.fault(fault);
             wait_for("its middle", || {
-                stored(&world, "new/").len() == copies && stored(&world, "old/").len() == left
-                    || renamed.is_finished()
+                world.stored_below("new/").len() == copies && world.stored_below("old/").len() == left
             });
             end(&world.mount);
             let _ = renamed.join().expect("no panic");
         });
         world.server.clear_faults();
-        let before = (stored(&world, "old/"), stored(&world, "new/"));
-        if before.0.is_empty() {
-            // It was faster than the fault.
-            assert_eq!(before.1, twelve());
-            continue;
-        }
+        let before = (world.stored_below("old/"), world.stored_below("new/"));
         assert_eq!(states(&world, &["--dry-run"]), [outcome], "{before:?}");
         assert_eq!(
-            (stored(&world, "old/"), stored(&world, "new/")),
+            (world.stored_below("old/"), world.stored_below("new/")),
             before,
             "nothing is changed by a dry run"
         );
         assert_eq!(states(&world, &[]), [outcome]);
-        let both = (stored(&world, "old/"), stored(&world, "new/"));
+        let both = (world.stored_below("old/"), world.stored_below("new/"));
         let expected = match outcome {
             "rename undone" => (twelve(), BTreeMap::new()),
             _ => (BTreeMap::new(), twelve()),
@@ -213,7 +195,7 @@ fn what_was_written_since_stays() {
     });
     std::thread::scope(|scope| {
         scope.spawn(|| drop(fs::rename(world.path("old"), world.path("new"))));
-        wait_for("most are deleted", || stored(&world, "old/").len() == 4);
+        wait_for("most are deleted", || world.stored_below("old/").len() == 4);
         end(&world.mount);
     });
     world.server.clear_faults();
@@ -224,10 +206,10 @@ fn what_was_written_since_stays() {
     assert!(code == Some(0) && stdout.contains("2 old objects deleted; 3 objects in old/ stay"), "{stdout}");
     let expected = [("2/5", "another"), ("2/8", "bytes 8"), ("late", "late")];
     assert_eq!(
-        stored(&world, "old/"),
+        world.stored_below("old/"),
         expected.map(|(key, text)| (key.to_owned(), text.as_bytes().to_vec())).into()
     );
-    assert_eq!(stored(&world, "new/").len(), 11);
+    assert_eq!(world.stored_below("new/").len(), 11);
 }
 
 #[test]
@@ -250,8 +232,8 @@ fn nothing_is_lost_whenever_the_daemon_is_killed() {
         world.server.clear_faults();
         // What was under way when the daemon was killed is done, or not.
         std::thread::sleep(Duration::from_millis(200));
-        let mut union = stored(&world, "new/");
-        union.extend(stored(&world, "old/"));
+        let mut union = world.stored_below("new/");
+        union.extend(world.stored_below("old/"));
         assert_eq!(union, twelve(), "round {round}");
         let endpoint = world.server.endpoint();
         let told = states(&world, &[]);
@@ -259,7 +241,7 @@ fn nothing_is_lost_whenever_the_daemon_is_killed() {
         let asked = ["s3://data", "--endpoint-url", &endpoint, "--all", "--older-than", "0s"];
         let told = (told, states(&world, &asked));
         assert_eq!(uploads(&world), [""; 0], "round {round}: {told:?}");
-        let (old, new) = (stored(&world, "old/"), stored(&world, "new/"));
+        let (old, new) = (world.stored_below("old/"), world.stored_below("new/"));
         let is_whole = (old == twelve() && new.is_empty()) || (new == twelve() && old.is_empty());
         assert!(is_whole, "round {round}: {told:?} {old:?} {new:?}");
     }

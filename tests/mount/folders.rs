@@ -24,15 +24,6 @@ fn world(flags: &[&str]) -> World {
     World::new(server(), flags)
 }
 
-/// All that the bucket holds below a prefix, by what follows the prefix.
-fn stored(world: &World, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-    let keys = world.server.keys(BUCKET);
-    let below = keys.iter().filter_map(|key| Some((key, key.strip_prefix(prefix)?)));
-    below
-        .map(|(key, rest)| (rest.to_owned(), world.server.stored(BUCKET, key).expect("an object").bytes()))
-        .collect()
-}
-
 /// What `server` holds in `old/`.
 fn five() -> BTreeMap<String, Vec<u8>> {
     ["a", "b", "c", "sub/d", "sub/e"].map(|name| (name.to_owned(), name.as_bytes().to_vec())).into()
@@ -79,7 +70,7 @@ fn a_trainer_renames_its_checkpoint() {
             .map(|rank| (format!("global_step/rank{rank}.pt"), vec![(step % 251) as u8; (rank * 3) << 20]))
             .collect();
         expected.insert("trainer_state.json".to_owned(), step.to_string().into_bytes());
-        assert!(stored(&world, &format!("run/checkpoint-{step}/")) == expected, "{step}");
+        assert!(world.stored_below(&format!("run/checkpoint-{step}/")) == expected, "{step}");
     }
     assert_eq!(world.server.keys(BUCKET).len(), 11, "and nothing else");
     assert!(world.server.open_uploads(BUCKET).is_empty());
@@ -89,9 +80,9 @@ fn a_trainer_renames_its_checkpoint() {
 fn without_the_flag_mv_copies() {
     let world = world(&["--allow-delete"]);
     assert_eq!(rename(&world, "old", "new"), Some(libc::EXDEV));
-    assert_eq!(stored(&world, "old/"), five());
+    assert_eq!(world.stored_below("old/"), five());
     run_command(Command::new("mv").arg(world.path("old")).arg(world.path("new")));
-    assert_eq!((stored(&world, "new/"), stored(&world, "old/").len()), (five(), 0));
+    assert_eq!((world.stored_below("new/"), world.stored_below("old/").len()), (five(), 0));
 }
 
 #[test]
@@ -100,7 +91,7 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
     let mut reader = File::open(world.path("old/sub/d")).expect("a file");
     assert_eq!(names(&world, "old"), ["a", "b", "c", "sub"]);
     assert_eq!(rename(&world, "old", "new"), None);
-    assert_eq!((stored(&world, "new/"), stored(&world, "old/").len()), (five(), 0));
+    assert_eq!((world.stored_below("new/"), world.stored_below("old/").len()), (five(), 0));
     assert_eq!(
         (names(&world, ""), names(&world, "new")),
         (vec!["new".to_owned(), "other".into()], vec!["a".to_owned(), "b".into(), "c".into(), "sub".into()])
@@ -121,7 +112,7 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
     fs::remove_file(world.path("old/a")).expect("gone");
     fs::remove_dir(world.path("old/sub")).expect("gone");
     assert_eq!(rename(&world, "new", "old"), None);
-    assert_eq!((stored(&world, "old/"), names(&world, "")), (five(), vec!["old".to_owned(), "other".into()]));
+    assert_eq!((world.stored_below("old/"), names(&world, "")), (five(), vec!["old".to_owned(), "other".into()]));
     assert_eq!(rename(&world, "old/sub", "sub"), None);
     assert_eq!(
         (names(&world, "old"), names(&world, "sub")),
@@ -169,7 +160,7 @@ fn files_that_are_being_written_move_too() {
     assert_eq!(rename(&world, "old", "new"), None);
     assert_eq!(fs::read(world.path("new/new")).expect("a draft"), b"one");
     assert_eq!(fs::read(world.path("new/a")).expect("a draft"), b"a and more");
-    assert_eq!(stored(&world, "new/")["a"], b"a", "nothing is published before it is closed");
+    assert_eq!(world.stored_below("new/")["a"], b"a", "nothing is published before it is closed");
     new.write_all(b" two").expect("a write");
     parts.write_all(&more).expect("a write");
     synced.write_all(b" and sound").expect("a write");
@@ -183,8 +174,8 @@ fn files_that_are_being_written_move_too() {
     }
     expected.insert("sub/parts".to_owned(), long.clone());
     expected.insert("sub/edited".to_owned(), long);
-    assert!(stored(&world, "new/") == expected, "{:?}", stored(&world, "new/").keys());
-    wait_for("the old folder is empty", || stored(&world, "old/").is_empty());
+    assert!(world.stored_below("new/") == expected, "{:?}", world.stored_below("new/").keys());
+    wait_for("the old folder is empty", || world.stored_below("old/").is_empty());
     wait_for("no upload is left", || world.server.open_uploads(BUCKET).is_empty());
 }
 
@@ -202,12 +193,12 @@ fn what_has_the_new_name_is_only_replaced_if_it_is_empty() {
     ] {
         assert_eq!(rename(&world, "old", to), Some(expected), "{to}");
     }
-    assert_eq!((stored(&world, "old/"), stored(&world, "full/").len()), (five(), 1));
+    assert_eq!((world.stored_below("old/"), world.stored_below("full/").len()), (five(), 1));
     draft.write_all(b"text").expect("a write");
     drop(draft);
     fs::remove_file(world.path("empty/draft")).expect("gone");
     assert_eq!(rename(&world, "old", "empty"), None);
-    assert_eq!(stored(&world, "empty/"), five());
+    assert_eq!(world.stored_below("empty/"), five());
     assert_eq!(rename(&world, "empty", "marked"), None);
     assert_eq!(fs::read(world.path("marked/sub/d")).expect("a file"), b"sub/d");
     // The folder's marker goes with it.
@@ -221,7 +212,7 @@ fn a_folder_with_too_many_objects_stays() {
     let world = world(&[&ALL[..], &["--dir-rename-limit", "4"]].concat());
     assert_eq!(rename(&world, "old", "new"), Some(libc::EXDEV));
     assert_eq!(rename(&world, "old/sub", "sub"), None);
-    assert_eq!((stored(&world, "sub/").len(), stored(&world, "old/").len()), (2, 3));
+    assert_eq!((world.stored_below("sub/").len(), world.stored_below("old/").len()), (2, 3));
 }
 
 #[test]
@@ -238,7 +229,7 @@ fn a_store_that_fails_for_a_while_loses_nothing() {
         }
     }
     assert_eq!(rename(&world, "old", "new"), None);
-    assert_eq!((stored(&world, "new/"), stored(&world, "old/").len()), (five(), 0));
+    assert_eq!((world.stored_below("new/"), world.stored_below("old/").len()), (five(), 0));
     assert_eq!(names(&world, "new"), ["a", "b", "c", "sub"]);
 }
 
@@ -251,7 +242,7 @@ fn a_rename_that_fails_has_changed_nothing() {
         .server
         .fault(Fault { key_contains: "new/c".to_owned(), ..denied().on(Operation::CopyObject).times(1) });
     assert_eq!(rename(&world, "old", "new"), Some(libc::EACCES));
-    assert_eq!((stored(&world, "old/"), stored(&world, "new/").len()), (five(), 0));
+    assert_eq!((world.stored_below("old/"), world.stored_below("new/").len()), (five(), 0));
     assert_eq!(
         (names(&world, ""), names(&world, "old")),
         (vec!["old".to_owned(), "other".into()], vec!["a".to_owned(), "b".into(), "c".into(), "sub".into()])
@@ -260,7 +251,7 @@ fn a_rename_that_fails_has_changed_nothing() {
     let mut draft = OpenOptions::new().append(true).open(world.path("old/a")).expect("a file");
     draft.write_all(b"!").expect("a write");
     assert_eq!(rename(&world, "old", "new"), Some(libc::EACCES));
-    assert_eq!((stored(&world, "old/"), stored(&world, "new/").len()), (five(), 0));
+    assert_eq!((world.stored_below("old/"), world.stored_below("new/").len()), (five(), 0));
     nix::unistd::close(draft).expect("what was written");
     assert_eq!(
         (fs::read(world.path("old/a")).expect("a file"), names(&world, "old/sub")),
@@ -268,7 +259,7 @@ fn a_rename_that_fails_has_changed_nothing() {
     );
     world.server.clear_faults();
     assert_eq!(rename(&world, "old", "new"), None);
-    assert_eq!(stored(&world, "new/")["a"], b"a!");
+    assert_eq!(world.stored_below("new/")["a"], b"a!");
 }
 
 /// Somebody else writes an object to where a copy is to be: it stays, and so does the folder.
@@ -284,8 +275,8 @@ fn nothing_is_overwritten() {
     });
     assert!([None, Some(libc::ENOTEMPTY)].contains(&renamed), "{renamed:?}");
     if renamed.is_some() {
-        assert_eq!(stored(&world, "old/"), five());
-        assert_eq!(stored(&world, "new/"), BTreeMap::from([("b".to_owned(), b"theirs".to_vec())]));
+        assert_eq!(world.stored_below("old/"), five());
+        assert_eq!(world.stored_below("new/"), BTreeMap::from([("b".to_owned(), b"theirs".to_vec())]));
     }
 }
 
@@ -304,5 +295,5 @@ fn nothing_slips_in_while_objects_move() {
             assert_eq!(fs::read(world.path("new/sub/late")).expect("it moved, too"), b"late");
         }
     });
-    assert!(stored(&world, "old/").is_empty(), "{:?}", stored(&world, "old/").keys());
+    assert!(world.stored_below("old/").is_empty(), "{:?}", world.stored_below("old/").keys());
 }

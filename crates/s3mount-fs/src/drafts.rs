@@ -45,6 +45,10 @@ struct State {
     end: End,
     /// Its attributes, if the mount keeps them.
     attr: Option<DraftAttr>,
+    /// Whether a handle was opened to append.
+    is_log: bool,
+    /// Whether a task publishes it in a while.
+    is_delayed: bool,
 }
 
 /// Whether a draft has ended, and how.
@@ -85,6 +89,8 @@ impl DraftFile {
             object,
             end: End::NotYet,
             attr: None,
+            is_log: false,
+            is_delayed: false,
         });
         Arc::new(Self { state, naming: tokio::sync::Mutex::default() })
     }
@@ -208,6 +214,26 @@ impl DraftFile {
         }
         self.expect_nobody();
         self.seal()
+    }
+
+    /// Notes that a handle was opened to append.
+    pub(crate) fn note_log(&self) {
+        self.lock().is_log = true;
+    }
+
+    /// Whether a handle was opened to append.
+    pub(crate) fn is_log(&self) -> bool {
+        self.lock().is_log
+    }
+
+    /// Notes that a task is to publish it in a while. Returns false if there is one.
+    pub(crate) fn begin_delay(&self) -> bool {
+        !std::mem::replace(&mut self.lock().is_delayed, true)
+    }
+
+    /// The task publishes it now.
+    pub(crate) fn end_delay(&self) {
+        self.lock().is_delayed = false;
     }
 
     /// Ends the draft, unless somebody may still write to it. Returns whether it has ended just now.

@@ -48,6 +48,9 @@ pub enum FsError {
     /// The objects below a folder can only be copied one by one.
     #[error("objects below a folder are not renamed")]
     CrossDevice,
+    /// Bytes that were appended before could not be published after their `close` had returned.
+    #[error("what was appended before is lost: {0}")]
+    Lost(#[source] Arc<FsError>),
     /// The bytes are not copied here: the caller reads and writes them.
     #[error("the bytes are read and written instead")]
     NotCopied,
@@ -112,7 +115,7 @@ impl FsError {
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
-            FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
+            FsError::Lost(_) | FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
             FsError::NotCopied | FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
             FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
@@ -154,6 +157,7 @@ impl FsError {
             | FsError::Object(_)
             | FsError::TimedOut(_)
             | FsError::Stale { .. }
+            | FsError::Lost(_)
             | FsError::Write(_)
             | FsError::Copy(_)
             | FsError::Read(_) => true,

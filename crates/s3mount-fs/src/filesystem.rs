@@ -9,6 +9,7 @@
 //! - [`folders`]: folders that are renamed;
 //! - [`renamed`]: reads of files that were renamed while they are open.
 
+mod appending;
 mod attributes;
 mod changing;
 mod copying;
@@ -33,6 +34,7 @@ use s3mount_object::{ByteRange, ObjectClient};
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
+use self::appending::Logs;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
@@ -85,6 +87,7 @@ pub struct Filesystem {
     has_folder_markers: bool,
     /// Unset if attributes are not kept.
     attrs: Option<Arc<KnownAttrs>>,
+    logs: Logs,
 }
 
 impl Filesystem {
@@ -141,6 +144,7 @@ impl Filesystem {
             tree_locks: TreeLocks::default(),
             has_folder_markers: false,
             attrs: None,
+            logs: Logs::default(),
         }
     }
 

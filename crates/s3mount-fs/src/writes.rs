@@ -1,6 +1,7 @@
 //! What is said of writing: the means, the rights, and what is asked for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::{NewObject, ObjectWriter};
@@ -49,6 +50,8 @@ pub struct Writes {
     pub rights: Rights,
     /// What new objects have beside their bytes. Without a media type, that goes by the extension of the name.
     pub object: NewObject,
+    /// How long `close` of a file that was opened to append may leave it unpublished. Zero: it waits.
+    pub append_delay: Duration,
     /// Whether fsync makes an object of the file.
     pub publishes_on_fsync: bool,
     /// The bound on retries of what moves folders.

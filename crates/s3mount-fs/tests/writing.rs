@@ -31,6 +31,7 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
         client: client.clone(),
         rights,
         object: NewObject::default(),
+        append_delay: Duration::ZERO,
         publishes_on_fsync: false,
         retry_budget: Arc::default(),
     };

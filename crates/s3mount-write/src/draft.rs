@@ -146,6 +146,11 @@ impl Draft {
         self.state().condition = condition;
     }
 
+    /// Whether something has failed, so that the file can't be published any more.
+    pub fn has_failed(&self) -> bool {
+        self.state().failed.is_some()
+    }
+
     /// Keeps `error` for all later calls.
     fn fail(&self, error: WriteError) -> WriteError {
         let mut state = self.state();

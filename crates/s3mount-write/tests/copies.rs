@@ -43,6 +43,15 @@ fn copier(from: &Arc<CrtClient>, to: &Arc<CrtClient>) -> Copier {
     Copier::new(from.clone(), to.clone(), config, Arc::default())
 }
 
+/// A server with an object of this size under `from`, a client of another of its buckets, and copies into that.
+fn two_buckets(size: u64) -> (TestS3, Arc<CrtClient>, Copier) {
+    let server =
+        TestS3::builder().synthetic("bucket-a", "from", size).bucket("bucket-b").start().expect("a server");
+    let (from, to) = (client(&server.endpoint(), "bucket-a"), client(&server.endpoint(), "bucket-b"));
+    let copier = copier(&from, &to);
+    (server, to, copier)
+}
+
 /// A copy to `to` from the bucket `bucket-a`.
 fn order(condition: Option<Condition>) -> CopyOrder {
     CopyOrder { source_bucket: Some("bucket-a".to_owned()), condition, ..CopyOrder::to("to") }
@@ -62,13 +71,7 @@ async fn check_copy(client: &CrtClient, object: &ObjectId, size: u64) {
 async fn a_copy_is_right_whatever_request_fails() {
     use Operation::{CompleteMultipartUpload, CopyObject, HeadObject, UploadPartCopy};
     for size in [MIB, SIZE] {
-        let server = TestS3::builder()
-            .synthetic("bucket-a", "from", size)
-            .bucket("bucket-b")
-            .start()
-            .expect("a server");
-        let (from, to) = (client(&server.endpoint(), "bucket-a"), client(&server.endpoint(), "bucket-b"));
-        let copier = copier(&from, &to);
+        let (server, to, copier) = two_buckets(size);
         for operation in [HeadObject, CopyObject, UploadPartCopy, CompleteMultipartUpload] {
             let status = |status, code: &str| FaultKind::Status(status, code.to_owned());
             for kind in [
@@ -128,13 +131,7 @@ async fn what_is_beside_the_bytes_is_copied_to_another_bucket() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_was_replaced_is_not_copied() {
     for size in [MIB, SIZE] {
-        let server = TestS3::builder()
-            .synthetic("bucket-a", "from", size)
-            .bucket("bucket-b")
-            .start()
-            .expect("a server");
-        let (from, to) = (client(&server.endpoint(), "bucket-a"), client(&server.endpoint(), "bucket-b"));
-        let copier = copier(&from, &to);
+        let (server, _, copier) = two_buckets(size);
         let source = copier.describe("from").await.expect("a HEAD");
         server.put("bucket-a", "from", vec![1; size as usize]);
         let error = copier.copy(&source, &order(None), &|_| {}).await.expect_err("it was replaced");

@@ -1,6 +1,7 @@
 //! What the flags say of writing.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use s3mount_fs::Rights;
@@ -28,6 +29,7 @@ pub(crate) struct WriteConfig {
     pub(crate) journal: JournalConfig,
     /// Whether new folders are objects.
     pub(crate) has_folder_markers: bool,
+    pub(crate) append_delay: Duration,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
 }
@@ -73,6 +75,7 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         memory_bytes,
         spool,
         has_checksums: args.upload_checksums == UploadChecksums::Crc64nvme,
+        append_delay: args.append_delay.0,
         publishes_on_fsync: args.fsync_publish,
         journal: JournalConfig {
             is_named: args.journal.journal.is_some(),

@@ -81,10 +81,18 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         let reclaim = move || readers.reclaim();
         let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
         writer.register(fs.registry());
-        let config::writes::WriteConfig { rights, publishes_on_fsync, .. } = *writes;
+        let config::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
         let (client, object) = (client.clone(), writes.object.clone());
         let retry_budget = budget;
-        fs = fs.with_writes(Writes { writer, client, rights, object, publishes_on_fsync, retry_budget });
+        fs = fs.with_writes(Writes {
+            writer,
+            client,
+            rights,
+            object,
+            append_delay,
+            publishes_on_fsync,
+            retry_budget,
+        });
         if writes.has_folder_markers {
             fs = fs.with_folder_markers();
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::flags::age::Age;
 use crate::flags::journal::JournalArgs;
 use crate::flags::size::Size;
 
@@ -76,6 +77,14 @@ pub(crate) struct WriteArgs {
     /// Room for the files in --write-spool.
     #[arg(long, value_name = "SIZE", default_value = "10GiB", requires = "write_spool", help_heading = WRITING)]
     pub(crate) max_spool_size: Size,
+
+    /// Let programs that append to a file close it without waiting for S3.
+    ///
+    /// A log whose writer opens it anew for each line is uploaded anew for each line. With a time such as
+    /// 10s, what is appended within that time is uploaded at once. If the machine fails meanwhile, these
+    /// lines are lost. fsync, renaming the file and unmounting wait for nothing.
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = WRITING)]
+    pub(crate) append_delay: Age,
 
     /// Have fsync make a long file visible, too.
     ///

@@ -57,6 +57,7 @@ impl Filesystem {
     ) -> Result<(Entry, Opened), FsError> {
         let writer = self.writer()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
+        self.logs.check(&format!("{prefix}{name}"))?;
         let file = match self.namespace.get(&prefix, name).await {
             Ok(_) if how.is_exclusive => return Err(FsError::Exists),
             Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
@@ -119,6 +120,9 @@ impl Filesystem {
     ) -> Result<Arc<DraftFile>, FsError> {
         let (writer, rights) = (self.writer()?, self.rights());
         rights.overwrite()?;
+        if !is_truncated && let Some(file) = self.logs.take(version) {
+            return Ok(self.namespace.note_draft_of_version(prefix, name, file));
+        }
         let kept = self.kept_of(version).await?;
         let object = match &kept {
             Some(kept) if !is_truncated => kept.object(self.new_object(name)),
@@ -130,12 +134,6 @@ impl Filesystem {
             writer.edit(&version.object, version.size, object)
         };
         draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
-        if kept.is_some()
-            && let (Target::Draft(file), _) = self.namespace.get(prefix, name).await?
-        {
-            // Somebody else has asked meanwhile, too.
-            return Ok(file);
-        }
         let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
         if let Some(kept) = kept {
             if is_truncated {
@@ -144,13 +142,15 @@ impl Filesystem {
                 file.keep_attr(kept.attr, kept.object.metadata);
             }
         }
-        self.namespace.note_draft(prefix, name, &file);
-        Ok(file)
+        Ok(self.namespace.note_draft_of_version(prefix, name, file))
     }
 
     async fn open_draft(&self, file: &Arc<DraftFile>, how: WriteOpen) -> Result<FileHandle, FsError> {
         if how.writes {
             self.add_writer(file).await?;
+        }
+        if how.writes && how.appends {
+            file.note_log();
         }
         if how.truncates
             && file.size() > 0
@@ -214,6 +214,7 @@ impl Filesystem {
                 self.writer()?;
                 let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
                 let (prefix, _name) = self.hold_name(parent, &name).await?;
+                self.logs.check(&format!("{prefix}{name}"))?;
                 match self.namespace.get(&prefix, &name).await?.0 {
                     // It may be a newer version by now. Its inode would tell the caller to come again once more, and
                     // the kernel tries only once.
@@ -289,8 +290,12 @@ impl Filesystem {
 
     /// The draft that is open under a handle for writing.
     pub(super) fn written(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
+        self.open_to_writer(handle).map(|open| open.file.clone())
+    }
+
+    fn open_to_writer(&self, handle: FileHandle) -> Option<Arc<OpenDraft>> {
         match self.files.get(handle) {
-            Some(OpenFile::Draft(open)) if open.how.writes => Some(open.file.clone()),
+            Some(OpenFile::Draft(open)) if open.how.writes => Some(open),
             _ => None,
         }
     }
@@ -306,12 +311,17 @@ impl Filesystem {
         handle: FileHandle,
         is_of: impl Fn(u32) -> bool + Send,
     ) -> Result<(), FsError> {
-        let Some(file) = self.written(handle) else { return Ok(()) };
+        let Some(open) = self.open_to_writer(handle) else { return Ok(()) };
+        let file = &open.file;
         if !file.last_writer().is_some_and(is_of) {
             return Ok(());
         }
-        let _name = self.hold_draft(&file).await;
+        let _name = self.hold_draft(file).await;
         if file.is_unlinked() || !file.draft().is_dirty() {
+            return Ok(());
+        }
+        if let Some(delay) = self.append_delay().filter(|_| open.how.appends && !file.draft().has_failed()) {
+            self.publish_later(file, delay);
             return Ok(());
         }
         file.note_object(&file.publish().await?.object);
@@ -383,6 +393,12 @@ impl Filesystem {
     /// Closes a handle of a draft.
     pub(super) fn release_draft(self: &Arc<Self>, open: &OpenDraft) {
         if open.how.writes && open.file.remove_writer() {
+            let draft = open.file.draft();
+            let is_log = open.how.appends && draft.is_dirty() && !draft.has_failed();
+            if let Some(delay) = self.append_delay().filter(|_| is_log && !open.file.is_unlinked()) {
+                self.publish_later(&open.file, delay);
+                return;
+            }
             let (fs, file) = (self.clone(), open.file.clone());
             spawn(self.namespace.requests().runtime(), async move {
                 let (prefix, name) = file.place();
@@ -420,6 +436,9 @@ impl Filesystem {
                 self.note_attr(&version, file.published_attr());
                 if file.seal() {
                     self.namespace.note_file(&prefix, &name, &version);
+                    if file.is_log() {
+                        self.logs.keep(file.clone());
+                    }
                 } else if file.is_expecting() {
                     self.end_later(file.clone(), UNOPENED);
                 }

@@ -24,6 +24,17 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
     }
 
+    /// As [`note_draft`](Self::note_draft), unless somebody else has made a draft of the version meanwhile. Returns the
+    /// draft that `name` stands for.
+    pub(crate) fn note_draft_of_version(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        draft: Arc<DraftFile>,
+    ) -> Arc<DraftFile> {
+        self.overlay.set_draft(prefix, name, draft, Instant::now())
+    }
+
     /// `name` in the directory `prefix` is a folder, also if it holds no object.
     pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());

@@ -65,6 +65,25 @@ impl Overlay {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
+    /// Notes that `name` in the folder `prefix` has become a draft, unless it is one already. Returns the draft that
+    /// it is.
+    pub(crate) fn set_draft(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        draft: Arc<DraftFile>,
+        now: Instant,
+    ) -> Arc<DraftFile> {
+        let mut folders = self.lock();
+        let names = folders.entry(prefix.clone()).or_default();
+        if let Some((Change::Draft(known), _)) = names.get(name) {
+            return known.clone();
+        }
+        names.insert(name.into(), (Change::Draft(draft.clone()), now));
+        self.has_any.store(true, Ordering::Relaxed);
+        draft
+    }
+
     /// What `name` stands for, if it is a draft or a folder of this mount.
     pub(crate) fn get(&self, prefix: &str, name: &str) -> Option<Target> {
         if !self.has_any.load(Ordering::Relaxed) {

@@ -61,7 +61,11 @@ impl Draft {
                     }
                 }
                 Wants::Bytes(start, end) => {
-                    let (start, end) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
+                    let (start, end) = match self.size() {
+                        // Publication needs all of it.
+                        size if size <= BLOCK => (0, size),
+                        _ => (start / PAGE * PAGE, end.next_multiple_of(PAGE)),
+                    };
                     self.load(start, end).await.map_err(|error| self.fail(error))?;
                 }
             }
