@@ -180,7 +180,8 @@ fn tar_and_rsync_keep_attributes_and_links() {
     same(&world.path("synced"));
     let (puts, copies, heads) = take(&world);
     assert_eq!(puts, 102);
-    assert!(copies <= 200 && heads <= 200, "{copies} copies, {heads} HEADs");
+    // One for the attributes, one for the name.
+    assert!(copies <= 2 * puts && heads <= 2 * puts, "{copies} copies, {heads} HEADs");
     // Another machine sees the same, and which names are links.
     let dir = tempfile::TempDir::new().expect("a folder");
     let other = world.also(dir.path(), &["--keep-attributes"]);

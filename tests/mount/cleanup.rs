@@ -7,9 +7,6 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, content, run_with_timeout};
 use serde_json::Value;
 
@@ -27,17 +24,6 @@ fn twelve() -> BTreeMap<String, Vec<u8>> {
     (0..12)
         .map(|number| (format!("{}/{number}", number % 3), format!("bytes {number}").into_bytes()))
         .collect()
-}
-
-/// Kills the daemon. Requests that wait for it fail: one of its threads may wait in the kernel for a folder that a
-/// program holds which waits for the daemon, and the daemon could not end.
-fn end(mount: &MountGuard) {
-    kill(Pid::from_raw(mount.pid() as i32), Signal::SIGKILL).expect("it lives");
-    let _ = umount2(mount.path(), MntFlags::MNT_FORCE);
-    // The last of its threads closes its files.
-    let (stat, threads) = (format!("/proc/{}/stat", mount.pid()), format!("/proc/{}/task", mount.pid()));
-    let is_over = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
-    wait_for("its end", || is_over() && fs::read_dir(&threads).map_or(0, Iterator::count) <= 1);
 }
 
 /// Runs `s3mount cleanup` on the journals of the test. Returns its exit code, what it printed, and its errors.
@@ -90,7 +76,7 @@ fn only_the_uploads_of_a_killed_daemon_are_aborted() {
     wait_for("the upload of another program", || uploads(&world).len() == 3);
     assert_eq!(journals(&world), 2);
     assert_eq!(states(&world, &[]), [""; 0], "both live");
-    end(&world.mount);
+    world.crash();
     assert_eq!(states(&world, &["--dry-run"]), ["upload aborted"]);
     assert_eq!(uploads(&world), ["alive", "dead", "foreign"]);
     assert_eq!(states(&world, &["s3://another-bucket", "--endpoint-url", &world.server.endpoint()]), [""; 0]);
@@ -131,7 +117,7 @@ fn a_mount_puts_in_order_what_another_has_left() {
     std::thread::scope(|scope| {
         scope.spawn(|| drop(fs::rename(world.path("old"), world.path("new"))));
         wait_for("some are deleted", || (1..12).contains(&world.stored_below("old/").len()));
-        end(&world.mount);
+        world.crash();
     });
     assert_eq!((uploads(&world).len(), world.stored_below("new/")), (1, twelve()));
     world.server.clear_faults();
@@ -163,7 +149,7 @@ fn a_rename_that_was_cut_off_is_undone_or_finished() {
             wait_for("its middle", || {
                 world.stored_below("new/").len() == copies && world.stored_below("old/").len() == left
             });
-            end(&world.mount);
+            world.crash();
             let _ = renamed.join().expect("no panic");
         });
         world.server.clear_faults();
@@ -196,7 +182,7 @@ fn what_was_written_since_stays() {
     std::thread::scope(|scope| {
         scope.spawn(|| drop(fs::rename(world.path("old"), world.path("new"))));
         wait_for("most are deleted", || world.stored_below("old/").len() == 4);
-        end(&world.mount);
+        world.crash();
     });
     world.server.clear_faults();
     world.server.put(BUCKET, "old/2/5", "another");
@@ -227,7 +213,7 @@ fn nothing_is_lost_whenever_the_daemon_is_killed() {
                 file.write_all(&content("half", 0, 24 * MIB as usize))
             });
             std::thread::sleep(Duration::from_millis(10 + round * 12));
-            end(&world.mount);
+            world.crash();
         });
         world.server.clear_faults();
         // What was under way when the daemon was killed is done, or not.

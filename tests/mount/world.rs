@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,13 +73,13 @@ impl World {
         let folder = TempDir::new().expect("a folder");
         let server = server.bucket(BUCKET).start().expect("a server");
         let dir = folder.path().join("mnt");
-        std::fs::create_dir(&dir).expect("a mount point");
+        fs::create_dir(&dir).expect("a mount point");
         // The tests count requests. How many GETs are slow enough to be hedged depends on the load of the
         // machine, so no GET is hedged here. The prefetcher's tests cover hedging.
         let mut flags = [&["--foreground", "--no-hedging"], flags].concat();
         let bundle = folder.path().join("ca.pem").display().to_string();
         if let Some(authority) = server.ca_pem() {
-            std::fs::write(&bundle, authority).expect("a file");
+            fs::write(&bundle, authority).expect("a file");
             flags.extend(["--ca-bundle", &bundle]);
         }
         let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
@@ -103,6 +105,18 @@ impl World {
         let next = self.also(&dir, flags);
         drop(std::mem::replace(&mut self.mount, next));
         self.server.reset_stats();
+    }
+
+    /// Kills the daemon, as a crash does. Requests that wait for it fail: one of its threads may wait in the kernel
+    /// for a folder that a program holds which waits for the daemon, and the daemon could not end.
+    pub(crate) fn crash(&self) {
+        let pid = self.mount.pid();
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it lives");
+        let _ = umount2(self.mount.path(), MntFlags::MNT_FORCE);
+        // The last of its threads closes its files.
+        let (stat, threads) = (format!("/proc/{pid}/stat"), format!("/proc/{pid}/task"));
+        let is_over = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        wait_for("its end", || is_over() && fs::read_dir(&threads).map_or(0, Iterator::count) <= 1);
     }
 
     /// A folder for the test's own files.

@@ -1,0 +1,118 @@
+//! The daemon is killed while programs write. What `close` has promised is in the bucket, and no object is torn.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use s3mount_testkit::{FirstByte, Sequence, Shape, TestS3, content, mix};
+
+use crate::world::{BUCKET, World};
+
+const FLAGS: [&str; 6] =
+    ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--memory-limit", "128MiB"];
+
+/// What is known of a key: the version that a `close` promised, and the one that was being written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    promised: Option<u64>,
+    tried: Option<u64>,
+}
+
+/// The length of each version and its bytes follow from its number: some are of one part, and some of several.
+fn bytes(key: &str, version: u64) -> Vec<u8> {
+    let random = mix(version ^ key.len() as u64);
+    let len = if random % 3 == 0 { (6 << 20) + random % (9 << 20) } else { random % 300_000 };
+    content(&format!("{key} {version}"), 0, len as usize)
+}
+
+fn write(world: &World, key: &str, version: u64) -> io::Result<()> {
+    let bytes = bytes(key, version);
+    // Every other file is written under another name, and renamed before or after it is closed.
+    let temporary = if version % 2 == 0 { key.to_owned() } else { format!("{key}.tmp") };
+    let mut file = File::create(world.path(&temporary))?;
+    for piece in bytes.chunks(700_000) {
+        file.write_all(piece)?;
+    }
+    let renames_early = version % 4 == 1;
+    let rename = || match temporary == key {
+        true => Ok(()),
+        false => std::fs::rename(world.path(&temporary), world.path(key)),
+    };
+    if renames_early {
+        rename()?;
+    }
+    nix::unistd::close(file).map_err(io::Error::from)?;
+    if renames_early { Ok(()) } else { rename() }
+}
+
+/// One life of a daemon: writers write until it is killed.
+fn live(world: &World, known: &Mutex<BTreeMap<String, Known>>, life: u64, delay: Duration) {
+    thread::scope(|scope| {
+        for writer in 0..3_u64 {
+            scope.spawn(move || {
+                for number in 0.. {
+                    let key = format!("w{writer}-{}", mix(life + number * 7) % 5);
+                    let version = life * 10_000 + number * 3 + writer;
+                    let note = |change: &dyn Fn(&mut Known)| {
+                        change(known.lock().expect("a lock").entry(key.clone()).or_default());
+                    };
+                    note(&|known| known.tried = Some(version));
+                    if write(world, &key, version).is_err() {
+                        return;
+                    }
+                    note(&|known| *known = Known { promised: Some(version), tried: None });
+                }
+            });
+        }
+        thread::sleep(delay);
+        world.crash();
+    });
+}
+
+/// Compares each key with what was promised, and with what was tried.
+fn check(world: &World, known: &mut BTreeMap<String, Known>) {
+    for (key, known) in known {
+        let stored = world.server.stored(BUCKET, key).map(|stored| stored.bytes());
+        let is = |version: Option<u64>| version.map(|version| bytes(key, version)) == stored;
+        let is_tried = known.tried.is_some() && is(known.tried);
+        assert!(
+            is(known.promised) || is_tried,
+            "{key} is {:?} bytes: {known:?}",
+            stored.map(|bytes| bytes.len())
+        );
+        if is_tried {
+            known.promised = known.tried;
+        }
+        // What a rename leaves behind is whole, too.
+        let temporary = format!("{key}.tmp");
+        if let Some(stored) = world.server.stored(BUCKET, &temporary) {
+            let is_whole =
+                |version: Option<u64>| version.is_some_and(|version| bytes(key, version) == stored.bytes());
+            assert!(is_whole(known.tried) || is_whole(known.promised), "{temporary}: {known:?}");
+            world.server.delete(BUCKET, &temporary);
+        }
+        known.tried = None;
+    }
+}
+
+/// `S3MOUNT_CRASHES` sets how often the daemon is killed.
+#[test]
+fn a_killed_daemon_leaves_whole_files_and_keeps_its_promises() {
+    let crashes = std::env::var("S3MOUNT_CRASHES").ok().and_then(|number| number.parse().ok()).unwrap_or(12);
+    let slow = Shape { first_byte: FirstByte::Fixed(8.0), ..Shape::default() };
+    let mut world = World::new(TestS3::builder().shape(slow), &FLAGS);
+    let (known, delays) = (Mutex::default(), Sequence::default());
+    let mut closed = 0;
+    for life in 0..crashes {
+        live(&world, &known, life, Duration::from_secs_f64(0.05 + delays.uniform()));
+        let mut known = known.lock().expect("a lock");
+        check(&world, &mut known);
+        closed = known.values().filter(|known| known.promised.is_some()).count();
+        drop(known);
+        world.remount(&FLAGS);
+    }
+    assert!(closed > 3, "{closed} files were closed");
+}
