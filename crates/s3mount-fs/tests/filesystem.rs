@@ -152,7 +152,7 @@ async fn directories_win_and_impossible_names_are_hidden() {
     let fresh = mount(&client, "", MINUTE);
     let a = fresh.lookup(ROOT, "a").await.expect("it is there");
     assert_eq!(a.attr.kind, FileKind::Directory, "also when it was not listed before");
-    assert!(matches!(fresh.lookup(ROOT, &long).await, Err(FsError::NotFound)));
+    assert!(matches!(fresh.lookup(ROOT, &long).await, Err(FsError::NameTooLong)));
     let x = fresh.lookup(ROOT, "x").await.expect("it is there").attr.ino;
     assert_eq!(names(&fresh, x).await, ["./", "../"]);
 }

@@ -13,6 +13,9 @@ pub struct WriteConfig {
     pub part_bytes: u64,
     /// The most bytes of the pool that all drafts may hold together.
     pub memory_bytes: u64,
+    /// The most bytes of all bodies that are under way. The client has a copy of each until it is answered, so these
+    /// bytes are beside those of the pool. A part takes at most a quarter of `memory_bytes`.
+    pub body_bytes: u64,
     /// The most parts that all drafts upload at the same time.
     pub max_requests: usize,
     /// Where the bytes go that memory can't hold; `None`: nowhere.
@@ -41,6 +44,7 @@ impl Default for WriteConfig {
         Self {
             part_bytes: 8 << 20,
             memory_bytes: 128 << 20,
+            body_bytes: 128 << 20,
             // As many connections as 16 requests at S3's 0.1 s and 80 MB/s each fill 10 Gbit/s with.
             max_requests: 16,
             spool: None,

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use s3mount_memory::Share;
+use s3mount_memory::{Share, UNIT_BYTES};
 use s3mount_object::UploadId;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::grid::{Grid, LEAST_PART};
@@ -15,6 +15,15 @@ use crate::relief::Givers;
 use crate::spool::Spool;
 use crate::store::Store;
 use crate::{Noted, WriteConfig, WriteMetrics};
+
+/// A request that is under way, and its body.
+pub(crate) type Turn<'a> = (Option<SemaphorePermit<'a>>, Option<SemaphorePermit<'a>>);
+
+/// How many units of the pool the bodies may have that are under way.
+pub(crate) fn body_units(config: &WriteConfig) -> usize {
+    let units = usize::try_from(config.body_bytes).unwrap_or(usize::MAX) / UNIT_BYTES;
+    units.clamp(1, u32::MAX as usize)
+}
 
 /// Makes readers give memory back.
 pub(crate) type Reclaim = Box<dyn Fn() + Send + Sync>;
@@ -29,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) share: Share,
     /// Limits the requests that move bytes.
     pub(crate) requests: Arc<Semaphore>,
+    /// Limits the bytes of the bodies that these requests send, in units of the pool.
+    pub(crate) bodies: Semaphore,
     pub(crate) reclaim: Reclaim,
     pub(crate) spool: Option<Spool>,
     /// All drafts, which give memory back when others wait for it.
@@ -75,6 +86,13 @@ impl Shared {
         if self.store.abort(upload).await {
             self.ended(upload);
         }
+    }
+
+    /// Waits until a request with a body of `len` bytes may be sent. It is under way until this is dropped.
+    pub(crate) async fn turn(&self, len: u64) -> Turn<'_> {
+        let units = len.div_ceil(UNIT_BYTES as u64).min(body_units(&self.config) as u64) as u32;
+        // The semaphores are never closed.
+        (self.requests.acquire().await.ok(), self.bodies.acquire_many(units).await.ok())
     }
 
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,

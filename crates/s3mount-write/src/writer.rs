@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::relief::Givers;
-use crate::shared::Shared;
+use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
 use crate::store::Store;
 use crate::{Copier, CopyConfig, Draft, Intent, Noted, WriteConfig, WriteMetrics};
@@ -51,6 +51,7 @@ impl Writer {
             metrics,
             share: Share::new(pool, config.memory_bytes),
             requests: Arc::new(Semaphore::new(config.max_requests)),
+            bodies: Semaphore::new(body_units(&config)),
             reclaim: Box::new(reclaim),
             spool: config.spool.clone().map(Spool::new),
             givers: Givers::default(),

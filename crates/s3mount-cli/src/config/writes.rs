@@ -17,12 +17,20 @@ const MIB: u64 = 1 << 20;
 /// The share of the memory limit that files may take which are being written. Readers always have the rest.
 const MEMORY_SHARE: u64 = 2;
 
+/// The share of the memory limit for the bodies of requests that are under way. The client has a copy of each.
+const BODY_SHARE: u64 = 8;
+
+/// The share of the memory limit for writes that wait for memory: up to 1 MiB of each waiting thread, as the kernel
+/// has sent it.
+const WAITING_SHARE: u64 = 16;
+
 /// How files are written, if they may be.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteConfig {
     pub(crate) rights: Rights,
     pub(crate) part_bytes: u64,
     pub(crate) memory_bytes: u64,
+    pub(crate) body_bytes: u64,
     pub(crate) spool: Option<SpoolConfig>,
     pub(crate) has_checksums: bool,
     pub(crate) publishes_on_fsync: bool,
@@ -32,6 +40,13 @@ pub(crate) struct WriteConfig {
     pub(crate) append_delay: Duration,
     /// What new objects have beside their bytes.
     pub(crate) object: NewObject,
+}
+
+impl WriteConfig {
+    /// How many bytes of the memory limit are not the pool's.
+    pub(crate) fn beside_pool(&self, memory_limit_bytes: u64) -> u64 {
+        self.body_bytes + memory_limit_bytes / WAITING_SHARE
+    }
 }
 
 /// Where the journal is.
@@ -73,6 +88,7 @@ pub(crate) fn writes(args: &WriteArgs, memory_limit_bytes: u64) -> anyhow::Resul
         },
         part_bytes: part.0,
         memory_bytes,
+        body_bytes: memory_limit_bytes / BODY_SHARE,
         spool,
         has_checksums: args.upload_checksums == UploadChecksums::Crc64nvme,
         append_delay: args.append_delay.0,

@@ -52,7 +52,9 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     }
     let client = runtime.block_on(connect(config))?;
     let measured = Arc::new(MeasuredClient::new(client.clone()));
-    let budget = MemoryBudget::new(config.memory_limit_bytes);
+    let limit = config.memory_limit_bytes;
+    let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
+    let budget = MemoryBudget::new(limit - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
     let shared = shared_tier(config, &runtime, measured.clone(), &pool)?;
     let tiers = Tiers { disk, shared };
@@ -242,6 +244,7 @@ fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteC
     WriteConfig {
         part_bytes: writes.part_bytes,
         memory_bytes: writes.memory_bytes,
+        body_bytes: writes.body_bytes,
         max_requests: usize::try_from(config.max_connections.div_ceil(WRITE_SHARE)).unwrap_or(usize::MAX),
         spool: writes.spool.clone(),
         has_checksums: writes.has_checksums,

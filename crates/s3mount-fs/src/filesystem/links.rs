@@ -36,7 +36,7 @@ impl Filesystem {
         let (prefix, _name) = self.hold_name(parent, name).await?;
         let Some(attrs) = &self.attrs else {
             REFUSED.call_once(|| {
-                tracing::warn!(name, "links need --keep-attributes, so this and all others are refused")
+                tracing::warn!(name, "links need --keep-attributes, so this and all others are refused");
             });
             return Err(FsError::NotAllowed("--keep-attributes"));
         };

@@ -5,6 +5,7 @@
 //! made here are in no listing at all: they stay until the draft has become an object, or the folder is removed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,12 @@ impl Change {
 }
 
 type Names = BTreeMap<Box<str>, (Change, Instant)>;
+
+/// The names that a page covers.
+fn covered<'a>(names: &'a Names, page: &'a Page) -> impl Iterator<Item = (&'a Box<str>, &'a (Change, Instant))> {
+    let behind = names.range::<str, _>((Bound::Excluded(&*page.after), Bound::Unbounded));
+    behind.take_while(|(name, _)| page.covers(name))
+}
 
 /// The changes of a mount, by folder and name. While there are none, a look-up costs one load.
 #[derive(Debug, Default)]
@@ -145,17 +152,18 @@ impl Overlay {
         }
         let mut changes = BTreeMap::new();
         if let Some(names) = self.lock().get_mut(prefix) {
-            let at = page.at();
-            // A page that was requested later shows what is there, whoever wrote it.
-            names.retain(|name, (change, since)| change.is_local() || *since >= at || !page.covers(name));
-            for (name, (change, since)) in &*names {
-                if *since >= at && page.covers(name) {
-                    match change {
-                        Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
-                        Change::Gone => drop(changes.insert(name.clone(), None)),
-                        Change::Draft(_) | Change::Folder => {}
-                    }
+            let mut shown = Vec::new();
+            for (name, (change, since)) in covered(names, &page) {
+                match change {
+                    Change::Draft(_) | Change::Folder => {}
+                    // A page that was requested later shows what is there, whoever wrote it.
+                    Change::File(_) | Change::Gone if *since < page.at() => shown.push(name.clone()),
+                    Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
+                    Change::Gone => drop(changes.insert(name.clone(), None)),
                 }
+            }
+            for name in shown {
+                names.remove(&name);
             }
         }
         if changes.is_empty() { page } else { page.changed_by(&changes) }
@@ -167,8 +175,7 @@ impl Overlay {
             return BTreeMap::new();
         }
         let folders = self.lock();
-        let names = folders.get(prefix).into_iter().flatten();
-        let local = names.filter(|(name, _)| page.covers(name));
+        let local = folders.get(prefix).into_iter().flat_map(|names| covered(names, page));
         local.filter_map(|(name, (change, _))| Some((name.clone(), change.target()?))).collect()
     }
 

@@ -230,11 +230,7 @@ impl Snapshots {
     /// Drops all pages for which `is_kept` does not hold, and the directories without pages.
     fn retain(&self, state: &mut State, is_kept: impl Fn(&Page) -> bool) {
         for directory in state.directories.values_mut() {
-            let before = directory.pages.len();
-            directory.pages.retain(&is_kept);
-            if directory.pages.len() < before {
-                directory.pages.shrink_to_fit();
-            }
+            directory.retain(&is_kept);
         }
         state.directories.retain(|_, directory| directory.is_of_use());
         if state.directories.is_empty() {
@@ -247,7 +243,7 @@ impl Snapshots {
     /// directory that were requested earlier are dropped when they come.
     pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
         self.lock().change(prefix, |directory| {
-            directory.pages.retain(|page| !page.covers(name));
+            directory.retain(|page| !page.covers(name));
             directory.was_wrong = Some(now);
         });
     }
@@ -258,7 +254,7 @@ impl Snapshots {
         let mut state = self.lock();
         for (name, directory) in &mut state.directories {
             if name.starts_with(prefix) {
-                directory.pages.clear();
+                directory.retain(|_| false);
                 (directory.was_wrong, directory.listed) = (Some(now), None);
             }
         }

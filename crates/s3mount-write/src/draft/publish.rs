@@ -158,8 +158,7 @@ impl Draft {
         let Some(pieces) = pieces else { return Err(WriteError::OutOfMemory(self.shared.config.timeout)) };
         let body = self.body(pieces);
         let written = {
-            // The semaphore is never closed.
-            let _turn = self.shared.requests.acquire().await;
+            let _turn = self.shared.turn(size).await;
             let object = self.state().object.clone();
             self.shared.store.put(key, &body, &object, condition).await
         };

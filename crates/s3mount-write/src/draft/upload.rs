@@ -87,8 +87,7 @@ impl Draft {
     async fn upload(&self, cell: Cell) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
         self.load_part(cell).await?;
-        // The semaphore is never closed.
-        let _turn = self.shared.requests.acquire().await;
+        let _turn = self.shared.turn(cell.end - cell.start).await;
         let pieces = loop {
             {
                 let mut state = self.state();

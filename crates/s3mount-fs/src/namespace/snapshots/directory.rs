@@ -13,6 +13,8 @@ const DIRECTORY_BYTES: usize = 160;
 pub(super) struct DirectorySnapshot {
     /// The pages, in the order of their keys. No two overlap.
     pub(super) pages: Vec<Page>,
+    /// How much memory the pages take, in bytes: a directory to which names are added one by one has many.
+    page_bytes: usize,
     pub(super) misses: u32,
     /// While it is being listed whole: which look-ups may ask by themselves.
     pub(super) being_listed: Option<LookupAllowance>,
@@ -65,8 +67,20 @@ impl DirectorySnapshot {
         });
         pieces.push(page);
         pieces.extend(tail);
+        let bytes = |pages: &[Page]| pages.iter().map(Page::bytes).sum::<usize>();
+        self.page_bytes = self.page_bytes - bytes(&self.pages[first..last]) + bytes(&pieces);
         self.pages.splice(first..last, pieces);
         changed
+    }
+
+    /// Drops the pages for which `is_kept` does not hold.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Page) -> bool) {
+        let before = self.pages.len();
+        self.pages.retain(is_kept);
+        if self.pages.len() < before {
+            self.pages.shrink_to_fit();
+        }
+        self.page_bytes = self.pages.iter().map(Page::bytes).sum();
     }
 
     /// The part of `page` around `key` that no page covers which is as new. `None` if such a page covers `key`.
@@ -87,6 +101,6 @@ impl DirectorySnapshot {
 
     /// How much memory the directory takes under this name, in bytes.
     pub(super) fn bytes(&self, name: &str) -> usize {
-        DIRECTORY_BYTES + name.len() + self.pages.iter().map(Page::bytes).sum::<usize>()
+        DIRECTORY_BYTES + name.len() + self.page_bytes
     }
 }
