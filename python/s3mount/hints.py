@@ -1,0 +1,1 @@
+../s3mount_hints.py
