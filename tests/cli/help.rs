@@ -44,6 +44,16 @@ fn of_bench() {
 }
 
 #[test]
+fn of_completions() {
+    insta::assert_snapshot!("help_completions", help(&["completions", "--help"]));
+}
+
+#[test]
+fn of_cleanup() {
+    insta::assert_snapshot!("help_cleanup", help(&["cleanup", "--help"]));
+}
+
+#[test]
 fn of_tune() {
     insta::assert_snapshot!("help_tune", help(&["tune", "--help"]));
 }
@@ -53,7 +63,13 @@ fn of_tune() {
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
     let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
-    for command in ["", "umount", "warm"].into_iter().chain(cache).chain(["cp", "bench", "tune"]) {
+    for command in ["", "umount", "warm"].into_iter().chain(cache).chain([
+        "cp",
+        "cleanup",
+        "bench",
+        "tune",
+        "completions",
+    ]) {
         let args: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let text = help(&args);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();

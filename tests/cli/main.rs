@@ -5,5 +5,6 @@ mod bad_input;
 mod cache;
 mod cleanup;
 mod help;
+mod packaging;
 mod run;
 mod umount;

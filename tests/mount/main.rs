@@ -44,6 +44,7 @@ mod readonly;
 mod refused;
 mod security;
 mod shared_cache;
+mod started_by;
 mod streams;
 mod throttled;
 mod tools;

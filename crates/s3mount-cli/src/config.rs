@@ -8,6 +8,7 @@ mod profile;
 pub(crate) mod shared_cache;
 pub(crate) mod source;
 pub(crate) mod store;
+pub(crate) mod target;
 pub(crate) mod writes;
 
 use std::path::PathBuf;
@@ -19,11 +20,11 @@ use s3mount_cache::DiskConfig;
 
 use self::shared_cache::SharedCache;
 use self::store::Store;
+use self::target::Target;
 use self::writes::WriteConfig;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
-use crate::system::mounts;
 
 const MIB: u64 = 1 << 20;
 
@@ -33,9 +34,9 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     /// The prefix of the keys that the mount shows. It is empty or ends in `/`.
     pub(crate) prefix: String,
-    /// The folder of the mount, as mountinfo has it: an absolute path without symbolic links, as long as the
-    /// links can be resolved.
-    pub(crate) dir: PathBuf,
+    /// What `mount` and `df` show as the source of the mount.
+    pub(crate) fs_name: String,
+    pub(crate) target: Target,
     pub(crate) nonempty: bool,
     pub(crate) read_only: bool,
     pub(crate) noexec: bool,
@@ -92,14 +93,19 @@ impl Config {
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
-        let dir =
-            mounts::resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
-        let cache = cache::disk(args, &store, &dir, memory_limit_bytes, part_bytes)?;
+        let target = Target::new(dir)?;
+        target.check_flags(&[
+            ("--allow-root", args.allow_root),
+            ("--noexec", args.noexec),
+            ("--nonempty", args.nonempty),
+        ])?;
+        let cache = cache::disk(args, &store, target.dir(), memory_limit_bytes, part_bytes)?;
         let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
         Ok(Self {
+            fs_name: format!("s3://{}/{}", store.bucket, source.prefix),
             store,
             prefix: source.prefix,
-            dir,
+            target,
             nonempty: args.nonempty,
             read_only: args.read_only,
             noexec: args.noexec,

@@ -2,9 +2,11 @@
 
 mod checks;
 mod control_socket;
+mod device;
 mod fork;
 mod journal;
 mod logging;
+mod manager;
 mod metrics;
 mod mount;
 
@@ -15,25 +17,42 @@ use anyhow::Context;
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
 use crate::config::Config;
+use crate::flags::helper::Helper;
 use crate::flags::mount::MountArgs;
 use crate::system::terminal;
 
-/// Mounts, in the foreground or as a daemon. Returns the exit code.
-pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::new(args)?;
-    checks::check(&config)?;
+/// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,
+/// if mount(8) has called.
+pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result<ExitCode> {
+    let mut config = Config::new(args)?;
+    if let Some(helper) = helper {
+        // By its source, `mount -a` finds out that a line of fstab is mounted already.
+        config.fs_name.clone_from(&helper.source);
+    }
+    let tell = || {
+        if helper.is_none_or(|helper| helper.is_verbose) {
+            terminal::result(&mounted(&config));
+        }
+    };
+    let device = checks::check(&config)?;
+    if helper.is_some_and(|helper| helper.is_fake) {
+        return Ok(ExitCode::SUCCESS);
+    }
     for warning in &config.warnings {
         terminal::notice(warning);
     }
     if config.foreground {
         logging::start(&config)?;
-        mount::mount(&config, || terminal::result(&mounted(&config)))?;
+        mount::mount(&config, device, || {
+            tell();
+            manager::ready(&mounted(&config));
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     // The fork must come before any thread of ours, of tokio's or of the CRT's starts.
     match daemonise().context("cannot start a daemon")? {
         Role::Parent(Outcome::Ready) => {
-            terminal::result(&mounted(&config));
+            tell();
             Ok(ExitCode::SUCCESS)
         }
         Role::Parent(Outcome::Failed(message)) => {
@@ -41,7 +60,8 @@ pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
         Role::Daemon(parent) => {
-            let result = logging::start(&config).and_then(|()| mount::mount(&config, || parent.ready()));
+            let result =
+                logging::start(&config).and_then(|()| mount::mount(&config, device, || parent.ready()));
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));
@@ -52,5 +72,5 @@ pub(crate) fn start(args: &MountArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn mounted(config: &Config) -> String {
-    format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.dir.display())
+    format!("s3://{}/{} is mounted at {}", config.store.bucket, config.prefix, config.target)
 }

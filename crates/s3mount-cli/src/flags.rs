@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod age;
+pub(crate) mod helper;
 pub(crate) mod journal;
 pub(crate) mod mount;
 pub(crate) mod options;
@@ -12,6 +13,7 @@ pub(crate) mod writing;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use self::mount::MountArgs;
 use crate::commands::bench::BenchArgs;
@@ -94,4 +96,19 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     /// Find the flags that suit a bucket, by a short measurement of a few of its objects.
     Tune(Box<TuneArgs>),
+    /// Print the completions of a shell, for its start file: source <(s3mount completions bash).
+    ///
+    /// Packages have them, and manual pages, already.
+    Completions {
+        /// Shell that completes.
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Write the manual pages of all commands.
+    #[command(hide = true)]
+    Man {
+        /// Folder for the pages.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }

@@ -13,34 +13,66 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use commands::{bench, cache, cleanup, cp, tune, umount, warm};
+use commands::{bench, cache, cleanup, cp, generate, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
-use flags::{Args, Command, options};
-use system::terminal;
+use flags::{Args, Command, helper, options};
+use system::{home, terminal};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
-/// failure, 2 for flags that can't be read.
+/// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
+/// returns the exit codes of mount(8).
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    home::find();
+    let args: Vec<_> = args.into_iter().collect();
+    if args.first().is_some_and(|program| helper::is_called(program)) {
+        return run_helper(args);
+    }
     let args = match options::expand(args).and_then(Args::try_parse_from) {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
-        Some(Command::Mount(mount)) => start(&mount),
+        Some(Command::Mount(mount)) => start(&mount, None),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
-        None => start(&args.mount),
+        Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),
+        Some(Command::Man { dir }) => generate::man(&dir).map(|()| ExitCode::SUCCESS),
+        None => start(&args.mount, None),
     };
     result.unwrap_or_else(|error| {
         terminal::notice(&format!("{error:#}"));
         ExitCode::FAILURE
     })
+}
+
+/// Mounts as mount(8) asks for it.
+fn run_helper(args: Vec<OsString>) -> ExitCode {
+    let parsed = helper::translate(args).and_then(|(helper, args)| {
+        let args = options::expand(args).and_then(Args::try_parse_from)?;
+        Ok((helper, args))
+    });
+    let (helper, args) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // It fails where nobody reads the message.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { helper::USAGE } else { 0 });
+        }
+    };
+    match start(&args.mount, Some(&helper)) {
+        Ok(code) if code == ExitCode::SUCCESS => code,
+        Ok(_) => ExitCode::from(helper::FAILURE),
+        Err(error) => {
+            terminal::notice(&format!("{error:#}"));
+            ExitCode::from(helper::FAILURE)
+        }
+    }
 }
 
 /// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.

@@ -2,6 +2,7 @@
 
 pub(crate) mod connections;
 pub(crate) mod fusermount;
+pub(crate) mod home;
 pub(crate) mod mounts;
 pub(crate) mod open_files;
 pub(crate) mod terminal;

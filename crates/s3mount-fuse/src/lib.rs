@@ -16,4 +16,4 @@ mod passthrough;
 mod readahead;
 
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
-pub use mount::{FuseConfig, Mount, mount};
+pub use mount::{FuseConfig, Mount, mount, serve_device};

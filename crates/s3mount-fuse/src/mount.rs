@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -57,7 +57,8 @@ pub struct FuseConfig {
 /// A mounted filesystem. It stays mounted until [`Mount::unmount`] or `umount` ends it.
 #[derive(Debug)]
 pub struct Mount {
-    dir: PathBuf,
+    /// Unset if another process has mounted, and unmounts.
+    dir: Option<PathBuf>,
     session: JoinHandle<io::Result<()>>,
     ended: Option<oneshot::Receiver<()>>,
 }
@@ -67,6 +68,65 @@ pub struct Mount {
 /// # Errors
 /// Those of opening `/dev/fuse`, of mount(2), or of the kernel's handshake.
 pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Handle) -> io::Result<Mount> {
+    serve(fs, Some(dir), config, runtime, |adapter, options| start(adapter, dir, options, config))
+}
+
+/// Serves `fs` through `device`, an open `/dev/fuse` that another process has mounted. When this returns, the
+/// mount answers. It needs no privileges, and not `/dev/fuse` itself. What mount(2) decides is up to the other
+/// process: who may use the mount, `read_only`, `no_exec`, and the kernel's readahead.
+///
+/// # Errors
+/// Those of the kernel's handshake: `EPERM` if `device` is not mounted.
+pub fn serve_device(
+    fs: Arc<Filesystem>,
+    device: OwnedFd,
+    config: &FuseConfig,
+    runtime: &Handle,
+) -> io::Result<Mount> {
+    serve(fs, None, config, runtime, |adapter, mut options| {
+        // The kernel knows from mount(2) who may use the mount, and asks for nobody else.
+        options.acl = SessionACL::All;
+        // Each thread wants a clone of the device, which starts as a newly opened one.
+        options.clone_fd = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+        let acl = options.acl;
+        Session::from_fd(adapter, device, acl, options)
+    })
+}
+
+/// Starts the session that `start` makes, and the tasks beside it. `dir` is unset if another process has
+/// mounted.
+fn serve(
+    fs: Arc<Filesystem>,
+    dir: Option<&Path>,
+    config: &FuseConfig,
+    runtime: &Handle,
+    start: impl FnOnce(Adapter, Config) -> io::Result<Session<Adapter>>,
+) -> io::Result<Mount> {
+    let kernel = Arc::new(Kernel::default());
+    let readahead = Arc::new(OnceLock::new());
+    let dirs = config.passthrough_dirs.clone();
+    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), dirs);
+    let session = start(adapter, options(config))?;
+    kernel.connect(session.notifier());
+    runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
+    runtime.spawn(forget_oldest(fs.clone(), kernel.clone()));
+    let (end, ended) = oneshot::channel();
+    let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+        let result = session.run();
+        // It fails where the receiver was dropped. Then nobody waits for the end.
+        let _ = end.send(());
+        result
+    })?;
+    if let Some(raised) = dir.and_then(|dir| raise_readahead(dir, config.read_ahead_bytes, &fs, runtime)) {
+        // It was empty until now, because nothing else sets it.
+        drop(readahead.set(raised));
+    }
+    runtime.spawn(drop_pages(fs, kernel));
+    Ok(Mount { dir: dir.map(Path::to_owned), session, ended: Some(ended) })
+}
+
+/// The settings as fuser takes them.
+fn options(config: &FuseConfig) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         if config.read_only { MountOption::RO } else { MountOption::RW },
@@ -85,27 +145,7 @@ pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Han
     };
     options.n_threads = Some(config.threads.max(1));
     options.clone_fd = true;
-    let kernel = Arc::new(Kernel::default());
-    let readahead = Arc::new(OnceLock::new());
-    let dirs = config.passthrough_dirs.clone();
-    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), dirs);
-    let session = start(adapter, dir, options, config)?;
-    kernel.connect(session.notifier());
-    runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
-    runtime.spawn(forget_oldest(fs.clone(), kernel.clone()));
-    let (end, ended) = oneshot::channel();
-    let session = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
-        let result = session.run();
-        // It fails where the receiver was dropped. Then nobody waits for the end.
-        let _ = end.send(());
-        result
-    })?;
-    if let Some(raised) = raise_readahead(dir, config.read_ahead_bytes, &fs, runtime) {
-        // It was empty until now, because nothing else sets it.
-        drop(readahead.set(raised));
-    }
-    runtime.spawn(drop_pages(fs, kernel));
-    Ok(Mount { dir: dir.to_owned(), session, ended: Some(ended) })
+    options
 }
 
 /// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find the mount. fuser drops the
@@ -233,20 +273,22 @@ impl Mount {
     }
 
     /// Unmounts. Returns false when the mount was busy. It is gone from the tree then, but programs that have
-    /// files open keep them until this process ends.
+    /// files open keep them until this process ends. A mount that another process has mounted is left to it,
+    /// and this returns true.
     ///
     /// # Errors
     /// Those of umount2(2) and of fusermount3.
     pub fn unmount(&self) -> io::Result<bool> {
-        match umount2(&self.dir, MntFlags::empty()) {
+        let Some(dir) = &self.dir else { return Ok(true) };
+        match umount2(dir, MntFlags::empty()) {
             // EINVAL says that the folder is no mount point any more.
             Ok(()) | Err(Errno::EINVAL) => Ok(true),
             Err(Errno::EBUSY) => {
-                umount2(&self.dir, MntFlags::MNT_DETACH)?;
+                umount2(dir, MntFlags::MNT_DETACH)?;
                 Ok(false)
             }
-            Err(Errno::EPERM) => fusermount(&self.dir, "-u").map(|()| true).or_else(|_| {
-                fusermount(&self.dir, "-uz")?;
+            Err(Errno::EPERM) => fusermount(dir, "-u").map(|()| true).or_else(|_| {
+                fusermount(dir, "-uz")?;
                 Ok(false)
             }),
             Err(error) => Err(error.into()),

@@ -14,11 +14,12 @@ use crate::flags::size::Size;
 /// bytes come in bursts, and writers get a processor later where none is free.
 const QUEUE_SHARE: u64 = 4;
 
-/// The settings of the disk cache, if the flags ask for one, for a mount at `mount_dir`.
+/// The settings of the disk cache, if the flags ask for one, for a mount at `mount_dir`. It is unset
+/// if this process does not mount.
 pub(crate) fn disk(
     args: &MountArgs,
     store: &Store,
-    mount_dir: &Path,
+    mount_dir: Option<&Path>,
     memory_limit_bytes: u64,
     part_bytes: u64,
 ) -> anyhow::Result<Option<DiskConfig>> {
@@ -30,9 +31,9 @@ pub(crate) fn disk(
         let shown = dir.display();
         ensure!(!dirs[..index].contains(dir), "--cache {shown} is given twice; name each folder once");
         ensure!(
-            !dir.starts_with(mount_dir),
+            mount_dir.is_none_or(|mount| !dir.starts_with(mount)),
             "--cache {shown} lies inside of the mount at {}; name a folder outside of it",
-            mount_dir.display()
+            mount_dir.unwrap_or(Path::new("")).display()
         );
     }
     if let Some(size) = args.max_cache_size {

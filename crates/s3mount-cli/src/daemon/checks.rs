@@ -2,23 +2,35 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
+use super::device;
 use crate::config::Config;
+use crate::config::target::Target;
 use crate::system::fusermount::fusermount;
 use crate::system::mounts::mount_at;
 
 /// The options that a container needs for FUSE.
 const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 
-/// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
-pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
-    check_dir(&config.dir, config.nonempty)?;
+/// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead. Returns the
+/// device that another process has mounted, if the flags name one.
+pub(crate) fn check(config: &Config) -> anyhow::Result<Option<OwnedFd>> {
     config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
+    match &config.target {
+        Target::Device(number) => device::take(*number).map(Some),
+        Target::Dir(dir) => check_mounting(config, dir).map(|()| None),
+    }
+}
+
+/// Checks whether this process can mount at `dir`.
+fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<()> {
+    check_dir(dir, config.nonempty)?;
     check_device(Path::new("/dev/fuse"))?;
     if !nix::unistd::geteuid().is_root() {
         let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();

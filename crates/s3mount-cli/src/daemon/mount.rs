@@ -1,6 +1,8 @@
 //! Joins the layers together: store, memory, prefetcher, filesystem, kernel.
 
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -22,6 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
+use super::manager;
 use super::metrics::DaemonMetrics;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
@@ -37,7 +40,9 @@ const WRITE_SHARE: u32 = 4;
 
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
 /// SIGTERM, or because somebody unmounted it.
-pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()> {
+///
+/// `device` is the open `/dev/fuse` that another process has mounted, if the flags name one.
+pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce()) -> anyhow::Result<()> {
     let max_connections = open_files::make_room(config.max_connections);
     let config = &Config { max_connections, ..config.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -113,14 +118,18 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
-    let mount = s3mount_fuse::mount(fs.clone(), &config.dir, &fuse_config(config), runtime.handle())
-        .with_context(|| format!("cannot mount at {}", config.dir.display()))?;
-    let there = mount_at(&config.dir);
+    let fuse = fuse_config(config);
+    let mount = match (device, config.target.dir()) {
+        (Some(device), _) => s3mount_fuse::serve_device(fs.clone(), device, &fuse, runtime.handle()),
+        (None, dir) => s3mount_fuse::mount(fs.clone(), dir.unwrap_or(Path::new("")), &fuse, runtime.handle()),
+    };
+    let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
+    let there = config.target.dir().and_then(mount_at);
     ready();
     if let Some(leftovers) = leftovers {
         leftovers.put_in_order(runtime.handle());
     }
-    tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.dir.display(), "mounted");
+    tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
     let result = serve(&runtime, mount, signals, there.as_ref());
     let result = result.and(end_writes(&runtime, &fs));
     journal.close();
@@ -207,6 +216,7 @@ fn serve(
             () = signals.asked_to_end() => true,
         }
     });
+    manager::stopping();
     if !asked_to_end {
         take_down_what_is_left(&mount, there);
         return mount.join().context("the FUSE session failed");
@@ -292,7 +302,7 @@ fn fuse_config(config: &Config) -> FuseConfig {
     let cache = config.cache.as_ref().filter(|_| config.passthrough);
     let passthrough_dirs = cache.map(|cache| cache.dirs.clone());
     FuseConfig {
-        fs_name: format!("s3://{}/{}", config.store.bucket, config.prefix),
+        fs_name: config.fs_name.clone(),
         read_only: config.read_only,
         no_exec: config.noexec,
         allow_other: config.allow_other,

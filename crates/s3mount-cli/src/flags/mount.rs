@@ -28,7 +28,9 @@ pub(crate) struct MountArgs {
 
     /// Empty folder to mount at.
     ///
-    /// What a killed daemon has left there is unmounted first.
+    /// What a killed daemon has left there is unmounted first. /dev/fd/N is an open /dev/fuse that
+    /// the program which starts s3mount has mounted, as CSI drivers do; s3mount then needs no
+    /// privileges.
     #[arg(value_name = "DIR", required = true)]
     pub(crate) dir: Option<PathBuf>,
 
@@ -273,7 +275,7 @@ pub(crate) struct MountArgs {
 
     /// Stay in the foreground, and log to the terminal [default: become a daemon].
     ///
-    /// For systemd units and containers. Ctrl-C unmounts.
+    /// For systemd units (Type=notify) and containers. Ctrl-C unmounts.
     #[arg(short, long, help_heading = RUNNING)]
     pub(crate) foreground: bool,
 
@@ -300,7 +302,7 @@ pub(crate) struct MountArgs {
 
     /// Options as mount(8) and fstab have them: the flags' names, separated by commas.
     ///
-    /// A line of /etc/fstab: s3://BUCKET /mnt/data fuse.s3mount _netdev,allow_other,part_size=4MiB 0 0
+    /// A line of /etc/fstab: s3://BUCKET /mnt/data s3mount _netdev,nofail,allow_other,part_size=4MiB 0 0
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, help_heading = RUNNING)]
     pub(crate) options: Vec<String>,
 }

@@ -93,7 +93,10 @@ fn split(arg: &str) -> Option<(&str, &str)> {
 /// The flag that an option names. `None` for an option that is not meant for s3mount.
 fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-    let is_for_others = name.starts_with("x-") || name == "comment" || MEANT_FOR_OTHERS.contains(&name);
+    let is_for_others = name.starts_with("x-")
+        || name.starts_with("X-")
+        || name == "comment"
+        || MEANT_FOR_OTHERS.contains(&name);
     if name.is_empty() || is_for_others {
         return Ok(None);
     }
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn options_become_flags() {
-        let options = "rw,_netdev,allow_other,part_size=4MiB,x-systemd.automount,,comment=c,nofail,noexec,\
+        let options = "rw,_netdev,allow_other,part_size=4MiB,x-systemd.automount,X-mount.mkdir,user=ann,,comment=c,nofail,noexec,\
                        fsname=b,default_permissions,auto_unmount";
         check(
             &["s3mount", "b", "d", "-o", options, "-odebug"],
