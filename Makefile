@@ -5,7 +5,7 @@
 SHUTTLE = --package s3mount-memory --package s3mount-prefetch --package s3mount-fs \
 	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
-.PHONY: build demo bench test soak fuzz lint advisories clean
+.PHONY: build demo bench package package-test book test soak fuzz lint advisories clean
 
 build:
 	.ci/setup
@@ -18,6 +18,21 @@ demo: build
 bench: build
 	cargo build --release --package s3mount-testkit --bin s3mount-test-server
 	cargo bench --bench e2e -- $(ARGS)
+
+# What users install, into dist/: a tarball, a .deb, an .rpm and a wheel.
+package:
+	.ci/setup
+	packaging/build
+
+# Installs and uses each. Needs root, for mounts.
+package-test:
+	.ci/setup package
+	packaging/test
+
+# The documentation as a site, in target/book/site, with its links checked.
+book:
+	.ci/setup
+	book/build
 
 test:
 	.ci/setup test
