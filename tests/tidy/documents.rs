@@ -50,3 +50,21 @@ fn pages_point_to_what_is_there() {
     }
     assert!(checked > 20, "{checked} links");
 }
+
+#[test]
+fn the_site_has_each_page() {
+    let summary = crate::read("book/SUMMARY.md");
+    let named: BTreeSet<_> = summary
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(page, _)| page.to_owned())
+        .collect();
+    let pages = std::fs::read_dir("docs").expect("the pages").map(|entry| entry.expect("a page").path());
+    let pages: BTreeSet<_> = pages
+        .filter(|page| page.is_file())
+        .map(|page| page.display().to_string())
+        .chain(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned))
+        .collect();
+    assert_eq!(named, pages, "the pages that the site shows, and those that there are");
+}
