@@ -229,7 +229,8 @@ fn a_python_job_mounts_for_as_long_as_it_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("python3");
     command.arg(root.join("tests/mount/package.py")).arg(server.endpoint());
-    command.env("PYTHONPATH", root.join("python")).env("TMPDIR", folder.path());
+    command.env("PYTHONPATH", root.join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("TMPDIR", folder.path());
     command.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", program.display()));
     command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
     let output = run_with_timeout(&mut command, LIMIT).expect("a program that ends");
