@@ -64,6 +64,7 @@ fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
     let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
     for command in ["", "umount", "warm"].into_iter().chain(cache).chain([
+        "config",
         "cp",
         "cleanup",
         "bench",
@@ -82,11 +83,23 @@ fn the_page_of_flags_is_what_help_says() {
     if std::env::var_os("WRITE_PAGES").is_some() {
         std::fs::write("docs/FLAGS.md", &page).expect("the page");
     }
-    let is_current = std::fs::read_to_string("docs/FLAGS.md").is_ok_and(|text| text == page);
-    assert!(
-        is_current,
-        "docs/FLAGS.md is not what --help says; write it with WRITE_PAGES=1 cargo test --test cli"
-    );
+    check_page("docs/FLAGS.md", &page);
+}
+
+/// Whether a page that is generated is as it would be generated now.
+fn check_page(path: &str, page: &str) {
+    let is_current = std::fs::read_to_string(path).is_ok_and(|text| text == page);
+    assert!(is_current, "{path} is not current; write it with WRITE_PAGES=1 cargo test --test cli");
+}
+
+/// The page about the configuration. `WRITE_PAGES=1 cargo test --test cli` writes it anew.
+#[test]
+fn the_page_of_the_configuration_is_current() {
+    let page = s3mount_cli::configuration_page();
+    if std::env::var_os("WRITE_PAGES").is_some() {
+        std::fs::write("docs/CONFIGURATION.md", &page).expect("the page");
+    }
+    check_page("docs/CONFIGURATION.md", &page);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod bad_input;
 mod cache;
 mod cleanup;
+mod config;
 mod help;
 mod packaging;
 mod run;

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod cleanup;
+pub(crate) mod config;
 pub(crate) mod cp;
 pub(crate) mod generate;
 pub(crate) mod tune;

@@ -2,10 +2,13 @@
 
 pub(crate) mod access;
 pub(crate) mod age;
+pub(crate) mod foreign;
 pub(crate) mod helper;
 pub(crate) mod journal;
 pub(crate) mod mount;
+pub(crate) mod nearest;
 pub(crate) mod options;
+pub(crate) mod preset;
 pub(crate) mod size;
 pub(crate) mod ttl;
 pub(crate) mod writing;
@@ -19,6 +22,7 @@ use self::mount::MountArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::cache::CacheArgs;
 use crate::commands::cleanup::CleanupArgs;
+use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
@@ -73,6 +77,11 @@ pub(crate) enum Command {
     Warm(WarmArgs),
     /// Show, check and tidy what mounts keep on a disk (--cache), also while they use it.
     Cache(CacheArgs),
+    /// Print the settings that a mount would have, and where each comes from.
+    ///
+    /// Takes all flags of a mount. A setting comes from its flag, else from the environment, else from the file of
+    /// --config, else from the preset, else it has its default. See docs/CONFIGURATION.md.
+    Config(Box<ConfigArgs>),
     /// Copy objects inside the store: from key to key, from bucket to bucket, or whole folders.
     ///
     /// No byte passes this machine: S3 copies large objects in parts, many at a time. Each copy has the

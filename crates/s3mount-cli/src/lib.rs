@@ -6,17 +6,18 @@ mod commands;
 mod config;
 mod daemon;
 mod flags;
+mod layers;
 mod system;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use commands::{bench, cache, cleanup, cp, generate, tune, umount, warm};
+use commands::{bench, cache, cleanup, config as config_command, cp, generate, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
-use flags::{Args, Command, helper, options};
+use flags::{Command, helper};
+use layers::Parsed;
+pub use layers::page::configuration_page;
 use system::{home, terminal};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
@@ -28,15 +29,21 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.first().is_some_and(|program| helper::is_called(program)) {
         return run_helper(args);
     }
-    let args = match options::expand(args).and_then(Args::try_parse_from) {
-        Ok(args) => args,
+    let Parsed { args, matches, origins, warnings } = match parse(args) {
+        Ok(parsed) => parsed,
         Err(error) => error.exit(),
     };
+    for warning in &warnings {
+        terminal::notice(warning);
+    }
     let result = match args.command {
         Some(Command::Umount { dir, lazy }) => umount::umount(&dir, lazy).map(|()| ExitCode::SUCCESS),
         Some(Command::Mount(mount)) => start(&mount, None),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Config(args)) => {
+            config_command::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS)
+        }
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
@@ -46,18 +53,25 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         None => start(&args.mount, None),
     };
     result.unwrap_or_else(|error| {
-        terminal::notice(&format!("{error:#}"));
+        let text = format!("{error:#}");
+        terminal::notice(&text);
+        if let Some(from) = origins.explain(&text) {
+            terminal::notice(&format!("note: {from}"));
+        }
         ExitCode::FAILURE
     })
+}
+
+fn parse(args: Vec<OsString>) -> Result<Parsed, clap::Error> {
+    layers::parse(args, &std::env::vars_os().collect())
 }
 
 /// Mounts as mount(8) asks for it.
 fn run_helper(args: Vec<OsString>) -> ExitCode {
     let parsed = helper::translate(args).and_then(|(helper, args)| {
-        let args = options::expand(args).and_then(Args::try_parse_from)?;
-        Ok((helper, args))
+        Ok((helper, parse(args)?))
     });
-    let (helper, args) = match parsed {
+    let (helper, Parsed { args, warnings, .. }) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
             // It fails where nobody reads the message.
@@ -65,6 +79,9 @@ fn run_helper(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { helper::USAGE } else { 0 });
         }
     };
+    for warning in &warnings {
+        terminal::notice(warning);
+    }
     match start(&args.mount, Some(&helper)) {
         Ok(code) if code == ExitCode::SUCCESS => code,
         Ok(_) => ExitCode::from(helper::FAILURE),

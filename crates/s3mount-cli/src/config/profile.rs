@@ -10,8 +10,12 @@ pub(crate) fn region(flag: Option<&str>) -> Option<String> {
     let file = variable("AWS_CONFIG_FILE")
         .map(PathBuf::from)
         .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".aws/config")))?;
-    let profile = flag.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
-    region_in(&std::fs::read_to_string(file).ok()?, profile.as_deref().unwrap_or("default"))
+    region_in(&std::fs::read_to_string(file).ok()?, &name(flag))
+}
+
+/// The name of the profile that the flag or the environment names, else `default`.
+pub(crate) fn name(flag: Option<&str>) -> String {
+    flag.map(str::to_owned).or_else(|| variable("AWS_PROFILE")).unwrap_or_else(|| "default".to_owned())
 }
 
 /// Reads `region` in the section `[profile NAME]`. The section of the default profile is `[default]`, without

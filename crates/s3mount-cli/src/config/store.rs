@@ -34,30 +34,36 @@ pub(crate) struct Store {
     pub(crate) ca_bundle: Option<PathBuf>,
 }
 
-/// The region that the flag, the environment or the profile names. `None` if none of them names a region: the
-/// client then asks the store.
-fn region(args: &AccessArgs) -> Option<String> {
-    args.region
-        .clone()
-        .or_else(|| variable("AWS_REGION"))
-        .or_else(|| variable("AWS_DEFAULT_REGION"))
-        .or_else(|| profile::region(args.profile.as_deref()))
+/// The region that the flag, the environment or the profile names, and which of them. `None` if none of them names a
+/// region: the client then asks the store.
+pub(super) fn region(args: &AccessArgs) -> Option<(String, String)> {
+    let flag = args.region.clone().map(|region| (region, "--region".to_owned()));
+    let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter();
+    let profile = || {
+        let region = profile::region(args.profile.as_deref())?;
+        Some((region, format!("profile {}", profile::name(args.profile.as_deref()))))
+    };
+    flag.or_else(|| first(variables)).or_else(profile)
 }
 
-/// The CA bundle that the flag or the environment names. The daemon's working folder is `/`, so the caller
-/// must make the path absolute.
-fn ca_bundle(args: &AccessArgs) -> Option<PathBuf> {
-    args.ca_bundle.clone().or_else(|| variable("AWS_CA_BUNDLE").map(PathBuf::from))
+/// The CA bundle that the flag or the environment names, and which of them. The daemon's working folder is `/`, so
+/// the caller must make the path absolute.
+pub(super) fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
+    let flag = args.ca_bundle.clone().map(|path| (path, "--ca-bundle".to_owned()));
+    flag.or_else(|| first(["AWS_CA_BUNDLE"].into_iter()).map(|(path, from)| (path.into(), from)))
 }
 
-fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<String>> {
-    let named = flag.map(|url| ("--endpoint-url", url.to_owned())).or_else(|| {
-        let variables = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
-        variables.into_iter().find_map(|name| Some((name, variable(name)?)))
-    });
-    let Some((name, url)) = named else { return Ok(None) };
-    check_url(name, &url)?;
-    Ok(Some(url))
+/// The endpoint that the flag or the environment names, and which of them.
+pub(super) fn endpoint_url(flag: Option<&str>) -> anyhow::Result<Option<(String, String)>> {
+    let flag = flag.map(|url| (url.to_owned(), "--endpoint-url".to_owned()));
+    let named = flag.or_else(|| first(["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter()));
+    named.iter().try_for_each(|(url, from)| check_url(from, url))?;
+    Ok(named)
+}
+
+/// The value of the first of these variables that is set, and its name.
+fn first(mut variables: impl Iterator<Item = &'static str>) -> Option<(String, String)> {
+    variables.find_map(|name| Some((variable(name)?, name.to_owned())))
 }
 
 /// Checks a URL that the flag or the variable `name` gives.
@@ -84,19 +90,19 @@ fn bucket_owner(named: Option<&str>, is_aws: bool) -> anyhow::Result<Option<Stri
 impl Store {
     /// The store of `bucket`, as the flags and the environment describe it.
     pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
-        let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?;
+        let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?.map(|(url, _)| url);
         source::check_bucket(&bucket, endpoint_url.is_none())?;
         let owner = bucket_owner(args.expected_bucket_owner.as_deref(), endpoint_url.is_none())?;
         Ok(Self {
             bucket,
-            region: region(args),
+            region: region(args).map(|(region, _)| region),
             endpoint_url,
             force_path_style: args.force_path_style,
             profile: args.profile.clone(),
             no_sign_request: args.no_sign_request,
             expected_bucket_owner: owner,
             requester_pays: args.requester_pays,
-            ca_bundle: ca_bundle(args).map(std::path::absolute).transpose()?,
+            ca_bundle: ca_bundle(args).map(|(path, _)| std::path::absolute(path)).transpose()?,
         })
     }
 

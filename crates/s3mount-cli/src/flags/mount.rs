@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::ArgAction;
+use clap::{Arg, ArgAction};
 
 use crate::flags::access::{AccessArgs, READING};
+use crate::flags::preset::Preset;
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
 use crate::flags::writing::WriteArgs;
 
 const SOURCE: &str = "What to mount";
+const SETTINGS: &str = "Settings";
 const PERMISSIONS: &str = "Who may use it";
 const RESOURCES: &str = "Connections and threads";
 const METADATA: &str = "Freshness";
@@ -33,6 +35,19 @@ pub(crate) struct MountArgs {
     /// privileges.
     #[arg(value_name = "DIR", required = true)]
     pub(crate) dir: Option<PathBuf>,
+
+    /// Read settings from this file.
+    ///
+    /// TOML, with the names of the flags: part-size = "16MiB". A flag goes before its variable of the environment
+    /// ($S3MOUNT_PART_SIZE), and that before the file. See docs/CONFIGURATION.md.
+    #[arg(long, value_name = "FILE", help_heading = SETTINGS)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Begin with settings that suit a kind of job; all others go before them.
+    ///
+    /// `s3mount config --preset NAME` shows them.
+    #[arg(long, value_name = "NAME", value_enum, help_heading = SETTINGS)]
+    pub(crate) preset: Option<Preset>,
 
     /// Show only keys below this prefix.
     ///
@@ -316,6 +331,13 @@ pub(crate) enum Verify {
     Whole,
     /// Never.
     Never,
+}
+
+/// The argument of a mount as other commands take it: it can be left out, and its help is that of the mount. The
+/// flags of a mount have headings, and those of the commands have none.
+pub(crate) fn optional(arg: Arg) -> Arg {
+    let is_of_mount = arg.get_help_heading().is_some();
+    arg.required(false).hide(is_of_mount)
 }
 
 fn mode(text: &str) -> Result<u16, String> {

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, Error};
 
-use crate::flags::Args;
+use crate::flags::nearest::nearest;
+use crate::flags::{Args, foreign};
 
 /// Options that s3mount accepts and ignores. Some are meant for mount(8), fstab or libfuse's programs. Others
 /// ask for what s3mount does anyway: it sets the source and the type of the mount itself, and it unmounts
@@ -38,9 +39,6 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "user",
     "users",
 ];
-
-/// A word that needs more edits than this is another word, not a misspelled flag.
-const MAX_EDITS: usize = 3;
 
 /// Replaces each `-o` by the flags that it names.
 ///
@@ -103,7 +101,13 @@ fn flag(command: &Command, option: &str) -> Result<Option<OsString>, String> {
     let long = if name == "ro" { "read-only".to_owned() } else { name.replace('_', "-") };
     let flags = || command.get_arguments().filter(|arg| arg.get_long().is_some_and(is_option));
     let Some(known) = flags().find(|arg| arg.get_long() == Some(&long)) else {
-        let hint = nearest(&long, flags()).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        let foreign = foreign::explain(&long).or_else(|| foreign::explain(name));
+        let near = nearest(&long, flags().filter_map(Arg::get_long));
+        let hint = match (foreign, near) {
+            (Some(why), _) => format!(": {why}"),
+            (None, Some(near)) => format!("; did you mean {near}?"),
+            (None, None) => String::new(),
+        };
         return Err(format!("unknown mount option '{name}'{hint}"));
     };
     match (known.get_action().takes_values(), value) {
@@ -119,31 +123,11 @@ fn is_option(long: &str) -> bool {
     !matches!(long, "help" | "version")
 }
 
-fn nearest<'a>(name: &str, flags: impl Iterator<Item = &'a Arg>) -> Option<&'a str> {
-    let rated = flags.filter_map(Arg::get_long).map(|long| (edits(name, long), long));
-    rated.min().filter(|(edits, _)| *edits <= MAX_EDITS).map(|(_, long)| long)
-}
-
-/// The number of letters to change, add or leave out to get from one word to the other.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, letter) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for column in 1..row.len() {
-            let change = diagonal + usize::from(to[column - 1] != letter);
-            diagonal = row[column];
-            row[column] = change.min(diagonal + 1).min(row[column - 1] + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use super::{edits, expand};
+    use super::expand;
 
     fn check(args: &[&str], expected: &[&str]) {
         let args = args.iter().map(OsString::from);
@@ -174,15 +158,9 @@ mod tests {
     fn bad_options_are_named() {
         check_error(&["s3mount", "-o", "banana"], "unknown mount option 'banana'");
         check_error(&["s3mount", "-o", "alow_other"], "'alow_other'; did you mean allow-other?");
+        check_error(&["s3mount", "-o", "memory_target=9"], "here it is --memory-limit");
         check_error(&["s3mount", "-o", "help"], "unknown mount option 'help'");
         check_error(&["s3mount", "-o", "part_size,uid=1"], "'part_size' needs a value: part_size=...");
         check_error(&["s3mount", "-o", "debug=1"], "'debug' takes no value, but has '1'");
-    }
-
-    #[test]
-    fn edits_are_counted() {
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!(edits("", "ab"), 2);
-        assert_eq!(edits("uid", "uid"), 0);
     }
 }

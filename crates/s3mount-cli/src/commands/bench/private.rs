@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::measured::{Measured, usage};
 use super::subject::Bench;
+use crate::layers::environment;
 use crate::system::fusermount::fusermount;
 use crate::system::mounts::mount_at;
 
@@ -60,6 +61,10 @@ impl PrivateMount {
         command.args(["mount", "--foreground"]).args(bench.store.flags()).args(flags);
         command.arg("--memory-limit").arg(bench.memory_limit_bytes.to_string());
         command.arg("--").arg(format!("{}/{prefix}", bench.store.bucket)).arg(&folder);
+        // What the environment sets is for the mounts of jobs, and not measured here.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| environment::is_setting(name)) {
+            command.env_remove(name);
+        }
         let daemon = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
