@@ -67,6 +67,7 @@ fn the_page_of_flags_is_what_help_says() {
         "config",
         "cp",
         "cleanup",
+        "doctor",
         "bench",
         "tune",
         "completions",

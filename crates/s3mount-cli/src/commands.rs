@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod cleanup;
 pub(crate) mod config;
 pub(crate) mod cp;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod tune;
 pub(crate) mod umount;

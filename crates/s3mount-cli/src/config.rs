@@ -5,7 +5,7 @@ pub(crate) mod defaults;
 pub(crate) mod environment;
 pub(crate) mod journal;
 pub(crate) mod memory;
-mod profile;
+pub(crate) mod profile;
 pub(crate) mod shared_cache;
 pub(crate) mod source;
 pub(crate) mod store;

@@ -1,6 +1,6 @@
 //! The process that serves a mount.
 
-mod checks;
+pub(crate) mod checks;
 mod control_socket;
 mod device;
 mod fork;

@@ -24,6 +24,7 @@ use crate::commands::cache::CacheArgs;
 use crate::commands::cleanup::CleanupArgs;
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CopyArgs;
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -97,6 +98,12 @@ pub(crate) enum Command {
     /// What mounts that are alive have under way is left alone, and so is what is in no journal, unless --all is
     /// given. The exit code is 1 if something could not be put in order.
     Cleanup(Box<CleanupArgs>),
+    /// Look at all that a mount needs, and say what is wrong and what to do.
+    ///
+    /// Checks this machine; with a bucket, the store and what the credentials may do there; with a folder, whether it can
+    /// be mounted at. Takes all flags of a mount, and checks what they ask for. Nothing is changed or written. The exit
+    /// code is 1 if something would fail, and 0 also with warnings.
+    Doctor(Box<DoctorArgs>),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

@@ -24,7 +24,7 @@ use crate::flags::preset::Preset;
 use crate::flags::{Args, foreign, options};
 
 /// The commands that take the settings of a mount.
-const OF_MOUNTS: &[&str] = &["mount", "config"];
+const OF_MOUNTS: &[&str] = &["mount", "config", "doctor"];
 
 /// A command line that was read.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ mod system;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use commands::{bench, cache, cleanup, config as config_command, cp, generate, tune, umount, warm};
+use commands::{bench, cache, cleanup, config as config_command, cp, doctor, generate, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Command, helper};
@@ -46,6 +46,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     pub(crate) storage_class: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) request_id: Option<String>,
+    /// When the store has answered. GETs of objects do not look.
+    pub(crate) date: Option<String>,
     /// The checksum of the whole object.
     pub(crate) checksum: Option<Checksum>,
     /// Whether the store keeps a CRC of each part in which the object was uploaded.
@@ -39,6 +41,7 @@ impl Answer {
             storage_class: text("x-amz-storage-class"),
             region: text("x-amz-bucket-region").filter(|region| !region.is_empty()),
             request_id: text("x-amz-request-id"),
+            date: None,
             checksum: Checksum::of(headers),
             has_part_checksums: is_of_parts(headers),
             object: None,

@@ -23,6 +23,7 @@ use s3mount_object::{
 use crate::CrtConfig;
 use crate::answer::Answer;
 use crate::checksum;
+use crate::clock::ClockSkew;
 use crate::endpoint::Endpoint;
 use crate::error::{NO_ETAG, crt_error};
 use crate::pool::LendingPool;
@@ -62,6 +63,7 @@ pub struct CrtClient {
     pub(crate) bucket: String,
     pub(crate) expected_bucket_owner: Option<String>,
     pub(crate) requester_pays: bool,
+    pub(crate) clock: ClockSkew,
 }
 
 impl fmt::Debug for CrtClient {
@@ -110,6 +112,12 @@ impl CrtClient {
         }
     }
 
+    /// How many seconds the store's clock is ahead of the machine's, as the last answer to a request other than
+    /// GetObject has shown; negative if it is behind. `None` if no answer has said what time it is.
+    pub fn clock_skew_s(&self) -> Option<i64> {
+        self.clock.get()
+    }
+
     /// Makes a client, and sends no request. The client's threads start here, so a process that forks must
     /// fork before.
     ///
@@ -140,6 +148,7 @@ impl CrtClient {
             bucket,
             expected_bucket_owner,
             requester_pays,
+            clock: ClockSkew::new(),
         })
     }
 }

@@ -18,6 +18,7 @@
 mod answer;
 mod checksum;
 mod client;
+mod clock;
 mod config;
 mod endpoint;
 mod error;

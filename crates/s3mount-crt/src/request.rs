@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
-use mountpoint_s3_crt::http::request_response::{Header, Message};
+use mountpoint_s3_crt::http::request_response::{Header, Headers, Message};
 use mountpoint_s3_crt::s3::client::{
     MetaRequest, MetaRequestOptions, MetaRequestResult, MetaRequestType, RequestMetrics,
 };
@@ -55,6 +55,11 @@ pub(crate) fn note_refusal(refused: &AtomicU64, metrics: &RequestMetrics) {
     if matches!(metrics.status_code(), Some(429 | 503)) {
         refused.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// When the store has answered.
+fn date(headers: &Headers) -> Option<String> {
+    headers.get_as_optional_string("Date").ok().flatten()
 }
 
 /// One request that is sent unchanged.
@@ -141,10 +146,12 @@ impl CrtClient {
         };
         sent.done();
         if result.is_err() {
+            self.clock.note(result.error_response_headers.as_ref().and_then(date).as_deref());
             let error = failed(operation, target, &self.endpoint.signing_region, &result);
             return Err(if unanswered.load(Ordering::Relaxed) { error.after_lost_answer() } else { error });
         }
         let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clock.note(collected.0.date.as_deref());
         Ok(std::mem::take(&mut *collected))
     }
 
@@ -167,7 +174,8 @@ impl CrtClient {
             .on_headers(move |headers, status| {
                 let object = describes.then(|| Box::new(described(headers)));
                 let mut collected = on_headers.lock().unwrap_or_else(PoisonError::into_inner);
-                *collected = (Answer { object, ..Answer::new(headers, status) }, Vec::new());
+                *collected =
+                    (Answer { object, date: date(headers), ..Answer::new(headers, status) }, Vec::new());
             })
             .on_body(move |_, bytes| {
                 let (_, body) = &mut *on_body.lock().unwrap_or_else(PoisonError::into_inner);

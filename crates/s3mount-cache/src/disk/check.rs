@@ -51,6 +51,16 @@ pub enum DiskNote {
     },
 }
 
+impl DiskNote {
+    /// What a user should know of `dir` before it becomes a cache. Nothing is made there.
+    ///
+    /// # Errors
+    /// When nothing is known of its file system.
+    pub fn of(dir: &Path) -> Result<Option<Self>, DiskError> {
+        kind(dir)
+    }
+}
+
 impl fmt::Display for DiskNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

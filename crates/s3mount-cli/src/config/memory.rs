@@ -62,8 +62,13 @@ fn share(bound_bytes: u64) -> u64 {
     share.max(MIN_LIMIT_BYTES) / MIB * MIB
 }
 
+/// The memory that a process takes with `limit_bytes` for object data and `names_bytes` for names, else their default.
+pub(crate) fn needed(limit_bytes: u64, names_bytes: Option<u64>) -> u64 {
+    limit_bytes.saturating_add(OVERHEAD_BYTES).saturating_add(names_bytes.unwrap_or_else(names))
+}
+
 /// The memory that the machine and the cgroup allow.
-fn bound() -> u64 {
+pub(crate) fn bound() -> u64 {
     let machine = machine_bytes().unwrap_or(8 << 30);
     group_bytes().map_or(machine, |limit| limit.min(machine))
 }

@@ -1,6 +1,7 @@
-//! Reads the region that a profile of `~/.aws/config` names. It is the only setting of the profile that the
-//! CRT does not read by itself.
+//! Reads the profiles of `~/.aws`. The region is the only setting that the CRT does not read by itself; the others are
+//! only shown.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::config::environment::variable;
@@ -18,27 +19,40 @@ pub(crate) fn name(flag: Option<&str>) -> String {
     flag.map(str::to_owned).or_else(|| variable("AWS_PROFILE")).unwrap_or_else(|| "default".to_owned())
 }
 
-/// Reads `region` in the section `[profile NAME]`. The section of the default profile is `[default]`, without
-/// the word `profile`. An indented line belongs to the setting above it.
+/// Which of the files of `~/.aws` a text is from: they name their sections differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `config`: the section of a profile is `[profile NAME]`, and that of the default profile `[default]`.
+    Config,
+    /// `credentials`: the section is `[NAME]`.
+    Credentials,
+}
+
 fn region_in(text: &str, profile: &str) -> Option<String> {
+    section(text, profile, Form::Config).remove("region").filter(|region| !region.is_empty())
+}
+
+/// The settings in the section of a profile. An indented line belongs to the setting above it, and is left out.
+pub(crate) fn section(text: &str, profile: &str, form: Form) -> BTreeMap<String, String> {
     let mut is_here = false;
-    let mut found = None;
+    let mut found = BTreeMap::new();
     for line in text.lines() {
         if let Some(section) = line.strip_prefix('[') {
-            is_here = profile_of(section.split(']').next().unwrap_or_default().trim()) == Some(profile);
-        } else if is_here && !line.starts_with([' ', '\t', '#', ';']) {
-            match line.split_once('=') {
-                Some((key, value)) if key.trim() == "region" => found = Some(plain(value)),
-                _ => {}
-            }
+            is_here = profile_of(section.split(']').next().unwrap_or_default().trim(), form) == Some(profile);
+        } else if is_here
+            && !line.starts_with([' ', '\t', '#', ';'])
+            && let Some((key, value)) = line.split_once('=')
+        {
+            found.insert(key.trim().to_owned(), plain(value));
         }
     }
-    found.filter(|region| !region.is_empty())
+    found
 }
 
 /// The name of the profile that a section describes. `None` for a section that describes no profile.
-fn profile_of(section: &str) -> Option<&str> {
+fn profile_of(section: &str, form: Form) -> Option<&str> {
     match section.strip_prefix("profile") {
+        _ if form == Form::Credentials => Some(section),
         Some(name) if name.starts_with([' ', '\t']) => Some(name.trim().trim_matches(['"', '\''])),
         _ => (section == "default").then_some(section),
     }

@@ -18,7 +18,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The advice for a store that does not answer. An untrusted certificate also looks like no answer, because
 /// s2n waits for up to 30 s before it reports the certificate.
-const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
+pub(crate) const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
 
 /// A bucket, the endpoint of its store, and the credentials to use.
 #[derive(Clone, Debug)]
@@ -276,7 +276,7 @@ impl Store {
 }
 
 /// Explains an error: what failed, with which value, and what the user can do.
-fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
+pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
     let Store { bucket, region, expected_bucket_owner: owner, .. } = store;
     let store = store.shown();
     let detail = error.detail();

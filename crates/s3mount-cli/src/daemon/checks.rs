@@ -30,7 +30,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Option<OwnedFd>> {
 
 /// Checks whether this process can mount at `dir`.
 fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<()> {
-    check_dir(dir, config.nonempty)?;
+    check_dir(dir, config.nonempty, recover)?;
     check_device(Path::new("/dev/fuse"))?;
     if !nix::unistd::geteuid().is_root() {
         let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
@@ -40,7 +40,7 @@ fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<()> {
 }
 
 /// A user other than root may open a mount to other users only if fuse.conf allows it.
-fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow::Result<()> {
+pub(crate) fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow::Result<()> {
     let flag = match (allow_other, allow_root) {
         (true, _) => "--allow-other",
         (_, true) => "--allow-root",
@@ -53,7 +53,7 @@ fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow
     Ok(())
 }
 
-fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
     let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
     let readable = File::open(bundle).and_then(|file| file.metadata());
     let metadata =
@@ -62,14 +62,20 @@ fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_dir(dir: &Path, nonempty: bool) -> anyhow::Result<()> {
+/// Checks that the folder can be mounted at. `dead` is called for a mount whose daemon is gone; if it succeeds, the
+/// folder is looked at again.
+pub(crate) fn check_dir(
+    dir: &Path,
+    nonempty: bool,
+    dead: impl Fn(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let shown = dir.display();
     let mut entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
             // Each call unmounts one dead mount, so the recursion ends.
-            recover(dir)?;
-            return check_dir(dir, nonempty);
+            dead(dir)?;
+            return check_dir(dir, nonempty, dead);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("the folder {shown} does not exist; make it with: mkdir -p {shown}")
@@ -113,7 +119,7 @@ fn recover(dir: &Path) -> anyhow::Result<()> {
     })
 }
 
-fn check_device(device: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_device(device: &Path) -> anyhow::Result<()> {
     match File::options().read(true).write(true).open(device) {
         Ok(_) => Ok(()),
         Err(error)

@@ -28,7 +28,7 @@ pub(crate) fn make_room(connections: u32) -> u32 {
 }
 
 /// The soft limit to set, and the number of connections that fit into it.
-fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
+pub(crate) fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
     let limit = soft.max((u64::from(connections) + OTHERS).min(hard));
     // If the limit is very low, connections get half of it.
     let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);

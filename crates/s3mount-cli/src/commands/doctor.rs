@@ -1,0 +1,102 @@
+//! `s3mount doctor`: looks at all that a mount needs, changes nothing, and says what to do.
+
+mod credentials;
+mod disk;
+mod finding;
+mod folder;
+mod machine;
+mod store;
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use self::finding::{Finding, State};
+use self::machine::Machine;
+use crate::config::source::{self, Source};
+use crate::config::store::Store;
+use crate::config::{Config, defaults};
+use crate::flags::mount::{MountArgs, optional};
+use crate::system::terminal;
+
+/// The flags of `s3mount doctor`.
+#[derive(Debug, clap::Parser)]
+#[command(mut_args(optional))]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+
+    /// Also write an object of no bytes below the prefix, and delete it.
+    ///
+    /// Without this flag nothing is written, and whether it may be is not known.
+    #[arg(long)]
+    pub(crate) try_write: bool,
+
+    /// Print JSON: each check with its state, what was found and what to do.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs all checks that the arguments allow, and prints what they found. The exit code is 1 if one failed.
+///
+/// # Errors
+/// When nothing can be checked at all.
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut findings = Vec::new();
+    let mut report = |finding: Finding| {
+        if !args.json {
+            terminal::result(&finding.line());
+        }
+        findings.push(finding);
+    };
+    let mount = &args.mount;
+    report(settings(mount));
+    for finding in machine::check(&Machine::here(), mount) {
+        report(finding);
+    }
+    for dir in &mount.cache {
+        report(disk::check(dir, mount.max_cache_size.map(|size| size.0)));
+    }
+    if let Some(dir) = &mount.dir {
+        report(folder::check(dir, mount.nonempty));
+    }
+    if let Some(named) = &mount.source {
+        report(credentials::check(&mount.access));
+        let store = source::parse(named, mount.prefix.as_deref())
+            .and_then(|Source { bucket, prefix }| Ok((Store::new(bucket, &mount.access)?, prefix)));
+        match store {
+            Ok((store, prefix)) => store::check(&store, &prefix, args.try_write, &mut report)?,
+            Err(error) => report(Finding::fail("endpoint", format!("{error:#}"), "")),
+        }
+    }
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    let (failures, warnings) = (count(State::Fail), count(State::Warn));
+    if args.json {
+        let checks: Vec<_> = findings.iter().map(Finding::json).collect();
+        terminal::result(&format!("{:#}", json!({ "ok": failures == 0, "checks": checks })));
+    } else {
+        terminal::result(&summary(failures, warnings, mount.source.is_some()));
+    }
+    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn summary(failures: usize, warnings: usize, has_bucket: bool) -> String {
+    let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let more = if has_bucket { "" } else { "; give a bucket to check the store, too" };
+    format!("{}, {}{more}", counted(failures, "failure"), counted(warnings, "warning"))
+}
+
+/// Whether the flags, the environment and the file make a mount.
+fn settings(mount: &MountArgs) -> Finding {
+    let checked = match (&mount.source, &mount.dir) {
+        (Some(_), Some(_)) => Config::new(mount).map(|config| config.warnings),
+        _ => defaults::found(mount).map(|_| Vec::new()),
+    };
+    match checked {
+        Ok(warnings) if warnings.is_empty() => {
+            Finding::ok("settings", "they can be used; s3mount config shows them")
+        }
+        Ok(warnings) => Finding::warn("settings", warnings.join("; "), ""),
+        Err(error) => Finding::fail("settings", format!("{error:#}"), ""),
+    }
+}
