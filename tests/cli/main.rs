@@ -7,3 +7,4 @@ mod cleanup;
 mod help;
 mod run;
 mod umount;
+mod watch;

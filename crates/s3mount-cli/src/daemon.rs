@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
 use crate::config::Config;

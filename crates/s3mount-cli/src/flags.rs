@@ -18,6 +18,7 @@ use crate::commands::bench::BenchArgs;
 use crate::commands::cache::CacheArgs;
 use crate::commands::cleanup::CleanupArgs;
 use crate::commands::cp::CopyArgs;
+use crate::commands::stats::StatsArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -86,6 +87,14 @@ pub(crate) enum Command {
     /// What mounts that are alive have under way is left alone, and so is what is in no journal, unless --all is
     /// given. The exit code is 1 if something could not be put in order.
     Cleanup(Box<CleanupArgs>),
+    /// Show what a mount does now, and whether its readers wait for storage.
+    ///
+    /// Throughput, requests in flight, windows, memory by owner, where reads find their bytes, who waits for
+    /// how long, and what the requests have cost. Rates and waits are taken over --interval. A process waits
+    /// while one of its calls has no answer for half a millisecond or more. What the kernel's page cache
+    /// answers never comes to the mount. Only the user who mounted may ask, and root where the mount lets it
+    /// in.
+    Stats(StatsArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

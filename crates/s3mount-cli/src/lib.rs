@@ -7,13 +7,14 @@ mod config;
 mod daemon;
 mod flags;
 mod system;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use commands::{bench, cache, cleanup, cp, tune, umount, warm};
+use commands::{bench, cache, cleanup, cp, stats, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Args, Command, options};
@@ -33,6 +34,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
+        Some(Command::Stats(args)) => stats::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         None => start(&args.mount),

@@ -92,7 +92,7 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
     if config.keeps_attributes {
         fs = fs.with_attributes(client);
     }
-    let fs = Arc::new(fs);
+    let fs = Arc::new(fs.with_recorder(measured.recorder().clone()));
     measured.register(fs.registry());
     register_process(fs.registry());
     let control = config

@@ -37,6 +37,13 @@ pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
     mountinfo.lines().filter_map(parse).rfind(|mount| mount.dir == dir)
 }
 
+/// The mount that holds `dir`: the innermost one whose folder is `dir` or lies above it.
+pub(crate) fn enclosing(dir: &Path) -> Option<MountedAt> {
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let above = mountinfo.lines().filter_map(parse).filter(|mount| dir.starts_with(&mount.dir));
+    above.max_by_key(|mount| mount.dir.components().count())
+}
+
 fn parse(line: &str) -> Option<MountedAt> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mut filesystem = filesystem.split(' ');
