@@ -6,6 +6,7 @@ mod fork;
 mod journal;
 mod logging;
 mod metrics;
+mod metrics_server;
 mod mount;
 
 use std::process::ExitCode;

@@ -23,6 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
 use super::metrics::DaemonMetrics;
+use super::metrics_server;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
@@ -100,6 +101,9 @@ pub(crate) fn mount(config: &Config, ready: impl FnOnce()) -> anyhow::Result<()>
         .as_deref()
         .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
     let _control = control.transpose()?;
+    if let Some(address) = config.metrics_listen {
+        metrics_server::listen(address, fs.clone(), runtime.handle())?;
+    }
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;

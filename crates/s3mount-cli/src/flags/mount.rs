@@ -1,5 +1,6 @@
 //! The flags of a mount.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ArgAction;
@@ -286,6 +287,14 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "PATH", help_heading = RUNNING)]
     pub(crate) control_socket: Option<PathBuf>,
 
+    /// Serve the metrics over HTTP at this address and port, for Prometheus.
+    ///
+    /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics shows. Each mount needs a port of its own.
+    /// Whoever can reach the port can read the metrics, so name 127.0.0.1, or an address that only
+    /// your monitoring reaches. examples/grafana/s3mount.json is a dashboard.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = RUNNING)]
+    pub(crate) metrics_listen: Option<SocketAddr>,
+
     /// Write logs to files in this folder [default: syslog].
     ///
     /// Each run writes a file of its own. A missing folder is made. Without a syslog, as in most
@@ -315,6 +324,11 @@ pub(crate) enum Verify {
     Whole,
     /// Never.
     Never,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| "not an address and a port; write it like 127.0.0.1:9105 or [::1]:9105".to_owned())
 }
 
 fn mode(text: &str) -> Result<u16, String> {
