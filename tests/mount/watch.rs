@@ -236,3 +236,41 @@ fn a_daemon_of_another_version() {
     assert_eq!(shown["so_far"]["read_bytes"], 5);
     assert_eq!(shown["waiting"]["verdict"], "unknown");
 }
+
+/// Runs `top` in a terminal until `wanted` is drawn, presses `keys`, and returns what was drawn.
+fn top(mount: &Path, columns: u32, wanted: &str, keys: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/top.py");
+    let mut python = Command::new("/usr/bin/python3");
+    python.args([script, &columns.to_string(), "24", keys, wanted, env!("CARGO_BIN_EXE_s3mount"), "top"]);
+    python.arg(mount).args(["--interval", "0.2"]);
+    let output = run_with_timeout(&mut python, LIMIT).expect("a terminal");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.starts_with("0 True\n"), "it ends well, and the terminal is as before: {shown:?} {said}");
+    assert!(shown.contains("\u{1b}[?1049h") && shown.contains("\u{1b}[?1049l"), "{shown:?}");
+    shown
+}
+
+#[test]
+fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
+    let server = TestS3::builder().synthetic(BUCKET, "shard-1.tar", 32 * MIB);
+    let world = World::new(server, &[]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                assert!(fs::metadata(world.path("none")).is_err());
+                fs::read(world.path("shard-1.tar")).expect("its bytes");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let wide = std::panic::catch_unwind(|| top(world.mount.path(), 100, "PROCESS", "q"));
+        let narrow = std::panic::catch_unwind(|| top(world.mount.path(), 40, "PROCESS", "\\x03"));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let (wide, narrow) = (wide.expect("a wide terminal"), narrow.expect("a narrow one"));
+        assert!(wide.contains("s3://data/") && wide.contains("storage?"), "{wide:?}");
+        assert!(narrow.contains("waits?"), "{narrow:?}");
+    });
+    let said = refusal("top", world.mount.path(), &[]);
+    assert!(said.contains("top needs a terminal; `s3mount stats --watch"), "{said}");
+}

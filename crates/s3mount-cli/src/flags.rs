@@ -19,6 +19,7 @@ use crate::commands::cache::CacheArgs;
 use crate::commands::cleanup::CleanupArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::stats::StatsArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -95,6 +96,11 @@ pub(crate) enum Command {
     /// answers never comes to the mount. Only the user who mounted may ask, and root where the mount lets it
     /// in.
     Stats(StatsArgs),
+    /// Show what a mount does on the whole terminal, until q or Ctrl-C.
+    ///
+    /// The same as stats --watch, with the processes and the files that read, and how throughput went. A
+    /// terminal of 40 columns is enough. With $NO_COLOR set it uses no colours.
+    Top(TopArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The
