@@ -49,6 +49,11 @@ fn of_top() {
 }
 
 #[test]
+fn of_trace() {
+    insta::assert_snapshot!("help_trace", help(&["trace", "--help"]));
+}
+
+#[test]
 fn of_bench() {
     insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
 }
@@ -63,7 +68,11 @@ fn of_tune() {
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
     let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
-    for command in ["", "umount", "warm", "stats", "top"].into_iter().chain(cache).chain(["cp", "bench", "tune"]) {
+    for command in ["", "umount", "warm", "stats", "top", "trace"]
+        .into_iter()
+        .chain(cache)
+        .chain(["cp", "bench", "tune"])
+    {
         let args: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
         let text = help(&args);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();

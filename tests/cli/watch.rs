@@ -11,7 +11,7 @@ fn what_is_no_mount() {
     let folder = TempDir::new().expect("a folder");
     let dir = folder.path().canonicalize().expect("its path").display().to_string();
     let hint = "`findmnt -t fuse.s3mount` lists what is";
-    for name in ["stats"] {
+    for name in ["stats", "trace"] {
         check_fails(&[name, &dir], &format!("nothing is mounted at {dir}; {hint}"));
         check_fails(
             &[name, "/no/such"],

@@ -161,7 +161,7 @@ fn mounts_that_cannot_be_looked_at() {
     let server = TestS3::builder().object(BUCKET, "d/f", "text");
     let world = World::new(server, &["--allow-other"]);
     let dir = world.mount.path().display().to_string();
-    for name in ["stats"] {
+    for name in ["stats", "trace"] {
         let said = refusal(name, &world.path("d"), &[]);
         assert_eq!(said, format!("s3mount: {dir}/d lies in the mount at {dir}; name the mount: {dir}\n"));
         // Another user.
@@ -177,7 +177,7 @@ fn mounts_that_cannot_be_looked_at() {
     kill(pid, Signal::SIGKILL).expect("it is there");
     let is_dead = || fs::metadata(world.path("none")).is_err_and(|error| error.raw_os_error() == Some(107));
     wait_for("it is gone", is_dead);
-    for name in ["stats"] {
+    for name in ["stats", "trace"] {
         let said = refusal(name, world.mount.path(), &[]);
         let gone =
             format!("s3mount: the daemon of {dir} is gone; take the mount down with: s3mount umount {dir}\n");
@@ -235,6 +235,9 @@ fn a_daemon_of_another_version() {
     let shown = stats(&socket);
     assert_eq!(shown["so_far"]["read_bytes"], 5);
     assert_eq!(shown["waiting"]["verdict"], "unknown");
+    let said = refusal("trace", &socket, &["--output", &folder.path().join("page").display().to_string()]);
+    let other = "it is of another version; unmount, and mount again";
+    assert!(said.contains(other), "{said}");
 }
 
 /// Runs `top` in a terminal until `wanted` is drawn, presses `keys`, and returns what was drawn.
@@ -273,4 +276,72 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     });
     let said = refusal("top", world.mount.path(), &[]);
     assert!(said.contains("top needs a terminal; `s3mount stats --watch"), "{said}");
+}
+
+/// What the page of a trace draws.
+fn drawn(page: &Path) -> Value {
+    let page = fs::read_to_string(page).expect("the page");
+    let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next());
+    serde_json::from_str(data.expect("the data")).expect("JSON")
+}
+
+#[test]
+fn a_trace_shows_each_request_and_who_waited() {
+    let server = TestS3::builder().synthetic(BUCKET, "a/shard.tar", 40 * MIB).synthetic(BUCKET, "b.bin", MIB);
+    let world = World::new(server, &[]);
+    let page = world.folder().join("trace.html");
+    let mut trace = command(&["trace", "--for", "60", "--output"].map(OsStr::new));
+    trace.arg(&page).arg(world.mount.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut trace = trace.spawn().expect("it starts");
+    let mut said = BufReader::new(trace.stderr.take().expect("a pipe")).lines();
+    let said = said.next().expect("a line").expect("text");
+    assert_eq!(said, "s3mount: recording for 60 s; Ctrl-C ends it early");
+    // It listens soon after it has said so.
+    wait_for("it listens", || {
+        let fds = fs::read_dir(format!("/proc/{}/fd", trace.id())).expect("its files").flatten();
+        fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| path.ends_with(".s3mount/events"))
+    });
+    world.server.reset_stats();
+    fs::read(world.path("a/shard.tar")).expect("its bytes");
+    world.server.freeze(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            world.server.freeze(false);
+        });
+        // This thread is still there when it is looked up.
+        assert_eq!(fs::read(world.path("b.bin")).expect("its bytes").len(), MIB as usize);
+    });
+    kill(Pid::from_raw(i32::try_from(trace.id()).expect("a pid")), Signal::SIGINT).expect("it is there");
+    let output = trace.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("waiting for storage?"), "{said}");
+    let drawn = drawn(&page);
+    let parts = drawn["parts"].as_array().expect("parts");
+    let gets: Vec<_> = parts.iter().filter(|part| part["operation"] == "get").collect();
+    assert_eq!(gets.len() as u64, world.server.stats().get_object.requests);
+    let lists = parts.iter().filter(|part| part["operation"] == "list").count() as u64;
+    assert_eq!(lists, world.server.stats().list_objects.requests);
+    for get in &gets {
+        let (first, took) = (get["first"].as_i64().expect("a time"), get["took"].as_i64().expect("a time"));
+        assert!(0 < first && first <= took, "{get}");
+    }
+    let sum = |name: &str| -> f64 {
+        drawn[name].as_array().expect("bins").iter().map(|bin| bin.as_f64().expect("bytes")).sum()
+    };
+    assert!((sum("fetched") - 41.0 * MIB as f64).abs() < MIB as f64 / 100.0, "{}", sum("fetched"));
+    // The wait for the store that did not answer is the longest.
+    let longest = &drawn["waits"][0];
+    assert!(longest["took"].as_i64() >= Some(250_000), "{longest}");
+    let process = &drawn["processes"][longest["process"].as_u64().expect("a number") as usize];
+    assert!(process.as_str().expect("a name").ends_with(&format!("({})", std::process::id())), "{process}");
+    assert!(drawn["looks"].as_array().expect("looks").len() > 2);
+    // A file that can't be written is found out about before the recording.
+    let said = refusal("trace", world.mount.path(), &["--output", "/no/such/trace.html", "--for", "60"]);
+    assert!(
+        said.starts_with("s3mount: cannot write /no/such/trace.html; name a file with --output"),
+        "{said}"
+    );
+    let said = refusal("trace", world.mount.path(), &["--output", "/tmp", "--for", "60"]);
+    assert_eq!(said, "s3mount: /tmp is a folder; name a file with --output\n");
 }

@@ -6,6 +6,7 @@ pub(crate) mod cleanup;
 pub(crate) mod cp;
 pub(crate) mod stats;
 pub(crate) mod top;
+pub(crate) mod trace;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod warm;

@@ -20,6 +20,7 @@ use crate::commands::cleanup::CleanupArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::stats::StatsArgs;
 use crate::commands::top::TopArgs;
+use crate::commands::trace::TraceArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -101,6 +102,12 @@ pub(crate) enum Command {
     /// The same as stats --watch, with the processes and the files that read, and how throughput went. A
     /// terminal of 40 columns is enough. With $NO_COLOR set it uses no colours.
     Top(TopArgs),
+    /// Record what a mount does for a while, and write it down as one HTML page.
+    ///
+    /// The page has a timeline of the requests to the store (when each was sent, when its first and its last
+    /// byte came), memory and windows, throughput, and the waits of each process. It loads nothing from
+    /// anywhere, and shows the names of files. The mount records only meanwhile.
+    Trace(TraceArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

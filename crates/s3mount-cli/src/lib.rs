@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use commands::{bench, cache, cleanup, cp, stats, top, tune, umount, warm};
+use commands::{bench, cache, cleanup, cp, stats, top, trace, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Args, Command, options};
@@ -36,6 +36,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Stats(args)) => stats::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Top(args)) => top::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Trace(args)) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         None => start(&args.mount),

@@ -282,7 +282,7 @@ pub(crate) struct MountArgs {
     ///
     /// It serves programs that cannot write to .s3mount/prefetch in the mount. Hints follow a first
     /// line `prefetch`. The line `stats` is answered with the metrics as JSON, the line `metrics` with
-    /// the same as Prometheus text. `s3mount stats` and `top` take PATH in the place of the
+    /// the same as Prometheus text. `s3mount stats`, `top` and `trace` take PATH in the place of the
     /// mount's folder. Only you and root may connect; with --allow-other, all users.
     #[arg(long, value_name = "PATH", help_heading = RUNNING)]
     pub(crate) control_socket: Option<PathBuf>,

@@ -226,7 +226,7 @@ impl Reporter {
                     calls.push(call);
                 }
                 Event::Lost { count } => *lost += count,
-                Event::Unknown => {}
+                Event::Request(_) | Event::Unknown => {}
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::sample::Caller;
 
 /// A call that takes less was answered out of memory or from a disk of this machine, and is no wait for storage.
 /// Stores answer in 1 ms (in the rack) to 200 ms.
-const WAIT_MICROS: i64 = 500;
+pub(crate) const WAIT_MICROS: i64 = 500;
 
 /// What one process has done over some time.
 #[derive(Clone, Debug, Serialize)]
@@ -108,7 +108,7 @@ mod tests {
     use crate::watch::sample::Caller;
 
     fn call(pid: u32, at: i64, took: i64) -> Call {
-        Call { operation: "read".into(), pid, len: 10, at, took }
+        Call { operation: "read".into(), pid, key: "k".into(), len: 10, at, took }
     }
 
     #[test]
