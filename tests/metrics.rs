@@ -20,7 +20,7 @@ const WRITE: &str = "WRITE_PAGES";
 const HEAD: &str = "\
 # Metrics
 
-`.s3mount/metrics` in the root of a mount shows these in the text format of Prometheus, `.s3mount/stats` as one JSON object; `--control-socket` answers a line `metrics` or `stats` with the same. All count from the mount on, and each mount has its own.
+`.s3mount/metrics` in the root of a mount shows these in the text format of Prometheus, `.s3mount/stats` as one JSON object; `--control-socket` answers a line `metrics` or `stats` with the same. `--metrics-listen 127.0.0.1:9105` serves them to Prometheus at `http://127.0.0.1:9105/metrics`; [a dashboard for Grafana](../examples/grafana/s3mount.json) shows them. All count from the mount on, and each mount has its own.
 
 A key in JSON is the name without `s3mount_` and `_total`; the values of labels follow it (in capitals here). A histogram is an object: `count`, `sum`, and `buckets`, how many values were at most as large as each bound and larger than the one before, where there were any. In Prometheus text the buckets add up.
 
@@ -62,5 +62,42 @@ fn each_metric_is_well_named_and_defined_once() {
         assert_eq!(definition.fault(), None, "{}", definition.name);
         assert!(names.insert(definition.name), "{} is defined twice", definition.name);
         assert!(keys.insert(definition.short_name()), "two have the key {}", definition.short_name());
+    }
+}
+
+/// The names of metrics in a text, with the endings of histograms.
+fn names_in(text: &str) -> BTreeSet<&str> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let words = text.split(|character| !is_plain(character));
+    words.filter(|word| word.starts_with("s3mount_")).collect()
+}
+
+#[test]
+fn the_dashboard_shows_metrics_that_the_page_has() {
+    let dashboard = std::fs::read_to_string("examples/grafana/s3mount.json").expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let page = std::fs::read_to_string(PAGE).expect("the page");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let mut shown = 0;
+    for expression in targets.map(|target| target["expr"].as_str().expect("an expression")) {
+        let names = names_in(expression);
+        assert!(!names.is_empty(), "{expression}");
+        for name in names {
+            let parts = ["_bucket", "_sum", "_count"];
+            let histogram = parts.iter().find_map(|part| name.strip_suffix(part));
+            let row = |name: &str| page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            let found = row(name).or_else(|| row(histogram?).filter(|row| row.contains("| histogram |")));
+            let row = found.unwrap_or_else(|| panic!("{PAGE} has no {name}"));
+            // Counters grow, so only their rates say anything.
+            assert!(!row.contains("| counter |") || expression.contains("rate("), "{expression}");
+            shown += 1;
+        }
+    }
+    assert!(shown > 30, "{shown} metrics");
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
+        for name in variable["definition"].as_str().map(names_in).unwrap_or_default() {
+            assert!(page.contains(&format!("| `{name}` |")), "{PAGE} has no {name}");
+        }
     }
 }

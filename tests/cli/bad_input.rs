@@ -41,6 +41,11 @@ fn values_that_cannot_be_read() {
         &["--max-connections", "0"],
         "error: invalid value '0' for '--max-connections <N>': 0 is not in 1..=1024",
     );
+    check(
+        &["--metrics-listen", "9105"],
+        "error: invalid value '9105' for '--metrics-listen <ADDRESS:PORT>': not an address and a port; write it \
+         like 127.0.0.1:9105 or [::1]:9105",
+    );
     check(&["--banana"], "error: unexpected argument '--banana' found");
     check(
         &["--profile", "p", "--no-sign-request"],

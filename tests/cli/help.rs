@@ -39,6 +39,21 @@ fn of_cp() {
 }
 
 #[test]
+fn of_stats() {
+    insta::assert_snapshot!("help_stats", help(&["stats", "--help"]));
+}
+
+#[test]
+fn of_top() {
+    insta::assert_snapshot!("help_top", help(&["top", "--help"]));
+}
+
+#[test]
+fn of_trace() {
+    insta::assert_snapshot!("help_trace", help(&["trace", "--help"]));
+}
+
+#[test]
 fn of_bench() {
     insta::assert_snapshot!("help_bench", help(&["bench", "--help"]));
 }
@@ -63,7 +78,7 @@ fn of_tune() {
 fn the_page_of_flags_is_what_help_says() {
     let mut page = "# Flags\n\nWhat `s3mount --help` says, and `--help` of each command.\n".to_owned();
     let cache = ["cache", "cache ls", "cache stats", "cache verify", "cache evict", "cache clear"];
-    for command in ["", "umount", "warm"].into_iter().chain(cache).chain([
+    for command in ["", "umount", "warm", "stats", "top", "trace"].into_iter().chain(cache).chain([
         "config",
         "cp",
         "cleanup",

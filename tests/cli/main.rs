@@ -9,3 +9,4 @@ mod help;
 mod packaging;
 mod run;
 mod umount;
+mod watch;

@@ -258,7 +258,10 @@ fn the_control_socket_takes_hints_and_tells_the_counters() {
         let _ = stream.write_all(bad.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write));
         let mut said = String::new();
         if stream.read_to_string(&mut said).is_ok() {
-            assert!(said.starts_with("s3mount: ") && said.contains("write stats or metrics, or"), "{said}");
+            assert!(
+                said.starts_with("s3mount: ") && said.contains("write stats, metrics, streams or events, or"),
+                "{said}"
+            );
         }
     }
     // The daemon does not answer another user, even if the mode of the socket's file allows the connection.

@@ -50,6 +50,7 @@ mod streams;
 mod throttled;
 mod tools;
 mod verify;
+mod watch;
 mod world;
 mod write_faults;
 mod write_flags;

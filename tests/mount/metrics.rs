@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 
-use s3mount_testkit::TestS3;
+use s3mount_testkit::{MountGuard, TestS3};
 
-use crate::world::{BUCKET, MIB, World};
+use crate::world::{BUCKET, MIB, World, s3mount};
 
 /// The samples of a scrape. A sample's name and labels, as the scrape writes them, are the key.
 type Samples = BTreeMap<String, f64>;
@@ -122,4 +124,43 @@ fn a_scrape_parses_and_tells_what_the_store_has_seen() {
         Some(after["s3mount_requests_total{operation=\"get\",status=\"ok\"}"])
     );
     assert_eq!(stats["part_bytes"]["count"].as_f64(), Some(after["s3mount_part_bytes_count"]));
+}
+
+/// The answer to one HTTP request: its first line, and its body.
+fn http(port: u16, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("to be heard");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.lines().next().expect("a line").to_owned(), body.to_owned())
+}
+
+#[test]
+fn prometheus_scrapes_a_port() {
+    // The test gives the port back just before the mount takes it. No other test asks for this one.
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let flags = ["--metrics-listen", &format!("127.0.0.1:{port}")];
+    let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &flags);
+    fs::read(world.path("f")).expect("its bytes");
+    // Clients that say nothing keep nobody out.
+    let idle: Vec<_> =
+        (0..10).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("it listens")).collect();
+    let (status, body) = http(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert_eq!(parse(&body)["s3mount_get_requests_total"], 1.0);
+    drop(idle);
+    let (status, body) = http(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!((status.as_str(), body.contains("/metrics")), ("HTTP/1.1 404 Not Found", true));
+    let (status, _) = http(port, "DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(status, "HTTP/1.1 405 Method Not Allowed");
+    // A second mount can't have the same port.
+    let dir = world.folder().join("second");
+    fs::create_dir(&dir).expect("a folder");
+    let flags = [&["--foreground"], flags.as_slice()].concat();
+    let error = MountGuard::new(&mut s3mount(&world.server.endpoint(), BUCKET, &dir, &flags), &dir);
+    let said = format!("{:#}", error.expect_err("the port is taken"));
+    let expected =
+        format!("cannot listen at --metrics-listen 127.0.0.1:{port}: another process listens there");
+    assert!(said.contains(&expected), "{said}");
 }

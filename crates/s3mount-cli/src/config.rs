@@ -12,6 +12,7 @@ pub(crate) mod store;
 pub(crate) mod target;
 pub(crate) mod writes;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) keeps_attributes: bool,
     pub(crate) foreground: bool,
     pub(crate) control_socket: Option<PathBuf>,
+    /// Where the metrics are served over HTTP.
+    pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) log_directory: Option<PathBuf>,
     pub(crate) debug: bool,
     /// Warnings that the user gets before the mount starts.
@@ -141,6 +144,7 @@ impl Config {
             keeps_attributes: args.writing.keep_attributes,
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
+            metrics_listen: args.metrics_listen,
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
             debug: args.debug,
             warnings: warning.into_iter().collect(),

@@ -8,12 +8,14 @@ mod journal;
 mod logging;
 mod manager;
 mod metrics;
+mod metrics_server;
 mod mount;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 
+pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
 use crate::config::Config;

@@ -25,6 +25,9 @@ use crate::commands::cleanup::CleanupArgs;
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::stats::StatsArgs;
+use crate::commands::top::TopArgs;
+use crate::commands::trace::TraceArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
 
@@ -104,6 +107,25 @@ pub(crate) enum Command {
     /// be mounted at. Takes all flags of a mount, and checks what they ask for. Nothing is changed or written. The exit
     /// code is 1 if something would fail, and 0 also with warnings.
     Doctor(Box<DoctorArgs>),
+    /// Show what a mount does now, and whether its readers wait for storage.
+    ///
+    /// Throughput, requests in flight, windows, memory by owner, where reads find their bytes, who waits for
+    /// how long, and what the requests have cost. Rates and waits are taken over --interval. A process waits
+    /// while one of its calls has no answer for half a millisecond or more. What the kernel's page cache
+    /// answers never comes to the mount. Only the user who mounted may ask, and root where the mount lets it
+    /// in.
+    Stats(StatsArgs),
+    /// Show what a mount does on the whole terminal, until q or Ctrl-C.
+    ///
+    /// The same as stats --watch, with the processes and the files that read, and how throughput went. A
+    /// terminal of 40 columns is enough. With $NO_COLOR set it uses no colours.
+    Top(TopArgs),
+    /// Record what a mount does for a while, and write it down as one HTML page.
+    ///
+    /// The page has a timeline of the requests to the store (when each was sent, when its first and its last
+    /// byte came), memory and windows, throughput, and the waits of each process. It loads nothing from
+    /// anywhere, and shows the names of files. The mount records only meanwhile.
+    Trace(TraceArgs),
     /// Measure how fast an object is read, for each size of part and number of connections.
     ///
     /// Each measurement is taken twice: by the S3 client alone, and through a mount of its own. The

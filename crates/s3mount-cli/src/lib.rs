@@ -8,11 +8,14 @@ mod daemon;
 mod flags;
 mod layers;
 mod system;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use commands::{bench, cache, cleanup, config as config_command, cp, doctor, generate, tune, umount, warm};
+use commands::{
+    bench, cache, cleanup, config as config_command, cp, doctor, generate, stats, top, trace, tune, umount, warm,
+};
 pub use daemon::DaemonMetrics;
 use daemon::start;
 use flags::{Command, helper};
@@ -47,6 +50,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Stats(args)) => stats::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Top(args)) => top::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Trace(args)) => trace::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Bench(args)) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),

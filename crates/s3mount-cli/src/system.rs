@@ -1,6 +1,7 @@
 //! What this crate asks of the machine: its mounts, its limits, FUSE's helper, the terminal.
 
 pub(crate) mod connections;
+pub(crate) mod ending;
 pub(crate) mod fusermount;
 pub(crate) mod home;
 pub(crate) mod mounts;

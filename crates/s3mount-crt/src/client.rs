@@ -241,7 +241,13 @@ impl ObjectClient for CrtClient {
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         let answer = self.get_object_timed(request, into);
-        answer.map_ok(|(bytes, _)| GetAnswer { bytes, origin: Origin::Store }).boxed()
+        answer
+            .map_ok(|(bytes, first_byte)| GetAnswer {
+                bytes,
+                origin: Origin::Store,
+                first_byte: Some(first_byte),
+            })
+            .boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

@@ -21,22 +21,27 @@ pub(crate) enum Control {
     Prefetch,
     /// Takes the paths of files that are to be kept in the disk cache.
     Keep,
+    /// Shows what is being read, and who waits, as JSON.
+    Streams,
+    /// Passes on what happens while it is open, as lines of JSON.
+    Events,
 }
 
 /// The files of the folder.
-pub(crate) const FILES: [(&str, Control); 4] = [
+pub(crate) const FILES: [(&str, Control); 6] = [
+    ("events", Control::Events),
     ("keep", Control::Keep),
     ("metrics", Control::Metrics),
     ("prefetch", Control::Prefetch),
     ("stats", Control::Stats),
+    ("streams", Control::Streams),
 ];
 
 impl Control {
     /// The folder or file of this inode number.
     pub(crate) fn of(ino: InodeNo) -> Option<Self> {
-        [Self::Folder, Self::Stats, Self::Metrics, Self::Prefetch, Self::Keep]
-            .into_iter()
-            .find(|control| control.ino() == ino)
+        let files = FILES.into_iter().map(|(_, file)| file);
+        files.chain([Self::Folder]).find(|control| control.ino() == ino)
     }
 
     /// The file of this name.
@@ -51,13 +56,15 @@ impl Control {
             Control::Prefetch => 4,
             Control::Metrics => 5,
             Control::Keep => 6,
+            Control::Streams => 7,
+            Control::Events => 8,
         })
     }
 
     pub(crate) fn kind(self) -> FileKind {
         match self {
             Control::Folder => FileKind::Directory,
-            Control::Stats | Control::Metrics | Control::Prefetch | Control::Keep => FileKind::File,
+            _ => FileKind::File,
         }
     }
 
@@ -65,7 +72,7 @@ impl Control {
     pub(crate) fn mode(self) -> u16 {
         match self {
             Control::Folder => 0o500,
-            Control::Stats | Control::Metrics => 0o400,
+            Control::Stats | Control::Metrics | Control::Streams | Control::Events => 0o400,
             Control::Prefetch | Control::Keep => 0o200,
         }
     }

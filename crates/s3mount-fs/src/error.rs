@@ -33,6 +33,9 @@ pub enum FsError {
     /// The mount may not do this to an object that is there.
     #[error("the mount needs {0} for this")]
     NotAllowed(&'static str),
+    /// As many as may listen to the events of the mount do so already.
+    #[error("too many listen to the events of the mount")]
+    TooManyListeners,
     /// The inode is no symbolic link.
     #[error("not a symbolic link")]
     NotLink,
@@ -108,6 +111,7 @@ impl FsError {
             FsError::IsDirectory => libc::EISDIR,
             FsError::ReadOnly => libc::EROFS,
             FsError::NotAllowed(_) => libc::EPERM,
+            FsError::TooManyListeners => libc::EBUSY,
             FsError::NotLink => libc::EINVAL,
             FsError::Exists => libc::EEXIST,
             FsError::NotEmpty => libc::ENOTEMPTY,
@@ -141,6 +145,7 @@ impl FsError {
             | FsError::IsDirectory
             | FsError::ReadOnly
             | FsError::NotAllowed(_)
+            | FsError::TooManyListeners
             | FsError::NotLink
             | FsError::Exists
             | FsError::NotEmpty

@@ -7,7 +7,8 @@
 //! - [`writing`]: creating files, and writing them;
 //! - [`changing`]: names that are made, removed and renamed;
 //! - [`folders`]: folders that are renamed;
-//! - [`renamed`]: reads of files that were renamed while they are open.
+//! - [`renamed`]: reads of files that were renamed while they are open;
+//! - [`watched`]: what those see who look at the mount.
 
 mod appending;
 mod attributes;
@@ -23,13 +24,14 @@ mod open_file;
 pub(crate) mod opening;
 mod renamed;
 mod shown;
+pub(crate) mod watched;
 mod writing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_cache::DiskCache;
-use s3mount_metrics::Registry;
+use s3mount_metrics::{Recorder, Registry};
 use s3mount_object::{ByteRange, ObjectClient};
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
@@ -38,6 +40,7 @@ use self::appending::Logs;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
+use self::watched::Callers;
 use crate::ahead::fetcher::Fetcher;
 use crate::ahead::hints::Hints;
 use crate::ahead::seams::Seams;
@@ -88,6 +91,8 @@ pub struct Filesystem {
     /// Unset if attributes are not kept.
     attrs: Option<Arc<KnownAttrs>>,
     logs: Logs,
+    recorder: Arc<Recorder>,
+    callers: Callers,
 }
 
 impl Filesystem {
@@ -145,6 +150,8 @@ impl Filesystem {
             has_folder_markers: false,
             attrs: None,
             logs: Logs::default(),
+            recorder: Arc::default(),
+            callers: Callers::default(),
         }
     }
 
@@ -223,6 +230,7 @@ impl Filesystem {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return reply(Ok(&bytes[start..start.saturating_add(len).min(bytes.len())]));
             }
+            Some(OpenFile::Events(listener)) => return reply(Ok(&self.events(&listener, len))),
             Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
             Some(OpenFile::Draft(open)) => {
                 let runtime = self.namespace.requests().runtime();

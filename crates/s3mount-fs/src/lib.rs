@@ -54,6 +54,7 @@ pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;
 pub use filesystem::opening::Opening;
+pub use filesystem::watched::Caller;
 pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use inode::{INODE_BYTES, KnownName};
 pub use keep_writer::ToKeep;

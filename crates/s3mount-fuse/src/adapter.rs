@@ -74,9 +74,12 @@ impl Adapter {
     ) -> Self {
         let interrupts = Arc::new(InterruptMonitor::new(fs.config().timeout));
         runtime.spawn(InterruptMonitor::run(Arc::downgrade(&interrupts)));
+        let monitor = Arc::downgrade(&interrupts);
+        fs.set_callers(move || monitor.upgrade().map(|monitor| monitor.callers()).unwrap_or_default());
         let metrics = Arc::<FuseMetrics>::default();
         fs.registry().add(metrics.clone(), || {});
-        let shared = Arc::new(Shared { runtime, kernel, metrics });
+        let recorder = fs.recorder().clone();
+        let shared = Arc::new(Shared { runtime, kernel, metrics, recorder });
         Self { fs, shared, readahead, interrupts, passthrough_dirs, passthrough: None }
     }
 

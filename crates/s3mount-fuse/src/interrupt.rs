@@ -16,6 +16,7 @@ use fuser::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use procfs::process::Process;
+use s3mount_fs::Caller;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -158,6 +159,13 @@ impl InterruptMonitor {
         if requests.len() == 1 {
             self.has_come.notify_one();
         }
+    }
+
+    /// The threads whose requests have no answer yet.
+    pub(crate) fn callers(&self) -> Vec<Caller> {
+        let requests = self.lock();
+        let waiting = requests.iter().filter(|entry| entry.request.is_waiting());
+        waiting.map(|entry| Caller { pid: entry.pid, waits: entry.came.elapsed() }).collect()
     }
 
     /// Checks the requests until the monitor is dropped.

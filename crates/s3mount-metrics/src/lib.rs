@@ -6,6 +6,8 @@
 //! [`Registry`] of the mount shows all structs. There is no global registry, so that a process may have
 //! several mounts.
 //!
+//! What happens one by one is for those who listen to the [`Recorder`] of the mount.
+//!
 //! **Cost:** adding to a counter is one relaxed atomic addition, in a cache line that threads on other
 //! cores rarely write to; noting a value in a histogram is two. Nothing here locks or allocates but
 //! making a struct and showing it.
@@ -14,11 +16,13 @@ mod definition;
 mod instrument;
 mod label;
 mod macros;
+mod recorder;
 mod registry;
 mod show;
 
 pub use definition::{Definition, Kind, Stability, Unit, bounds};
 pub use instrument::{Counter, Distribution, Family, Gauge, Histogram, Instrument, Total, Value};
 pub use label::{Label, Labels, Names};
+pub use recorder::{CallEvent, Event, Listener, Recorder, RequestEvent};
 pub use registry::{Group, Registry, Sample, Snapshot};
-pub use show::markdown;
+pub use show::{json_string, markdown};

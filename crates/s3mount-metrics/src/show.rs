@@ -48,6 +48,23 @@ impl Snapshot {
     }
 }
 
+/// `text` as a string of JSON, with its quotes.
+pub fn json_string(text: &str) -> String {
+    let mut string = String::with_capacity(text.len() + 2);
+    string.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => string.extend(['\\', character]),
+            '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(string, "\\u{:04x}", u32::from(character));
+            }
+            _ => string.push(character),
+        }
+    }
+    string.push('"');
+    string
+}
+
 fn json_distribution(unit: Unit, distribution: &Distribution) -> String {
     let bounds = distribution.bounds.iter().map(|bound| shown(unit, *bound));
     let bounds = bounds.chain([String::from("+Inf")]);

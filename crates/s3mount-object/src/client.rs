@@ -2,7 +2,7 @@
 //! (`docs/decisions/0022-reading-and-writing-are-two-traits.md`).
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -44,6 +44,8 @@ pub struct GetAnswer {
     pub bytes: Bytes,
     /// Where they come from.
     pub origin: Origin,
+    /// How long after the request the first byte came, if the client knows.
+    pub first_byte: Option<Duration>,
 }
 
 /// What a HEAD says of an object.

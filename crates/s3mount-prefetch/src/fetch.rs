@@ -189,7 +189,8 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     let (len, began) = (request.range.len(), Instant::now());
     let send = |into: Buffer| async {
         let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
-        let GetAnswer { bytes, origin } = shared.client.get_object(request.clone(), Box::new(into)).await?;
+        let GetAnswer { bytes, origin, .. } =
+            shared.client.get_object(request.clone(), Box::new(into)).await?;
         match origin {
             Origin::Store => shared.latencies.note(len, began.elapsed()),
         }

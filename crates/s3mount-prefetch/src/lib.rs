@@ -67,6 +67,7 @@ pub use keep::KeepError;
 pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;
+pub use reader::view::{ReaderView, StreamView};
 pub use tiers::Tiers;
 
 /// Wherever a plan may choose, segments begin and end at multiples of this many bytes. The kernel's largest

@@ -14,7 +14,7 @@ use crate::readers::Readers;
 use crate::refill::refill;
 use crate::shared::Shared;
 use crate::sync::spawn;
-use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics, Tiers};
+use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
 
 /// How often the housekeeper looks after streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
@@ -117,6 +117,11 @@ impl Prefetcher {
     /// and have begun to wait there.
     pub fn reclaim(&self) {
         self.readers.reclaim(&self.shared);
+    }
+
+    /// What the readers of each open version are doing now.
+    pub fn views(&self) -> Vec<ReaderView> {
+        self.readers.all().iter().map(|reader| reader.view()).collect()
     }
 
     /// How many versions are open.

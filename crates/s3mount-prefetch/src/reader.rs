@@ -14,6 +14,7 @@ mod reclaim;
 mod seam;
 mod spare;
 mod state;
+pub(crate) mod view;
 mod waiter;
 
 use std::fs::File;

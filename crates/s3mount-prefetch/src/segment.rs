@@ -75,7 +75,7 @@ impl<W> Segment<W> {
 
     /// How many bytes were fetched and not read by anybody. The bytes of a random read do not count: they are
     /// in the block cache by now, or lie around what the read asked for.
-    fn unread_bytes(&self) -> u64 {
+    pub(crate) fn unread_bytes(&self) -> u64 {
         match &self.state {
             SegmentState::Ready(bytes) if self.purpose != Purpose::Random => {
                 (bytes.len() as u64).saturating_sub(self.served.bytes)

@@ -1,10 +1,11 @@
 //! A client that counts and times the requests to another client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use s3mount_metrics::Registry;
+use s3mount_metrics::{Event, Recorder, Registry, RequestEvent};
 use s3mount_object::{
     BucketInfo, GetAnswer, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient, ObjectError,
     ObjectId, ObjectMeta, PartBuffer, UploadParts,
@@ -18,11 +19,22 @@ use crate::metrics::{Operation, Outcome, RequestMetrics};
 pub struct MeasuredClient {
     client: Arc<dyn ObjectClient>,
     metrics: Arc<RequestMetrics>,
+    recorder: Arc<Recorder>,
+}
+
+/// What a request asks for, while somebody listens to the recorder.
+struct Subject {
+    key: Arc<str>,
+    start: u64,
+    len: u64,
 }
 
 /// A request under way. If it is dropped before its end, it counts as cancelled.
 struct Request<'a> {
     metrics: &'a RequestMetrics,
+    recorder: &'a Recorder,
+    subject: Option<Box<Subject>>,
+    first_byte: Option<Duration>,
     operation: Operation,
     began: Instant,
     outcome: Outcome,
@@ -35,18 +47,36 @@ impl Drop for Request<'_> {
         if self.outcome == Outcome::Ok {
             self.metrics.times.at(self.operation).note_time(self.began.elapsed());
         }
+        if let Some(subject) = self.subject.take() {
+            let Subject { key, start, len } = *subject;
+            self.recorder.note(&Event::Request(RequestEvent {
+                operation: self.operation.name(),
+                status: self.outcome.name(),
+                key,
+                start,
+                len,
+                began: self.began.into_std(),
+                first_byte: self.first_byte,
+                took: self.began.elapsed(),
+            }));
+        }
     }
 }
 
 impl MeasuredClient {
     /// Counts the requests to `client`.
     pub fn new(client: Arc<dyn ObjectClient>) -> Self {
-        Self { client, metrics: Arc::default() }
+        Self { client, metrics: Arc::default(), recorder: Arc::default() }
     }
 
     /// The metrics in which it counts.
     pub fn metrics(&self) -> &RequestMetrics {
         &self.metrics
+    }
+
+    /// Where it notes each request while somebody listens.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
     }
 
     /// Shows its metrics in `registry`.
@@ -55,19 +85,39 @@ impl MeasuredClient {
         registry.add(self.metrics.clone(), move || metrics.throttled.set(client.refused_requests()));
     }
 
+    /// What a request asks for, if somebody listens.
+    fn subject(&self, key: &str, start: u64, len: u64) -> Option<Box<Subject>> {
+        self.recorder.is_on().then(|| Box::new(Subject { key: Arc::from(key), start, len }))
+    }
+
     fn measure<'a, T: Send + 'a>(
         &'a self,
         operation: Operation,
+        key: &str,
         answer: BoxFuture<'a, Result<T, ObjectError>>,
     ) -> BoxFuture<'a, Result<T, ObjectError>> {
-        let metrics = &*self.metrics;
+        self.measure_as(operation, self.subject(key, 0, 0), answer, |_| None)
+    }
+
+    fn measure_as<'a, T: Send + 'a>(
+        &'a self,
+        operation: Operation,
+        subject: Option<Box<Subject>>,
+        answer: BoxFuture<'a, Result<T, ObjectError>>,
+        first_byte: fn(&T) -> Option<Duration>,
+    ) -> BoxFuture<'a, Result<T, ObjectError>> {
+        let (metrics, recorder) = (&*self.metrics, &*self.recorder);
         async move {
             metrics.in_flight.at(operation).inc();
+            let (began, outcome) = (Instant::now(), Outcome::Cancelled);
             let mut request =
-                Request { metrics, operation, began: Instant::now(), outcome: Outcome::Cancelled };
+                Request { metrics, recorder, subject, first_byte: None, operation, began, outcome };
             let result = answer.await;
             request.outcome = match &result {
-                Ok(_) => Outcome::Ok,
+                Ok(answer) => {
+                    request.first_byte = first_byte(answer);
+                    Outcome::Ok
+                }
                 Err(error) => Outcome::from(error.kind()),
             };
             result
@@ -83,15 +133,19 @@ impl ObjectClient for MeasuredClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
-        self.measure(Operation::Get, self.client.get_object(request, into))
+        let range = request.range;
+        let subject = self.subject(request.object.key(), range.start(), range.len());
+        self.measure_as(Operation::Get, subject, self.client.get_object(request, into), |answer| {
+            answer.first_byte
+        })
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.measure(Operation::Head, self.client.head_object(key))
+        self.measure(Operation::Head, key, self.client.head_object(key))
     }
 
     fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
-        self.measure(Operation::Head, self.client.checksum(object))
+        self.measure(Operation::Head, object.key(), self.client.checksum(object))
     }
 
     fn upload_parts<'a>(
@@ -99,15 +153,16 @@ impl ObjectClient for MeasuredClient {
         object: &'a ObjectId,
         after: u32,
     ) -> BoxFuture<'a, Result<UploadParts, ObjectError>> {
-        self.measure(Operation::Attributes, self.client.upload_parts(object, after))
+        self.measure(Operation::Attributes, object.key(), self.client.upload_parts(object, after))
     }
 
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
-        self.measure(Operation::List, self.client.list_objects(request))
+        let subject = self.subject(&request.prefix, 0, 0);
+        self.measure_as(Operation::List, subject, self.client.list_objects(request), |_| None)
     }
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.measure(Operation::HeadBucket, self.client.head_bucket())
+        self.measure(Operation::HeadBucket, "", self.client.head_bucket())
     }
 
     fn refused_requests(&self) -> u64 {

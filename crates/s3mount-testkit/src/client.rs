@@ -392,7 +392,9 @@ impl ObjectClient for MemoryClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
-        self.get(request, into).map_ok(|bytes| GetAnswer { bytes, origin: Origin::Store }).boxed()
+        self.get(request, into)
+            .map_ok(|bytes| GetAnswer { bytes, origin: Origin::Store, first_byte: None })
+            .boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

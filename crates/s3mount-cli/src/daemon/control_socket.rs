@@ -2,8 +2,9 @@
 //! use them in the mount.
 //!
 //! Such a program may run in a container whose mount is read-only, or as another user. It connects to the
-//! socket and sends a line with the name of a file of `.s3mount/`. For `stats` or `metrics` it receives the
-//! contents of the file. After `prefetch` it sends hints, as many as it likes.
+//! socket and sends a line with the name of a file of `.s3mount/`. For `stats`, `metrics` or `streams` it
+//! receives the contents of the file, and after `events` what happens, until it closes the socket. After
+//! `prefetch` it sends hints, as many as it likes.
 
 use std::fs::Permissions;
 use std::io;
@@ -30,6 +31,18 @@ const MAX_CLIENTS: usize = 64;
 /// A client that sends nothing for this long is disconnected, so that idle clients keep no other client out.
 /// A loader that has more hints later connects again.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
+
+/// The file whose contents go on for as long as somebody listens.
+const EVENTS: &str = "events";
+
+/// Files that show what each user does.
+const PRIVATE: [&str; 2] = ["streams", EVENTS];
+
+/// Why such a file is not shown.
+pub(crate) const OWNER_ONLY: &str = "only the user who mounted may ask for this, and root";
+
+/// How often new events are sent.
+const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A socket whose file is removed when this is dropped.
 #[derive(Debug)]
@@ -104,14 +117,14 @@ async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
             }
         };
         let uid = client.peer_cred().map(|peer| peer.uid());
-        let is_allowed = uid.as_ref().is_ok_and(|uid| all_users || *uid == 0 || *uid == geteuid().as_raw());
-        if !is_allowed {
+        let is_owner = uid.as_ref().is_ok_and(|uid| *uid == 0 || *uid == geteuid().as_raw());
+        if !is_owner && !(all_users && uid.is_ok()) {
             tracing::warn!(?uid, "the control socket refuses a user");
             continue;
         }
         let fs = fs.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(client, &fs).await {
+            if let Err(error) = serve(client, &fs, is_owner).await {
                 tracing::debug!(%error, "a client of the control socket left");
             }
             drop(place);
@@ -119,13 +132,23 @@ async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
     }
 }
 
-async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
+/// Answers one client. Only to the owner of the mount it tells what each user does.
+async fn serve(client: UnixStream, fs: &Arc<Filesystem>, is_owner: bool) -> io::Result<()> {
     let (from, mut to) = client.into_split();
     let mut from = BufReader::new(from);
     let mut command = String::new();
     timeout(MAX_SILENCE, (&mut from).take(MAX_COMMAND).read_line(&mut command)).await??;
+    if !is_owner && PRIVATE.contains(&command.trim_end()) {
+        let text = format!("s3mount: {command:?}: {OWNER_ONLY}\n");
+        return timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?;
+    }
     match open(fs, command.trim_end()).await {
         Ok((file, is_writable)) => {
+            if command.trim_end() == EVENTS {
+                let sent = send_events(&mut from, &mut to, fs, file).await;
+                fs.release(file);
+                return sent;
+            }
             let copied = if is_writable { copy_in(&mut from, fs, file).await } else { Ok(()) };
             let held = read(fs, file).await;
             fs.release(file);
@@ -133,8 +156,9 @@ async fn serve(client: UnixStream, fs: &Arc<Filesystem>) -> io::Result<()> {
             timeout(MAX_SILENCE, to.write_all(&held)).await?
         }
         Err(error) => {
-            let text =
-                format!("s3mount: {command:?}: {error}; write stats or metrics, or prefetch and lines\n");
+            let text = format!(
+                "s3mount: {command:?}: {error}; write stats, metrics, streams or events, or prefetch and lines\n"
+            );
             timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?
         }
     }
@@ -161,6 +185,28 @@ async fn copy_in(
                 let written = fs.write(file, 0, &buffer[..len], 0);
                 written.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
             }
+        }
+    }
+}
+
+/// Sends events until the client closes the socket, or takes none for too long.
+async fn send_events(
+    from: &mut (impl AsyncReadExt + Unpin),
+    to: &mut (impl AsyncWriteExt + Unpin),
+    fs: &Arc<Filesystem>,
+    file: FileHandle,
+) -> io::Result<()> {
+    loop {
+        let events = read(fs, file).await;
+        if !events.is_empty() {
+            timeout(MAX_SILENCE, to.write_all(&events)).await??;
+            continue;
+        }
+        // What the client sends is of no meaning here. Its end is.
+        if let Ok(read) = timeout(EVENT_INTERVAL, from.read(&mut [0; 64])).await
+            && read? == 0
+        {
+            return Ok(());
         }
     }
 }

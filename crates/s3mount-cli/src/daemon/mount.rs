@@ -26,6 +26,7 @@ use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
 use super::manager;
 use super::metrics::DaemonMetrics;
+use super::metrics_server;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
@@ -107,7 +108,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     if config.keeps_attributes {
         fs = fs.with_attributes(client);
     }
-    let fs = Arc::new(fs);
+    let fs = Arc::new(fs.with_recorder(measured.recorder().clone()));
     measured.register(fs.registry());
     register_process(fs.registry());
     let control = config
@@ -115,6 +116,9 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         .as_deref()
         .map(|path| ControlSocket::listen(path, config.allow_other, fs.clone(), runtime.handle()));
     let _control = control.transpose()?;
+    if let Some(address) = config.metrics_listen {
+        metrics_server::listen(address, fs.clone(), runtime.handle())?;
+    }
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;

@@ -1,5 +1,6 @@
 //! The flags of a mount.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction};
@@ -298,9 +299,18 @@ pub(crate) struct MountArgs {
     ///
     /// It serves programs that cannot write to .s3mount/prefetch in the mount. Hints follow a first
     /// line `prefetch`. The line `stats` is answered with the metrics as JSON, the line `metrics` with
-    /// the same as Prometheus text. Only you and root may connect; with --allow-other, all users.
+    /// the same as Prometheus text. `s3mount stats`, `top` and `trace` take PATH in the place of the
+    /// mount's folder. Only you and root may connect; with --allow-other, all users.
     #[arg(long, value_name = "PATH", help_heading = RUNNING)]
     pub(crate) control_socket: Option<PathBuf>,
+
+    /// Serve the metrics over HTTP at this address and port, for Prometheus.
+    ///
+    /// http://ADDRESS:PORT/metrics shows what .s3mount/metrics shows. Each mount needs a port of its own.
+    /// Whoever can reach the port can read the metrics, so name 127.0.0.1, or an address that only
+    /// your monitoring reaches. examples/grafana/s3mount.json is a dashboard.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = RUNNING)]
+    pub(crate) metrics_listen: Option<SocketAddr>,
 
     /// Write logs to files in this folder [default: syslog].
     ///
@@ -338,6 +348,11 @@ pub(crate) enum Verify {
 pub(crate) fn optional(arg: Arg) -> Arg {
     let is_of_mount = arg.get_help_heading().is_some();
     arg.required(false).hide(is_of_mount)
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| "not an address and a port; write it like 127.0.0.1:9105 or [::1]:9105".to_owned())
 }
 
 fn mode(text: &str) -> Result<u16, String> {

@@ -33,26 +33,39 @@ pub(crate) fn resolve(dir: &Path) -> io::Result<PathBuf> {
 
 /// The topmost mount at `dir` itself.
 pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
-    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mountinfo.lines().filter_map(parse).rfind(|mount| mount.dir == dir)
+    mounts().into_iter().rfind(|mount| mount.dir == dir)
 }
 
-fn parse(line: &str) -> Option<MountedAt> {
-    let (mount, filesystem) = line.split_once(" - ")?;
-    let mut filesystem = filesystem.split(' ');
-    let dir = unescape(mount.split(' ').nth(4)?);
+/// The mount that holds `dir`: the innermost one whose folder is `dir` or lies above it.
+pub(crate) fn enclosing(dir: &Path) -> Option<MountedAt> {
+    let above = mounts().into_iter().filter(|mount| dir.starts_with(&mount.dir));
+    above.max_by_key(|mount| mount.dir.components().count())
+}
+
+/// All mounts. The names of their folders may be any bytes.
+fn mounts() -> Vec<MountedAt> {
+    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    mountinfo.split(|byte| *byte == b'\n').filter_map(parse).collect()
+}
+
+fn parse(line: &[u8]) -> Option<MountedAt> {
+    let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    // After a field of its own, which is `-`, the line says what is mounted.
+    let [_, kind, source, ..] = fields.get(fields.iter().position(|field| *field == b"-")?..)? else {
+        return None;
+    };
     Some(MountedAt {
-        id: mount.split(' ').next()?.parse().ok()?,
-        dir: PathBuf::from(OsString::from_vec(dir)),
-        kind: filesystem.next()?.to_owned(),
-        source: String::from_utf8_lossy(&unescape(filesystem.next()?)).into_owned(),
+        id: std::str::from_utf8(fields[0]).ok()?.parse().ok()?,
+        dir: PathBuf::from(OsString::from_vec(unescape(fields.get(4)?))),
+        kind: String::from_utf8_lossy(kind).into_owned(),
+        source: String::from_utf8_lossy(&unescape(source)).into_owned(),
     })
 }
 
 /// Undoes the kernel's octal escapes of space, tab, newline and backslash.
-fn unescape(text: &str) -> Vec<u8> {
+fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let [first, tail @ ..] = rest {
         let octal = || u8::from_str_radix(std::str::from_utf8(tail.get(..3)?).ok()?, 8).ok();
         match (first, octal()) {
@@ -71,6 +84,7 @@ fn unescape(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
     use std::path::PathBuf;
 
     use super::{MountedAt, parse, resolve, unescape};
@@ -84,12 +98,12 @@ mod tests {
 
     #[test]
     fn what_is_no_escape_stays() {
-        assert_eq!(unescape(r"a\134b\9\04"), br"a\b\9\04");
+        assert_eq!(unescape(br"a\134b\9\04"), br"a\b\9\04");
     }
 
     #[test]
     fn reads_a_line_with_escapes() {
-        let line = r"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
+        let line = br"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
         let mount = MountedAt {
             id: 36,
             dir: PathBuf::from("/mnt/a b"),
@@ -97,5 +111,10 @@ mod tests {
             source: "s3://b/p q/".into(),
         };
         assert_eq!(parse(line), Some(mount));
+        let line = b"36 35 0:45 / /mnt/\xff rw shared:1 - tmpfs tmpfs rw";
+        assert_eq!(
+            parse(line).map(|mount| mount.dir.into_os_string().into_vec()),
+            Some(b"/mnt/\xff".to_vec())
+        );
     }
 }

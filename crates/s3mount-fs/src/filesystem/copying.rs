@@ -46,7 +46,7 @@ impl Filesystem {
                 Node::File(_) | Node::Directory(_) | Node::Draft(_) => None,
             },
             OpenFile::Draft(open) => open.file.draft().version(),
-            OpenFile::Snapshot(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
         }
     }
 }

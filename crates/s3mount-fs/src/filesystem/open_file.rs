@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use s3mount_metrics::Listener;
 use s3mount_prefetch::ObjectReader;
 
 use crate::ahead::hints::HintWriter;
@@ -48,6 +49,8 @@ pub(crate) enum OpenFile {
     Object(Arc<OpenObject>),
     /// The text of one of the daemon's own files, as it was when the file was opened.
     Snapshot(Bytes),
+    /// The file that passes on what happens while it is open.
+    Events(Arc<Listener>),
     /// The file that takes hints.
     Hints(Arc<HintWriter>),
     /// The file that takes the paths of files to be kept.

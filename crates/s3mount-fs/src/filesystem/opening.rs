@@ -68,9 +68,10 @@ impl Filesystem {
     pub fn begin_open(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opening, FsError> {
         let target = match Control::of(ino) {
             Some(Control::Folder) => return Err(FsError::IsDirectory),
-            Some(shown @ (Control::Stats | Control::Metrics)) => {
+            Some(shown @ (Control::Stats | Control::Metrics | Control::Streams)) => {
                 Target::Own(OpenFile::Snapshot(self.show(shown).into()))
             }
+            Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.listen()?))),
             Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
             Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
             None => {

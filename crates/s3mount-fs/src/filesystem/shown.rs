@@ -40,6 +40,9 @@ impl Filesystem {
 
     /// The text of one of the daemon's files.
     pub(super) fn show(&self, file: Control) -> String {
+        if file == Control::Streams {
+            return self.show_streams();
+        }
         self.metrics();
         let snapshot = self.registry.snapshot();
         if file == Control::Stats { snapshot.json() } else { snapshot.prometheus() }

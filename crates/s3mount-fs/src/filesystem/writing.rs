@@ -271,9 +271,8 @@ impl Filesystem {
                     }
                 }
             }
-            Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_)) | None => {
-                Err(FsError::ReadOnly)
-            }
+            Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_) | OpenFile::Events(_))
+            | None => Err(FsError::ReadOnly),
         }
     }
 

@@ -30,7 +30,8 @@ impl Adapter {
         let Some(name) = name.to_str().map(str::to_owned) else {
             return reply.error(Errno::ENOENT);
         };
-        let (fs, request) = (self.fs.clone(), self.pending(Operation::Lookup));
+        let request = self.pending(Operation::Lookup).called_by(req.pid(), parent, 0, 0);
+        let fs = self.fs.clone();
         let reply = SharedReply::new(reply);
         self.answer(req, Some(parent), &reply.clone(), async move {
             let found = fs.lookup(fs_inode(parent), &name).await;
@@ -67,7 +68,8 @@ impl Adapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
+        let request = self.pending(Operation::Readdir).called_by(req.pid(), ino, offset, 0);
+        let fs = self.fs.clone();
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let page = fs.readdir(fs_handle(fh), DirOffset(offset), NAMES_PER_REQUEST).await;
@@ -95,7 +97,8 @@ impl Adapter {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let (fs, request) = (self.fs.clone(), self.pending(Operation::Readdir));
+        let request = self.pending(Operation::Readdir).called_by(req.pid(), ino, offset, 0);
+        let fs = self.fs.clone();
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };

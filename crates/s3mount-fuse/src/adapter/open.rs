@@ -32,7 +32,7 @@ impl Adapter {
         if writes || (self.fs.allows_writes() && self.fs.is_draft(fs_inode(ino))) {
             return self.on_open_to_write(req, ino, flags, reply);
         }
-        let request = self.pending(Operation::Open);
+        let request = self.pending(Operation::Open).called_by(req.pid(), ino, 0, 0);
         let opening = match self.fs.begin_open(fs_inode(ino), req.pid()) {
             Ok(opening) => opening,
             Err(error) => return reply.error(request.errno(ino, &error)),

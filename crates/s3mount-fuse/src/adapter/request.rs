@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, FileHandle, INodeNo};
 use s3mount_fs::FsError;
+use s3mount_metrics::{CallEvent, Event, Recorder};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -17,6 +18,7 @@ pub(super) struct Shared {
     pub(super) runtime: Handle,
     pub(super) kernel: Arc<Kernel>,
     pub(super) metrics: Arc<FuseMetrics>,
+    pub(super) recorder: Arc<Recorder>,
 }
 
 /// The bytes that a READ asks for.
@@ -33,23 +35,60 @@ pub(super) struct PendingRequest {
     pub(super) shared: Arc<Shared>,
     operation: Operation,
     began: Instant,
+    /// Set while somebody listens to the events of the mount.
+    call: Option<Box<Call>>,
+}
+
+/// Who has sent a request, and what it asks for.
+struct Call {
+    pid: u32,
+    inode: u64,
+    start: u64,
+    len: u64,
 }
 
 impl PendingRequest {
     /// A request that a session thread has just taken.
     pub(super) fn new(shared: &Arc<Shared>, operation: Operation) -> Self {
-        Self { shared: shared.clone(), operation, began: Instant::now() }
+        Self { shared: shared.clone(), operation, began: Instant::now(), call: None }
+    }
+
+    /// Notes that the thread `pid` asks for `len` bytes of `ino` from `start` on, if somebody listens.
+    pub(super) fn called_by(mut self, pid: u32, ino: INodeNo, start: u64, len: u64) -> Self {
+        if self.shared.recorder.is_on() {
+            self.call = Some(Box::new(Call { pid, inode: ino.0, start, len }));
+        }
+        self
+    }
+
+    /// Tells those who listen that the request was answered.
+    fn tell(&self, failed: bool) {
+        if let Some(call) = &self.call {
+            let Call { pid, inode, start, len } = **call;
+            self.shared.recorder.note(&Event::Call(CallEvent {
+                operation: self.operation.name(),
+                pid,
+                inode,
+                start,
+                len,
+                began: self.began.into_std(),
+                took: self.began.elapsed(),
+                failed,
+            }));
+        }
     }
 
     /// Counts the request as answered.
     pub(super) fn done(&self) {
         self.shared.metrics.on_answer(self.operation, self.began, None);
+        self.tell(false);
     }
 
     /// Counts the request as failed, and returns its errno. Trouble with the store is logged here, where it is
     /// handled.
     pub(super) fn errno(&self, subject: impl Debug, error: &FsError) -> Errno {
         self.shared.metrics.on_answer(self.operation, self.began, Some(error));
+        self.tell(true);
         if error.is_trouble() {
             let operation = self.operation.name();
             tracing::warn!(

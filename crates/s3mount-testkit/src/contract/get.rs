@@ -30,7 +30,7 @@ pub async fn ranges_come_exactly_and_in_the_lent_memory(store: &Store<'_>) {
         for spare in [0, 1, 5000] {
             let (buffer, loan) = lend(end - start + spare);
             let request = GetObject { object: object.clone(), range: ByteRange::new(start, end) };
-            let GetAnswer { bytes: got, origin } =
+            let GetAnswer { bytes: got, origin, .. } =
                 store.client.get_object(request, buffer).await.expect("the range");
             assert_eq!(origin, Origin::Store, "nothing stands between the client and its store");
             assert_eq!(got.len() as u64, end - start, "bytes of {start}..{end}");

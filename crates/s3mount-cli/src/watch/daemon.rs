@@ -1,0 +1,247 @@
+//! Asks the daemon of a mount: through the files of the mount's `.s3mount/`, or through its control socket.
+//!
+//! A daemon that is stopped, or hangs, answers nothing. So each question is asked by a thread of its own, which
+//! is left behind when the answer takes too long.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use nix::errno::Errno;
+
+use super::events::Event;
+use super::shown::plain;
+use crate::daemon::OWNER_ONLY;
+use crate::system::mounts::{enclosing, mount_at, resolve};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one read of a socket waits for events.
+const SOCKET_WAIT: Duration = Duration::from_millis(20);
+
+/// The most bytes that are taken at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The daemon of a mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    path: PathBuf,
+    is_socket: bool,
+    /// What is mounted, such as `s3://bucket/`. Empty for a socket.
+    pub(crate) source: String,
+}
+
+impl Daemon {
+    /// The daemon of the mount at `path`, or the one that listens at the control socket `path`.
+    ///
+    /// # Errors
+    /// Fails if `path` is neither, if the daemon is gone, or if it does not answer.
+    pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
+        let given = path.to_owned();
+        within(path, move || Self::find(&given))?
+    }
+
+    fn find(path: &Path) -> anyhow::Result<Self> {
+        let shown = shown(path);
+        let is_socket = match path.metadata() {
+            Ok(metadata) => metadata.file_type().is_socket(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                bail!("{shown} does not exist; name the folder of a mount, or its control socket")
+            }
+            Err(error) => return Err(explain(path, "stats", error)),
+        };
+        if is_socket {
+            return Ok(Self { path: path.to_owned(), is_socket, source: String::new() });
+        }
+        let dir = resolve(path).with_context(|| format!("cannot find the folder {shown}"))?;
+        let Some(mount) = mount_at(&dir) else {
+            if let Some(mount) = enclosing(&dir).filter(|mount| mount.kind == "fuse.s3mount") {
+                let holder = self::shown(&mount.dir);
+                bail!("{shown} lies in the mount at {holder}; name the mount: {holder}");
+            }
+            bail!("nothing is mounted at {shown}; `findmnt -t fuse.s3mount` lists what is")
+        };
+        ensure!(
+            mount.kind == "fuse.s3mount",
+            "{} at {shown} is not s3mount's but {}; name a folder that s3mount has mounted",
+            mount.source,
+            mount.kind
+        );
+        Ok(Self { path: dir, is_socket, source: mount.source })
+    }
+
+    /// The text of one of its files.
+    ///
+    /// # Errors
+    /// Fails if the daemon is gone, does not answer, refuses this user, or does not know the file.
+    pub(crate) fn ask(&self, file: &'static str) -> anyhow::Result<String> {
+        let daemon = self.clone();
+        within(&self.path, move || {
+            let answer = match daemon.open(file)? {
+                Open::File(mut open) => {
+                    let mut text = String::new();
+                    open.read_to_string(&mut text).map(|_| text)
+                }
+                Open::Socket(mut socket) => {
+                    let mut text = String::new();
+                    let read = socket.read_to_string(&mut text);
+                    read.map(|_| text)
+                }
+            };
+            let text = answer.map_err(|error| explain(&daemon.path, file, error))?;
+            // So the socket says that it does not know a word.
+            if daemon.is_socket && text.starts_with("s3mount: ") {
+                return Err(refused(&daemon.path, file, &text));
+            }
+            Ok(text)
+        })?
+    }
+
+    /// Listens to its events from now on.
+    ///
+    /// # Errors
+    /// As of [`ask`](Self::ask).
+    pub(crate) fn listen(&self) -> anyhow::Result<Listener> {
+        let daemon = self.clone();
+        let open = within(&self.path, move || daemon.open("events"))??;
+        if let Open::Socket(socket) = &open {
+            socket.set_read_timeout(Some(SOCKET_WAIT))?;
+        }
+        Ok(Listener { path: self.path.clone(), open: Some(open), rest: Vec::new() })
+    }
+
+    fn open(&self, file: &str) -> anyhow::Result<Open> {
+        let explained = |error| explain(&self.path, file, error);
+        if self.is_socket {
+            let mut socket = UnixStream::connect(&self.path).map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionRefused => {
+                    anyhow!("no daemon listens at {} any more; mount again", shown(&self.path))
+                }
+                _ => explained(error),
+            })?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.write_all(format!("{file}\n").as_bytes()).map_err(explained)?;
+            return Ok(Open::Socket(socket));
+        }
+        Ok(Open::File(File::open(self.path.join(".s3mount").join(file)).map_err(explained)?))
+    }
+}
+
+#[derive(Debug)]
+enum Open {
+    File(File),
+    Socket(UnixStream),
+}
+
+/// The events of a mount, from when it was made until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    path: PathBuf,
+    /// Unset while a thread reads it.
+    open: Option<Open>,
+    /// The beginning of a line whose end has not come yet.
+    rest: Vec<u8>,
+}
+
+impl Listener {
+    /// The events that have happened since the last call.
+    ///
+    /// # Errors
+    /// Fails if the daemon is gone, does not answer, or does not know events.
+    pub(crate) fn take(&mut self) -> anyhow::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        while let Some(mut open) = self.open.take() {
+            let (open, read) = within(&self.path, move || {
+                let mut piece = vec![0; PIECE_BYTES];
+                let read = match &mut open {
+                    Open::File(file) => file.read(&mut piece).map(Some),
+                    Open::Socket(socket) => match socket.read(&mut piece) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                        Ok(0) => Err(io::Error::from_raw_os_error(Errno::ENOTCONN as i32)),
+                        read => read.map(Some),
+                    },
+                };
+                (open, read.map(|len| piece[..len.unwrap_or(0)].to_vec()))
+            })?;
+            self.open = Some(open);
+            let piece = read.map_err(|error| explain(&self.path, "events", error))?;
+            if piece.is_empty() {
+                break;
+            }
+            if self.rest.is_empty() && piece.starts_with(b"s3mount: ") {
+                return Err(refused(&self.path, "events", &String::from_utf8_lossy(&piece)));
+            }
+            self.rest.extend(piece);
+            let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = self.rest.drain(..end).collect();
+            events.extend(lines.split(|byte| *byte == b'\n').filter_map(Event::parse));
+        }
+        Ok(events)
+    }
+}
+
+/// A path for a message.
+fn shown(path: &Path) -> String {
+    plain(&path.to_string_lossy())
+}
+
+/// Runs `question` in a thread of its own, and waits for its end for a bounded time.
+fn within<T: Send + 'static>(
+    path: &Path,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<T> {
+    let (send, receive) = mpsc::channel();
+    std::thread::Builder::new().name("question".into()).spawn(move || {
+        // Sending fails if nobody waits for the answer any more.
+        let _ = send.send(question());
+    })?;
+    receive.recv_timeout(PATIENCE + Duration::from_secs(1)).map_err(|_| {
+        anyhow!(
+            "the daemon of {} did not answer within {PATIENCE:?}; it may be stopped: see its log, and its state \
+             with ps",
+            shown(path)
+        )
+    })
+}
+
+/// What an error means for somebody who asks the daemon of `path`.
+fn explain(path: &Path, file: &str, error: io::Error) -> anyhow::Error {
+    let shown = shown(path);
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOTCONN | Errno::ECONNABORTED | Errno::EPIPE | Errno::ECONNRESET) => {
+            anyhow!("the daemon of {shown} is gone; take the mount down with: s3mount umount {shown}")
+        }
+        Some(Errno::EACCES | Errno::EPERM) => anyhow!(
+            "you may not look at {shown}: only the user who mounted may, and root; run this as that user, or name \
+             the mount's --control-socket"
+        ),
+        Some(Errno::ENOENT) => unknown(path, file),
+        Some(Errno::EBUSY) => {
+            anyhow!("as many programs as can look at the events of {shown} do so; end one of them")
+        }
+        Some(Errno::EAGAIN) => {
+            anyhow!("the daemon of {shown} did not answer within {PATIENCE:?}; it may be stopped")
+        }
+        _ => anyhow::Error::from(error).context(format!("cannot ask the daemon of {shown} for {file}")),
+    }
+}
+
+/// What it means that a control socket answers with `text`.
+fn refused(path: &Path, file: &str, text: &str) -> anyhow::Error {
+    if text.contains(OWNER_ONLY) { explain(path, file, Errno::EACCES.into()) } else { unknown(path, file) }
+}
+
+fn unknown(path: &Path, file: &str) -> anyhow::Error {
+    anyhow!(
+        "the daemon of {} does not know `{file}`: it is of another version; unmount, and mount again with this one \
+         ({})",
+        shown(path),
+        env!("CARGO_PKG_VERSION")
+    )
+}

@@ -1,0 +1,133 @@
+//! `.s3mount/streams` shows what is being read and who waits, and `.s3mount/events` passes on what happens
+//! while it is open.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use s3mount_metrics::{Listener, Recorder, json_string};
+use s3mount_prefetch::ReaderView;
+use tokio::time::Instant;
+
+use super::Filesystem;
+use crate::FsError;
+use crate::control::Control;
+use crate::inode::Node;
+use crate::numbers::InodeNo;
+
+/// The most files that `.s3mount/streams` shows.
+const MAX_FILES: usize = 1000;
+
+/// A thread whose call has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The thread. 0 stands for a thread of the kernel.
+    pub pid: u32,
+    /// How long it has waited.
+    pub waits: Duration,
+}
+
+type WhoWaits = Box<dyn Fn() -> Vec<Caller> + Send + Sync>;
+
+/// Knows who waits. Unset where the filesystem is not mounted.
+#[derive(Default)]
+pub(super) struct Callers(OnceLock<WhoWaits>);
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers").finish_non_exhaustive()
+    }
+}
+
+impl Filesystem {
+    /// Has `.s3mount/events` pass on what is noted in `recorder`.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// Where events are noted while somebody listens.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Sets the function that knows whose calls have no answer yet. It can be set once.
+    pub fn set_callers(&self, who_waits: impl Fn() -> Vec<Caller> + Send + Sync + 'static) {
+        // Whoever mounts sets it, and does so once.
+        let _ = self.callers.0.set(Box::new(who_waits));
+    }
+
+    /// Begins to listen to events.
+    pub(super) fn listen(&self) -> Result<Listener, FsError> {
+        self.recorder.listen(Instant::now().into_std()).ok_or(FsError::TooManyListeners)
+    }
+
+    /// At most `len` bytes of the events that wait for `listener`.
+    pub(super) fn events(&self, listener: &Listener, len: usize) -> Vec<u8> {
+        listener.take(len, |ino| self.key_of(InodeNo(ino)))
+    }
+
+    /// The key of a file, or the prefix of a folder; empty if the kernel has forgotten it, and `None` for the
+    /// daemon's own files.
+    fn key_of(&self, ino: InodeNo) -> Option<Arc<str>> {
+        if Control::of(ino).is_some() {
+            return None;
+        }
+        Some(match self.inodes.node(ino) {
+            Some(Node::File(file)) => Arc::from(file.object.key()),
+            Some(Node::Directory(prefix)) => prefix,
+            Some(Node::Draft(_)) | None => Arc::from(""),
+        })
+    }
+
+    /// The text of `.s3mount/streams`.
+    pub(super) fn show_streams(&self) -> String {
+        let mut views = self.prefetcher.views();
+        let sum = |of: fn(&ReaderView) -> u64| views.iter().map(of).sum::<u64>();
+        let (unread, in_flight) = (sum(|view| view.unread_bytes), sum(|view| view.in_flight_bytes));
+        let open = views.len();
+        views.sort_by_key(|view| Reverse((view.waiting, view.gets_in_flight, view.unread_bytes)));
+        views.truncate(MAX_FILES);
+        let files: Vec<_> = views.iter().map(file).collect();
+        let callers = self.callers.0.get().map(|who_waits| who_waits()).unwrap_or_default();
+        let callers: Vec<_> = callers
+            .iter()
+            .map(|caller| format!("{{\"pid\": {}, \"waits\": {}}}", caller.pid, caller.waits.as_secs_f64()))
+            .collect();
+        format!(
+            "{{\n  \"open\": {open},\n  \"unread_bytes\": {unread},\n  \"in_flight_bytes\": {in_flight},\n  \
+             \"callers\": [{}],\n  \"files\": [{}]\n}}\n",
+            callers.join(", "),
+            files.join(",\n    ")
+        )
+    }
+}
+
+fn file(view: &ReaderView) -> String {
+    let streams: Vec<_> = view
+        .streams
+        .iter()
+        .map(|stream| {
+            format!(
+                "{{\"position\": {}, \"window_bytes\": {}, \"idle\": {}}}",
+                stream.position,
+                stream.window_bytes,
+                stream.idle.as_secs()
+            )
+        })
+        .collect();
+    format!(
+        "{{\"key\": {}, \"size\": {}, \"unread_bytes\": {}, \"gets_in_flight\": {}, \"in_flight_bytes\": {}, \
+         \"waiting\": {}, \"longest_wait\": {}, \"streams\": [{}]}}",
+        json_string(&view.key),
+        view.size,
+        view.unread_bytes,
+        view.gets_in_flight,
+        view.in_flight_bytes,
+        view.waiting,
+        view.longest_wait.as_secs_f64(),
+        streams.join(", ")
+    )
+}
