@@ -132,7 +132,8 @@ fn a_mount_puts_in_order_what_another_has_left() {
 /// is at one place, and whole.
 #[test]
 fn a_rename_that_was_cut_off_is_undone_or_finished() {
-    let fault = |kind, operation, key: &str| Fault { key_contains: key.to_owned(), ..Fault::new(kind).on(operation) };
+    let fault =
+        |kind, operation, key: &str| Fault { key_contains: key.to_owned(), ..Fault::new(kind).on(operation) };
     let busy = || FaultKind::Status(503, "SlowDown".to_owned());
     for (fault, copies, left, outcome) in [
         (fault(busy(), Operation::CopyObject, "new/1"), 8, 12, "rename undone"),

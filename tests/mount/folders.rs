@@ -112,7 +112,10 @@ fn names_and_bytes_are_at_the_new_place_at_once() {
     fs::remove_file(world.path("old/a")).expect("gone");
     fs::remove_dir(world.path("old/sub")).expect("gone");
     assert_eq!(rename(&world, "new", "old"), None);
-    assert_eq!((world.stored_below("old/"), names(&world, "")), (five(), vec!["old".to_owned(), "other".into()]));
+    assert_eq!(
+        (world.stored_below("old/"), names(&world, "")),
+        (five(), vec!["old".to_owned(), "other".into()])
+    );
     assert_eq!(rename(&world, "old/sub", "sub"), None);
     assert_eq!(
         (names(&world, "old"), names(&world, "sub")),

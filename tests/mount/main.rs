@@ -19,6 +19,7 @@ mod crash;
 mod credentials;
 mod direct;
 mod disk_cache;
+mod doctor;
 mod documents;
 mod faults;
 mod folders;

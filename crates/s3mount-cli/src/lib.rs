@@ -14,7 +14,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use commands::{
-    bench, cache, cleanup, config as config_command, cp, doctor, generate, stats, top, trace, tune, umount, warm,
+    bench, cache, cleanup, config as config_command, cp, doctor, generate, stats, top, trace, tune, umount,
+    warm,
 };
 pub use daemon::DaemonMetrics;
 use daemon::start;
@@ -75,9 +76,7 @@ fn parse(args: Vec<OsString>) -> Result<Parsed, clap::Error> {
 
 /// Mounts as mount(8) asks for it.
 fn run_helper(args: Vec<OsString>) -> ExitCode {
-    let parsed = helper::translate(args).and_then(|(helper, args)| {
-        Ok((helper, parse(args)?))
-    });
+    let parsed = helper::translate(args).and_then(|(helper, args)| Ok((helper, parse(args)?)));
     let (helper, Parsed { args, warnings, .. }) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {

@@ -25,6 +25,7 @@
 mod ahead;
 mod attr;
 mod attributes;
+mod callers;
 mod config;
 mod control;
 mod directory;
@@ -50,11 +51,11 @@ mod writes;
 
 pub use attr::{Attr, Entry, FileKind};
 pub use attributes::stored::{AttrChange, NewTime, StoredAttr};
+pub use callers::Caller;
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;
 pub use filesystem::opening::Opening;
-pub use filesystem::watched::Caller;
 pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use inode::{INODE_BYTES, KnownName};
 pub use keep_writer::ToKeep;

@@ -2,9 +2,7 @@
 //! while it is open.
 
 use std::cmp::Reverse;
-use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use s3mount_metrics::{Listener, Recorder, json_string};
 use s3mount_prefetch::ReaderView;
@@ -12,33 +10,13 @@ use tokio::time::Instant;
 
 use super::Filesystem;
 use crate::FsError;
+use crate::callers::Caller;
 use crate::control::Control;
 use crate::inode::Node;
 use crate::numbers::InodeNo;
 
 /// The most files that `.s3mount/streams` shows.
 const MAX_FILES: usize = 1000;
-
-/// A thread whose call has no answer yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The thread. 0 stands for a thread of the kernel.
-    pub pid: u32,
-    /// How long it has waited.
-    pub waits: Duration,
-}
-
-type WhoWaits = Box<dyn Fn() -> Vec<Caller> + Send + Sync>;
-
-/// Knows who waits. Unset where the filesystem is not mounted.
-#[derive(Default)]
-pub(super) struct Callers(OnceLock<WhoWaits>);
-
-impl fmt::Debug for Callers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callers").finish_non_exhaustive()
-    }
-}
 
 impl Filesystem {
     /// Has `.s3mount/events` pass on what is noted in `recorder`.
@@ -55,8 +33,7 @@ impl Filesystem {
 
     /// Sets the function that knows whose calls have no answer yet. It can be set once.
     pub fn set_callers(&self, who_waits: impl Fn() -> Vec<Caller> + Send + Sync + 'static) {
-        // Whoever mounts sets it, and does so once.
-        let _ = self.callers.0.set(Box::new(who_waits));
+        self.callers.set(who_waits);
     }
 
     /// Begins to listen to events.
@@ -91,7 +68,7 @@ impl Filesystem {
         views.sort_by_key(|view| Reverse((view.waiting, view.gets_in_flight, view.unread_bytes)));
         views.truncate(MAX_FILES);
         let files: Vec<_> = views.iter().map(file).collect();
-        let callers = self.callers.0.get().map(|who_waits| who_waits()).unwrap_or_default();
+        let callers = self.callers.now();
         let callers: Vec<_> = callers
             .iter()
             .map(|caller| format!("{{\"pid\": {}, \"waits\": {}}}", caller.pid, caller.waits.as_secs_f64()))

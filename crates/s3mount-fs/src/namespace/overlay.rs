@@ -48,7 +48,10 @@ impl Change {
 type Names = BTreeMap<Box<str>, (Change, Instant)>;
 
 /// The names that a page covers.
-fn covered<'a>(names: &'a Names, page: &'a Page) -> impl Iterator<Item = (&'a Box<str>, &'a (Change, Instant))> {
+fn covered<'a>(
+    names: &'a Names,
+    page: &'a Page,
+) -> impl Iterator<Item = (&'a Box<str>, &'a (Change, Instant))> {
     let behind = names.range::<str, _>((Bound::Excluded(&*page.after), Bound::Unbounded));
     behind.take_while(|(name, _)| page.covers(name))
 }

@@ -139,6 +139,9 @@ pub enum FaultKind {
     Late(u64),
     /// The server ignores the range, and sends the whole object with status 200.
     WholeObject,
+    /// The server's clock is this many seconds ahead of the machine's, as the header Date says. If the clocks differ by
+    /// 15 minutes, the server refuses the request, as S3 does.
+    Clock(i64),
 }
 
 impl FaultKind {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -29,6 +29,9 @@ const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+
+/// S3 refuses requests whose time differs by as much, in seconds.
+const MOST_SKEW_S: u64 = 15 * 60;
 
 /// Marks an answer whose connection is reset in the middle of the body.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,9 @@ pub(crate) async fn handle(
         Some(FaultKind::Status(status, code)) => Err(refuse(status, code, "a fault of the test server")),
         Some(FaultKind::Redirect(status, _)) => {
             Err(refuse(status, "PermanentRedirect", "a fault of the test server"))
+        }
+        Some(FaultKind::Clock(ahead_s)) if ahead_s.unsigned_abs() >= MOST_SKEW_S => {
+            Err(refuse(403, "RequestTimeTooSkewed", "The difference between the clocks is too large."))
         }
         None if !shared.limiter.takes(shared.shape().requests_per_second) => {
             Err(refuse(503, "SlowDown", "Please reduce your request rate."))
@@ -127,6 +133,13 @@ pub(crate) async fn handle(
         Some(FaultKind::Trickle(rate)) => response.body_mut().trickle(rate),
         Some(FaultKind::HalfBody) => response.body_mut().halve(),
         Some(FaultKind::FlipBit) => response.body_mut().flip_bit(),
+        Some(FaultKind::Clock(ahead_s)) => {
+            let by = Duration::from_secs(ahead_s.unsigned_abs());
+            let now = SystemTime::now();
+            let date = httpdate::fmt_http_date(if ahead_s < 0 { now - by } else { now + by });
+            let _ =
+                HeaderValue::from_str(&date).map(|date| response.headers_mut().insert(header::DATE, date));
+        }
         // S3 sends this header sometimes. AWS's clients ignore it.
         Some(FaultKind::Status(503, _)) => {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -69,6 +69,9 @@ async fn check_all(store: &Store, prefix: &str, may_write: bool, report: &mut dy
             }
             page
         }
+        Err(_) if client.clock_skew_s().is_some_and(|skew_s| skew_s.unsigned_abs() >= MOST_SKEW_S) => {
+            return report(Finding::fail("LIST", "refused, and the clock is wrong", "set it, and ask again"));
+        }
         Err(error) if is_about_permissions(error.kind()) => {
             report(refused("LIST", &format!("s3:ListBucket on {}", arn(&store.bucket, None)), &error));
             ListPage::default()
@@ -237,9 +240,6 @@ fn refused(name: &'static str, permission: &str, error: &ObjectError) -> Finding
             detail.status.map_or_else(|| error.to_string(), |status| format!("HTTP status {status}"))
         }
     };
-    if detail.code.as_deref() == Some("RequestTimeTooSkewed") {
-        return Finding::fail(name, said, "set this machine's clock");
-    }
     if *error.kind() == ErrorKind::Forbidden {
         return Finding::fail(name, format!("refused ({said})"), format!("grant {permission}"));
     }
