@@ -24,14 +24,14 @@ struct Known {
 /// The length of each version and its bytes follow from its number: some are of one part, and some of several.
 fn bytes(key: &str, version: u64) -> Vec<u8> {
     let random = mix(version ^ key.len() as u64);
-    let len = if random % 3 == 0 { (6 << 20) + random % (9 << 20) } else { random % 300_000 };
+    let len = if random.is_multiple_of(3) { (6 << 20) + random % (9 << 20) } else { random % 300_000 };
     content(&format!("{key} {version}"), 0, len as usize)
 }
 
 fn write(world: &World, key: &str, version: u64) -> io::Result<()> {
     let bytes = bytes(key, version);
     // Every other file is written under another name, and renamed before or after it is closed.
-    let temporary = if version % 2 == 0 { key.to_owned() } else { format!("{key}.tmp") };
+    let temporary = if version.is_multiple_of(2) { key.to_owned() } else { format!("{key}.tmp") };
     let mut file = File::create(world.path(&temporary))?;
     for piece in bytes.chunks(700_000) {
         file.write_all(piece)?;

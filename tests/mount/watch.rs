@@ -278,6 +278,24 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     assert!(said.contains("top needs a terminal; `s3mount stats --watch"), "{said}");
 }
 
+#[test]
+fn top_ends_with_its_terminal() {
+    const SCRIPT: &str = "
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while b's3://' not in os.read(terminal, 4096):
+    pass
+os.close(terminal)
+os.waitpid(pid, 0)
+";
+    let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-c", SCRIPT, env!("CARGO_BIN_EXE_s3mount"), "top"]).arg(world.mount.path());
+    assert!(run_with_timeout(&mut python, LIMIT).expect("it ends").status.success());
+}
+
 /// What the page of a trace draws.
 fn drawn(page: &Path) -> Value {
     let page = fs::read_to_string(page).expect("the page");

@@ -5,6 +5,7 @@
 //! - [`markers`]: objects for folders;
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
+//! - [`closing`]: files that nobody writes to any more;
 //! - [`changing`]: names that are made, removed and renamed;
 //! - [`folders`]: folders that are renamed;
 //! - [`renamed`]: reads of files that were renamed while they are open;
@@ -13,6 +14,7 @@
 mod appending;
 mod attributes;
 mod changing;
+mod closing;
 mod copying;
 mod folders;
 mod housekeeping;
@@ -36,7 +38,6 @@ use s3mount_object::{ByteRange, ObjectClient};
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
-use self::appending::Logs;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
@@ -50,6 +51,7 @@ use crate::control::{self, Control};
 use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
+use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};

@@ -38,6 +38,7 @@ pub mod fuzzing;
 mod handle_table;
 mod inode;
 mod keep_writer;
+mod logs;
 mod metrics;
 mod namespace;
 mod numbers;

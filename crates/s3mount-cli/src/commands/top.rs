@@ -3,11 +3,14 @@
 mod draw;
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -84,7 +87,12 @@ fn show(
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => bail!("nothing reports any more"),
         }
-        if event::poll(KEY_INTERVAL)? {
+        match input()? {
+            Input::Gone => return Ok(()),
+            Input::None => continue,
+            Input::There => {}
+        }
+        if event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if quits(key) => return Ok(()),
                 Event::Resize(..) => {
@@ -95,6 +103,29 @@ fn show(
         }
     }
     Ok(())
+}
+
+/// What there is to read from the terminal.
+enum Input {
+    None,
+    There,
+    /// The terminal was closed. Who reads from it then would try again and again.
+    Gone,
+}
+
+/// Waits for input from the terminal, for up to `KEY_INTERVAL`.
+fn input() -> anyhow::Result<Input> {
+    let stdin = io::stdin();
+    let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let interval = PollTimeout::try_from(KEY_INTERVAL).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut polled, interval) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(Input::None),
+        Ok(_) => {}
+        Err(error) => return Err(error).context("cannot wait for keys"),
+    }
+    let found = polled[0].revents().unwrap_or(PollFlags::empty());
+    let is_gone = found.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL);
+    Ok(if is_gone { Input::Gone } else { Input::There })
 }
 
 /// Whether a key ends the program.

@@ -118,7 +118,7 @@ async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
         };
         let uid = client.peer_cred().map(|peer| peer.uid());
         let is_owner = uid.as_ref().is_ok_and(|uid| *uid == 0 || *uid == geteuid().as_raw());
-        if !is_owner && !(all_users && uid.is_ok()) {
+        if !(is_owner || all_users && uid.is_ok()) {
             tracing::warn!(?uid, "the control socket refuses a user");
             continue;
         }

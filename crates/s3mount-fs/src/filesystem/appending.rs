@@ -1,74 +1,12 @@
-//! Logs: files that programs open, append a few bytes to, and close again and again.
-//!
-//! The draft of such a file is kept for a while after it has become a version. Who appends next goes on with it: its
-//! bytes are in memory, unless somebody else needed that, so nothing is fetched. With a delay, `close` does not wait
-//! either, and one publication has what was appended meanwhile.
+//! Publishes what was appended to files, a while after they were closed.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
-use crate::namespace::names::File;
-use crate::sync::{Mutex, lock, spawn};
-
-/// The most drafts that are kept after they have become versions. Each writer of TensorBoard has one file.
-const MOST_KEPT: usize = 16;
-
-/// How long they are kept. Writers of logs come back within seconds, or a minute.
-const KEPT: Duration = Duration::from_secs(120);
-
-/// The most errors that nobody has been told yet.
-const MOST_LOST: usize = 1024;
-
-/// The logs of a mount.
-#[derive(Debug, Default)]
-pub(crate) struct Logs {
-    /// Drafts that have become versions, and when, the oldest first.
-    kept: Mutex<VecDeque<(Instant, Arc<DraftFile>)>>,
-    /// The keys of files whose last bytes could not be published after their `close` had returned.
-    lost: Mutex<BTreeMap<String, Arc<FsError>>>,
-}
-
-impl Logs {
-    /// Keeps a draft that has become a version, for who appends next.
-    pub(super) fn keep(&self, file: Arc<DraftFile>) {
-        let mut kept = lock(&self.kept);
-        kept.retain(|(since, known)| since.elapsed() < KEPT && !Arc::ptr_eq(known, &file));
-        kept.push_back((Instant::now(), file));
-        while kept.len() > MOST_KEPT {
-            kept.pop_front();
-        }
-    }
-
-    /// The draft that has become `version`, which is a draft again from now on.
-    pub(super) fn take(&self, version: &File) -> Option<Arc<DraftFile>> {
-        let mut kept = lock(&self.kept);
-        kept.retain(|(since, _)| since.elapsed() < KEPT);
-        let at = kept.iter().position(|(_, file)| file.revive(&version.object))?;
-        kept.remove(at).map(|(_, file)| file)
-    }
-
-    /// Notes that bytes of a key are lost, for who opens it next.
-    fn note_lost(&self, key: String, error: FsError) {
-        let mut lost = lock(&self.lost);
-        if lost.len() < MOST_LOST {
-            lost.insert(key, Arc::new(error));
-        }
-    }
-
-    /// Tells once that bytes of a key are lost.
-    ///
-    /// # Errors
-    /// `Lost`, if they are.
-    pub(super) fn check(&self, key: &str) -> Result<(), FsError> {
-        lock(&self.lost).remove(key).map_or(Ok(()), |error| Err(FsError::Lost(error)))
-    }
-}
+use crate::sync::spawn;
 
 impl Filesystem {
     /// How long `close` of a file that was opened to append may leave it unpublished.
