@@ -73,11 +73,14 @@ fn server() -> TestS3 {
     server.object("my-bucket", "run-7/model.safetensors", "weights").start().expect("a server")
 }
 
-/// Runs a block, and returns why it failed.
-fn run(commands: &str, fstab: &str, is_mounted: bool) -> Result<(), String> {
+/// Runs a block of a page, which may show files, and returns why it failed.
+fn run(page: &str, commands: &str, is_mounted: bool) -> Result<(), String> {
     let (server, folder) = (server(), TempDir::new().expect("a folder"));
     fs::write(folder.path().join("train.py"), TRAIN).expect("a file");
     fs::write(folder.path().join("order-of-the-epoch.txt"), "images/a.jpg\n").expect("a file");
+    let settings = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    fs::write(folder.path().join("train.toml"), settings.unwrap_or_default()).expect("a file");
+    let fstab = page.lines().find(|line| line.contains(" s3mount  _netdev")).unwrap_or_default();
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", MACHINE, "sh"]);
     command.arg(folder.path()).arg(env!("CARGO_BIN_EXE_s3mount")).args([fstab, commands]);
@@ -95,7 +98,6 @@ fn each_command_of_the_pages_works() {
     let mut counted = (0, 0);
     for name in pages() {
         let page = fs::read_to_string(Path::new(&name)).expect("a page");
-        let fstab = page.lines().find(|line| line.contains(" s3mount  _netdev")).unwrap_or_default();
         for (how, commands) in blocks(&page) {
             let is_mounted = match how.as_str() {
                 "" => false,
@@ -107,7 +109,7 @@ fn each_command_of_the_pages_works() {
                     continue;
                 }
             };
-            run(&commands, fstab, is_mounted).unwrap_or_else(|why| panic!("{name}: {why}"));
+            run(&page, &commands, is_mounted).unwrap_or_else(|why| panic!("{name}: {why}"));
             counted.0 += 1;
         }
     }

@@ -281,14 +281,16 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
 #[test]
 fn top_ends_with_its_terminal() {
     const SCRIPT: &str = "
-import os, pty, sys
+import fcntl, os, pty, struct, sys, termios
 pid, terminal = pty.fork()
 if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
-while b's3://' not in os.read(terminal, 4096):
-    pass
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+shown = b''
+while b's3://' not in shown:
+    shown += os.read(terminal, 4096)
 os.close(terminal)
-os.waitpid(pid, 0)
+sys.exit(not os.WIFEXITED(os.waitpid(pid, 0)[1]))
 ";
     let world = World::new(TestS3::builder().object(BUCKET, "f", "text"), &[]);
     let mut python = Command::new("/usr/bin/python3");

@@ -24,6 +24,9 @@ use crate::watch::report::{Report, Reporter};
 /// How often keys and signals are looked for.
 const KEY_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The exit code of a program whose terminal was closed: 128 and the number of SIGHUP, as shells have it.
+const HUNG_UP: i32 = 129;
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TopArgs {
     /// Folder where the bucket is mounted, or the control socket of the mount.
@@ -52,6 +55,10 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let result = show(&mut terminal, &reports, &ending, Screen::new(has_colours, interval));
+    if matches!(input(), Ok(Input::Gone)) {
+        // Nothing can be restored, and nobody told.
+        std::process::exit(HUNG_UP);
+    }
     ratatui::restore();
     result
 }
