@@ -22,7 +22,7 @@ const BODY_SHARE: u64 = 8;
 
 /// The share of the memory limit for writes that wait for memory: up to 1 MiB of each waiting thread, as the kernel
 /// has sent it.
-const WAITING_SHARE: u64 = 16;
+const WAITING_SHARE: u64 = 8;
 
 /// How files are written, if they may be.
 #[derive(Clone, Debug)]
