@@ -90,7 +90,8 @@ impl Shared {
 
     /// Waits until a request with a body of `len` bytes may be sent. It is under way until this is dropped.
     pub(crate) async fn turn(&self, len: u64) -> Turn<'_> {
-        let units = len.div_ceil(UNIT_BYTES as u64).min(body_units(&self.config) as u64) as u32;
+        // A body of several pieces is joined first, where there is no room for that in the pool.
+        let units = (2 * len).div_ceil(UNIT_BYTES as u64).min(body_units(&self.config) as u64) as u32;
         // The semaphores are never closed.
         (self.requests.acquire().await.ok(), self.bodies.acquire_many(units).await.ok())
     }
