@@ -1,5 +1,5 @@
 //! The heap, which holds all that is not payload: names, inodes and requests.
-#![expect(unsafe_code, reason = "malloc_trim")]
+#![expect(unsafe_code, reason = "mallopt and malloc_trim")]
 
 /// Gives unused memory of the heap back to the kernel. glibc by itself does so only at the heap's end: after
 /// a million names were listed and forgotten, it keeps all of their memory. This walks the whole heap under
@@ -9,5 +9,20 @@ pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// From this size on, an allocation gets pages of its own, which go back to the kernel when it is freed.
+const OWN_PAGES_BYTES: libc::c_int = 256 << 10;
+
+/// Has large allocations come from pages of their own. glibc by itself raises the size from which they do, up
+/// to 32 MiB, whenever such an allocation is freed. The CRT then takes the 512 KiB messages of its requests
+/// from the heap, and leaves holes there which stay resident: with 256 readers and a million names, the peak
+/// RSS was 220 MiB, and 200 with this. Call it before other threads run.
+pub fn keep_heap_small() {
+    // SAFETY: it sets a number, under malloc's own locks.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
     }
 }
