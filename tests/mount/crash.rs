@@ -14,11 +14,12 @@ use crate::world::{BUCKET, World};
 const FLAGS: [&str; 6] =
     ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--memory-limit", "128MiB"];
 
-/// What is known of a key: the version that a `close` promised, and the one that was being written.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is known of a key: the version that a `close` promised last, and those that were being written since
+/// when the daemon was killed. The store may still carry out a request after the one who sent it is gone.
+#[derive(Clone, Debug, Default)]
 struct Known {
     promised: Option<u64>,
-    tried: Option<u64>,
+    tried: Vec<u64>,
 }
 
 /// The length of each version and its bytes follow from its number: some are of one part, and some of several.
@@ -59,11 +60,11 @@ fn live(world: &World, known: &Mutex<BTreeMap<String, Known>>, life: u64, delay:
                     let note = |change: &dyn Fn(&mut Known)| {
                         change(known.lock().expect("a lock").entry(key.clone()).or_default());
                     };
-                    note(&|known| known.tried = Some(version));
+                    note(&|known| known.tried.push(version));
                     if write(world, &key, version).is_err() {
                         return;
                     }
-                    note(&|known| *known = Known { promised: Some(version), tried: None });
+                    note(&|known| *known = Known { promised: Some(version), tried: Vec::new() });
                 }
             });
         }
@@ -72,29 +73,25 @@ fn live(world: &World, known: &Mutex<BTreeMap<String, Known>>, life: u64, delay:
     });
 }
 
-/// Compares each key with what was promised, and with what was tried.
+/// Compares each key with what was promised, and with what was tried since.
 fn check(world: &World, known: &mut BTreeMap<String, Known>) {
     for (key, known) in known {
+        let versions = || known.promised.into_iter().chain(known.tried.iter().copied());
+        let is = |version: &u64, stored: &[u8]| bytes(key, *version) == stored;
         let stored = world.server.stored(BUCKET, key).map(|stored| stored.bytes());
-        let is = |version: Option<u64>| version.map(|version| bytes(key, version)) == stored;
-        let is_tried = known.tried.is_some() && is(known.tried);
+        let found = stored.as_ref().and_then(|stored| versions().find(|version| is(version, stored)));
         assert!(
-            is(known.promised) || is_tried,
+            found.is_some() || (stored.is_none() && known.promised.is_none()),
             "{key} is {:?} bytes: {known:?}",
             stored.map(|bytes| bytes.len())
         );
-        if is_tried {
-            known.promised = known.tried;
-        }
         // What a rename leaves behind is whole, too.
         let temporary = format!("{key}.tmp");
         if let Some(stored) = world.server.stored(BUCKET, &temporary) {
-            let is_whole =
-                |version: Option<u64>| version.is_some_and(|version| bytes(key, version) == stored.bytes());
-            assert!(is_whole(known.tried) || is_whole(known.promised), "{temporary}: {known:?}");
+            assert!(versions().any(|version| is(&version, &stored.bytes())), "{temporary}: {known:?}");
             world.server.delete(BUCKET, &temporary);
         }
-        known.tried = None;
+        known.promised = found;
     }
 }
 

@@ -153,3 +153,41 @@ async fn a_rename_is_one_request_in_a_directory_bucket() {
         (vec!["renamed".to_owned()], &b"old text"[..])
     );
 }
+
+/// A program writes a file anew as soon as another has closed it. Whoever reads the bucket sees one whole file or
+/// the other.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_emptied_right_after_its_close_is_not_published_empty() {
+    let (client, fs) = mount();
+    let (_, first) = fs.create(ROOT, "new", WRITE).await.expect("a file");
+    assert!(fs.write(first.handle, 0, b"first", 1).expect("memory").is_none());
+    fs.clone().flush(first.handle, |_| true).await.expect("an object");
+    client.take_writes();
+    fs.release(first.handle);
+    let (_, second) = fs.create(ROOT, "new", EMPTY).await.expect("a file");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(client.stored("new").0, b"first", "the second is not closed");
+    assert!(client.take_writes().is_empty());
+    assert!(fs.write(second.handle, 0, b"second", 1).expect("memory").is_none());
+    fs.clone().flush(second.handle, |_| true).await.expect("an object");
+    fs.release(second.handle);
+    assert_eq!(client.stored("new").0, b"second");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!fs.is_draft(look_up(&fs, "new").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_renamed_before_its_close_is_not_published_in_part() {
+    let (client, fs) = mount();
+    let (_, opened) = fs.create(ROOT, "old", EMPTY).await.expect("a file");
+    assert!(fs.write(opened.handle, 0, b"new", 1).expect("memory").is_none());
+    let place = |name| Place { parent: ROOT, name };
+    fs.rename(place("old"), place("moved"), false).await.expect("another name");
+    assert_eq!(client.keys(), ["moved"]);
+    assert_eq!(client.stored("moved").0, b"old text", "the writer has not closed it");
+    assert!(fs.write(opened.handle, 3, b" text", 1).expect("memory").is_none());
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    fs.release(opened.handle);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((client.keys(), client.stored("moved").0), (vec!["moved".to_owned()], b"new text".to_vec()));
+}

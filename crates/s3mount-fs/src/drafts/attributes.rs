@@ -74,4 +74,26 @@ impl DraftFile {
         self.describe();
         self.draft().publish().await
     }
+
+    /// Publishes the draft if nobody has it open for writing. Returns `None` if somebody has: what they have written
+    /// so far is not complete, and is published when they close it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(crate) async fn publish_closed(&self) -> Result<Option<Published>, WriteError> {
+        loop {
+            self.describe();
+            let (draft, changes) = {
+                let state = self.lock();
+                if state.writers > 0 {
+                    return Ok(None);
+                }
+                (state.draft.clone(), state.draft.changes())
+            };
+            // Who opens it from here on counts as a writer before changing anything.
+            if let Some(published) = draft.publish_unless_changed(changes).await? {
+                return Ok(Some(published));
+            }
+        }
+    }
 }

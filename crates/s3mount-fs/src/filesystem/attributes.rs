@@ -231,10 +231,11 @@ impl Filesystem {
         }
         let published = {
             let _name = self.hold_draft(&file).await;
-            if file.is_unlinked() { None } else { file.publish().await.ok() }
+            if file.is_unlinked() { None } else { file.publish_closed().await.ok() }
         };
         match published {
-            Some(published) => file.note_object(&published.object),
+            Some(Some(published)) => file.note_object(&published.object),
+            Some(None) => return Ok(()),
             // Its name is gone; or the error is told, and the draft is given up.
             None => return self.end_draft(file).await,
         }

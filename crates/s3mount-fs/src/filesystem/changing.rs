@@ -254,7 +254,8 @@ impl Filesystem {
     }
 
     /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned. What is written
-    /// meanwhile is in the draft, and becomes a version of the new key.
+    /// meanwhile, or was written by somebody who has it open still, is in the draft, and becomes a version of the new
+    /// key.
     async fn rename_draft(
         &self,
         file: &Arc<DraftFile>,
@@ -262,11 +263,15 @@ impl Filesystem {
         condition: Option<Condition>,
     ) -> Result<Option<File>, FsError> {
         let draft = file.draft();
-        if !file.has_object() {
+        let Some(object) = file.object() else {
             draft.rename(key, condition);
             return Ok(None);
-        }
-        let published = version_of(file.publish().await?);
+        };
+        let published = match file.publish_closed().await? {
+            Some(published) => version_of(published),
+            // What its writers have not closed is not complete. Until they do, the store has the version before.
+            None => File { object, size: draft.size(), mtime: draft.modified() },
+        };
         let moved = self.move_object(&published, key, condition.as_ref()).await?;
         draft.follow(&published.object, &moved.object).await;
         self.note_attr(&moved, file.published_attr());

@@ -32,7 +32,7 @@ impl Filesystem {
     }
 
     /// Publishes a draft that nobody writes to any more, and has its name stand for the version. What can't be
-    /// published is given up.
+    /// published is given up. A draft that was opened for writing meanwhile goes on.
     ///
     /// # Errors
     /// Why it can't be published.
@@ -43,10 +43,12 @@ impl Filesystem {
             return Ok(());
         }
         let published = loop {
-            match file.publish().await {
+            match file.publish_closed().await {
+                Ok(None) => return Ok(()),
                 // It got other attributes in the meantime.
-                Ok(_) if file.draft().is_dirty() && !file.has_writers() => {}
-                published => break published,
+                Ok(Some(_)) if file.draft().is_dirty() && !file.has_writers() => {}
+                Ok(Some(published)) => break Ok(published),
+                Err(error) => break Err(error),
             }
         };
         let (prefix, name) = file.place();

@@ -59,6 +59,21 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn publish(&self) -> Result<Published, WriteError> {
         let _alone = self.gate.write().await;
+        self.publish_alone().await
+    }
+
+    /// As [`publish`](Self::publish), but returns `None`, and writes nothing, if the file has changed since
+    /// [`changes`](Self::changes) returned this number.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn publish_unless_changed(&self, changes: u64) -> Result<Option<Published>, WriteError> {
+        let _alone = self.gate.write().await;
+        if self.changes() == changes { self.publish_alone().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Publishes while the gate keeps all changes out.
+    async fn publish_alone(&self) -> Result<Published, WriteError> {
         let target = {
             let state = self.state();
             state.check()?;
