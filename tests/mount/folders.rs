@@ -6,9 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use s3mount_testkit::{Builder, Fault, FaultKind, Operation, TestS3, content};
+use s3mount_testkit::{Builder, Fault, FaultKind, Operation, TestS3, check, content};
 
-use crate::world::{BUCKET, MIB, World, run_command, wait_for};
+use crate::world::{BUCKET, GIB, MIB, World, run_command, wait_for};
 
 const ALL: [&str; 3] = ["--allow-dir-rename", "--allow-delete", "--allow-overwrite"];
 
@@ -216,6 +216,22 @@ fn a_folder_with_too_many_objects_stays() {
     assert_eq!(rename(&world, "old", "new"), Some(libc::EXDEV));
     assert_eq!(rename(&world, "old/sub", "sub"), None);
     assert_eq!((world.stored_below("sub/").len(), world.stored_below("old/").len()), (2, 3));
+}
+
+/// S3 copies up to 5 GiB by one request.
+#[test]
+fn a_large_object_moves_with_its_folder() {
+    let size = 6 * GIB;
+    let world = World::new(server().synthetic(BUCKET, "old/large", size), &ALL);
+    assert_eq!(rename(&world, "old", "new"), None);
+    assert_eq!((world.server.keys(BUCKET).len(), names(&world, "new").len()), (7, 5));
+    let file = File::open(world.path("new/large")).expect("a file");
+    assert_eq!(file.metadata().expect("attributes").len(), size);
+    let mut buffer = vec![0; MIB as usize];
+    for offset in [0, 256 * MIB - 1000, 5 * GIB + 17, size - MIB] {
+        file.read_exact_at(&mut buffer, offset).expect("bytes");
+        check("old/large", offset, &buffer).expect("right bytes");
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ use s3mount_object::{
 };
 use s3mount_requests::RetryBudget;
 
+use crate::copier::{Copier, CopyError, CopyOrder, Encrypted};
+use crate::copies::MOST_COPIED;
 use crate::store::{BASE, COPIED_BYTES_PER_SECOND, Failure, Store};
 
 /// How many copies or deletions are under way at a time. S3 takes some 0.1 s for a copy and 3,500 writes a second
@@ -40,6 +42,9 @@ pub enum MoveError {
     /// The store has not got a copy that it said it has made.
     #[error("the copy at {0:?} is not there")]
     Lost(String),
+    /// An object could not be copied in parts.
+    #[error(transparent)]
+    Parts(#[from] CopyError),
 }
 
 /// Why the objects of a folder could not be copied.
@@ -69,6 +74,30 @@ impl Moved {
     #[must_use]
     pub fn back(self) -> Self {
         Self { from: self.to, to: self.from, ..self }
+    }
+}
+
+/// Copies an object in parts, many at once: one request would take long, and takes up to 5 GiB.
+async fn copy_parts(source: &ListedObject, key: &str, copier: &Copier) -> Result<ETag, Copied> {
+    let from = copier.describe(&source.key).await.map_err(|error| Copied::Failed(error.into()))?;
+    if from.object.etag() != &source.meta.etag {
+        let error = CopyError::SourceChanged { key: source.key.clone() };
+        return Err(Copied::Failed(error.into()));
+    }
+    let order = |condition| CopyOrder { condition, encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
+    let copied = match copier.copy(&from, &order(Some(Condition::Absent)), &|_| {}).await {
+        // Nobody has seen an object there.
+        Err(CopyError::Object(error)) if *error.kind() == ErrorKind::Unsupported => {
+            copier.copy(&from, &order(None), &|_| {}).await
+        }
+        copied => copied,
+    };
+    match copied {
+        Ok(copied) => Ok(copied.object.etag().clone()),
+        Err(CopyError::Taken { key }) => Err(Copied::Failed(MoveError::Taken(key))),
+        // The last answer may be lost.
+        Err(error @ CopyError::Object(_)) => Err(Copied::Unknown(error.into())),
+        Err(error) => Err(Copied::Failed(error.into())),
     }
 }
 
@@ -148,14 +177,14 @@ impl FolderMove {
         }
     }
 
-    /// Copies all `sources`. Either all copies are there when this returns, or those that were made are deleted
-    /// again, as far as the store lets it.
+    /// Copies all `sources`, large ones by `copier`. Either all copies are there when this returns, or those that
+    /// were made are deleted again, as far as the store lets it.
     ///
     /// # Errors
-    /// `Taken`, `Lost`, or an error of the store.
-    pub async fn copy(&self, sources: &[ListedObject]) -> Result<Vec<Moved>, CopyFailed> {
+    /// `Taken`, `Lost`, `Parts`, or an error of the store.
+    pub async fn copy(&self, sources: &[ListedObject], copier: &Copier) -> Result<Vec<Moved>, CopyFailed> {
         let has_failed = AtomicBool::new(false);
-        let copies = stream::iter(sources.to_vec()).map(|source| self.copy_one(source, &has_failed));
+        let copies = stream::iter(sources.to_vec()).map(|source| self.copy_one(source, copier, &has_failed));
         let mut copies = std::pin::pin!(copies.buffer_unordered(AT_ONCE));
         let (mut moved, mut unknown, mut first_error) = (Vec::with_capacity(sources.len()), false, None);
         while let Some(copied) = copies.next().await {
@@ -184,21 +213,15 @@ impl FolderMove {
         Err(CopyFailed { error, has_left: left > 0 || unknown })
     }
 
-    async fn copy_one(&self, source: ListedObject, has_failed: &AtomicBool) -> Copied {
+    async fn copy_one(&self, source: ListedObject, copier: &Copier, has_failed: &AtomicBool) -> Copied {
         if has_failed.load(Ordering::Relaxed) {
             return Copied::Skipped;
         }
         let key = self.new_key(&source.key);
-        let copied = match self.copy_if(&source, &key, Some(&Condition::Absent)).await {
-            // Nobody has seen an object there.
-            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => {
-                self.copy_if(&source, &key, None).await
-            }
-            copied => copied,
-        };
-        let etag = match copied {
-            Ok(written) => Ok(written.etag),
-            Err(failure) => self.resolve(&source, &key, failure).await,
+        let etag = if source.meta.size > MOST_COPIED {
+            copy_parts(&source, &key, copier).await
+        } else {
+            self.copy_whole(&source, &key).await
         };
         let etag = match etag {
             Ok(etag) => etag,
@@ -210,6 +233,21 @@ impl FolderMove {
         let ObjectMeta { size, last_modified, .. } = source.meta;
         let from = ObjectId::new(&source.key, source.meta.etag);
         Copied::Done(Moved { from, to: ObjectId::new(&key, etag), size, modified: last_modified })
+    }
+
+    /// Copies by one request.
+    async fn copy_whole(&self, source: &ListedObject, key: &str) -> Result<ETag, Copied> {
+        let copied = match self.copy_if(source, key, Some(&Condition::Absent)).await {
+            // Nobody has seen an object there.
+            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => {
+                self.copy_if(source, key, None).await
+            }
+            copied => copied,
+        };
+        match copied {
+            Ok(written) => Ok(written.etag),
+            Err(failure) => self.resolve(source, key, failure).await,
+        }
     }
 
     async fn copy_if(

@@ -27,6 +27,7 @@ impl From<MoveError> for FsError {
             MoveError::TooMany(_) => FsError::CrossDevice,
             MoveError::KeyTooLong(_) => FsError::NameTooLong,
             MoveError::Taken(_) => FsError::NotEmpty,
+            MoveError::Parts(error) => error.into(),
             MoveError::Lost(key) => ObjectError::new(ErrorKind::Integrity, "CopyObject", &key).into(),
         }
     }
@@ -103,7 +104,7 @@ impl Filesystem {
         })?;
         let intent = |phase| Intent::Rename { from: old.clone(), to: new.clone(), phase };
         let noted = writes.writer.note(intent(Phase::Copying));
-        let moved = match objects.copy(&sources).await {
+        let moved = match objects.copy(&sources, &writes.writer.copier()).await {
             Ok(moved) => moved,
             Err(failed) => {
                 if !failed.has_left {
