@@ -69,6 +69,9 @@ pub enum FsError {
     /// The store did not answer a request for metadata in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
+    /// The store lists in no order, and the names of the folder don't fit this much memory, in bytes.
+    #[error("the names of the folder need more than {0} bytes to be sorted: raise --metadata-limit")]
+    TooManyNames(usize),
     /// The filesystem does not serve this READ, because it fills the kernel's page cache with more than
     /// anybody wants.
     #[error("refused: the kernel reads single pages instead")]
@@ -116,6 +119,7 @@ impl FsError {
             FsError::Exists => libc::EEXIST,
             FsError::NotEmpty => libc::ENOTEMPTY,
             FsError::NameTooLong => libc::ENAMETOOLONG,
+            FsError::TooManyNames(_) => libc::ENOMEM,
             FsError::CrossDevice => libc::EXDEV,
             FsError::Write(error) => errno_of_write(error),
             FsError::Copy(error) => errno_of_copy(error),
@@ -161,6 +165,7 @@ impl FsError {
             | FsError::BadHandle(_)
             | FsError::Object(_)
             | FsError::TimedOut(_)
+            | FsError::TooManyNames(_)
             | FsError::Stale { .. }
             | FsError::Lost(_)
             | FsError::Write(_)

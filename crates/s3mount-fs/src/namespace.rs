@@ -6,6 +6,8 @@
 //! - [`lookup_limit`]: few look-ups in one directory send LIST requests at a time;
 //! - [`lookup_allowance`]: fewer do so while the whole directory is being listed;
 //! - [`lister`]: lists the pages of one directory side by side;
+//! - [`gathering`]: sorts the names of a directory whose store lists in no order;
+//! - [`unordered`]: look-ups in such a store;
 //! - [`split`]: cuts the listing of a directory into pieces;
 //! - [`list_requests`]: sends LIST requests, with retries and a deadline;
 //! - [`changes`]: what this mount writes, deletes and renames;
@@ -14,6 +16,7 @@
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod changes;
+pub(crate) mod gathering;
 pub(crate) mod kept;
 pub(crate) mod list_requests;
 pub(crate) mod lister;
@@ -25,6 +28,7 @@ pub(crate) mod pace;
 pub(crate) mod page;
 pub(crate) mod snapshots;
 pub(crate) mod split;
+pub(crate) mod unordered;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -90,9 +94,13 @@ impl Namespace {
         // What is kept on the disk would not know what this mount writes.
         let kept = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
         let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, is_immutable, runtime));
+        let snapshots = Snapshots::new(limits);
         Arc::new(Self {
-            requests: Arc::new(ListRequests::new(client, budget, config.timeout, kept, runtime.clone())),
-            snapshots: Snapshots::new(limits),
+            requests: Arc::new(
+                ListRequests::new(client, budget, config.timeout, kept, runtime.clone())
+                    .with_most_gathered(snapshots.most_of_one()),
+            ),
+            snapshots,
             lookup_limiter: LookupLimiter::new(AT_ONCE),
             page_has_come: Notify::new(),
             ttl,
@@ -226,8 +234,11 @@ impl Namespace {
     /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
     /// and for a directory of this name, and for the names behind it.
     async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
-        if self.snapshots.keeps_nothing() {
-            return self.find_alone(prefix, name).await;
+        let is_ordered = self.requests.lists_in_order();
+        match (self.snapshots.keeps_nothing(), is_ordered) {
+            (true, true) => return self.find_alone(prefix, name).await,
+            (true, false) => return self.find_unordered(prefix, name).await,
+            (false, _) => {}
         }
         let _permit = match self.wait_for_permit(prefix, name).await? {
             Waited::Permitted(permit) => permit,
@@ -235,6 +246,9 @@ impl Namespace {
         };
         if self.snapshots.on_miss(prefix, Instant::now()) {
             spawn(self.requests.runtime(), self.clone().list_whole(prefix.clone()));
+        }
+        if !is_ordered {
+            return self.find_unordered(prefix, name).await;
         }
         let after = just_before(name);
         let request = ListObjects {
@@ -318,6 +332,7 @@ impl Namespace {
                     self.page_has_come.notify_waiters();
                 }
                 Ok(None) => return listing.outcome = Outcome::Known,
+                Err(FsError::TooManyNames(_)) => return listing.outcome = Outcome::TooLarge,
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
             }
             if bytes > self.snapshots.most_of_one() {

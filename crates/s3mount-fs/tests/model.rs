@@ -184,8 +184,11 @@ fn mount(client: &Arc<MemoryClient>) -> Arc<Filesystem> {
     Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
 }
 
-async fn run(steps: &[Step]) -> Result<(), TestCaseError> {
+async fn run(steps: &[Step], is_directory_bucket: bool) -> Result<(), TestCaseError> {
     let client = Arc::new(MemoryClient::new());
+    if is_directory_bucket {
+        client.make_directory_bucket();
+    }
     let fs = mount(&client);
     let (mut model, mut open) = (Model::default(), Vec::<Open>::new());
     for step in steps {
@@ -265,10 +268,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_filesystem_is_as_its_model(steps in steps()) {
+    fn the_filesystem_is_as_its_model(steps in steps(), is_directory_bucket in any::<bool>()) {
         // The clock is paused, so pauses between attempts take no time.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        let result = runtime.expect("a runtime").block_on(run(&steps));
-        prop_assert!(result.is_ok(), "{:?}\n{}", result, script(&steps));
+        let result = runtime.expect("a runtime").block_on(run(&steps, is_directory_bucket));
+        let kind = if is_directory_bucket { "# in a directory bucket\n" } else { "" };
+        prop_assert!(result.is_ok(), "{:?}\n{}{}", result, kind, script(&steps));
     }
 }

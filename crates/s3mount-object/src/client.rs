@@ -90,7 +90,7 @@ pub struct ListedObject {
 }
 
 /// One page of a listing, in the store's order (by UTF-8 bytes of the key). All of its keys and prefixes
-/// come before those of the next page.
+/// come before those of the next page, if the client [lists in order](ObjectClient::lists_in_order).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
     /// The objects.
@@ -201,5 +201,12 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
     /// that the client sent again by itself. A client that sends nothing again may leave this at 0.
     fn refused_requests(&self) -> u64 {
         0
+    }
+
+    /// Whether listings are in the order of their keys, and can begin behind a key. The directory buckets of S3
+    /// list in no order: there [`ListObjects::start_after`] is an error, and [`ListObjects::prefix`] has to be
+    /// empty or to end in `/`.
+    fn lists_in_order(&self) -> bool {
+        true
     }
 }

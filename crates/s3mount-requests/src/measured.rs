@@ -168,6 +168,10 @@ impl ObjectClient for MeasuredClient {
     fn refused_requests(&self) -> u64 {
         self.client.refused_requests()
     }
+
+    fn lists_in_order(&self) -> bool {
+        self.client.lists_in_order()
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use s3mount_object::{
 };
 
 use crate::lent::Lent;
-use crate::list::{Query, page};
+use crate::list::{Query, is_directory_prefix, page, unordered_page};
 use crate::object::{Content, Object};
 use crate::uploads::{Rules, Uploads};
 
@@ -186,7 +186,7 @@ impl MemoryClient {
         self.lock().refuses_conditions = true;
     }
 
-    /// Makes the bucket a directory bucket, in which objects can be renamed.
+    /// Makes the bucket a directory bucket: objects can be renamed, and listings are in no order.
     pub fn make_directory_bucket(&self) {
         self.lock().is_directory_bucket = true;
     }
@@ -471,9 +471,16 @@ impl ObjectClient for MemoryClient {
                     return Ok(page);
                 }
             }
-            let query = Query { keeps_prefixes: self.lock().keeps_prefixes, ..Query::new(request) };
             let state = self.lock();
-            let page = page(&state.objects, &query);
+            let query = Query { keeps_prefixes: state.keeps_prefixes, ..Query::new(request.clone()) };
+            let page = if state.is_directory_bucket {
+                if request.start_after.is_some() || !is_directory_prefix(&request.prefix) {
+                    return Err(ObjectError::new(ErrorKind::Rejected, "ListObjectsV2", &request.prefix));
+                }
+                unordered_page(&state.objects, &state.uploads.keys(), &query)
+            } else {
+                page(&state.objects, &query)
+            };
             let listed =
                 |(key, object): (&String, &Object)| ListedObject { key: key.clone(), meta: meta(object) };
             Ok(ListPage {
@@ -487,5 +494,9 @@ impl ObjectClient for MemoryClient {
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         async move { Ok(BucketInfo { region: None }) }.boxed()
+    }
+
+    fn lists_in_order(&self) -> bool {
+        !self.lock().is_directory_bucket
     }
 }

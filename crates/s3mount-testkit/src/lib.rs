@@ -111,6 +111,10 @@ macro_rules! delegate_metadata {
         fn refused_requests(&self) -> u64 {
             self.$inner.refused_requests()
         }
+
+        fn lists_in_order(&self) -> bool {
+            self.$inner.lists_in_order()
+        }
     };
 }
 

@@ -1,9 +1,11 @@
 //! Listings as ListObjectsV2 answers them: the order of keys, the rolled-up prefixes, and the pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use s3mount_object::ListObjects;
+
+use crate::random::mix;
 
 /// What a request asks to list.
 #[derive(Clone, Debug, Default)]
@@ -104,13 +106,81 @@ pub(crate) fn page<'a, V>(keys: &'a BTreeMap<String, V>, query: &Query) -> Page<
     page
 }
 
+/// Whether a directory bucket lists this prefix: it has to end in the delimiter (AWS, "Differences for directory
+/// buckets": `ListObjectsV2` behavior).
+pub(crate) fn is_directory_prefix(prefix: &str) -> bool {
+    prefix.is_empty() || prefix.ends_with('/')
+}
+
+/// The place of a name in the listings of a directory bucket. It is the same in each listing, so that the name before
+/// is enough to go on.
+fn place(name: &str) -> u64 {
+    name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)))
+}
+
+/// Lists one page of `keys` as a directory bucket does: in no order, and with the prefixes in which there is nothing
+/// but uploads to the keys `uploads` (AWS, "Differences for directory buckets": `ListObjectsV2` behavior).
+pub(crate) fn unordered_page<'a, V>(
+    keys: &'a BTreeMap<String, V>,
+    uploads: &BTreeSet<String>,
+    query: &Query,
+) -> Page<'a, V> {
+    let prefix = query.prefix.as_str();
+    let folder = |key: &str| {
+        let end = key.strip_prefix(prefix)?.find('/').filter(|_| query.delimiter.is_some())?;
+        Some(key[..prefix.len() + end + 1].to_owned())
+    };
+    let below = keys.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+    let (mut names, mut folders) = (Vec::new(), BTreeSet::new());
+    for (key, value) in below {
+        match folder(key) {
+            Some(folder) => drop(folders.insert(folder)),
+            None => names.push((place(key), key.clone(), Some((key, value)))),
+        }
+    }
+    folders.extend(uploads.iter().filter_map(|key| folder(key)));
+    names.extend(folders.into_iter().map(|folder| (place(&folder), folder, None)));
+    names.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    let first = query.after.as_ref().map_or(0, |after| {
+        names.partition_point(|(at, name, _)| (*at, name.as_str()) <= (place(after), after.as_str()))
+    });
+    let has_more = names.len() - first > query.max_keys;
+    let shown = &names[first..names.len().min(first + query.max_keys)];
+    Page {
+        objects: shown.iter().filter_map(|(_, _, object)| *object).collect(),
+        prefixes: shown.iter().filter(|name| name.2.is_none()).map(|name| name.1.clone()).collect(),
+        next: shown.last().filter(|_| has_more).map(|name| name.1.clone()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
-    use super::{Query, page};
+    use super::{Query, page, unordered_page};
+
+    #[test]
+    fn a_directory_bucket_lists_each_name_once_and_in_no_order() {
+        let keys: BTreeMap<String, ()> = (0..100).map(|name| (format!("d/{name:02}"), ())).collect();
+        let uploads = BTreeSet::from(["d/sub/upload".to_owned()]);
+        let delimiter = Some("/".to_owned());
+        let mut query = Query { prefix: "d/".to_owned(), delimiter, max_keys: 7, ..Query::default() };
+        let (mut listed, mut prefixes) = (Vec::new(), Vec::new());
+        loop {
+            let page = unordered_page(&keys, &uploads, &query);
+            listed.extend(page.objects.into_iter().map(|(key, ())| key.clone()));
+            prefixes.extend(page.prefixes);
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        assert!(!listed.is_sorted());
+        listed.sort();
+        assert_eq!((listed, prefixes), (keys.into_keys().collect(), vec!["d/sub/".to_owned()]));
+    }
 
     proptest! {
         /// All pages together have the names that a look at every key finds, in order, and each name once.

@@ -1,6 +1,6 @@
 //! Uploads in parts, as strictly as S3 has them. The server and the client in memory share these rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::SystemTime;
 
@@ -187,6 +187,11 @@ impl Uploads {
         let etag = format!("\"{}\"", joined_tag(parts.iter().map(|part| part.tag.as_str())));
         let (beside, kept) = (upload.beside.clone(), Some(kept));
         Ok(Object { beside, kept, ..Object::new(content, size, etag, now()) })
+    }
+
+    /// The keys to which uploads are not complete.
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        self.open.keys().map(|(key, _)| key.clone()).collect()
     }
 
     /// Up to `most` uploads to keys that begin with `prefix`, after the upload `after`, and whether there are

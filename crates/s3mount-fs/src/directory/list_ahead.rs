@@ -178,7 +178,9 @@ fn names(page: &ListPage) -> usize {
 
 /// Splits the page of a listing without a delimiter into all directories at and below `prefix`. Each is as a
 /// listing of this directory alone would show it.
-fn directories(prefix: &str, page: ListPage) -> BTreeMap<String, ListPage> {
+fn directories(prefix: &str, mut page: ListPage) -> BTreeMap<String, ListPage> {
+    // Not every store lists in order.
+    page.objects.sort_by(|a, b| a.key.cmp(&b.key));
     let mut directories = BTreeMap::from([(prefix.to_owned(), ListPage::default())]);
     for object in page.objects {
         let Some(below) = object.key.strip_prefix(prefix) else { continue };

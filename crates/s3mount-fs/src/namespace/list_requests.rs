@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient};
+use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectMeta};
 use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -36,6 +36,10 @@ pub(crate) struct ListRequests {
     pub(crate) hidden: Hidden,
     /// How many names wait in pages for their turn, in all listings.
     pub(crate) waiting_names: AtomicUsize,
+    /// What the names take that are gathered to be sorted, in all listings, in bytes. See
+    /// [`gathering`](super::gathering).
+    pub(crate) gathered_bytes: AtomicUsize,
+    most_gathered: usize,
 }
 
 impl ListRequests {
@@ -58,7 +62,24 @@ impl ListRequests {
             runtime,
             hidden: Hidden::default(),
             waiting_names: AtomicUsize::new(0),
+            gathered_bytes: AtomicUsize::new(0),
+            most_gathered: usize::MAX,
         }
+    }
+
+    /// Names that are gathered may take this much memory, in bytes.
+    pub(crate) fn with_most_gathered(self, most_gathered: usize) -> Self {
+        Self { most_gathered, ..self }
+    }
+
+    /// How much memory names may take that are gathered, in bytes.
+    pub(crate) fn most_gathered(&self) -> usize {
+        self.most_gathered
+    }
+
+    /// Whether the store lists in the order of keys.
+    pub(crate) fn lists_in_order(&self) -> bool {
+        self.client.lists_in_order()
     }
 
     /// How many requests succeeded.
@@ -103,6 +124,26 @@ impl ListRequests {
     /// Those of [`list`](Self::list), and that the store throttles.
     pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
         self.in_time(request, true).await
+    }
+
+    /// What is at `key`, if anything is.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list).
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, FsError> {
+        #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
+        let attempts = Attempts::new(SLOW, RandomState::new().hash_one(key));
+        let mut retries = Retries::new(&self.budget, attempts, Instant::now() + self.limit);
+        let head = async {
+            loop {
+                match retries.attempt("HeadObject", key, self.client.head_object(key)).await {
+                    Ok(meta) => return Ok(Some(meta)),
+                    Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
+                    Err(error) => retries.pause(error, || true).await?,
+                }
+            }
+        };
+        timeout(self.limit, head).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
     }
 
     async fn in_time(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
+use super::gathering::Gathering;
 use super::kept::{KeptListing, Recorder};
 use super::list_requests::ListRequests;
 use super::page::Page;
@@ -30,6 +31,8 @@ pub(crate) struct Lister {
     first: Option<(ListPage, Instant)>,
     /// The listing that was kept on the disk, if it stands in for this one.
     kept: Option<KeptListing>,
+    /// Does the work in place of `split`, if the store lists in no order.
+    gathering: Option<Gathering>,
     /// Keeps this listing on the disk.
     recorder: Option<Recorder>,
 }
@@ -51,8 +54,14 @@ impl Lister {
             None => None,
         };
         let recorder = names.filter(|_| kept.is_none()).map(|names| names.recorder(prefix));
+        let is_gathered = kept.is_none() && !requests.lists_in_order();
+        let (first, gathering) = match is_gathered {
+            true => (None, Some(Gathering::new(requests, prefix, first))),
+            false => (first, None),
+        };
         Self {
             kept,
+            gathering,
             recorder,
             requests: requests.clone(),
             prefix: prefix.clone(),
@@ -65,7 +74,11 @@ impl Lister {
 
     /// Whether all pages were returned.
     pub(crate) fn is_complete(&self) -> bool {
-        self.kept.as_ref().map_or_else(|| self.split.is_complete(), KeptListing::is_complete)
+        match (&self.kept, &self.gathering) {
+            (Some(kept), _) => kept.is_complete(),
+            (None, Some(gathering)) => gathering.is_complete(),
+            (None, None) => self.split.is_complete(),
+        }
     }
 
     /// The next page. `None` at the end. A caller may drop this future and call again.
@@ -75,6 +88,13 @@ impl Lister {
     pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
         if let Some(kept) = &mut self.kept {
             return kept.next().map_err(|error| self.broken(error.to_string()));
+        }
+        if let Some(gathering) = &mut self.gathering {
+            let page = gathering.next().await?;
+            if let (Some(page), Some(recorder)) = (&page, &mut self.recorder) {
+                recorder.keep(page);
+            }
+            return Ok(page);
         }
         if let Some((page, at)) = self.first.take()
             && let Some(ask) = self.split.ask(0)

@@ -102,6 +102,19 @@ impl Overlay {
         self.lock().get(prefix)?.get(name).and_then(|(change, _)| change.target())
     }
 
+    /// What this mount has made of the object `name` since `at`: a version, or nothing. `None` if it has not changed
+    /// the object since.
+    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<File>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        match self.lock().get(prefix)?.get(name)? {
+            (Change::File(file), since) if *since >= at => Some(Some(file.clone())),
+            (Change::Gone, since) if *since >= at => Some(None),
+            _ => None,
+        }
+    }
+
     /// Removes a draft, if `name` still stands for it.
     pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
         if let Some(names) = self.lock().get_mut(prefix)

@@ -4,6 +4,7 @@
 //! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
 
 mod kept;
+mod sorted;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
+pub(super) use self::sorted::Sorted;
 use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
 use crate::time::{millis, time};
 
@@ -119,6 +121,13 @@ impl Page {
     pub(crate) fn of_one(key: &str, file: Option<&File>, at: Instant) -> Self {
         let known = file.map(|file| (key, file.object.etag().as_str(), file.size, millis(file.mtime)));
         Self::pack(&end_before(key), Some(key), at, known.into_iter())
+    }
+
+    /// A page of the folder `name` alone, and of whether it is there.
+    pub(crate) fn of_folder(name: &str, is_there: bool, at: Instant) -> Self {
+        let key = format!("{name}/");
+        let known = is_there.then_some((key.as_str(), "", 0, 0));
+        Self::pack(&end_before(&key), Some(&key), at, known.into_iter())
     }
 
     /// The page after changes of some of its names: to a file, or to nothing.

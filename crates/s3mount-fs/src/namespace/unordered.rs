@@ -1,0 +1,36 @@
+//! Look-ups in a store that lists in no order.
+//!
+//! No page begins at a name there. So a name takes two requests at the same time: a HEAD of the key, and a LIST of
+//! one key below the folder of this name.
+
+use std::sync::Arc;
+
+use s3mount_object::{ListObjects, ObjectId};
+use tokio::time::Instant;
+
+use super::Namespace;
+use super::names::{File, Target};
+use super::page::Page;
+use crate::FsError;
+
+impl Namespace {
+    /// Asks the store for `name`, and keeps the answer.
+    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+        let (key, at) = (format!("{prefix}{name}"), Instant::now());
+        let below = ListObjects { prefix: format!("{key}/"), max_keys: Some(1), ..ListObjects::default() };
+        let (object, below) = tokio::join!(self.requests.head(&key), self.requests.list(below));
+        let (object, is_folder) = (object?, !below?.objects.is_empty());
+        if let Some(changed) = self.overlay.since(prefix, name, at) {
+            return changed.map(Target::File).ok_or(FsError::NotFound);
+        }
+        let file = object.map(|meta| File {
+            object: ObjectId::new(&key, meta.etag),
+            size: meta.size,
+            mtime: meta.last_modified,
+        });
+        self.keep(prefix, Page::of_folder(name, is_folder, at));
+        self.keep(prefix, Page::of_one(name, file.as_ref(), at));
+        // If a key and a folder have the same name, the folder is shown.
+        if is_folder { Ok(Target::Directory) } else { file.map(Target::File).ok_or(FsError::NotFound) }
+    }
+}
