@@ -10,7 +10,8 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
 use super::list_requests::ListRequests;
-use super::page::{Page, Sorted};
+use super::page::Page;
+use super::page::sorted::Sorted;
 use crate::FsError;
 use crate::sync::Ordering;
 

@@ -4,7 +4,7 @@
 //! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
 
 mod kept;
-mod sorted;
+pub(super) mod sorted;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
-pub(super) use self::sorted::Sorted;
 use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
 use crate::time::{millis, time};
 
