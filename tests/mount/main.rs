@@ -40,6 +40,7 @@ mod outage;
 mod panics;
 mod passthrough;
 mod posix;
+mod profiles;
 mod programs;
 mod random;
 mod readonly;

@@ -11,6 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "s3mount-cli",
         &[
             "s3mount-cache",
+            "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
             "s3mount-fuse",
@@ -48,6 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
+    ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
@@ -60,6 +62,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Libraries that only one crate may name.
 const OWNERS: &[(&str, &str)] = &[
+    ("aws-config", "s3mount-credentials"),
     ("fuser", "s3mount-fuse"),
     ("mountpoint-s3-crt", "s3mount-crt"),
     ("mountpoint-s3-crt-sys", "s3mount-crt"),

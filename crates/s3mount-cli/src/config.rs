@@ -1,6 +1,7 @@
 //! Makes the settings from flags and environment, and checks them once.
 
 pub(crate) mod cache;
+pub(crate) mod credentials;
 pub(crate) mod defaults;
 pub(crate) mod environment;
 pub(crate) mod journal;

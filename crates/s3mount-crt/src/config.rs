@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::CredentialSource;
 
 /// Settings of a client for one bucket.
 #[derive(Clone, Debug)]
@@ -69,8 +72,10 @@ pub enum Credentials {
     /// The CRT's default chain: environment, profile, web identity, ECS, EC2.
     #[default]
     Chain,
-    /// A profile of the AWS configuration files.
+    /// The keys in a profile of the AWS configuration files.
     Profile(String),
+    /// Keys that are found outside of the CRT.
+    Source(Arc<dyn CredentialSource>),
     /// These credentials.
     Static {
         /// The access key id.
@@ -89,6 +94,7 @@ impl fmt::Debug for Credentials {
         match self {
             Credentials::Chain => f.write_str("Chain"),
             Credentials::Profile(profile) => f.debug_tuple("Profile").field(profile).finish(),
+            Credentials::Source(source) => f.debug_tuple("Source").field(source).finish(),
             Credentials::Static { .. } => f.write_str("Static(redacted)"),
             Credentials::Anonymous => f.write_str("Anonymous"),
         }

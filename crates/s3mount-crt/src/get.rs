@@ -122,6 +122,7 @@ impl CrtClient {
         into: Box<dyn PartBuffer>,
     ) -> Result<Fetched, ObjectError> {
         let sent = Instant::now();
+        self.signer.prepare().await?;
         let result = self.get_once(request, version, into).await;
         self.signer.judge(sent, result)
     }

@@ -29,6 +29,7 @@ mod object_headers;
 mod pool;
 mod request;
 mod signer;
+mod source;
 mod tuning;
 mod upload_xml;
 mod warm;
@@ -38,6 +39,7 @@ mod xml;
 pub use client::CrtClient;
 pub use config::{Credentials, CrtConfig};
 pub use logging::init_logging;
+pub use source::{CredentialSource, Keys, NoKeys};
 
 /// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.
 #[cfg(fuzzing)]

@@ -129,6 +129,7 @@ impl CrtClient {
     /// Like [`send`](Self::send), also for a request with a body.
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<(Answer, Vec<u8>), ObjectError> {
         let sent = Instant::now();
+        self.signer.prepare().await?;
         let result = self.call_once(call).await;
         self.signer.judge(sent, result)
     }

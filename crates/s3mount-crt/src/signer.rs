@@ -3,10 +3,13 @@
 //! The CRT's providers keep the credentials that they found for up to 15 minutes, and have no call to look
 //! for them again. So when the store refuses credentials, a new provider replaces the old one. The new
 //! provider reads the files, the environment and the metadata services again.
+//!
+//! The CRT's crate lets nobody write a provider. So the keys of a [`CredentialSource`](crate::CredentialSource)
+//! are put into a provider of constant keys, which is replaced whenever the source has others.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use mountpoint_s3_crt::auth::credentials::{
@@ -24,7 +27,7 @@ use mountpoint_s3_crt::s3::client::init_signing_config;
 use s3mount_object::{ErrorKind, ObjectError};
 
 use crate::endpoint::Endpoint;
-use crate::{Credentials, CrtConfig};
+use crate::{Credentials, CrtConfig, Keys};
 
 /// If the store refuses credentials that it never accepted, within this time after the signer looked for
 /// them, then they are bad. The signer does not look for others before this time is over.
@@ -38,6 +41,8 @@ pub(crate) struct Signer {
     algorithm: SigningAlgorithm,
     tls: Option<TlsContext>,
     provider: RwLock<CredentialsProvider>,
+    /// The keys in the provider, if they come from a source outside of the CRT.
+    keys: Mutex<Option<Arc<Keys>>>,
     /// Whether the store has accepted the credentials of the provider.
     was_taken: AtomicBool,
     renewal: Mutex<Renewal>,
@@ -85,9 +90,36 @@ impl Signer {
             algorithm: endpoint.signing_algorithm,
             tls,
             provider: RwLock::new(provider),
+            keys: Mutex::new(None),
             was_taken: AtomicBool::new(false),
             renewal: Mutex::new(Renewal { network, at: Instant::now() }),
         })
+    }
+
+    /// Waits for the keys of a source outside of the CRT. The CRT asks its own providers when it signs.
+    ///
+    /// # Errors
+    /// `NoCredentials` if the source has none; the error's source is [`NoKeys`](crate::NoKeys).
+    pub(crate) async fn prepare(&self) -> Result<(), ObjectError> {
+        let Credentials::Source(source) = &self.credentials else { return Ok(()) };
+        let fail =
+            |error| ObjectError::new(ErrorKind::NoCredentials, "load credentials", "").with_source(error);
+        let keys = source.keys().await.map_err(fail)?;
+        let mut held = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &keys)) {
+            return Ok(());
+        }
+        let options = CredentialsProviderStaticOptions {
+            access_key_id: &keys.access_key_id,
+            secret_access_key: &keys.secret_access_key,
+            session_token: keys.session_token.as_deref(),
+        };
+        let provider = CredentialsProvider::new_static(&Allocator::default(), options)
+            .map_err(|error| no_provider("keys", error))?;
+        *self.provider.write().unwrap_or_else(PoisonError::into_inner) = provider;
+        *held = Some(keys);
+        self.was_taken.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The signing configuration of the next request.
@@ -124,6 +156,16 @@ impl Signer {
             // A program that writes tokens which expire will write a new token, and may be late.
             return is_expired;
         }
+        if let Credentials::Source(source) = &self.credentials {
+            tracing::info!("the store refuses the credentials; looking for others");
+            let held = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(keys) = held {
+                source.refuse(&keys);
+            }
+            self.was_taken.store(false, Ordering::Relaxed);
+            renewal.at = Instant::now();
+            return true;
+        }
         match provider(&self.credentials, &mut renewal.network, self.tls.as_ref(), &Allocator::default()) {
             Ok(provider) => {
                 tracing::info!("the store refuses the credentials; looking for others");
@@ -144,16 +186,17 @@ fn is_expired(error: &ObjectError) -> bool {
     matches!(error.detail().code.as_deref(), Some("ExpiredToken" | "TokenRefreshRequired"))
 }
 
+fn no_provider(what: &str, error: CrtError) -> ObjectError {
+    ObjectError::new(ErrorKind::NoCredentials, "load credentials", what).with_source(error)
+}
+
 fn provider(
     credentials: &Credentials,
     network: &mut Network,
     tls_ctx: Option<&TlsContext>,
     allocator: &Allocator,
 ) -> Result<CredentialsProvider, ObjectError> {
-    let fail = |what: &str, error| {
-        ObjectError::new(ErrorKind::NoCredentials, "load credentials", what).with_source(error)
-    };
-    let bootstrap = &mut network.bootstrap(allocator).map_err(|error| fail("network", error))?;
+    let bootstrap = &mut network.bootstrap(allocator).map_err(|error| no_provider("network", error))?;
     let (what, provider) = match credentials {
         Credentials::Chain => {
             let options = CredentialsProviderChainDefaultOptions { bootstrap, tls_ctx };
@@ -170,7 +213,10 @@ fn provider(
                 CredentialsProviderStaticOptions { access_key_id, secret_access_key, session_token };
             ("static", CredentialsProvider::new_static(allocator, options))
         }
-        Credentials::Anonymous => ("none", CredentialsProvider::new_anonymous(allocator)),
+        // Those of a source come before the first request is signed.
+        Credentials::Anonymous | Credentials::Source(_) => {
+            ("none", CredentialsProvider::new_anonymous(allocator))
+        }
     };
-    provider.map_err(|error| fail(what, error))
+    provider.map_err(|error| no_provider(what, error))
 }

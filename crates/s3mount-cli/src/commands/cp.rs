@@ -136,7 +136,7 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
     };
     let (copying, outcome) = runtime.block_on(async {
         let connect = async |store: &Store, place: &Place| {
-            let config = store.crt_config(u32::from(args.concurrency) + 2, threads);
+            let config = store.crt_config(u32::from(args.concurrency) + 2, threads)?;
             anyhow::Ok(Arc::new(store.connect(config, &place.key, 1).await?.0))
         };
         let target = connect(&target_store, &to).await?;

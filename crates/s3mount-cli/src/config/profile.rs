@@ -1,10 +1,41 @@
-//! Reads the profiles of `~/.aws`. The region is the only setting that the CRT does not read by itself; the others are
-//! only shown.
+//! Reads the profiles of `~/.aws`: the region, and where credentials come from. Whoever finds the credentials reads
+//! them again.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::config::environment::variable;
+use crate::config::environment::{self, variable};
+
+/// The variables and files that say which credentials there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Aws<'a> {
+    /// The value of a variable that is set and not empty.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of a file that can be read.
+    pub(crate) read: &'a dyn Fn(&Path) -> Option<String>,
+}
+
+impl Aws<'_> {
+    /// Those of this process.
+    pub(crate) fn here() -> Self {
+        Self { variable: &environment::variable, read: &|path| std::fs::read_to_string(path).ok() }
+    }
+
+    /// The config file and the credentials file.
+    pub(crate) fn files(&self) -> [PathBuf; 2] {
+        let home = PathBuf::from((self.variable)("HOME").unwrap_or_default());
+        let file = |name, default| (self.variable)(name).map_or_else(|| home.join(default), PathBuf::from);
+        [file("AWS_CONFIG_FILE", ".aws/config"), file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")]
+    }
+
+    /// What both files say of a profile.
+    pub(crate) fn settings(&self, profile: &str) -> BTreeMap<String, String> {
+        let [config, keys] = self.files().map(|file| (self.read)(&file).unwrap_or_default());
+        let mut settings = section(&config, profile, Form::Config);
+        settings.extend(section(&keys, profile, Form::Credentials));
+        settings
+    }
+}
 
 /// The region of the profile that the flag names, or `$AWS_PROFILE`, or of the profile `default`.
 pub(crate) fn region(flag: Option<&str>) -> Option<String> {
@@ -21,7 +52,7 @@ pub(crate) fn name(flag: Option<&str>) -> String {
 
 /// Which of the files of `~/.aws` a text is from: they name their sections differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+enum Form {
     /// `config`: the section of a profile is `[profile NAME]`, and that of the default profile `[default]`.
     Config,
     /// `credentials`: the section is `[NAME]`.
@@ -33,7 +64,7 @@ fn region_in(text: &str, profile: &str) -> Option<String> {
 }
 
 /// The settings in the section of a profile. An indented line belongs to the setting above it, and is left out.
-pub(crate) fn section(text: &str, profile: &str, form: Form) -> BTreeMap<String, String> {
+fn section(text: &str, profile: &str, form: Form) -> BTreeMap<String, String> {
     let mut is_here = false;
     let mut found = BTreeMap::new();
     for line in text.lines() {

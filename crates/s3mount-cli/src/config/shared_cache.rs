@@ -66,7 +66,7 @@ impl SharedCache {
     /// made.
     pub(crate) async fn connect(&self, threads: usize) -> anyhow::Result<CrtClient> {
         // Blocks have checksums of their own.
-        let crt = CrtConfig { verify: false, ..self.store.crt_config(CONNECTIONS, threads / 2) };
+        let crt = CrtConfig { verify: false, ..self.store.crt_config(CONNECTIONS, threads / 2)? };
         let bucket = &self.store.bucket;
         let why = match tokio::time::timeout(CONNECT_LIMIT, CrtClient::connect(crt.clone())).await {
             Ok(Ok((client, _))) => return Ok(client),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use s3mount_crt::{Credentials, CrtClient, CrtConfig};
+use s3mount_crt::{Credentials, CrtClient, CrtConfig, NoKeys};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
 use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
-use crate::config::{profile, source};
+use crate::config::{credentials, profile, source};
 use crate::flags::access::AccessArgs;
 
 /// The time that the store may take for its first answer.
@@ -36,7 +36,7 @@ pub(crate) struct Store {
 
 /// The region that the flag, the environment or the profile names, and which of them. `None` if none of them names a
 /// region: the client then asks the store.
-pub(super) fn region(args: &AccessArgs) -> Option<(String, String)> {
+pub(crate) fn region(args: &AccessArgs) -> Option<(String, String)> {
     let flag = args.region.clone().map(|region| (region, "--region".to_owned()));
     let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter();
     let profile = || {
@@ -48,7 +48,7 @@ pub(super) fn region(args: &AccessArgs) -> Option<(String, String)> {
 
 /// The CA bundle that the flag or the environment names, and which of them. The daemon's working folder is `/`, so
 /// the caller must make the path absolute.
-pub(super) fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
+pub(crate) fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
     let flag = args.ca_bundle.clone().map(|path| (path, "--ca-bundle".to_owned()));
     flag.or_else(|| first(["AWS_CA_BUNDLE"].into_iter()).map(|(path, from)| (path.into(), from)))
 }
@@ -214,13 +214,20 @@ impl Store {
 
     /// The settings of a client for this store, with at most `max_connections` connections. The process has
     /// `threads` threads besides the CRT's.
-    pub(crate) fn crt_config(&self, max_connections: u32, threads: usize) -> CrtConfig {
-        let credentials = match (&self.profile, self.no_sign_request) {
-            (_, true) => Credentials::Anonymous,
-            (Some(profile), false) => Credentials::Profile(profile.clone()),
-            (None, false) => Credentials::Chain,
+    ///
+    /// # Errors
+    /// For a profile that does not exist, and for one that no mount can use.
+    pub(crate) fn crt_config(&self, max_connections: u32, threads: usize) -> anyhow::Result<CrtConfig> {
+        let credentials = if self.no_sign_request {
+            Credentials::Anonymous
+        } else {
+            credentials::credentials(
+                self.profile.as_deref(),
+                self.region.as_deref(),
+                self.ca_bundle.as_deref(),
+            )?
         };
-        CrtConfig {
+        Ok(CrtConfig {
             region: self.region.clone(),
             endpoint_url: self.endpoint_url.clone(),
             force_path_style: self.force_path_style,
@@ -231,7 +238,7 @@ impl Store {
             max_connections,
             event_loop_threads: u16::try_from(threads / 2).unwrap_or(u16::MAX).max(1),
             ..CrtConfig::new(&self.bucket)
-        }
+        })
     }
 
     /// The flags that name this store, for a command line that we start ourselves.
@@ -302,10 +309,17 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
             "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
              s3:GetObject for it, and a public bucket needs --no-sign-request"
         ),
+        ErrorKind::BadCredentials if detail.code.as_deref() == Some("RequestTimeTooSkewed") => format!(
+            "{store} refuses requests of this machine because its clock is wrong ({said}); set the clock: \
+             timedatectl shows whether it is synchronized"
+        ),
         ErrorKind::BadCredentials => format!(
             "{store} does not accept the credentials for bucket {bucket:?} ({said}); renew them, or choose others \
              with --profile"
         ),
+        ErrorKind::NoCredentials if let Some(why) = no_keys(&error) => {
+            format!("no credentials for bucket {bucket:?}: {why}")
+        }
         ErrorKind::NoCredentials => format!(
             "no credentials for bucket {bucket:?}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
              profile with --profile, or pass --no-sign-request for a public bucket"
@@ -324,7 +338,16 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
         }
         _ => format!("{store} does not serve bucket {bucket:?}"),
     };
-    anyhow::Error::new(error).context(text)
+    match no_keys(&error) {
+        // It is the text's end already.
+        Some(_) => anyhow!(text),
+        None => anyhow::Error::new(error).context(text),
+    }
+}
+
+/// Why a source of credentials has none.
+fn no_keys(error: &ObjectError) -> Option<&NoKeys> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 #[cfg(test)]

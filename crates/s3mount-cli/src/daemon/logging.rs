@@ -19,8 +19,12 @@ use crate::system::terminal;
 /// syslog.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     // When the kernel interrupts a request and does not wait for the answer, fuser logs that as an error.
-    let default =
-        if config.debug { "info,s3mount=debug,awscrt=info" } else { "warn,s3mount=info,fuser::reply=off" };
+    // What aws_config warns of, s3mount_credentials says shorter.
+    let default = if config.debug {
+        "info,s3mount=debug,awscrt=info"
+    } else {
+        "warn,s3mount=info,fuser::reply=off,aws_config=off"
+    };
     let filter = variable("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;

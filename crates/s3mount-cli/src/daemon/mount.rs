@@ -167,7 +167,7 @@ fn register_process(registry: &Registry) {
 
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let Config { store, prefix, .. } = config;
-    let crt = store.crt_config(config.max_connections, config.threads);
+    let crt = store.crt_config(config.max_connections, config.threads)?;
     let crt = CrtConfig { verify: config.verify != Verify::Never, ..crt };
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {

@@ -44,7 +44,7 @@ pub(super) fn run(store: &Store, key: &str, parts: &[Size], connections: &[u32])
     let threads = cores();
     let runtime = runtime(threads)?;
     let most = connections.iter().copied().max().unwrap_or(1);
-    let (client, _) = runtime.block_on(store.connect(store.crt_config(most, threads), key, 1))?;
+    let (client, _) = runtime.block_on(store.connect(store.crt_config(most, threads)?, key, 1))?;
     let client = Arc::new(client);
     let target = format!("{key}{SUFFIX}");
     let order = CopyOrder { condition: Some(Condition::Absent), ..CopyOrder::to(&target) };

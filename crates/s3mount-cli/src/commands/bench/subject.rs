@@ -35,7 +35,7 @@ impl Bench {
         let threads = crate::config::cores();
         let runtime = runtime(threads)?;
         // Credentials may be limited to a prefix, so this asks for nothing but the key.
-        let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads), key, 1))?;
+        let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads)?, key, 1))?;
         let meta = runtime.block_on(client.head_object(key)).map_err(|error| {
             let what = match error.kind() {
                 ErrorKind::NotFound => {

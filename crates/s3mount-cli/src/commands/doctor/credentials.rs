@@ -1,16 +1,21 @@
-//! Which credentials sign requests, and until when. Nothing is asked for: whether they work, the store says.
+//! Which credentials sign requests, and until when. Whether they work, the store says. Only for SSO, login, roles and
+//! processes is anybody asked: nothing else knows until when theirs last.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use s3mount_credentials::Kind;
+use s3mount_crt::CredentialSource as _;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::finding::Finding;
-use crate::config::{environment, profile};
+use crate::config::credentials::{missing, source};
+use crate::config::profile::Aws;
+use crate::config::store;
 use crate::flags::access::AccessArgs;
 
 const NAME: &str = "credentials";
@@ -23,23 +28,28 @@ const ENDS: &[&str] = &["aws_session_expiration", "aws_expiration", "x_security_
 
 /// What there is to look at.
 struct Places<'a> {
-    variable: &'a dyn Fn(&str) -> Option<String>,
-    read: &'a dyn Fn(&Path) -> Option<String>,
+    aws: Aws<'a>,
+    /// Asks for the keys of a profile that the CRT cannot load, and says until when they last.
+    ask: &'a dyn Fn(&str, &Kind) -> Result<Option<SystemTime>, String>,
     now: SystemTime,
 }
 
 /// Looks for the credentials in the order in which a mount does.
 pub(crate) fn check(access: &AccessArgs) -> Finding {
-    let variable = environment::variable;
-    let read = |path: &Path| std::fs::read_to_string(path).ok();
-    find(access, &Places { variable: &variable, read: &read, now: SystemTime::now() })
+    let ask = |profile: &str, kind: &Kind| {
+        let region = store::region(access).map(|(region, _)| region);
+        let bundle = store::ca_bundle(access).map(|(path, _)| path);
+        let source = source(profile.to_owned(), kind.clone(), region.as_deref(), bundle.as_deref());
+        futures::executor::block_on(source.keys()).map(|keys| keys.end).map_err(|error| error.to_string())
+    };
+    find(access, &Places { aws: Aws::here(), ask: &ask, now: SystemTime::now() })
 }
 
 fn find(access: &AccessArgs, places: &Places<'_>) -> Finding {
     if access.no_sign_request {
         return Finding::ok(NAME, "none: requests are not signed");
     }
-    let variable = places.variable;
+    let variable = places.aws.variable;
     if access.profile.is_none() {
         match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
             (Some(_), Some(_)) => return of_environment(places),
@@ -59,27 +69,21 @@ fn find(access: &AccessArgs, places: &Places<'_>) -> Finding {
     }
     let named = access.profile.clone().or_else(|| variable("AWS_PROFILE"));
     let profile = named.clone().unwrap_or_else(|| "default".to_owned());
-    let settings = of_profile(&profile, places);
-    match (kind(&settings), named) {
-        (Some(kind), _) => {
-            return ending(&format!("profile {profile}: {kind}"), end_of(&settings), places.now, "");
-        }
-        (None, Some(_)) if settings.is_empty() => {
-            let [config, keys] = files(places).map(|file| file.display().to_string());
-            return Finding::fail(
-                NAME,
-                format!("the profile {profile:?} is neither in {config} nor in {keys}"),
-                "aws configure list-profiles shows those that are there",
-            );
-        }
-        (None, Some(_)) if access.profile.is_some() => {
+    let settings = places.aws.settings(&profile);
+    if named.is_some() && settings.is_empty() {
+        return Finding::fail(NAME, missing(&profile, &places.aws), "");
+    }
+    match s3mount_credentials::kind(&profile, &|name| places.aws.settings(name)) {
+        Err(bad) => return Finding::fail(NAME, bad.to_string(), ""),
+        Ok(Some(kind)) => return of_profile(&profile, &kind, end_of(&settings), places),
+        Ok(None) if access.profile.is_some() => {
             return Finding::fail(
                 NAME,
                 format!("the profile {profile:?} has no credentials"),
                 "add them, or name another",
             );
         }
-        _ => {}
+        Ok(None) => {}
     }
     if let (Some(token), Some(role)) = (variable("AWS_WEB_IDENTITY_TOKEN_FILE"), variable("AWS_ROLE_ARN")) {
         return of_web_identity(&token, &role, places);
@@ -99,16 +103,29 @@ fn find(access: &AccessArgs, places: &Places<'_>) -> Finding {
     Finding::warn(NAME, format!("{none}: only the role of an EC2 instance is left"), remedy)
 }
 
+fn of_profile(profile: &str, kind: &Kind, written: Option<SystemTime>, places: &Places<'_>) -> Finding {
+    let said = format!("profile {profile}: {kind}");
+    if kind.is_plain() {
+        return ending(&said, written, places.now, "");
+    }
+    match (places.ask)(profile, kind) {
+        // They are renewed by themselves, so it does not matter how soon they end.
+        Ok(Some(end)) => Finding::ok(NAME, format!("{said}, until {}, renewed before", date_of(end))),
+        Ok(None) => Finding::ok(NAME, said),
+        Err(why) => Finding::fail(NAME, why, ""),
+    }
+}
+
 fn of_environment(places: &Places<'_>) -> Finding {
-    let end = (places.variable)("AWS_CREDENTIAL_EXPIRATION").and_then(|text| date(&text));
-    let is_temporary = (places.variable)("AWS_SESSION_TOKEN").is_some();
+    let end = (places.aws.variable)("AWS_CREDENTIAL_EXPIRATION").and_then(|text| date(&text));
+    let is_temporary = (places.aws.variable)("AWS_SESSION_TOKEN").is_some();
     let said = if is_temporary { "the environment: temporary keys" } else { "the environment: keys" };
     let note = if is_temporary { ", whose end is not known" } else { "" };
     ending(said, end, places.now, note)
 }
 
 fn of_web_identity(token: &str, role: &str, places: &Places<'_>) -> Finding {
-    match (places.read)(Path::new(token)) {
+    match (places.aws.read)(Path::new(token)) {
         None => Finding::fail(
             NAME,
             format!("AWS_WEB_IDENTITY_TOKEN_FILE {token} can't be read"),
@@ -128,7 +145,7 @@ fn ending(said: &str, end: Option<SystemTime>, now: SystemTime, note: &str) -> F
     const REMEDY: &str =
         "renew them: a mount takes new ones without a remount where a file or a service has them";
     let Some(end) = end else { return Finding::ok(NAME, format!("{said}{note}")) };
-    let shown = OffsetDateTime::from(end).format(&Rfc3339).unwrap_or_default();
+    let shown = date_of(end);
     match end.duration_since(now) {
         Err(_) => Finding::fail(NAME, format!("{said}, which ended at {shown}"), REMEDY),
         Ok(left) if left < SOON => Finding::warn(
@@ -140,39 +157,12 @@ fn ending(said: &str, end: Option<SystemTime>, now: SystemTime, note: &str) -> F
     }
 }
 
-/// The config file and the credentials file.
-fn files(places: &Places<'_>) -> [PathBuf; 2] {
-    let home = PathBuf::from((places.variable)("HOME").unwrap_or_default());
-    let file = |name, default| (places.variable)(name).map_or_else(|| home.join(default), PathBuf::from);
-    [file("AWS_CONFIG_FILE", ".aws/config"), file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")]
-}
-
-/// What both files say of a profile.
-fn of_profile(profile: &str, places: &Places<'_>) -> BTreeMap<String, String> {
-    let [config, keys] = files(places).map(|file| (places.read)(&file).unwrap_or_default());
-    let mut settings = profile::section(&config, profile, profile::Form::Config);
-    settings.extend(profile::section(&keys, profile, profile::Form::Credentials));
-    settings
-}
-
-/// What kind of credentials a profile has.
-fn kind(settings: &BTreeMap<String, String>) -> Option<String> {
-    let has = |name: &str| settings.contains_key(name);
-    if let Some(role) = settings.get("role_arn") {
-        return Some(format!("the role {role}"));
-    }
-    let kinds = [
-        ("aws_access_key_id", "keys"),
-        ("credential_process", "credential_process"),
-        ("sso_session", "SSO"),
-        ("sso_start_url", "SSO"),
-        ("login_session", "login"),
-    ];
-    kinds.into_iter().find(|(name, _)| has(name)).map(|(_, kind)| kind.to_owned())
-}
-
 fn end_of(settings: &BTreeMap<String, String>) -> Option<SystemTime> {
     ENDS.iter().find_map(|name| date(settings.get(*name)?))
+}
+
+fn date_of(time: SystemTime) -> String {
+    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
 }
 
 fn date(text: &str) -> Option<SystemTime> {
@@ -197,6 +187,7 @@ mod tests {
 
     use super::super::finding::State;
     use super::{Places, find};
+    use crate::config::profile::Aws;
     use crate::flags::Args;
 
     /// 2026-01-01.
@@ -207,10 +198,17 @@ mod tests {
         let look_up = |list: &[(&str, &str)], name: &str| {
             list.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S);
         let places = Places {
-            variable: &|name| look_up(variables, name),
-            read: &|path: &Path| look_up(files, path.to_str()?),
-            now: SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S),
+            aws: Aws {
+                variable: &|name| look_up(variables, name),
+                read: &|path: &Path| look_up(files, path.to_str()?),
+            },
+            ask: &|profile, _| match profile {
+                "ended" => Err("run `aws sso login --profile ended`".to_owned()),
+                _ => Ok(Some(now + Duration::from_secs(600))),
+            },
+            now,
         };
         let finding = find(&args.mount.access, &places);
         assert!(finding.state == state && finding.line().contains(said), "{finding:?}, not {said:?}");
@@ -240,15 +238,21 @@ mod tests {
         let home = ("HOME", "/h");
         let config = (
             "/h/.aws/config",
-            "[profile sso]\nsso_session = x\n[profile role]\nrole_arn = arn:r\n[profile bare]\nregion = x\n",
+            "[profile sso]\nsso_session = x\n[profile role]\nrole_arn = arn:r\nsource_profile = sso\n\
+             [profile bare]\nregion = x\n[profile ended]\nsso_session = x\n\
+             [profile mfa]\nrole_arn = arn:m\nsource_profile = sso\nmfa_serial = arn:d\n",
         );
         let keys = (
             "/h/.aws/credentials",
             "[old]\naws_access_key_id = a\naws_session_expiration = 2025-01-01T00:00:00Z\n",
         );
         let files = [config, keys];
-        check(&["--profile", "sso"], &[home], &files, State::Ok, "profile sso: SSO");
-        check(&[], &[home, ("AWS_PROFILE", "role")], &files, State::Ok, "the role arn:r");
+        let until =
+            "profile sso: SSO (aws sso login --profile sso), until 2026-01-01T00:10:00Z, renewed before";
+        check(&["--profile", "sso"], &[home], &files, State::Ok, until);
+        check(&["--profile", "ended"], &[home], &files, State::Fail, "run `aws sso login --profile ended`");
+        check(&["--profile", "mfa"], &[home], &files, State::Fail, "asks for a code of the device arn:d");
+        check(&[], &[home, ("AWS_PROFILE", "role")], &files, State::Ok, "the role arn:r, by SSO");
         check(&["--profile", "old"], &[home], &files, State::Fail, "which ended at 2025-01-01T00:00:00Z");
         check(&["--profile", "bare"], &[home], &files, State::Fail, "has no credentials");
         check(

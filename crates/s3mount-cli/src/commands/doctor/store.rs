@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use s3mount_crt::CrtClient;
+use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_object::{
     Body, ByteRange, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, NewObject, ObjectClient as _,
     ObjectError, ObjectId, ObjectWriter as _,
@@ -44,12 +44,26 @@ pub(crate) fn check(
     report: &mut dyn FnMut(Finding),
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(check_all(store, prefix, may_write, report));
+    let config = match store.crt_config(CONNECTIONS, 2) {
+        Ok(config) => config,
+        // The check of the credentials has said why.
+        Err(_) => {
+            report(Finding::skip("endpoint", "not asked without credentials"));
+            return Ok(());
+        }
+    };
+    runtime.block_on(check_all(store, config, prefix, may_write, report));
     Ok(())
 }
 
-async fn check_all(store: &Store, prefix: &str, may_write: bool, report: &mut dyn FnMut(Finding)) {
-    let connected = in_time(CrtClient::connect(store.crt_config(CONNECTIONS, 2))).await;
+async fn check_all(
+    store: &Store,
+    config: CrtConfig,
+    prefix: &str,
+    may_write: bool,
+    report: &mut dyn FnMut(Finding),
+) {
+    let connected = in_time(CrtClient::connect(config)).await;
     let (client, info) = match connected {
         Ok(connected) => connected,
         Err(error) => return report(unreachable(store, error)),
