@@ -195,8 +195,13 @@ fn the_metadata_service_of_an_instance_is_asked_again() {
     });
 }
 
+/// The names that a name server was asked for.
+pub(crate) type Names = Arc<Mutex<Vec<String>>>;
+
 /// Starts a name server. It says that each name has the IPv4 address 127.0.0.1, and no IPv6 address.
-fn name_server(address: &str) {
+fn name_server(address: &str) -> Names {
+    let names = Names::default();
+    let asked = names.clone();
     let socket = UdpSocket::bind((address, 53)).expect("the name server's address");
     std::thread::spawn(move || {
         let mut packet = [0; 512];
@@ -205,6 +210,10 @@ fn name_server(address: &str) {
             // and a class.
             let name = packet[12..len].iter().position(|byte| *byte == 0).expect("the name's end");
             let question = &packet[12..12 + name + 5];
+            // Each label has its length before it, which is less than that of any character of a name.
+            let dotted = question[1..name].iter().map(|byte| if *byte < b'-' { b'.' } else { *byte });
+            let dotted = String::from_utf8(dotted.collect()).expect("a name");
+            asked.lock().expect("a lock").push(dotted);
             let is_v4 = question[name + 1..name + 3] == [0, 1];
             let mut answer =
                 [&packet[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0], question].concat();
@@ -213,6 +222,17 @@ fn name_server(address: &str) {
             }
             socket.send_to(&answer, who).expect("an answer");
         }
+    });
+    names
+}
+
+/// Runs a test in a network of its own, where each name is that of this machine.
+pub(crate) fn where_all_names_are_here(test: impl FnOnce(&Names) + Send) {
+    let names = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let names = names.lines().find_map(|line| line.strip_prefix("nameserver ")).unwrap_or("127.0.0.1").trim();
+    let addresses = if names.starts_with("127.") { vec![] } else { vec![names] };
+    in_own_network(&addresses, || {
+        test(&name_server(names));
     });
 }
 
@@ -235,11 +255,7 @@ fn role(server: &TestS3, access_key: &str) {
 fn sts_is_asked_again_for_a_web_identity() {
     // The name of STS can't be configured, either. So one server is STS and S3 here, and a name server of the
     // test's own gives its address for all names.
-    let names = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let names = names.lines().find_map(|line| line.strip_prefix("nameserver ")).unwrap_or("127.0.0.1").trim();
-    let addresses = if names.starts_with("127.") { vec![] } else { vec![names] };
-    in_own_network(&addresses, || {
-        name_server(names);
+    where_all_names_are_here(|_| {
         let _watchdog = watchdog(Duration::from_secs(60));
         let server = bucket().tls().port(443).start().expect("a server");
         role(&server, "FIRST");

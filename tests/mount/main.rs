@@ -6,6 +6,7 @@
     reason = "the mount is another process, which lives by the machine's time"
 )]
 
+mod addressing;
 mod appending;
 mod attributes;
 mod bench;

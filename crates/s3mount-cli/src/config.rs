@@ -6,6 +6,7 @@ pub(crate) mod defaults;
 pub(crate) mod environment;
 pub(crate) mod journal;
 pub(crate) mod memory;
+pub(crate) mod place;
 pub(crate) mod profile;
 pub(crate) mod shared_cache;
 pub(crate) mod source;

@@ -16,9 +16,10 @@ pub struct CrtConfig {
     pub region: Option<String>,
     /// The `http://` or `https://` URL of an endpoint that replaces AWS's public endpoint.
     pub endpoint_url: Option<String>,
-    /// Put the bucket into the path instead of the host name. For an `endpoint_url` outside `amazonaws.com`
-    /// the bucket is always in the path.
-    pub force_path_style: bool,
+    /// Where the bucket's name goes.
+    pub addressing: Addressing,
+    /// Which of AWS's endpoints is used. Without effect for an `endpoint_url`.
+    pub variants: Variants,
     /// The credentials that sign the requests.
     pub credentials: Credentials,
     /// A PEM file of certificate authorities. The client trusts these instead of the system's.
@@ -46,7 +47,8 @@ impl CrtConfig {
             bucket: bucket.to_owned(),
             region: None,
             endpoint_url: None,
-            force_path_style: false,
+            addressing: Addressing::Auto,
+            variants: Variants::default(),
             credentials: Credentials::Chain,
             ca_bundle: None,
             verify: true,
@@ -64,6 +66,30 @@ impl Default for CrtConfig {
     fn default() -> Self {
         Self::new("")
     }
+}
+
+/// Where in a URL the bucket's name is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addressing {
+    /// In the host name at AWS, unless the name has dots, and in the path elsewhere: a host name per bucket needs
+    /// DNS entries and certificates that few stores have.
+    #[default]
+    Auto,
+    /// In the path.
+    Path,
+    /// Before the host name.
+    Virtual,
+}
+
+/// Which of AWS's endpoints are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Variants {
+    /// The endpoints that have IPv6 addresses, too.
+    pub dual_stack: bool,
+    /// The endpoints with cryptography that is validated by FIPS 140.
+    pub fips: bool,
+    /// The endpoints of transfer acceleration.
+    pub accelerate: bool,
 }
 
 /// Where the credentials come from.

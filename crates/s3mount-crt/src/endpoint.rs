@@ -7,7 +7,7 @@ use mountpoint_s3_crt::s3::endpoint_resolver::{RequestContext, RuleEngine};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3mount_object::{ErrorKind, ObjectError};
 
-use crate::CrtConfig;
+use crate::{Addressing, CrtConfig};
 
 /// The base URL of the bucket, and how requests to it are signed.
 #[derive(Debug)]
@@ -31,8 +31,7 @@ impl Endpoint {
         }
     }
 
-    /// The endpoint at `url`. The bucket goes into the path, because a host name per bucket needs DNS entries
-    /// that few stores have. AWS's own endpoints have them.
+    /// The endpoint at `url`.
     fn custom(
         url: &str,
         config: &CrtConfig,
@@ -50,7 +49,12 @@ impl Endpoint {
             return Err(invalid(url, "an endpoint URL names a host"));
         }
         let is_aws = host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn");
-        if is_aws && !config.force_path_style && !config.bucket.contains('.') {
+        let is_in_host = match config.addressing {
+            Addressing::Auto => is_aws && !config.bucket.contains('.'),
+            Addressing::Path => false,
+            Addressing::Virtual => true,
+        };
+        if is_in_host {
             uri = parsed(&format!("{scheme}://{}.{authority}", config.bucket))?;
         } else {
             path = format!("{path}/{}", encode(&config.bucket));
@@ -72,8 +76,14 @@ impl Endpoint {
         let mut context = RequestContext::new(allocator).map_err(|error| fail(&error))?;
         context.add_string(allocator, "Bucket", bucket).map_err(|error| fail(&error))?;
         context.add_string(allocator, "Region", region).map_err(|error| fail(&error))?;
-        if config.force_path_style {
-            context.add_boolean(allocator, "ForcePathStyle", true).map_err(|error| fail(&error))?;
+        let choices = [
+            ("ForcePathStyle", config.addressing == Addressing::Path),
+            ("UseDualStack", config.variants.dual_stack),
+            ("UseFIPS", config.variants.fips),
+            ("Accelerate", config.variants.accelerate),
+        ];
+        for (name, _) in choices.into_iter().filter(|(_, is_chosen)| *is_chosen) {
+            context.add_boolean(allocator, name, true).map_err(|error| fail(&error))?;
         }
         let engine = RuleEngine::new(allocator).map_err(|error| fail(&error))?;
         let resolved = engine.resolve(context).map_err(|error| fail(&error))?;
@@ -137,7 +147,7 @@ mod tests {
     use mountpoint_s3_crt::common::allocator::Allocator;
 
     use super::{Endpoint, decode, encode, encode_path};
-    use crate::CrtConfig;
+    use crate::{Addressing, CrtConfig, Variants};
 
     #[test]
     fn keys_survive_the_url() {
@@ -148,36 +158,65 @@ mod tests {
         assert_eq!(decode("a+b%2Bc%"), "a b+c%");
     }
 
-    /// The `Host` header and the path of the key `k` in `bucket`.
-    fn place(bucket: &str, url: Option<&str>, force_path_style: bool) -> (String, String) {
-        let config =
-            CrtConfig { endpoint_url: url.map(str::to_owned), force_path_style, ..CrtConfig::new(bucket) };
+    /// Checks the `Host` header, the path of the key `k` and the region of the signature.
+    fn check(config: CrtConfig, expected: (&str, &str, &str)) {
         let endpoint = Endpoint::new(&config, "eu-west-1", &Allocator::default()).expect("an endpoint");
-        (endpoint.host.clone(), endpoint.object_path("k"))
+        let found = (&*endpoint.host, &*endpoint.object_path("k"), &*endpoint.signing_region);
+        assert_eq!(found, expected, "{config:?}");
     }
 
     #[test]
     fn buckets_find_their_place() {
-        let cases = [
-            (None, false, "b1b.s3.eu-west-1.amazonaws.com", "/k"),
-            (None, true, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
-            (Some("http://127.0.0.1:9000"), false, "127.0.0.1:9000", "/b1b/k"),
-            (Some("https://minio.example/store/"), false, "minio.example", "/store/b1b/k"),
-            (
-                Some("https://s3.dualstack.eu-west-1.amazonaws.com"),
-                false,
-                "b1b.s3.dualstack.eu-west-1.amazonaws.com",
-                "/k",
-            ),
-            (Some("https://s3.eu-west-1.amazonaws.com/"), true, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
-        ];
-        for (url, force, host, path) in cases {
-            assert_eq!(place("b1b", url, force), (host.to_owned(), path.to_owned()), "{url:?}");
+        use Addressing::{Auto, Path, Virtual};
+        let aws = "https://s3.eu-west-1.amazonaws.com/";
+        let dual = "https://s3.dualstack.eu-west-1.amazonaws.com";
+        for (url, addressing, host, path) in [
+            (None, Auto, "b1b.s3.eu-west-1.amazonaws.com", "/k"),
+            (None, Virtual, "b1b.s3.eu-west-1.amazonaws.com", "/k"),
+            (None, Path, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
+            (Some("http://127.0.0.1:9000"), Auto, "127.0.0.1:9000", "/b1b/k"),
+            (Some("https://minio.example/store/"), Auto, "minio.example", "/store/b1b/k"),
+            (Some("https://minio.example:9000/"), Virtual, "b1b.minio.example:9000", "/k"),
+            (Some("https://minio.example/store"), Virtual, "b1b.minio.example", "/store/k"),
+            (Some(dual), Auto, "b1b.s3.dualstack.eu-west-1.amazonaws.com", "/k"),
+            (Some(aws), Path, "s3.eu-west-1.amazonaws.com", "/b1b/k"),
+        ] {
+            let endpoint_url = url.map(str::to_owned);
+            let config = CrtConfig { endpoint_url, addressing, ..CrtConfig::new("b1b") };
+            check(config, (host, path, "eu-west-1"));
         }
-        assert_eq!(
-            place("dotted.bucket", None, false),
-            ("s3.eu-west-1.amazonaws.com".to_owned(), "/dotted.bucket/k".to_owned())
-        );
+        let dotted = CrtConfig::new("dotted.bucket");
+        check(dotted, ("s3.eu-west-1.amazonaws.com", "/dotted.bucket/k", "eu-west-1"));
+    }
+
+    #[test]
+    fn aws_has_endpoints_of_many_kinds() {
+        let point = "arn:aws:s3:us-west-2:111122223333:accesspoint/name";
+        let (here, there) = ("eu-west-1", "us-west-2");
+        for (bucket, (dual_stack, fips, accelerate), host, region) in [
+            ("b1b", (true, false, false), "b1b.s3.dualstack.eu-west-1.amazonaws.com", here),
+            ("b1b", (false, true, false), "b1b.s3-fips.eu-west-1.amazonaws.com", here),
+            ("b1b", (true, true, false), "b1b.s3-fips.dualstack.eu-west-1.amazonaws.com", here),
+            ("b1b", (false, false, true), "b1b.s3-accelerate.amazonaws.com", here),
+            ("b1b", (true, false, true), "b1b.s3-accelerate.dualstack.amazonaws.com", here),
+            ("n-abc-s3alias", (false, false, false), "n-abc-s3alias.s3.eu-west-1.amazonaws.com", here),
+            (point, (false, false, false), "name-111122223333.s3-accesspoint.us-west-2.amazonaws.com", there),
+            (
+                point,
+                (true, false, false),
+                "name-111122223333.s3-accesspoint.dualstack.us-west-2.amazonaws.com",
+                there,
+            ),
+            (
+                point,
+                (false, true, false),
+                "name-111122223333.s3-accesspoint-fips.us-west-2.amazonaws.com",
+                there,
+            ),
+        ] {
+            let variants = Variants { dual_stack, fips, accelerate };
+            check(CrtConfig { variants, ..CrtConfig::new(bucket) }, (host, "/k", region));
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod writer;
 mod xml;
 
 pub use client::CrtClient;
-pub use config::{Credentials, CrtConfig};
+pub use config::{Addressing, Credentials, CrtConfig, Variants};
 pub use logging::init_logging;
 pub use source::{CredentialSource, Keys, NoKeys};
 

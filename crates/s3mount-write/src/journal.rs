@@ -43,6 +43,18 @@ pub struct StoreAddress {
     pub profile: Option<String>,
     /// Whether the bucket is in the path.
     pub force_path_style: bool,
+    /// Whether the bucket is before the host name.
+    #[serde(default)]
+    pub virtual_host: bool,
+    /// Whether AWS's endpoints with IPv6 are used.
+    #[serde(default)]
+    pub dual_stack: bool,
+    /// Whether AWS's FIPS endpoints are used.
+    #[serde(default)]
+    pub fips: bool,
+    /// Whether AWS's endpoints of transfer acceleration are used.
+    #[serde(default)]
+    pub accelerate: bool,
     /// Whether requests are not signed.
     pub no_sign_request: bool,
     /// The account that the bucket has to belong to, if it was named.

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use s3mount_crt::{Credentials, CrtClient, CrtConfig, NoKeys};
+use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variants};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
 use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
-use crate::config::{credentials, profile, source};
+use crate::config::{credentials, place, profile, source};
 use crate::flags::access::AccessArgs;
 
 /// The time that the store may take for its first answer.
@@ -26,7 +26,8 @@ pub(crate) struct Store {
     pub(crate) bucket: String,
     region: Option<String>,
     endpoint_url: Option<String>,
-    force_path_style: bool,
+    addressing: Addressing,
+    variants: Variants,
     profile: Option<String>,
     no_sign_request: bool,
     expected_bucket_owner: Option<String>,
@@ -90,14 +91,21 @@ fn bucket_owner(named: Option<&str>, is_aws: bool) -> anyhow::Result<Option<Stri
 impl Store {
     /// The store of `bucket`, as the flags and the environment describe it.
     pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
-        let endpoint_url = endpoint_url(args.endpoint_url.as_deref())?.map(|(url, _)| url);
-        source::check_bucket(&bucket, endpoint_url.is_none())?;
+        let endpoint = endpoint_url(args.endpoint_url.as_deref())?;
+        source::check_bucket(&bucket, endpoint.is_none())?;
+        let region = region(args).map(|(region, _)| region);
+        let region = place::region(&bucket).map(str::to_owned).or(region);
+        let (addressing, variants) = (args.addressing(), args.variants());
+        let named = endpoint.as_ref().map(|(url, from)| (url.as_str(), from.as_str()));
+        place::check(&bucket, named, region.as_deref(), addressing, variants)?;
+        let endpoint_url = endpoint.map(|(url, _)| url);
         let owner = bucket_owner(args.expected_bucket_owner.as_deref(), endpoint_url.is_none())?;
         Ok(Self {
             bucket,
-            region: region(args).map(|(region, _)| region),
+            region,
             endpoint_url,
-            force_path_style: args.force_path_style,
+            addressing,
+            variants,
             profile: args.profile.clone(),
             no_sign_request: args.no_sign_request,
             expected_bucket_owner: owner,
@@ -145,7 +153,9 @@ impl Store {
             bucket: bucket.to_owned(),
             region: region.map(str::to_owned),
             endpoint_url: endpoint.map(str::to_owned),
-            force_path_style: false,
+            addressing: Addressing::Auto,
+            // Those of the source may not be there for the other bucket.
+            variants: Variants::default(),
             profile: profile.map(str::to_owned).or_else(|| self.profile.clone()),
             // The source says nothing about the shared bucket: not that it is public, nor whose it is.
             no_sign_request: false,
@@ -163,6 +173,10 @@ impl Store {
             region,
             profile,
             force_path_style,
+            virtual_host,
+            dual_stack,
+            fips,
+            accelerate,
             no_sign_request,
             expected_bucket_owner,
             requester_pays,
@@ -172,7 +186,12 @@ impl Store {
             bucket,
             region,
             endpoint_url,
-            force_path_style,
+            addressing: match (force_path_style, virtual_host) {
+                (true, _) => Addressing::Path,
+                (false, true) => Addressing::Virtual,
+                (false, false) => Addressing::Auto,
+            },
+            variants: Variants { dual_stack, fips, accelerate },
             profile,
             no_sign_request,
             expected_bucket_owner,
@@ -187,7 +206,8 @@ impl Store {
             bucket,
             region,
             endpoint_url,
-            force_path_style,
+            addressing,
+            variants: Variants { dual_stack, fips, accelerate },
             profile,
             no_sign_request,
             expected_bucket_owner,
@@ -199,7 +219,11 @@ impl Store {
             endpoint_url,
             region,
             profile,
-            force_path_style,
+            force_path_style: addressing == Addressing::Path,
+            virtual_host: addressing == Addressing::Virtual,
+            dual_stack,
+            fips,
+            accelerate,
             no_sign_request,
             expected_bucket_owner,
             requester_pays,
@@ -230,7 +254,8 @@ impl Store {
         Ok(CrtConfig {
             region: self.region.clone(),
             endpoint_url: self.endpoint_url.clone(),
-            force_path_style: self.force_path_style,
+            addressing: self.addressing,
+            variants: self.variants,
             credentials,
             ca_bundle: self.ca_bundle.clone(),
             expected_bucket_owner: self.expected_bucket_owner.clone(),
@@ -249,9 +274,13 @@ impl Store {
             ("--profile", self.profile.clone().map(OsString::from)),
             ("--expected-bucket-owner", self.expected_bucket_owner.clone().map(OsString::from)),
             ("--ca-bundle", self.ca_bundle.clone().map(OsString::from)),
+            ("--addressing", (self.addressing == Addressing::Virtual).then(|| "virtual".into())),
         ];
         let switches = [
-            ("--force-path-style", self.force_path_style),
+            ("--force-path-style", self.addressing == Addressing::Path),
+            ("--dual-stack", self.variants.dual_stack),
+            ("--fips", self.variants.fips),
+            ("--transfer-acceleration", self.variants.accelerate),
             ("--no-sign-request", self.no_sign_request),
             ("--requester-pays", self.requester_pays),
         ];

@@ -2,8 +2,21 @@
 
 use std::path::PathBuf;
 
+use s3mount_crt::{Addressing, Variants};
+
 const ACCESS: &str = "Endpoint and credentials";
 pub(crate) const READING: &str = "Memory and reading ahead";
+
+/// Where the bucket's name goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AddressingArg {
+    /// As the store usually has it.
+    Auto,
+    /// HOST/BUCKET/KEY.
+    Path,
+    /// BUCKET.HOST/KEY.
+    Virtual,
+}
 
 /// Which store, and with which credentials.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,12 +33,32 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "URL", help_heading = ACCESS)]
     pub(crate) endpoint_url: Option<String>,
 
-    /// Put the bucket into the path and not into the host name.
+    /// Where the bucket's name goes: into the path, or before the host name.
     ///
-    /// Needed for buckets of AWS whose names contain dots. For servers given by --endpoint-url the
-    /// bucket is always in the path.
-    #[arg(long, help_heading = ACCESS)]
+    /// auto is before the host name at AWS, unless the bucket's name has dots, and in the path of a server
+    /// given by --endpoint-url. Stores that want BUCKET.HOST, such as Alibaba OSS and Tencent COS, need
+    /// virtual.
+    #[arg(long, value_name = "WHERE", default_value = "auto", help_heading = ACCESS)]
+    pub(crate) addressing: AddressingArg,
+
+    /// The same as --addressing path.
+    #[arg(long, conflicts_with = "addressing", help_heading = ACCESS)]
     pub(crate) force_path_style: bool,
+
+    /// Use AWS's endpoints that have IPv6 addresses, too.
+    #[arg(long, help_heading = ACCESS)]
+    pub(crate) dual_stack: bool,
+
+    /// Use AWS's endpoints whose cryptography is validated by FIPS 140.
+    #[arg(long, help_heading = ACCESS)]
+    pub(crate) fips: bool,
+
+    /// Use AWS's endpoints of S3 Transfer Acceleration.
+    ///
+    /// The bucket must have it enabled, and AWS charges for it. It is for readers far from the bucket's
+    /// region.
+    #[arg(long, help_heading = ACCESS)]
+    pub(crate) transfer_acceleration: bool,
 
     /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
     /// web identity, ECS, EC2, in this order].
@@ -58,6 +91,23 @@ impl AccessArgs {
     pub(crate) fn is_default(&self) -> bool {
         let names = [&self.region, &self.endpoint_url, &self.profile, &self.expected_bucket_owner];
         let is_set = names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some();
-        !(is_set || self.force_path_style || self.no_sign_request || self.requester_pays)
+        let is_placed = self.addressing() != Addressing::Auto || self.variants() != Variants::default();
+        !(is_set || is_placed || self.no_sign_request || self.requester_pays)
+    }
+
+    /// Where the bucket's name goes.
+    pub(crate) fn addressing(&self) -> Addressing {
+        match self.addressing {
+            AddressingArg::Path => Addressing::Path,
+            AddressingArg::Auto if self.force_path_style => Addressing::Path,
+            AddressingArg::Auto => Addressing::Auto,
+            AddressingArg::Virtual => Addressing::Virtual,
+        }
+    }
+
+    /// Which of AWS's endpoints are used.
+    pub(crate) fn variants(&self) -> Variants {
+        let Self { dual_stack, fips, transfer_acceleration: accelerate, .. } = *self;
+        Variants { dual_stack, fips, accelerate }
     }
 }
