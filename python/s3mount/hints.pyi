@@ -2,7 +2,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, TypeVar
 
-Paths = Sequence[str | PathLike[str]] | Callable[[Any], str | PathLike[str] | None]
+Read = str | PathLike[str] | tuple[str | PathLike[str], int, int]
+Paths = Sequence[Read] | Callable[[Any], Read | None]
 Loader = TypeVar("Loader")
 
 class HintedSampler:

@@ -43,6 +43,7 @@ mod passthrough;
 mod posix;
 mod profiles;
 mod programs;
+mod pytorch;
 mod random;
 mod readonly;
 mod refused;
