@@ -124,6 +124,14 @@ fn permissions_that_are_missing_one_by_one() {
 }
 
 #[test]
+fn a_ca_bundle_of_the_environment_that_is_not_there() {
+    let report = Report::new(&[], |command| {
+        command.env("AWS_CA_BUNDLE", "/no/such.pem");
+    });
+    report.finds("CA bundle", "fail", "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE");
+}
+
+#[test]
 fn a_clock_that_is_wrong() {
     let server = server(TestS3::builder());
     server.fault(Fault::new(FaultKind::Clock(-120)));

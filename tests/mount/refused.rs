@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use s3mount_testkit::{Builder, TestS3, run_with_timeout, watchdog};
+use s3mount_testkit::{Builder, Fault, FaultKind, TestS3, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
 use crate::world::{BUCKET, World, s3mount};
@@ -49,6 +49,15 @@ fn a_bucket_in_another_region() {
 fn a_region_that_is_not_given_is_found_out() {
     let world = World::new(TestS3::builder().region("eu-west-1").object(BUCKET, "f", "text"), &[]);
     assert_eq!(std::fs::read(world.path("f")).expect("a file"), b"text");
+}
+
+#[test]
+fn a_clock_that_is_wrong() {
+    let server = server(TestS3::builder());
+    server.fault(Fault::new(FaultKind::Clock(1200)));
+    let said = refusal(&server.endpoint(), BUCKET, &[]);
+    assert!(said.contains("refuses the requests of this machine because its clock is wrong"), "{said}");
+    assert!(said.contains("set the clock"), "{said}");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(crate) fn failed(
     };
     let S3Error { code, message, request_id, .. } = said;
     let request_id = answer.and_then(|answer| answer.request_id).or(request_id);
+    // The CRT tries again by itself, and then keeps nothing of the answer.
+    let code = code.or_else(|| is_skewed(result.crt_error).then(|| "RequestTimeTooSkewed".to_owned()));
     ObjectError::new(kind, operation, target)
         .with_detail(S3Detail { status, code, message, request_id })
         .with_source(result.crt_error)
@@ -92,6 +94,11 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
     }
 }
 
+/// Whether the store has refused the time in a signature.
+fn is_skewed(error: CrtError) -> bool {
+    error.to_string().contains("TIME_TOO_SKEWED")
+}
+
 /// The kind of a CRT error, by its name. The name begins with the library that the error comes from. The
 /// names are stable; the list of errors is not.
 fn kind_of_crt(error: CrtError) -> ErrorKind {
@@ -99,7 +106,7 @@ fn kind_of_crt(error: CrtError) -> ErrorKind {
     let has = |name: &str| text.contains(name);
     if has("AWS_ERROR_S3_CANCELED") {
         ErrorKind::Cancelled
-    } else if has("TIME_TOO_SKEWED") {
+    } else if is_skewed(error) {
         // The machine's clock is wrong, so the store accepts no signature.
         ErrorKind::BadCredentials
     } else if has("NO_CREDENTIALS") || has("AWS_AUTH_CREDENTIALS") || has("AWS_AUTH_PROFILE") {

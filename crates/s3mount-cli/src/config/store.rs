@@ -319,6 +319,10 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
     let said = [&detail.code, &detail.message].map(|text| text.as_deref().unwrap_or_default()).join(": ");
     let said = if said == ": " { "access denied".to_owned() } else { said };
     let text = match error.kind() {
+        _ if detail.code.as_deref() == Some("RequestTimeTooSkewed") => format!(
+            "{store} refuses the requests of this machine because its clock is wrong; set the clock (timedatectl \
+             shows whether it is synchronized)"
+        ),
         ErrorKind::NoSuchBucket | ErrorKind::NotFound => format!(
             "bucket {bucket:?} does not exist at {store}; check its name, and --endpoint-url if it is not at AWS"
         ),
@@ -337,10 +341,6 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
         ErrorKind::Forbidden => format!(
             "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
              s3:GetObject for it, and a public bucket needs --no-sign-request"
-        ),
-        ErrorKind::BadCredentials if detail.code.as_deref() == Some("RequestTimeTooSkewed") => format!(
-            "{store} refuses requests of this machine because its clock is wrong ({said}); set the clock: \
-             timedatectl shows whether it is synchronized"
         ),
         ErrorKind::BadCredentials => format!(
             "{store} does not accept the credentials for bucket {bucket:?} ({said}); renew them, or choose others \

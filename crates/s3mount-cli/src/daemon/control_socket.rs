@@ -98,7 +98,10 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
         bail!("--control-socket {shown} exists and is not a socket; name another path");
     }
     if StdUnixStream::connect(path).is_ok() {
-        bail!("--control-socket {shown} is in use by another process; name another path");
+        bail!(
+            "--control-socket {shown} is in use by another process; name another path, and set \
+             $S3MOUNT_CONTROL_SOCKET for programs that ask a mount, not for the mounts of a shell"
+        );
     }
     std::fs::remove_file(path).with_context(|| format!("cannot remove the stale socket {shown}"))
 }

@@ -8,6 +8,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::finding::Finding;
 use crate::config::memory;
+use crate::config::store::ca_bundle;
 use crate::daemon::checks::{check_allowed, check_bundle, check_device};
 use crate::flags::mount::MountArgs;
 use crate::flags::size::Size;
@@ -75,7 +76,7 @@ pub(crate) fn check(machine: &Machine, args: &MountArgs) -> Vec<Finding> {
         read_ahead(machine),
         log(machine, args),
     ];
-    findings.extend(args.access.ca_bundle.as_deref().map(bundle));
+    findings.extend(ca_bundle(&args.access).map(|(path, from)| bundle(&path, &from)));
     if !args.cache.is_empty() {
         findings.extend(io_limits(machine));
     }
@@ -250,9 +251,9 @@ fn log(machine: &Machine, args: &MountArgs) -> Finding {
     Finding::warn("log", "there is no syslog here, so nothing is logged", "--log-directory DIR keeps a log")
 }
 
-fn bundle(path: &Path) -> Finding {
+fn bundle(path: &Path, from: &str) -> Finding {
     match check_bundle(path) {
-        Ok(()) => Finding::ok("CA bundle", path.display().to_string()),
+        Ok(()) => Finding::ok("CA bundle", format!("{}, by {from}", path.display())),
         Err(error) => Finding::fail("CA bundle", format!("{error:#}"), ""),
     }
 }
