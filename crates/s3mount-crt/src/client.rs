@@ -20,17 +20,19 @@ use s3mount_object::{
     ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer, S3Detail, UploadParts,
 };
 
-use crate::CrtConfig;
 use crate::answer::Answer;
 use crate::checksum;
 use crate::clock::ClockSkew;
+use crate::directory_bucket;
 use crate::endpoint::Endpoint;
 use crate::error::{NO_ETAG, crt_error};
 use crate::pool::LendingPool;
+use crate::session::Sessions;
 use crate::signer::{Network, Signer};
 use crate::tuning::tune;
 use crate::warm::{self, Warm};
 use crate::xml::{etag, list_page, object_attributes};
+use crate::{Credentials, CrtConfig};
 
 /// If the region of a bucket is not known, we ask the endpoint of this region for it. This endpoint knows the
 /// regions of all buckets.
@@ -53,6 +55,8 @@ pub struct CrtClient {
     pub(crate) endpoint: Endpoint,
     pub(crate) pool: LendingPool,
     pub(crate) signer: Signer,
+    /// The sessions, if the bucket is a directory bucket.
+    pub(crate) sessions: Option<Sessions>,
     pub(crate) verify: bool,
     pub(crate) user_agent: String,
     pub(crate) next_id: AtomicU64,
@@ -127,8 +131,15 @@ impl CrtClient {
     pub fn new(config: CrtConfig) -> Result<Self, ObjectError> {
         tune();
         let allocator = Allocator::default();
-        let region = config.region.as_deref().unwrap_or(FIRST_REGION);
+        // No endpoint knows the regions of directory buckets, but their names do.
+        let zonal = directory_bucket::region(&config.bucket).filter(|_| config.endpoint_url.is_none());
+        let region = config.region.as_deref().or(zonal.as_deref()).unwrap_or(FIRST_REGION);
         let endpoint = Endpoint::new(&config, region, &allocator)?;
+        let sessions = endpoint.has_sessions.then(Sessions::default);
+        if sessions.is_some() && matches!(config.credentials, Credentials::Anonymous) {
+            let error = ObjectError::new(ErrorKind::NoCredentials, "CreateSession", &config.bucket);
+            return Err(error.with_source("a directory bucket takes no requests without credentials"));
+        }
         let (client, signer, warm, pool) = build(&config, &endpoint, &allocator)?;
         let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
         let CrtConfig { expected_bucket_owner, requester_pays, .. } = config;
@@ -139,6 +150,7 @@ impl CrtClient {
             endpoint,
             pool,
             signer,
+            sessions,
             verify,
             user_agent,
             next_id,
@@ -184,7 +196,6 @@ fn build(
         .client_bootstrap(bootstrap)
         .retry_strategy(retries)
         .signing_config(signer.signing())
-        .express_support(true)
         .throughput_target_gbps(f64::from(connections.max(MIN_CONNECTIONS)) * GBPS_PER_CONNECTION)
         .max_active_connections_override(connections)
         .memory_limit_in_bytes(CRT_MEMORY_LIMIT_BYTES)
@@ -346,5 +357,9 @@ impl ObjectClient for CrtClient {
 
     fn refused_requests(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    fn lists_in_order(&self) -> bool {
+        self.sessions.is_none()
     }
 }

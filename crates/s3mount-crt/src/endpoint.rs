@@ -7,6 +7,7 @@ use mountpoint_s3_crt::s3::endpoint_resolver::{RequestContext, RuleEngine};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3mount_object::{ErrorKind, ObjectError};
 
+use crate::directory_bucket::is_directory_bucket;
 use crate::{Addressing, CrtConfig};
 
 /// The base URL of the bucket, and how requests to it are signed.
@@ -20,6 +21,8 @@ pub(crate) struct Endpoint {
     pub(crate) signing_region: String,
     pub(crate) signing_service: String,
     pub(crate) signing_algorithm: SigningAlgorithm,
+    /// Whether requests are signed with the credentials of a session.
+    pub(crate) has_sessions: bool,
 }
 
 impl Endpoint {
@@ -59,13 +62,15 @@ impl Endpoint {
         } else {
             path = format!("{path}/{}", encode(&config.bucket));
         }
+        let has_sessions = is_directory_bucket(&config.bucket);
         Ok(Self {
             host: uri.authority().to_string_lossy().into_owned(),
             uri,
             path,
             signing_region: region.to_owned(),
-            signing_service: "s3".to_owned(),
+            signing_service: if has_sessions { "s3express" } else { "s3" }.to_owned(),
             signing_algorithm: SigningAlgorithm::SigV4,
+            has_sessions,
         })
     }
 
@@ -100,9 +105,10 @@ impl Endpoint {
             signing_service: text("signingName", "s3"),
             signing_algorithm: match scheme["name"].as_str() {
                 Some("sigv4a") => SigningAlgorithm::SigV4A,
-                Some("sigv4-s3express") => SigningAlgorithm::SigV4Express,
+                // A session's credentials sign as others do (see `session`).
                 Some(_) | None => SigningAlgorithm::SigV4,
             },
+            has_sessions: scheme["name"].as_str() == Some("sigv4-s3express"),
         })
     }
 
@@ -216,6 +222,23 @@ mod tests {
         ] {
             let variants = Variants { dual_stack, fips, accelerate };
             check(CrtConfig { variants, ..CrtConfig::new(bucket) }, (host, "/k", region));
+        }
+    }
+
+    #[test]
+    fn a_directory_bucket_has_a_host_in_its_zone_and_sessions() {
+        const BUCKET: &str = "data--euw1-az1--x-s3";
+        let at = |url: Option<&str>| {
+            let config = CrtConfig { endpoint_url: url.map(str::to_owned), ..CrtConfig::new(BUCKET) };
+            Endpoint::new(&config, "eu-west-1", &Allocator::default()).expect("an endpoint")
+        };
+        for (url, host, path) in [
+            (None, "data--euw1-az1--x-s3.s3express-euw1-az1.eu-west-1.amazonaws.com", "/k"),
+            (Some("http://127.0.0.1:9000"), "127.0.0.1:9000", "/data--euw1-az1--x-s3/k"),
+        ] {
+            let endpoint = at(url);
+            assert_eq!((endpoint.host.as_str(), endpoint.object_path("k").as_str()), (host, path));
+            assert_eq!((endpoint.signing_service.as_str(), endpoint.has_sessions), ("s3express", true));
         }
     }
 

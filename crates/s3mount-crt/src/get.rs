@@ -16,6 +16,7 @@ use crate::checksum;
 use crate::error::{NO_ETAG, crt_error, failed};
 use crate::pool::LendingPool;
 use crate::request::{CancelOnDrop, note_refusal};
+use crate::session::Session;
 use crate::xml::etag;
 
 const OPERATION: &str = "GetObject";
@@ -121,16 +122,18 @@ impl CrtClient {
         version: Version,
         into: Box<dyn PartBuffer>,
     ) -> Result<Fetched, ObjectError> {
-        let sent = Instant::now();
         self.signer.prepare().await?;
-        let result = self.get_once(request, version, into).await;
-        self.signer.judge(sent, result)
+        let session = self.session(OPERATION).await?;
+        let sent = Instant::now();
+        let result = self.get_once(request, version, session.as_ref(), into).await;
+        self.judge(sent, session.as_ref(), result)
     }
 
     async fn get_once(
         &self,
         request: GetObject,
         version: Version,
+        session: Option<&Session>,
         into: Box<dyn PartBuffer>,
     ) -> Result<Fetched, ObjectError> {
         let (key, range) = (request.object.key(), request.range);
@@ -156,8 +159,9 @@ impl CrtClient {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.pool.lend(id, into);
         let taken_back = TakeBack(&self.pool, id);
-        let sent =
-            self.send_get(&request, version, id, &part).map_err(|error| crt_error(OPERATION, key, error))?;
+        let sent = self
+            .send_get(&request, version, session, id, &part)
+            .map_err(|error| crt_error(OPERATION, key, error))?;
         let refuse = |answer: &Answer, (kind, why): Refusal| {
             let detail = S3Detail {
                 status: u16::try_from(answer.status).ok(),
@@ -204,6 +208,7 @@ impl CrtClient {
         &self,
         request: &GetObject,
         version: Version,
+        session: Option<&Session>,
         id: u64,
         part: &Arc<Mutex<Part>>,
     ) -> Result<CancelOnDrop, CrtError> {
@@ -220,9 +225,9 @@ impl CrtClient {
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::GetObject)
-            .message(self.message("GET", &path, &headers)?)
+            .message(self.message("GET", &path, &headers, session)?)
             .endpoint(self.endpoint.uri.clone())
-            .signing_config(self.signer.signing())
+            .signing_config(self.signing(session))
             .part_size(range.len())
             .custom_id(id)
             .on_headers(move |headers, status| {

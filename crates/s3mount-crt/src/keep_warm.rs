@@ -25,7 +25,7 @@ impl CrtClient {
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::GetObject)
-            .message(self.message("GET", &self.endpoint.object_path("-"), &[("Range", "bytes=0-0")])?)
+            .message(self.message("GET", &self.endpoint.object_path("-"), &[("Range", "bytes=0-0")], None)?)
             .endpoint(self.endpoint.uri.clone())
             .signing_config(self.signer.signing())
             .part_size(1)

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
+use mountpoint_s3_crt::auth::signing_config::SigningConfig;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::http::request_response::{Header, Headers, Message};
 use mountpoint_s3_crt::s3::client::{
@@ -18,6 +19,7 @@ use crate::CrtClient;
 use crate::answer::Answer;
 use crate::error::{crt_error, failed};
 use crate::object_headers::described;
+use crate::session::Session;
 
 /// The longest body that is kept. No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
 ///
@@ -83,6 +85,7 @@ impl CrtClient {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
+        session: Option<&Session>,
     ) -> Result<Message, CrtError> {
         let mut message = Message::new_request(&self.allocator)?;
         message.set_request_method(method)?;
@@ -95,6 +98,9 @@ impl CrtClient {
         }
         if self.requester_pays {
             message.add_header(&Header::new("x-amz-request-payer", "requester"))?;
+        }
+        if let Some(session) = session {
+            message.add_header(&Header::new("x-amz-s3session-token", &*session.token))?;
         }
         for (name, value) in headers {
             message.add_header(&Header::new(name, value))?;
@@ -128,19 +134,43 @@ impl CrtClient {
 
     /// Like [`send`](Self::send), also for a request with a body.
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<(Answer, Vec<u8>), ObjectError> {
-        let sent = Instant::now();
         self.signer.prepare().await?;
-        let result = self.call_once(call).await;
-        self.signer.judge(sent, result)
+        let session = self.session(call.operation).await?;
+        let sent = Instant::now();
+        let result = self.call_once(call, session.as_ref()).await;
+        self.judge(sent, session.as_ref(), result)
     }
 
-    async fn call_once(&self, call: Call<'_>) -> Result<(Answer, Vec<u8>), ObjectError> {
+    /// Looks at the result of a request that was sent at `sent`: the store may have refused the session, or the
+    /// credentials.
+    pub(crate) fn judge<T>(
+        &self,
+        sent: Instant,
+        session: Option<&Session>,
+        result: Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
+        match (&self.sessions, session) {
+            (Some(sessions), Some(session)) => sessions.judge(session, result),
+            _ => self.signer.judge(sent, result),
+        }
+    }
+
+    /// The signing configuration of a request.
+    pub(crate) fn signing(&self, session: Option<&Session>) -> SigningConfig {
+        session.map_or_else(|| self.signer.signing(), |session| self.signer.signing_by(&session.provider))
+    }
+
+    pub(crate) async fn call_once(
+        &self,
+        call: Call<'_>,
+        session: Option<&Session>,
+    ) -> Result<(Answer, Vec<u8>), ObjectError> {
         self.keep_warm();
         let (operation, target) = (call.operation, call.target);
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
         let unanswered = Arc::default();
         let (sent, finished) = self
-            .send_default(call, &collected, &unanswered)
+            .send_default(call, session, &collected, &unanswered)
             .map_err(|error| crt_error(operation, target, error))?;
         let Ok(result) = finished.await else {
             return Err(ObjectError::new(ErrorKind::Cancelled, operation, target));
@@ -159,6 +189,7 @@ impl CrtClient {
     fn send_default(
         &self,
         call: Call<'_>,
+        session: Option<&Session>,
         collected: &Collected,
         unanswered: &Arc<AtomicBool>,
     ) -> Result<(CancelOnDrop, oneshot::Receiver<MetaRequestResult>), CrtError> {
@@ -169,9 +200,9 @@ impl CrtClient {
         options
             .request_type(MetaRequestType::Default)
             .operation_name(operation)
-            .message(self.message(method, path, headers)?)
+            .message(self.message(method, path, headers, session)?)
             .endpoint(self.endpoint.uri.clone())
-            .signing_config(self.signer.signing())
+            .signing_config(self.signing(session))
             .on_headers(move |headers, status| {
                 let object = describes.then(|| Box::new(described(headers)));
                 let mut collected = on_headers.lock().unwrap_or_else(PoisonError::into_inner);

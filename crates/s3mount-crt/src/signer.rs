@@ -128,6 +128,12 @@ impl Signer {
         init_signing_config(&self.region, provider, Some(self.algorithm), Some(&self.service), Some(false))
     }
 
+    /// The signing configuration of a request that `provider` signs in place of the signer's own.
+    pub(crate) fn signing_by(&self, provider: &CredentialsProvider) -> SigningConfig {
+        let (algorithm, service) = (Some(self.algorithm), Some(self.service.as_str()));
+        init_signing_config(&self.region, provider.clone(), algorithm, service, Some(false))
+    }
+
     /// Looks at the result of a request that was sent at `sent`. If the store refused the credentials and
     /// there may be others now, the returned error says that the request may be retried.
     pub(crate) fn judge<T>(&self, sent: Instant, result: Result<T, ObjectError>) -> Result<T, ObjectError> {

@@ -25,9 +25,6 @@ use crate::xml::{XmlError, etag};
 /// The most entries of a page that S3 sends.
 const PAGE: &str = "1000";
 
-/// The names of directory buckets end so, and no others do.
-const DIRECTORY_BUCKET: &str = "--x-s3";
-
 impl CrtClient {
     /// Sends a request that writes.
     async fn write(
@@ -51,6 +48,14 @@ impl CrtClient {
     /// The path of an object with a query, whose values are encoded already.
     fn path(&self, key: &str, query: &str) -> String {
         format!("{}?{query}", self.endpoint.object_path(key))
+    }
+
+    /// The headers of a new object. In a directory bucket no object has tags.
+    fn new_object(&self, object: &NewObject) -> Headers {
+        match (&self.sessions, &object.tags) {
+            (Some(_), Some(_)) => new_object(&NewObject { tags: None, ..object.clone() }),
+            _ => new_object(object),
+        }
     }
 
     /// The headers that name the source of a copy.
@@ -124,7 +129,7 @@ impl ObjectWriter for CrtClient {
     ) -> BoxFuture<'a, Result<Written, ObjectError>> {
         async move {
             const OPERATION: &str = "PutObject";
-            let mut headers = new_object(object);
+            let mut headers = self.new_object(object);
             headers.extend(condition(only_if));
             headers.extend(body.checksum().map(crate::checksum::header));
             let path = self.endpoint.object_path(key);
@@ -143,7 +148,7 @@ impl ObjectWriter for CrtClient {
     ) -> BoxFuture<'a, Result<UploadId, ObjectError>> {
         async move {
             const OPERATION: &str = "CreateMultipartUpload";
-            let mut headers = new_object(object);
+            let mut headers = self.new_object(object);
             if has_checksums {
                 headers.push(("x-amz-checksum-algorithm".to_owned(), "CRC64NVME".to_owned()));
                 headers.push(("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned()));
@@ -247,14 +252,21 @@ impl ObjectWriter for CrtClient {
     ) -> BoxFuture<'a, Result<UploadsPage, ObjectError>> {
         async move {
             const OPERATION: &str = "ListMultipartUploads";
+            // A directory bucket lists whole folders, and goes on behind a key.
+            let (listed, after_id) = match &self.sessions {
+                Some(_) => (&prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)], None),
+                None => (prefix, after.map(|after| after.id.as_str())),
+            };
             let mut query = vec![("encoding-type", "url")];
             query.extend(after.map(|after| ("key-marker", after.key.as_str())));
-            query.extend([("max-uploads", PAGE), ("prefix", prefix)]);
-            query.extend(after.map(|after| ("upload-id-marker", after.id.as_str())));
+            query.extend([("max-uploads", PAGE), ("prefix", listed)]);
+            query.extend(after_id.map(|id| ("upload-id-marker", id)));
             query.push(("uploads", ""));
             let path = self.endpoint.bucket_path(&query);
             let (answer, body) = self.send(OPERATION, prefix, "GET", &path, &[]).await?;
-            uploads_page(&body).map_err(odd(OPERATION, prefix, &answer))
+            let mut page = uploads_page(&body).map_err(odd(OPERATION, prefix, &answer))?;
+            page.uploads.retain(|upload| upload.upload.key.starts_with(prefix));
+            Ok(page)
         }
         .boxed()
     }
@@ -287,11 +299,12 @@ impl ObjectWriter for CrtClient {
             let mut headers = self.source(source);
             headers.extend(condition(only_if));
             if let Some(object) = object {
-                headers.extend(new_object(object));
+                headers.extend(self.new_object(object));
                 headers.push(("x-amz-metadata-directive".to_owned(), "REPLACE".to_owned()));
-                if object.tags.is_some() {
-                    headers.push(("x-amz-tagging-directive".to_owned(), "REPLACE".to_owned()));
-                }
+            }
+            // A copy of an object with tags to a directory bucket fails, unless it leaves them away.
+            if self.sessions.is_some() || object.is_some_and(|object| object.tags.is_some()) {
+                headers.push(("x-amz-tagging-directive".to_owned(), "REPLACE".to_owned()));
             }
             let path = self.endpoint.object_path(key);
             let (answer, body) =
@@ -320,7 +333,7 @@ impl ObjectWriter for CrtClient {
     ) -> BoxFuture<'a, Result<(), ObjectError>> {
         async move {
             const OPERATION: &str = "RenameObject";
-            if !self.bucket.ends_with(DIRECTORY_BUCKET) {
+            if self.sessions.is_none() {
                 // A store that does not know this request takes it for a PutObject without a byte, and
                 // replaces what is at the key.
                 return Err(ObjectError::new(ErrorKind::Unsupported, OPERATION, key));
@@ -339,6 +352,10 @@ impl ObjectWriter for CrtClient {
     fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>> {
         async move {
             const OPERATION: &str = "GetObjectTagging";
+            if self.sessions.is_some() {
+                // Objects of directory buckets have no tags, and S3 refuses the request.
+                return Ok(None);
+            }
             match self.send(OPERATION, key, "GET", &self.path(key, "tagging"), &[]).await {
                 Ok((answer, body)) => tags(&body).map_err(odd(OPERATION, key, &answer)),
                 // Some stores answer so for an object without tags.

@@ -206,6 +206,35 @@ pub(crate) fn etag(text: &str) -> ETag {
     }
 }
 
+/// The credentials that a CreateSession gives.
+pub(crate) struct NewSession {
+    pub(crate) access_key_id: String,
+    pub(crate) secret_access_key: String,
+    pub(crate) token: String,
+    /// When the session ends, by the store's clock.
+    pub(crate) expires: SystemTime,
+}
+
+/// Parses the answer to a CreateSession.
+pub(crate) fn new_session(xml: &[u8]) -> Result<NewSession, XmlError> {
+    let mut texts: [(&'static str, String); 4] =
+        ["AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration"].map(|name| (name, String::new()));
+    walk(xml, |path, text| {
+        if let [root, credentials, name] = path
+            && (root.as_str(), credentials.as_str()) == ("CreateSessionResult", "Credentials")
+            && let Some((_, value)) = texts.iter_mut().find(|(known, _)| known == name)
+        {
+            text.trim().clone_into(value);
+        }
+        Ok(())
+    })?;
+    if let Some((name, _)) = texts.iter().find(|(_, value)| value.is_empty()) {
+        return Err(XmlError::Missing(name));
+    }
+    let [access_key_id, secret_access_key, token, expires] = texts.map(|(_, value)| value);
+    Ok(NewSession { access_key_id, secret_access_key, token, expires: date(&expires) })
+}
+
 /// The contents of an `<Error>`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct S3Error {

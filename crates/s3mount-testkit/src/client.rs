@@ -464,22 +464,19 @@ impl ObjectClient for MemoryClient {
             }
             {
                 let pages = &mut self.lock().pages;
-                if let Some(page) = pages.front().cloned() {
-                    if pages.len() > 1 {
-                        pages.pop_front();
-                    }
+                let next = if pages.len() > 1 { pages.pop_front() } else { pages.front().cloned() };
+                if let Some(page) = next {
                     return Ok(page);
                 }
             }
             let state = self.lock();
             let query = Query { keeps_prefixes: state.keeps_prefixes, ..Query::new(request.clone()) };
-            let page = if state.is_directory_bucket {
-                if request.start_after.is_some() || !is_directory_prefix(&request.prefix) {
+            let page = match state.is_directory_bucket {
+                true if request.start_after.is_some() || !is_directory_prefix(&request.prefix) => {
                     return Err(ObjectError::new(ErrorKind::Rejected, "ListObjectsV2", &request.prefix));
                 }
-                unordered_page(&state.objects, &state.uploads.keys(), &query)
-            } else {
-                page(&state.objects, &query)
+                true => unordered_page(&state.objects, &state.uploads.keys(), &query),
+                false => page(&state.objects, &query),
             };
             let listed =
                 |(key, object): (&String, &Object)| ListedObject { key: key.clone(), meta: meta(object) };

@@ -11,6 +11,7 @@ mod answer;
 mod body;
 mod connection;
 mod control;
+mod directory_bucket;
 pub(crate) mod fault;
 mod handler;
 pub(crate) mod inspect;
@@ -18,6 +19,7 @@ mod multipart;
 mod read_xml;
 mod received;
 mod request;
+mod sessions;
 pub(crate) mod shape;
 mod shared;
 pub(crate) mod stats;
@@ -31,7 +33,6 @@ mod write_headers;
 mod writes;
 mod xml;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ use tokio::sync::Notify;
 
 use crate::object::Object;
 use crate::server::fault::{Fault, Faults};
+use crate::server::sessions::{Sessions, is_directory_bucket};
 use crate::server::shape::{Copies, Limiter, Shape};
 use crate::server::shared::{Buckets, Shared};
 use crate::server::stats::{Counters, Stats};
@@ -69,7 +71,7 @@ pub struct Builder {
     rules: Rules,
     opaque_etags: bool,
     drops_uploads: bool,
-    directory_buckets: BTreeSet<String>,
+    session_life: Duration,
     shape: Shape,
     threads: usize,
     listen: SocketAddr,
@@ -77,7 +79,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds an empty bucket.
+    /// Adds an empty bucket. If its name ends in `--x-s3`, it is a directory bucket: it wants sessions, lists in no
+    /// order, gives random `ETag`s, renames objects, and knows neither tags nor storage classes.
     pub fn bucket(mut self, bucket: &str) -> Self {
         self.buckets.entry(bucket.to_owned()).or_default();
         self
@@ -218,10 +221,11 @@ impl Builder {
         self
     }
 
-    /// Adds an empty directory bucket, in which objects can be renamed.
-    pub fn directory_bucket(mut self, bucket: &str) -> Self {
-        self.directory_buckets.insert(bucket.to_owned());
-        self.bucket(bucket)
+    /// Sets how long a session of a directory bucket is good for. S3 has 5 minutes, and so has this server without
+    /// this call.
+    pub fn session_life(mut self, life: Duration) -> Self {
+        self.session_life = life;
+        self
     }
 
     /// Makes the server as slow as `shape` says.
@@ -303,14 +307,22 @@ impl Builder {
             rules: self.rules,
             opaque_etags: self.opaque_etags,
             drops_uploads: self.drops_uploads,
-            directory_buckets: self.directory_buckets,
+            sessions: Sessions::new(self.session_life),
             renames: Mutex::default(),
             tags: AtomicU64::new(1),
         });
+        for (bucket, keys) in &mut *shared.write() {
+            if is_directory_bucket(bucket) {
+                keys.values_mut().for_each(|object| object.etag = format!("\"{}\"", shared.opaque_tag()));
+            }
+        }
         runtime.spawn(connection::accept(listener, acceptor, shared.clone()));
         Ok(TestS3 { shared, address, ca_pem, runtime: Some(runtime) })
     }
 }
+
+/// How long a session of a directory bucket is good for at S3 (API reference of CreateSession).
+const SESSION_LIFE: Duration = Duration::from_secs(300);
 
 /// How long [`TestS3::stop`] waits at most for the server's tasks. None of these tasks blocks a thread.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -341,7 +353,7 @@ impl TestS3 {
             rules: Rules::default(),
             opaque_etags: false,
             drops_uploads: false,
-            directory_buckets: BTreeSet::new(),
+            session_life: SESSION_LIFE,
             shape: Shape::fast(),
             threads: 2,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -365,6 +377,9 @@ impl TestS3 {
     fn insert(&self, bucket: &str, key: &str, mut object: Object) {
         if let Some(len) = self.shared.upload_part {
             object.upload_in_parts(len);
+        }
+        if is_directory_bucket(bucket) {
+            object.etag = format!("\"{}\"", self.shared.opaque_tag());
         }
         self.shared.write().entry(bucket.to_owned()).or_default().insert(key.to_owned(), object);
     }
@@ -397,6 +412,11 @@ impl TestS3 {
     /// Makes the server answer only requests that this access key signs.
     pub fn set_access_key(&self, access_key: &str) {
         *self.shared.access_key.write().unwrap_or_else(PoisonError::into_inner) = Some(access_key.to_owned());
+    }
+
+    /// Ends all sessions of directory buckets before their time.
+    pub fn end_sessions(&self) {
+        self.shared.sessions.end_all();
     }
 
     /// Adds a fault.

@@ -146,7 +146,7 @@ async fn a_source_that_was_replaced_is_not_copied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_bucket_renames_by_one_request() {
     const BUCKET: &str = "bucket--use1-az4--x-s3";
-    let server = TestS3::builder().directory_bucket(BUCKET).opaque_etags().start().expect("a server");
+    let server = TestS3::builder().bucket(BUCKET).start().expect("a server");
     server.put_synthetic(BUCKET, "from", 6 << 30);
     let client = client(&server.endpoint(), BUCKET);
     let copier = copier(&client, &client);

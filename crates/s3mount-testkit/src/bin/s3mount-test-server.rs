@@ -24,7 +24,7 @@ struct Args {
     /// Port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// An empty bucket to begin with.
+    /// An empty bucket to begin with. If its name ends in --x-s3, it is a directory bucket.
     #[arg(long, value_name = "NAME")]
     bucket: Vec<String>,
     /// Folder whose sub-folders are buckets.
@@ -60,9 +60,9 @@ struct Args {
     /// Refuse uploads with conditions by 501.
     #[arg(long)]
     refuse_conditions: bool,
-    /// An empty directory bucket, in which objects can be renamed.
-    #[arg(long, value_name = "NAME")]
-    directory_bucket: Vec<String>,
+    /// How many seconds a session of a directory bucket is good for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    session_life: u64,
     /// The smallest part but the last that an upload may have.
     #[arg(long, value_name = "SIZE", default_value = "5MiB")]
     min_part: String,
@@ -140,9 +140,7 @@ fn build(args: &Args) -> anyhow::Result<Builder> {
     if args.refuse_conditions {
         server = server.refuse_conditions();
     }
-    for bucket in &args.directory_bucket {
-        server = server.directory_bucket(bucket);
-    }
+    server = server.session_life(Duration::from_secs(args.session_life));
     server = server.min_part(parse_size(&args.min_part)?);
     if args.equal_parts {
         server = server.equal_parts();

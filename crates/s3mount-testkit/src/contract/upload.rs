@@ -158,7 +158,8 @@ pub async fn parts_become_an_object(store: &WritableStore<'_>) {
     let upload = store.begin(key).await;
     let (replaced, third) = (bytes("replaced", PART), whole.slice(2 * PART..));
     store.part(&upload, 1, &replaced).await;
-    let third = store.part(&upload, 7, &third).await;
+    // A directory bucket takes no numbers with a gap between them.
+    let third = store.part(&upload, if store.renames { 3 } else { 7 }, &third).await;
     let first = store.part(&upload, 1, &whole.slice(..PART)).await;
     let second = store.part(&upload, 2, &whole.slice(PART..2 * PART)).await;
     assert!(store.is_gone(key).await, "it is there before it is complete");
@@ -195,7 +196,8 @@ pub async fn wrong_parts_become_nothing(store: &WritableStore<'_>) {
         assert_eq!(kind(refused), Some(ErrorKind::InvalidPart), "{wrong:?}");
     }
     assert!(store.is_gone(key).await);
-    let written = store.complete(&upload, &[second], None, &large).await.expect("an object");
+    let only = if store.renames { store.part(&upload, 1, &large).await } else { second };
+    let written = store.complete(&upload, &[only], None, &large).await.expect("an object");
     store.check(key, &written.etag, &large, "parts").await;
 }
 
@@ -311,7 +313,7 @@ pub async fn parts_may_be_ranges_of_objects(store: &WritableStore<'_>) {
     let refused = store.client.copy_part(&upload, 2, &from_here, behind).await;
     assert!(kind(refused).is_some() || !store.checks_copies, "a range behind the end was copied");
     let tail = bytes("tail", 500);
-    let second = store.part(&upload, 3, &tail).await;
+    let second = store.part(&upload, if store.renames { 2 } else { 3 }, &tail).await;
     let expected = [&old[1000..PART + 1000], &tail[..]].concat();
     let completion = Completion { condition: None, checksum: has_checksums.then(|| crc(&expected)) };
     let written = store.client.complete(&upload, &[first, second], &completion).await.expect("an object");
@@ -320,6 +322,10 @@ pub async fn parts_may_be_ranges_of_objects(store: &WritableStore<'_>) {
 
 /// The tags of an object are told, and a copy by one request has them, also if it has other metadata.
 pub async fn tags_are_told_and_copied(store: &WritableStore<'_>) {
+    if store.renames {
+        // Objects of directory buckets have no tags.
+        return;
+    }
     let (from, bytes) = ("tagged/from a+b%é", bytes("tagged", 1000));
     store.write(from, &bytes, None).await.expect("a put");
     assert_eq!(store.client.tags(from).await.expect("none"), None);

@@ -43,6 +43,8 @@ pub enum Operation {
     DeleteObjects,
     /// RenameObject.
     RenameObject,
+    /// CreateSession.
+    CreateSession,
     /// Any other operation.
     Other,
 }

@@ -10,20 +10,23 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use s3mount_object::{ChecksumAlgorithm, ObjectChecksum, UploadPart};
 
-use crate::list::{Query, page};
+use crate::list::{Query, page, unordered_page};
 use crate::object::Object;
 use crate::server::answer::{Answer, Refusal, refuse};
 use crate::server::body::Reply;
 use crate::server::control::control;
+use crate::server::directory_bucket;
 use crate::server::fault::{FaultKind, Operation};
 use crate::server::received::{self, Received, Taking, check_length};
 use crate::server::request::{Target, Wanted, credential, header, range};
+use crate::server::sessions::{STORAGE_CLASS, is_directory_bucket};
 use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
 use crate::server::write_headers::{self, checksum, insert};
 use crate::server::writes::{self, source};
 use crate::server::{multipart, upload_xml, xml};
 use crate::sums::{Kept, Kind, Sum, Value};
+use crate::uploads::Uploads;
 
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -169,7 +172,7 @@ async fn receive(
     let taking = Taking {
         bytes_per_second: shared.shape().bytes_per_second,
         drops: is_upload && shared.drops_uploads,
-        needs_md5: is_upload && !shared.opaque_etags,
+        needs_md5: is_upload && !shared.has_opaque_etags(&target.bucket),
         sum: multipart::sum(shared, target),
     };
     let received = received::receive(&head.headers, body, taking, fault, under_way).await?;
@@ -220,7 +223,7 @@ async fn wait(shared: &Shared, target: &Target, headers: &header::HeaderMap, fau
 fn check(shared: &Shared, target: &Target, request: &Request<Received>) -> Result<(), Refusal> {
     let credential = credential(request.headers());
     let known = shared.access_key.read().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(known) = known {
+    if let Some(known) = known.filter(|_| !directory_bucket::needs_session(target)) {
         match credential {
             None => return Err(refuse(403, "AccessDenied", "Access Denied")),
             Some((key, _)) if key != known => {
@@ -278,8 +281,10 @@ fn answer(
     if !is_new && !shared.read().contains_key(&target.bucket) {
         return Err(refuse(404, "NoSuchBucket", "The specified bucket does not exist"));
     }
+    directory_bucket::check(shared, target, request)?;
     let headers = request.headers();
     match target.operation {
+        Operation::CreateSession => directory_bucket::create_session(shared, target, headers, under_way),
         Operation::GetObject => get(shared, target, headers, under_way, fault),
         Operation::HeadObject => head(shared, &find(shared, target)?, headers),
         Operation::GetObjectAttributes => attributes(shared, &find(shared, target)?, headers, under_way),
@@ -315,7 +320,12 @@ fn answer(
 fn find(shared: &Shared, target: &Target) -> Result<Object, Refusal> {
     let buckets = shared.read();
     let object = buckets.get(&target.bucket).and_then(|keys| keys.get(&target.key));
-    object.cloned().ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))
+    let mut object =
+        object.cloned().ok_or_else(|| refuse(404, "NoSuchKey", "The specified key does not exist."))?;
+    if is_directory_bucket(&target.bucket) {
+        object.beside.storage_class = Some(STORAGE_CLASS.to_owned());
+    }
+    Ok(object)
 }
 
 /// An answer with the headers that a GET and a HEAD share.
@@ -473,9 +483,14 @@ fn list(shared: &Shared, target: &Target, under_way: UnderWay) -> Answer {
         keeps_prefixes: false,
     };
     let url = text("encoding-type").as_deref() == Some("url");
+    let uploads = shared.uploads().get(&target.bucket).map(Uploads::keys);
     let buckets = shared.read();
     let keys = buckets.get(&target.bucket).ok_or_else(|| refuse(404, "NoSuchBucket", "It is gone"))?;
-    let body = xml::listing(&target.bucket, &query, &page(keys, &query), url, v2);
+    let page = match is_directory_bucket(&target.bucket) {
+        true => unordered_page(keys, &uploads.unwrap_or_default(), &query),
+        false => page(keys, &query),
+    };
+    let body = xml::listing(&target.bucket, &query, &page, url, v2);
     let mut response = Response::new(Reply::bytes(body, Some(under_way)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     Ok(response)

@@ -10,6 +10,7 @@ use crate::server::body::Reply;
 use crate::server::read_xml::parts;
 use crate::server::received::{Received, check_length};
 use crate::server::request::{Target, Wanted, header, range};
+use crate::server::sessions::is_directory_bucket;
 use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
 use crate::server::upload_xml;
@@ -128,7 +129,7 @@ pub(crate) fn copy_part(
         return Err(refuse(400, "InvalidRequest", message));
     }
     let failed = |error: std::io::Error| refuse(500, "InternalError", error.to_string());
-    let tag = tag_of(shared, &from, wanted.clone()).map_err(failed)?;
+    let tag = tag_of(shared, &target.bucket, &from, wanted.clone()).map_err(failed)?;
     let value = match sum {
         Sum::Crc(algorithm) => {
             let crc = from.checksum_of(algorithm, wanted.start, wanted.end).map_err(failed)?;
@@ -160,6 +161,10 @@ pub(crate) fn complete(
 ) -> Answer {
     let headers = request.headers();
     let named = parts(request.body().bytes())?;
+    let is_consecutive = named.iter().zip(1..).all(|(named, number)| named.number == number);
+    if is_directory_bucket(&target.bucket) && !is_consecutive {
+        return Err(refuse(400, "InvalidPart", "The part numbers have to be consecutive, from 1 on."));
+    }
     let value = Sum::ALL.into_iter().find_map(|sum| Some((sum, text(headers, sum.header())?)));
     let size = text(headers, "x-amz-mp-object-size").and_then(|size| size.parse().ok());
     let whole = Whole { size, kind: text(headers, "x-amz-checksum-type"), value };

@@ -60,6 +60,7 @@ impl Target {
             (&Method::HEAD, false, false) => Operation::HeadObject,
             (&Method::HEAD, false, true) => Operation::HeadBucket,
             (&Method::GET, false, true) if query.contains_key("uploads") => Operation::ListMultipartUploads,
+            (&Method::GET, false, true) if query.contains_key("session") => Operation::CreateSession,
             (&Method::GET, false, true) if !query.contains_key("location") => Operation::ListObjects,
             (&Method::PUT, false, false) => put(&query, headers),
             (&Method::POST, false, false) if query.contains_key("uploads") => {

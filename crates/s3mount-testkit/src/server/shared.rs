@@ -1,7 +1,7 @@
 //! What all connections of a server share: the server's objects, its counters, and the settings of its
 //! answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::object::Object;
 use crate::random::mix;
 use crate::server::fault::Faults;
+use crate::server::sessions::{Sessions, is_directory_bucket};
 use crate::server::shape::{Copies, Limiter, Shape};
 use crate::server::stats::Counters;
 use crate::uploads::{Rules, Uploads};
@@ -53,8 +54,8 @@ pub(crate) struct Shared {
     pub(crate) opaque_etags: bool,
     /// Whether the bytes of uploads are dropped when their checksums are known.
     pub(crate) drops_uploads: bool,
-    /// The buckets in which objects can be renamed.
-    pub(crate) directory_buckets: BTreeSet<String>,
+    /// The sessions of directory buckets.
+    pub(crate) sessions: Sessions,
     /// The renames that were done, by their tokens: from which key to which. **Lock order:** before
     /// `buckets`.
     pub(crate) renames: Mutex<BTreeMap<String, (String, String)>>,
@@ -82,6 +83,11 @@ impl Shared {
 
     pub(crate) fn renames(&self) -> MutexGuard<'_, BTreeMap<String, (String, String)>> {
         self.renames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the `ETag`s of a bucket are random.
+    pub(crate) fn has_opaque_etags(&self, bucket: &str) -> bool {
+        self.opaque_etags || is_directory_bucket(bucket)
     }
 
     /// Whether access to this key is denied to everybody.

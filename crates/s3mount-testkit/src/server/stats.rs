@@ -75,6 +75,9 @@ pub struct Stats {
     /// RenameObject.
     #[serde(default)]
     pub rename_object: Counts,
+    /// CreateSession.
+    #[serde(default)]
+    pub create_session: Counts,
     /// All other operations.
     pub other: Counts,
     /// How many connections were accepted.
@@ -104,6 +107,7 @@ impl Stats {
             self.copy_object,
             self.delete_objects,
             self.rename_object,
+            self.create_session,
             self.other,
         ]
         .iter()
@@ -217,6 +221,7 @@ impl Counters {
             copy_object: counts(Operation::CopyObject),
             delete_objects: counts(Operation::DeleteObjects),
             rename_object: counts(Operation::RenameObject),
+            create_session: counts(Operation::CreateSession),
             other: counts(Operation::Other),
             connections: inner.connections.load(Ordering::Relaxed),
             most_concurrent_gets: inner.most_concurrent_gets.load(Ordering::Relaxed),

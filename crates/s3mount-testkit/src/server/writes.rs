@@ -12,6 +12,7 @@ use crate::server::body::Reply;
 use crate::server::read_xml::deletions;
 use crate::server::received::{Received, check_length};
 use crate::server::request::{Target, header};
+use crate::server::sessions::is_directory_bucket;
 use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
 use crate::server::upload_xml;
@@ -120,10 +121,11 @@ pub(crate) fn source(shared: &Shared, headers: &HeaderMap) -> Result<Object, Ref
 /// The tag of content that the store already has: MD5, where tags are MD5s and the content is not computed.
 pub(crate) fn tag_of(
     shared: &Shared,
+    bucket: &str,
     object: &Object,
     range: std::ops::Range<u64>,
 ) -> std::io::Result<String> {
-    if shared.opaque_etags {
+    if shared.has_opaque_etags(bucket) {
         return Ok(shared.opaque_tag());
     }
     if let Some(tag) = object.content.computed_tag(&range) {
@@ -163,8 +165,8 @@ pub(crate) fn copy(shared: &Shared, target: &Target, headers: &HeaderMap, under_
     };
     let is_tagged = header(headers, "x-amz-tagging-directive").eq_ignore_ascii_case("REPLACE");
     let tags = if is_tagged { given.tags } else { from.beside.tags.clone() };
-    let tag = if shared.opaque_etags || from.etag.contains('-') {
-        let tag = tag_of(shared, &from, 0..from.size);
+    let tag = if shared.has_opaque_etags(&target.bucket) || from.etag.contains('-') {
+        let tag = tag_of(shared, &target.bucket, &from, 0..from.size);
         format!("\"{}\"", tag.map_err(|error| refuse(500, "InternalError", error.to_string()))?)
     } else {
         from.etag.clone()
@@ -184,7 +186,7 @@ pub(crate) fn copy(shared: &Shared, target: &Target, headers: &HeaderMap, under_
 
 /// RenameObject.
 pub(crate) fn rename(shared: &Shared, target: &Target, headers: &HeaderMap) -> Answer {
-    if !shared.directory_buckets.contains(&target.bucket) {
+    if !is_directory_bucket(&target.bucket) {
         let message = "A header you provided implies functionality that is not implemented";
         return Err(refuse(501, "NotImplemented", message));
     }

@@ -9,6 +9,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::list::{Page, Query};
 use crate::object::Object;
+use crate::server::sessions::{STORAGE_CLASS, is_directory_bucket};
 
 /// Escapes text for XML. Control characters become references, as S3 sends them.
 pub(crate) fn escape(text: &str) -> String {
@@ -54,6 +55,7 @@ pub(crate) fn error(code: &str, message: &str, resource: &str, request_id: &str,
 /// The body of ListObjectsV2 or of ListObjects.
 pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url: bool, v2: bool) -> String {
     let name = |text: &str| if url { url_encode(text) } else { escape(text) };
+    let class = if is_directory_bucket(bucket) { STORAGE_CLASS } else { "STANDARD" };
     let mut xml = format!(
         "{HEAD}<ListBucketResult xmlns=\"{NAMESPACE}\"><Name>{}</Name><Prefix>{}</Prefix>\
          <MaxKeys>{}</MaxKeys><IsTruncated>{}</IsTruncated>",
@@ -88,7 +90,7 @@ pub(crate) fn listing(bucket: &str, query: &Query, page: &Page<'_, Object>, url:
             OffsetDateTime::from(object.modified).format(&Rfc3339).unwrap_or_default(),
             escape(&object.etag),
             object.size,
-            object.beside.storage_class.as_deref().unwrap_or("STANDARD")
+            object.beside.storage_class.as_deref().unwrap_or(class)
         );
     }
     for prefix in &page.prefixes {
