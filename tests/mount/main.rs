@@ -19,6 +19,7 @@ mod cp;
 mod crash;
 mod credentials;
 mod direct;
+mod directory_bucket;
 mod disk_cache;
 mod doctor;
 mod documents;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use s3mount_testkit::{Fault, FaultKind, TestS3, content};
 
-use crate::world::{BUCKET, World};
+use crate::world::{BUCKET, DIRECTORY_BUCKET, World};
 
 const KEYS: [&str; 6] = ["a", "a/b", "a-b", "b/x", "b/y/z", "c"];
 
@@ -71,7 +71,7 @@ fn found(world: &World) -> Vec<String> {
 
 fn run(world: &World, steps: &[Step]) -> Result<(), TestCaseError> {
     for key in KEYS {
-        world.server.delete(BUCKET, key);
+        world.server.delete(world.bucket, key);
     }
     world.server.clear_faults();
     let (mut now, mut open, mut number) =
@@ -81,11 +81,11 @@ fn run(world: &World, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Put(key, size) => {
                 number += 1;
                 let bytes = bytes(number, size);
-                world.server.put(BUCKET, KEYS[key], bytes.clone());
+                world.server.put(world.bucket, KEYS[key], bytes.clone());
                 now.insert(KEYS[key], bytes);
             }
             Step::Delete(key) => {
-                world.server.delete(BUCKET, KEYS[key]);
+                world.server.delete(world.bucket, KEYS[key]);
                 now.remove(KEYS[key]);
             }
             Step::Fail => world.server.fault(Fault::new(FaultKind::Reset).times(1)),
@@ -124,11 +124,21 @@ fn run(world: &World, steps: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-#[test]
-fn the_mount_is_as_its_model() {
+/// Compares a mount of `bucket` with the model, `cases` times.
+fn check(bucket: &'static str, cases: u32) {
     let flags = ["--metadata-ttl", "minimal", "--negative-metadata-ttl", "minimal"];
-    let world = World::new(TestS3::builder(), &flags);
-    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let world = World::of_bucket(bucket, TestS3::builder(), &flags);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&steps(), |steps| run(&world, &steps));
     result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_mount_is_as_its_model() {
+    check(BUCKET, 60);
+}
+
+#[test]
+fn the_mount_of_a_directory_bucket_is_as_its_model() {
+    check(DIRECTORY_BUCKET, 20);
 }

@@ -22,8 +22,11 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// A test that takes longer than this hangs, and is ended. The slowest test takes a tenth of it on two cores.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The bucket that all tests mount.
+/// The bucket that nearly all tests mount.
 pub(crate) const BUCKET: &str = "data";
+
+/// A directory bucket (S3 Express One Zone).
+pub(crate) const DIRECTORY_BUCKET: &str = "data--use1-az4--x-s3";
 
 /// Memory that a daemon may use beyond `--memory-limit`, in bytes: for the program, its threads, names and
 /// connections.
@@ -47,6 +50,8 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
 pub(crate) struct World {
     pub(crate) mount: MountGuard,
     pub(crate) server: TestS3,
+    /// What is mounted.
+    pub(crate) bucket: &'static str,
     folder: TempDir,
     _watchdog: WatchdogGuard,
 }
@@ -69,9 +74,24 @@ impl World {
         limit: Duration,
         change: impl FnOnce(&mut Command),
     ) -> Self {
+        Self::of(BUCKET, server, flags, limit, change)
+    }
+
+    /// Mounts a bucket with `flags`.
+    pub(crate) fn of_bucket(bucket: &'static str, server: Builder, flags: &[&str]) -> Self {
+        Self::of(bucket, server, flags, LIMIT, |_| {})
+    }
+
+    fn of(
+        bucket: &'static str,
+        server: Builder,
+        flags: &[&str],
+        limit: Duration,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let watchdog = watchdog(limit);
         let folder = TempDir::new().expect("a folder");
-        let server = server.bucket(BUCKET).start().expect("a server");
+        let server = server.bucket(bucket).start().expect("a server");
         let dir = folder.path().join("mnt");
         fs::create_dir(&dir).expect("a mount point");
         // The tests count requests. How many GETs are slow enough to be hedged depends on the load of the
@@ -82,19 +102,19 @@ impl World {
             fs::write(&bundle, authority).expect("a file");
             flags.extend(["--ca-bundle", &bundle]);
         }
-        let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &flags);
+        let mut command = s3mount(&server.endpoint(), bucket, &dir, &flags);
         change(&mut command);
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
         // The requests of mounting are not counted.
         server.reset_stats();
-        Self { mount, server, folder, _watchdog: watchdog }
+        Self { mount, server, bucket, folder, _watchdog: watchdog }
     }
 
     /// All that the bucket holds below a prefix, by what follows the prefix.
     pub(crate) fn stored_below(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-        let keys = self.server.keys(BUCKET);
+        let keys = self.server.keys(self.bucket);
         let below = keys.iter().filter_map(|key| Some((key, key.strip_prefix(prefix)?)));
-        let bytes = |key| self.server.stored(BUCKET, key).expect("an object").bytes();
+        let bytes = |key| self.server.stored(self.bucket, key).expect("an object").bytes();
         below.map(|(key, rest)| (rest.to_owned(), bytes(key))).collect()
     }
 
@@ -127,7 +147,8 @@ impl World {
     /// Mounts the bucket at `dir` too.
     pub(crate) fn also(&self, dir: &Path, flags: &[&str]) -> MountGuard {
         let flags = [&["--foreground", "--no-hedging"], flags].concat();
-        MountGuard::new(&mut s3mount(&self.server.endpoint(), BUCKET, dir, &flags), dir).expect("a mount")
+        MountGuard::new(&mut s3mount(&self.server.endpoint(), self.bucket, dir, &flags), dir)
+            .expect("a mount")
     }
 
     /// The mount's metrics.

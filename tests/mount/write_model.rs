@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use s3mount_testkit::{MountGuard, TestS3, content};
 
-use crate::world::{BUCKET, World, wait_for};
+use crate::world::{BUCKET, DIRECTORY_BUCKET, World, wait_for};
 
 const PATHS: [&str; 7] = ["a", "b", "d", "d/a", "d/b", "e/a", "e/f/a"];
 const FOLDERS: [&str; 4] = ["d", "e", "e/f", "a"];
@@ -153,8 +153,13 @@ impl Model {
         nix::unistd::close(file).expect("a close");
         let Some(path) = self.path_of(bytes) else { return };
         let expected = bytes.borrow().clone();
-        let is_there =
-            || mounts.world.server.stored(BUCKET, &path).is_some_and(|stored| stored.bytes() == expected);
+        let is_there = || {
+            mounts
+                .world
+                .server
+                .stored(mounts.world.bucket, &path)
+                .is_some_and(|stored| stored.bytes() == expected)
+        };
         if self.open.iter().any(|(_, other)| Rc::ptr_eq(other, bytes)) && !is_there() {
             // Nobody has written to it since it was published, or made.
             return;
@@ -173,7 +178,7 @@ impl Model {
     /// The bucket may hold what was written by now, before anybody has closed it.
     fn note_stored(&mut self, mounts: &Mounts, path: &str) {
         let now = self.files.get(path).map(|bytes| bytes.borrow().clone());
-        let found = mounts.world.server.stored(BUCKET, path).map(|stored| stored.bytes());
+        let found = mounts.world.server.stored(mounts.world.bucket, path).map(|stored| stored.bytes());
         if let Some(found) = found.filter(|found| now.as_ref() == Some(found)) {
             self.stored.insert(path.to_owned(), found);
         }
@@ -252,8 +257,8 @@ impl Model {
         self.files.clear();
         self.folders = BTreeSet::from([String::new()]);
         let server = &mounts.world.server;
-        for key in server.keys(BUCKET) {
-            let bytes = server.stored(BUCKET, &key).expect("an object").bytes();
+        for key in server.keys(mounts.world.bucket) {
+            let bytes = server.stored(mounts.world.bucket, &key).expect("an object").bytes();
             let is_known = known.get(&key) == Some(&bytes) || self.stored.get(&key) == Some(&bytes);
             assert!(is_known, "{key} is torn");
             let mut folder = parent(&key);
@@ -338,7 +343,7 @@ fn step(model: &mut Model, mounts: &mut Mounts, step: &Step) {
             };
             assert_eq!(errno(&result), expected, "unlink {path}");
             if expected.is_none() {
-                assert!(mounts.world.server.stored(BUCKET, path).is_none(), "{path} is there");
+                assert!(mounts.world.server.stored(mounts.world.bucket, path).is_none(), "{path} is there");
                 model.stored.remove(path);
             }
         }
@@ -393,7 +398,7 @@ fn run(mounts: &mut Mounts, steps: &[Step]) {
     for path in PATHS {
         model.look(mounts, path);
     }
-    let keys = mounts.world.server.keys(BUCKET);
+    let keys = mounts.world.server.keys(mounts.world.bucket);
     assert_eq!(keys, model.files.keys().cloned().collect::<Vec<_>>());
     for key in &keys {
         fs::remove_file(mounts.path(key)).expect("gone");
@@ -407,14 +412,24 @@ fn run(mounts: &mut Mounts, steps: &[Step]) {
 /// others.
 #[test]
 fn writers_and_their_bucket_are_as_their_model() {
+    check(BUCKET, 40);
+}
+
+#[test]
+fn writers_and_their_directory_bucket_are_as_their_model() {
+    check(DIRECTORY_BUCKET, 10);
+}
+
+/// Compares two mounts of `bucket` with the model, `few` times unless the environment wants more.
+fn check(bucket: &'static str, few: u32) {
     let cases: Option<u32> = std::env::var("S3MOUNT_CASES").ok().and_then(|number| number.parse().ok());
-    let world = World::new(TestS3::builder(), &FLAGS);
+    let world = World::of_bucket(bucket, TestS3::builder(), &FLAGS);
     let dir = world.folder().join("other");
     fs::create_dir(&dir).expect("a folder");
     let other = world.also(&dir, &["--metadata-ttl", "minimal", "--negative-metadata-ttl", "minimal"]);
     let mounts = RefCell::new(Mounts { world, other });
     let config = ProptestConfig {
-        cases: cases.unwrap_or(40),
+        cases: cases.unwrap_or(few),
         failure_persistence: None,
         max_shrink_iters: 200,
         ..ProptestConfig::default()
@@ -429,8 +444,8 @@ fn writers_and_their_bucket_are_as_their_model() {
         outcome.map_err(|cause| {
             // The next sequence begins anew.
             mounts.world.remount(&FLAGS);
-            for key in mounts.world.server.keys(BUCKET) {
-                mounts.world.server.delete(BUCKET, &key);
+            for key in mounts.world.server.keys(mounts.world.bucket) {
+                mounts.world.server.delete(mounts.world.bucket, &key);
             }
             let text = cause.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned());
             TestCaseError::fail(text)

@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod credentials;
 pub(crate) mod defaults;
+pub(crate) mod directory_bucket;
 pub(crate) mod environment;
 pub(crate) mod journal;
 pub(crate) mod memory;
@@ -29,6 +30,7 @@ use self::writes::WriteConfig;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
+use crate::flags::writing::WriteArgs;
 
 const MIB: u64 = 1 << 20;
 
@@ -95,6 +97,8 @@ impl Config {
         let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
         let source = source::parse(source, args.prefix.as_deref())?;
         let store = Store::new(source.bucket, &args.access)?;
+        let WriteArgs { storage_class, sse, .. } = &args.writing;
+        directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;

@@ -19,8 +19,8 @@ use self::bar::{Bar, Sum};
 use self::explain::{explain, explain_source};
 use self::place::Place;
 use crate::commands::bench::runtime;
-use crate::config::cores;
 use crate::config::store::Store;
+use crate::config::{cores, directory_bucket};
 use crate::flags::access::AccessArgs;
 use crate::flags::size::Size;
 use crate::system::terminal;
@@ -175,6 +175,7 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
 
 /// Refuses what can't be meant.
 fn check(args: &CopyArgs, from: &Place, to: &Place) -> anyhow::Result<()> {
+    directory_bucket::check_objects(&to.bucket, args.storage_class.as_deref(), args.sse.as_deref())?;
     if let Some(size) = args.part_size {
         ensure!(
             (5 * MIB..=5 << 30).contains(&size.0),

@@ -47,16 +47,6 @@ pub(crate) fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// Checks the name of a bucket that is mounted. Directory buckets can't be.
-pub(crate) fn check_bucket(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
-    ensure!(
-        !(is_aws && bucket.ends_with("--x-s3")),
-        "{bucket:?} is a directory bucket (S3 Express One Zone): these list in no order, and s3mount finds \
-         names by their order; copy it to a general purpose bucket"
-    );
-    check_name(bucket, is_aws)
-}
-
 /// Checks a bucket's name. For AWS it applies AWS's rules. For another store it refuses only what can't be
 /// the name of a bucket on any store.
 pub(crate) fn check_name(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
@@ -86,7 +76,7 @@ pub(crate) fn check_name(bucket: &str, is_aws: bool) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, check_bucket, object, parse};
+    use super::{Source, check_name, object, parse};
 
     #[test]
     fn sources_are_read_with_and_without_scheme() {
@@ -121,17 +111,15 @@ mod tests {
 
     #[test]
     fn names_are_strict_at_aws_and_lenient_elsewhere() {
-        for bucket in ["abc", "my.data-1", "arn:aws:s3:r:1:accesspoint/a"] {
-            assert!(check_bucket(bucket, true).is_ok(), "{bucket}");
+        for bucket in ["abc", "my.data-1", "x--usw2-az1--x-s3", "arn:aws:s3:r:1:accesspoint/a"] {
+            assert!(check_name(bucket, true).is_ok(), "{bucket}");
         }
         for bucket in ["b", "My_Bucket", "-ab"] {
-            assert!(check_bucket(bucket, true).is_err(), "{bucket}");
-            assert!(check_bucket(bucket, false).is_ok(), "{bucket}");
+            assert!(check_name(bucket, true).is_err(), "{bucket}");
+            assert!(check_name(bucket, false).is_ok(), "{bucket}");
         }
-        let error = check_bucket("x--usw2-az1--x-s3", true).expect_err("a directory bucket").to_string();
-        assert!(error.contains("is a directory bucket"), "{error}");
         for bucket in ["", "b c", "ä", "a\nb", "arn:a b"] {
-            assert!(check_bucket(bucket, false).is_err(), "{bucket}");
+            assert!(check_name(bucket, false).is_err(), "{bucket}");
         }
     }
 }

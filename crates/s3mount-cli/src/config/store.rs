@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
+use s3mount_crt::directory_bucket::is_directory_bucket;
 use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variants};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
 use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
-use crate::config::{credentials, place, profile, source};
+use crate::config::{credentials, directory_bucket, place, profile, source};
 use crate::flags::access::AccessArgs;
 
 /// The time that the store may take for its first answer.
@@ -92,9 +93,14 @@ impl Store {
     /// The store of `bucket`, as the flags and the environment describe it.
     pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
         let endpoint = endpoint_url(args.endpoint_url.as_deref())?;
-        source::check_bucket(&bucket, endpoint.is_none())?;
+        source::check_name(&bucket, endpoint.is_none())?;
+        directory_bucket::check(&bucket, args)?;
+        let zonal = match endpoint {
+            None => directory_bucket::region(&bucket, args.region.as_deref())?,
+            Some(_) => None,
+        };
         let region = region(args).map(|(region, _)| region);
-        let region = place::region(&bucket).map(str::to_owned).or(region);
+        let region = place::region(&bucket).map(str::to_owned).or(zonal).or(region);
         let (addressing, variants) = (args.addressing(), args.variants());
         let named = endpoint.as_ref().map(|(url, from)| (url.as_str(), from.as_str()));
         place::check(&bucket, named, region.as_deref(), addressing, variants)?;
@@ -297,6 +303,11 @@ impl Store {
         prefix: &str,
         max_keys: u32,
     ) -> anyhow::Result<(CrtClient, ListPage)> {
+        // A directory bucket lists whole folders only.
+        let prefix = match is_directory_bucket(&self.bucket) {
+            true => &prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)],
+            false => prefix,
+        };
         let attempt = async {
             let (client, _) = CrtClient::connect(config).await?;
             let first =
@@ -324,7 +335,8 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
              shows whether it is synchronized)"
         ),
         ErrorKind::NoSuchBucket | ErrorKind::NotFound => format!(
-            "bucket {bucket:?} does not exist at {store}; check its name, and --endpoint-url if it is not at AWS"
+            "bucket {bucket:?} does not exist at {store}; check its name{}, and --endpoint-url if it is not at AWS",
+            directory_bucket::remedy(bucket)
         ),
         ErrorKind::WrongRegion(Some(region)) => {
             format!("bucket {bucket:?} is in region {region:?}; pass --region {region}")
@@ -337,6 +349,10 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
             "{store} refuses access to bucket {bucket:?} ({said}); either it does not belong to the account {} of \
              --expected-bucket-owner, or the credentials lack s3:ListBucket and s3:GetObject for it",
             owner.as_deref().unwrap_or_default()
+        ),
+        ErrorKind::Forbidden if is_directory_bucket(bucket) => format!(
+            "{store} refuses access to the directory bucket {bucket:?} ({said}); the credentials need \
+             s3express:CreateSession for it"
         ),
         ErrorKind::Forbidden => format!(
             "{store} refuses access to bucket {bucket:?} ({said}); the credentials need s3:ListBucket and \
@@ -363,7 +379,8 @@ pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
              and the network"
         ),
         ErrorKind::Network | ErrorKind::TimedOut => {
-            format!("cannot reach {store} for bucket {bucket:?}; check --endpoint-url and the network")
+            let zone = directory_bucket::remedy(bucket);
+            format!("cannot reach {store} for bucket {bucket:?}; check --endpoint-url{zone} and the network")
         }
         _ => format!("{store} does not serve bucket {bucket:?}"),
     };

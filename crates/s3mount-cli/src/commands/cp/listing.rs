@@ -1,4 +1,5 @@
-//! The objects below a prefix, in the order of their keys, page by page.
+//! The objects below a prefix, in the order of their keys, page by page. Of a store that lists in no order, all
+//! objects are listed at once and sorted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +36,12 @@ impl Listing {
     pub(super) async fn peek(&mut self) -> Result<Option<&ListedObject>, ObjectError> {
         while self.objects.is_empty() && !self.is_complete {
             self.fetch().await?;
+            if !self.client.lists_in_order() {
+                while !self.is_complete {
+                    self.fetch().await?;
+                }
+                self.objects.make_contiguous().sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            }
         }
         Ok(self.objects.front())
     }
