@@ -69,7 +69,6 @@ impl CrtClient {
             new_session(&body).map_err(|error| odd(error.to_string()))?;
         // By the store's clock, which tells whole seconds: this machine's may be wrong.
         let now = answer.date.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
-        #[expect(clippy::disallowed_methods, reason = "not every store says what time it is")]
         let now = now.map_or_else(std::time::SystemTime::now, |now| now + Duration::from_secs(1));
         let life = expires.duration_since(now).unwrap_or_default();
         let options = CredentialsProviderStaticOptions {
