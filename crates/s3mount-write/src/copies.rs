@@ -22,10 +22,12 @@ pub(crate) enum Piece {
     Copy(Cell, ObjectId, ByteRange),
 }
 
-/// The pieces that are missing of an upload, in the order of their offsets.
+/// The pieces that are missing of an upload, in the order of their offsets. Copies of up to `most_copied` bytes are made
+/// as one. With 0, each part has a number of its own, and no number is left out.
 pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
     state: &State<B>,
     grid: Grid,
+    most_copied: u64,
 ) -> Vec<Piece> {
     let size = state.size();
     let mut pieces: Vec<Piece> = Vec::new();
@@ -44,7 +46,7 @@ pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
                 if first.end == cell.start
                     && *same == object
                     && range.end() == start
-                    && range.len() + (end - cell.start) <= MOST_COPIED =>
+                    && range.len() + (end - cell.start) <= most_copied =>
             {
                 first.end = cell.end;
                 *range = ByteRange::new(range.start(), range.end() + (end - cell.start));

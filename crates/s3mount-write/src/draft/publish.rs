@@ -199,13 +199,15 @@ impl Draft {
     /// Waits until the store has all parts. With `has_copies`, also those that are copied inside the store.
     pub(super) async fn upload_all(&self, has_copies: bool) -> Result<(), WriteError> {
         let Some(me) = self.me.upgrade() else { return Ok(()) };
+        // A directory bucket, which lists in no order, wants the numbers of all parts without a gap.
+        let most_copied = if self.shared.store.client.lists_in_order() { MOST_COPIED } else { 0 };
         loop {
             let missing = {
                 let mut state = self.state();
                 state.check()?;
                 let grid = self.grid(&state);
                 state.grid = Some(grid);
-                plan(&state, grid)
+                plan(&state, grid, most_copied)
             };
             let mut is_done = true;
             for piece in missing {
