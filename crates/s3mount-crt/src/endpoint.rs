@@ -165,8 +165,8 @@ mod tests {
     }
 
     /// Checks the `Host` header, the path of the key `k` and the region of the signature.
-    fn check(config: CrtConfig, expected: (&str, &str, &str)) {
-        let endpoint = Endpoint::new(&config, "eu-west-1", &Allocator::default()).expect("an endpoint");
+    fn check(config: &CrtConfig, expected: (&str, &str, &str)) {
+        let endpoint = Endpoint::new(config, "eu-west-1", &Allocator::default()).expect("an endpoint");
         let found = (&*endpoint.host, &*endpoint.object_path("k"), &*endpoint.signing_region);
         assert_eq!(found, expected, "{config:?}");
     }
@@ -189,10 +189,10 @@ mod tests {
         ] {
             let endpoint_url = url.map(str::to_owned);
             let config = CrtConfig { endpoint_url, addressing, ..CrtConfig::new("b1b") };
-            check(config, (host, path, "eu-west-1"));
+            check(&config, (host, path, "eu-west-1"));
         }
         let dotted = CrtConfig::new("dotted.bucket");
-        check(dotted, ("s3.eu-west-1.amazonaws.com", "/dotted.bucket/k", "eu-west-1"));
+        check(&dotted, ("s3.eu-west-1.amazonaws.com", "/dotted.bucket/k", "eu-west-1"));
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             ),
         ] {
             let variants = Variants { dual_stack, fips, accelerate };
-            check(CrtConfig { variants, ..CrtConfig::new(bucket) }, (host, "/k", region));
+            check(&CrtConfig { variants, ..CrtConfig::new(bucket) }, (host, "/k", region));
         }
     }
 

@@ -1,4 +1,5 @@
 //! The sessions of a directory bucket.
+#![expect(clippy::disallowed_methods, reason = "the CRT lives by the machine's time")]
 
 use std::time::{Duration, Instant};
 

@@ -119,6 +119,10 @@ impl ObjectClient for FaultyClient {
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
         self.store.head_bucket()
     }
+
+    fn lists_in_order(&self) -> bool {
+        self.store.lists_in_order()
+    }
 }
 
 impl ObjectWriter for FaultyClient {

@@ -26,11 +26,13 @@ const SOON: Duration = Duration::from_secs(3600);
 /// The names by which tools write down the end of a profile's credentials.
 const ENDS: &[&str] = &["aws_session_expiration", "aws_expiration", "x_security_token_expires", "expiration"];
 
+/// Asks for the keys of a profile that the CRT cannot load, and says until when they last.
+type Ask<'a> = dyn Fn(&str, &Kind) -> Result<Option<SystemTime>, String> + 'a;
+
 /// What there is to look at.
 struct Places<'a> {
     aws: Aws<'a>,
-    /// Asks for the keys of a profile that the CRT cannot load, and says until when they last.
-    ask: &'a dyn Fn(&str, &Kind) -> Result<Option<SystemTime>, String>,
+    ask: &'a Ask<'a>,
     now: SystemTime,
 }
 
