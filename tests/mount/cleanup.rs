@@ -217,8 +217,6 @@ fn nothing_is_lost_whenever_the_daemon_is_killed() {
             world.crash();
         });
         world.server.clear_faults();
-        // What was under way when the daemon was killed is done, or not.
-        std::thread::sleep(Duration::from_millis(200));
         let mut union = world.stored_below("new/");
         union.extend(world.stored_below("old/"));
         assert_eq!(union, twelve(), "round {round}");

@@ -52,7 +52,15 @@ fn posix_fsx() {
 fn posix_pjdfstest() {
     let spool = TempDir::new().expect("a folder");
     let spool = spool.path().to_str().expect("a plain path");
-    let flags = ["--allow-overwrite", "--allow-delete", "--allow-other", "--write-spool", spool];
+    let flags = [
+        "--allow-overwrite",
+        "--allow-delete",
+        "--allow-dir-rename",
+        "--allow-other",
+        "--keep-attributes",
+        "--write-spool",
+        spool,
+    ];
     let world = World::new(TestS3::builder(), &flags);
     let mut pjdfstest = tool("pjdfstest");
     pjdfstest.arg("-c").arg(format!("{ROOT}/tests/pjdfstest.toml")).arg("-p").arg(world.path(""));

@@ -137,6 +137,8 @@ impl World {
         let (stat, threads) = (format!("/proc/{pid}/stat"), format!("/proc/{pid}/task"));
         let is_over = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
         wait_for("its end", || is_over() && fs::read_dir(&threads).map_or(0, Iterator::count) <= 1);
+        // The store may still carry out what it has got.
+        std::thread::sleep(Duration::from_millis(200));
     }
 
     /// A folder for the test's own files.
