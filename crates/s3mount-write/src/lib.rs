@@ -15,6 +15,7 @@ mod extents;
 mod folder;
 mod grid;
 mod journal;
+mod kept;
 mod metrics;
 mod orphans;
 mod recovery;

@@ -13,6 +13,7 @@ use crate::WriteError;
 use crate::cells::Cells;
 use crate::extents::{Block, Content, Copy, Extent, Extents, Place};
 use crate::grid::{Cell, Grid, PAGE};
+use crate::kept::Kept;
 
 /// The largest block of a file that is not a stream yet, and of every file while memory is short.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -111,6 +112,8 @@ pub(crate) struct State<B = Held> {
     pub(crate) spilling_bytes: u64,
     /// Whether a publication needs all bytes in memory at once.
     pub(crate) is_pinned: bool,
+    /// What is brought into memory now.
+    pub(crate) kept: Kept,
     pub(crate) failed: Option<Arc<WriteError>>,
     pub(crate) is_discarded: bool,
 }
@@ -143,6 +146,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             is_patched: false,
             spilling_bytes: 0,
             is_pinned: false,
+            kept: Kept::default(),
             failed: None,
             is_discarded: false,
         }
@@ -402,17 +406,21 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
                 false
             }
         };
-        let end = cell.end.min(self.size());
-        if !self.extents.range(cell.start, end).any(|(_, extent)| has(&extent.content)) {
-            return false;
+        let ranges = self.kept.others(cell.start, cell.end.min(self.size()));
+        let mut has_evicted = false;
+        for (start, end) in ranges {
+            if !self.extents.range(start, end).any(|(_, extent)| has(&extent.content)) {
+                continue;
+            }
+            has_evicted = true;
+            self.extents.change(start, end, |content| match content {
+                Content::Frozen(_, Copy::None) if is_current => Some(Content::Stored),
+                Content::Frozen(_, Copy::Source(place)) => Some(Content::Source(place.clone())),
+                Content::Frozen(_, Copy::Spool) => Some(Content::Spool),
+                _ => None,
+            });
         }
-        self.extents.change(cell.start, end, |content| match content {
-            Content::Frozen(_, Copy::None) if is_current => Some(Content::Stored),
-            Content::Frozen(_, Copy::Source(place)) => Some(Content::Source(place.clone())),
-            Content::Frozen(_, Copy::Spool) => Some(Content::Spool),
-            _ => None,
-        });
-        true
+        has_evicted
     }
 
     /// Whether all bytes of a part are in memory.

@@ -17,9 +17,26 @@ enum Missing {
     Stored,
 }
 
+/// A range of a draft keeps what memory has of it while this lives.
+struct Keeping<'a>(&'a Draft, u64, u64);
+
+impl<'a> Keeping<'a> {
+    fn new(draft: &'a Draft, start: u64, end: u64) -> Self {
+        draft.state().kept.add(start, end);
+        Self(draft, start, end)
+    }
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        self.0.state().kept.remove(self.1, self.2);
+    }
+}
+
 impl Draft {
     /// Brings the bytes `start..end` of the file into memory.
     pub(super) async fn load(&self, start: u64, end: u64) -> Result<(), WriteError> {
+        let _keeping = Keeping::new(self, start, end);
         while self.load_first(start, end).await?.is_some() {}
         Ok(())
     }
@@ -46,10 +63,11 @@ impl Draft {
     /// The first bytes of a range that are not in memory, and where they are.
     fn first_missing(&self, start: u64, end: u64) -> Option<(u64, u64, Missing)> {
         let state = self.state();
-        let mut extents = state.extents.range(start, end.min(state.size()));
-        extents.find_map(|(from, extent)| {
+        let mut extents = state.extents.range(start, end.min(state.size())).peekable();
+        loop {
+            let (from, extent) = extents.next()?;
             let at = from.max(start);
-            let len = (from + extent.len).min(end) - at;
+            let mut to = (from + extent.len).min(end);
             let missing = match &extent.content {
                 Content::Source(place) => Missing::Source(Place {
                     object: place.object.clone(),
@@ -57,10 +75,18 @@ impl Draft {
                 }),
                 Content::Spool => Missing::Spool,
                 Content::Stored => Missing::Stored,
-                Content::Open(_) | Content::Frozen(..) | Content::Zeros => return None,
+                Content::Open(_) | Content::Frozen(..) | Content::Zeros => continue,
             };
-            Some((at, len.min(BLOCK), missing))
-        })
+            // Small pieces went to the spool. They come back as one.
+            while matches!(missing, Missing::Spool)
+                && to - at < BLOCK
+                && let Some((_, next)) =
+                    extents.next_if(|(_, extent)| matches!(extent.content, Content::Spool))
+            {
+                to = (to + next.len).min(end);
+            }
+            return Some((at, (to - at).min(BLOCK), missing));
+        }
     }
 
     /// Fetches `len` bytes of a version.

@@ -41,7 +41,8 @@ impl Draft {
         true
     }
 
-    async fn spill_now(&self, cells: &[Cell]) -> io::Result<()> {
+    /// Writes what memory has of parts, and the spool has not, to the spool.
+    pub(super) async fn spill_now(&self, cells: &[Cell]) -> io::Result<()> {
         let Some(spool) = self.shared.spool.clone() else { return Ok(()) };
         // Nobody reads the file meanwhile: a reader could see bytes of two writes.
         let mut kept = self.spool.write().await;

@@ -114,6 +114,16 @@ impl Draft {
         if is_here {
             return Ok(());
         }
+        if self.has_spool() {
+            // Small pieces of this part and of others may fill the memory in which one part has to be as a whole.
+            // They go to the spool, and come back as large ones.
+            match self.spill_now(&[cell]).await {
+                Ok(()) => {
+                    self.state().evict(cell, false);
+                }
+                Err(error) => tracing::warn!(%error, "bytes of a file can't be written to the spool"),
+            }
+        }
         let _one = self.loading.lock().await;
         self.load(cell.start, cell.end).await
     }

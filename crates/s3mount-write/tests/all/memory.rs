@@ -139,6 +139,20 @@ async fn the_spool_keeps_what_memory_can_not() {
     assert_eq!(client.stored("k").0[bytes.len()..], *b"more");
 }
 
+/// A page of the file comes back from the spool in pieces, while others are all that memory can drop.
+#[tokio::test(start_paused = true)]
+async fn small_pieces_anywhere_go_through_the_spool() {
+    let client = Arc::new(MemoryClient::new());
+    let draft = spooling_writer(client.clone(), 16 * MIB, 200 * MIB).create("k", NewObject::default());
+    let bytes = pattern(1, 16 * MIB as usize);
+    for piece in 0..4096_u64 {
+        let at = (piece * 1_237 % 4096) << 12;
+        write(&draft, at, &bytes.slice(at as usize..at as usize + 4096)).await.expect("memory");
+    }
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+}
+
 /// A part that waits for memory to be uploaded again is no memory that comes: other parts have to go to the spool.
 #[tokio::test(start_paused = true)]
 async fn a_part_that_comes_back_from_the_spool_makes_room_for_itself() {
