@@ -226,7 +226,8 @@ async fn the_hidden_folder_tells_the_counters() {
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
     let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
     assert!(folder.mode == Some(0o500) && folder.kind == FileKind::Directory);
-    assert_eq!(names(&fs, folder.ino).await, ["./", "../", "keep", "metrics", "prefetch", "stats"]);
+    let listed = ["./", "../", "events", "keep", "metrics", "prefetch", "stats", "streams"];
+    assert_eq!(names(&fs, folder.ino).await, listed);
     assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));
     let stats = walk(&fs, ".s3mount/stats").await.expect("the file");
     let opened = fs.open(stats).expect("a handle");
