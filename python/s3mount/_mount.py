@@ -1,8 +1,9 @@
 """Mounts that processes share, and that go away with the last of them.
 
-Two locks of files count who uses a mount, because the kernel lets go of them when a process ends, also by SIGKILL.
-`gate` is held by who mounts or unmounts, for as long as that takes. `users` is shared by all who use the mount.
-A process that gets `users` for itself knows that nobody uses the mount.
+Locks of files count who uses a mount, because the kernel lets go of them when a process ends, also by SIGKILL.
+`gate` is held by who mounts or unmounts, for as long as that takes. `users` is shared by all who use the mount:
+a process that holds `gate` and gets `users` for itself knows that nobody uses the mount. `watched` is shared by
+the same processes. A process of `_watch.py` waits for it, so that it never holds `users` when others look.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Mount:
         self.path: Path = named or home / name
         self._owns_path = named is None
         self._gate, self._users = home / f"{name}.gate", home / f"{name}.users"
-        self._lock: IO[bytes] | None = None
+        self._watched = home / f"{name}.watched"
+        self._locks: list[IO[bytes]] = []
 
     def __enter__(self) -> Path:
         return self.start()
@@ -82,24 +84,27 @@ class Mount:
 
     def start(self) -> Path:
         """Mounts, unless another process has done so, and returns the folder. It answers when this returns."""
-        if self._lock is not None:
+        if self._locks:
             return self.path
         with _locked(self._gate):
             if not _answers(self.path):
                 self._mount()
-            lock = open(self._users, "ab")
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            self._lock = lock
+            for path in (self._users, self._watched):
+                lock = open(path, "ab")
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                self._locks.append(lock)
         return self.path
 
     def stop(self) -> None:
         """Leaves the mount, and unmounts if nobody else uses it. Files that were closed are in the bucket then."""
-        lock, self._lock = self._lock, None
-        if lock is None:
+        locks, self._locks = self._locks, []
+        if not locks:
             return
-        with lock, _locked(self._gate):
-            # Forked processes, as a DataLoader's workers, share the lock. This lets go of it for them too.
-            fcntl.flock(lock, fcntl.LOCK_UN)
+        with _locked(self._gate):
+            for lock in locks:
+                # Forked processes, as a DataLoader's workers, share the lock. This lets go of it for them too.
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                lock.close()
             self._unmount_unused()
 
     def _mount(self) -> None:
@@ -118,7 +123,7 @@ class Mount:
 
     def _watch(self) -> None:
         """Starts a process that unmounts when all who use the mount are gone, if they could not do it."""
-        arguments = [str(path) for path in (self.path, self._gate, self._users)]
+        arguments = [str(path) for path in (self.path, self._gate, self._users, self._watched)]
         watch = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_watch.py")), binary(), *arguments]
         if self._owns_path:
             watch.append("--remove")

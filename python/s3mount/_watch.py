@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 
-def main(binary: str, path: str, gate_path: str, users_path: str, remove: str = "") -> None:
-    with open(users_path, "ab") as users, open(gate_path, "ab") as gate:
+def main(binary: str, path: str, gate_path: str, users_path: str, watched_path: str, remove: str = "") -> None:
+    with open(watched_path, "ab") as watched, open(users_path, "ab") as users, open(gate_path, "ab") as gate:
         while True:
-            fcntl.flock(users, fcntl.LOCK_EX)
-            # Who mounts holds the gate and waits for `users`: this must not hold them in the other order.
-            fcntl.flock(users, fcntl.LOCK_UN)
+            fcntl.flock(watched, fcntl.LOCK_EX)
+            # Who mounts holds the gate and waits for `watched`: this must not hold them in the other order.
+            fcntl.flock(watched, fcntl.LOCK_UN)
             fcntl.flock(gate, fcntl.LOCK_EX)
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
