@@ -13,7 +13,9 @@ use nix::unistd::Pid;
 use s3mount_testkit::{Builder, MountGuard, TestS3, check};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, KIB, MIB, Unmount, World, check_file, check_stream, s3mount, wait_for};
+use crate::world::{
+    BUCKET, KIB, MIB, Unmount, World, check_file, check_stream, mount_tmpfs, s3mount, wait_for,
+};
 
 const SIZE: u64 = 24 * MIB;
 const SMALL: u64 = 110 * KIB;
@@ -329,9 +331,7 @@ fn a_cache_on_overlayfs_is_read_by_the_kernel_too() {
     let folder = TempDir::new().expect("a folder");
     let ram = folder.path().join("ram");
     std::fs::create_dir(&ram).expect("a folder");
-    let none: Option<&str> = None;
-    nix::mount::mount(Some("tmpfs"), &ram, Some("tmpfs"), MsFlags::empty(), none).expect("a tmpfs");
-    let _ram = Unmount(&ram);
+    let _ram = mount_tmpfs(&ram, "");
     let [lower, upper, work, over] = ["lower", "upper", "work", "over"].map(|name| ram.join(name));
     [&lower, &upper, &work, &over].into_iter().for_each(|dir| std::fs::create_dir(dir).expect("a folder"));
     let options =

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{Builder, MountGuard, TestS3, WatchdogGuard, check, run_with_timeout, watchdog};
@@ -246,6 +246,12 @@ pub(crate) fn check_pieces(python: &mut Command, key: &str) -> (u64, u64) {
     }
     assert!(child.wait().expect("its end").success());
     (count, bytes)
+}
+
+/// Mounts a file system in memory at a folder, with these options of tmpfs.
+pub(crate) fn mount_tmpfs<'a>(at: &'a Path, options: &str) -> Unmount<'a> {
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(options)).expect("a tmpfs");
+    Unmount(at)
 }
 
 /// Unmounts a path when it is dropped, also in a panic.

@@ -7,7 +7,7 @@ use std::thread;
 
 use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, content};
 
-use crate::world::{BUCKET, MIB, World, run, wait_for};
+use crate::world::{BUCKET, MIB, World, mount_tmpfs, run, wait_for};
 
 const FLAGS: [&str; 6] =
     ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--read-timeout", "20"];
@@ -171,11 +171,7 @@ fn no_writer_is_told_of_a_success_that_the_store_does_not_have() {
 #[test]
 fn a_full_spool_is_an_error_and_no_torn_object() {
     let tmpfs = tempfile::TempDir::new().expect("a folder");
-    run(
-        "mount",
-        &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), "size=8m".as_ref(), "tmpfs".as_ref(), tmpfs.path()],
-    );
-    let _unmount = crate::world::Unmount(tmpfs.path());
+    let _unmount = mount_tmpfs(tmpfs.path(), "size=8m");
     let spool = tmpfs.path().to_str().expect("a plain path");
     let world = World::new(
         TestS3::builder(),
