@@ -120,6 +120,25 @@ impl Copier {
         Ok(Source { object: ObjectId::new(key, description.meta.etag.clone()), description })
     }
 
+    /// Copies this version of an object to another key of its bucket.
+    ///
+    /// # Errors
+    /// As of [`copy`](Self::copy).
+    pub(crate) async fn copy_version(
+        &self,
+        version: &ObjectId,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<ObjectId, CopyError> {
+        let source = self.describe(version.key()).await?;
+        if source.object != *version {
+            return Err(CopyError::SourceChanged { key: version.key().to_owned() });
+        }
+        let order =
+            CopyOrder { condition: condition.cloned(), encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
+        Ok(self.copy(&source, &order, &|_| {}).await?.object)
+    }
+
     /// Copies a version.
     ///
     /// # Errors
@@ -171,15 +190,9 @@ impl Copier {
             Err(error) if *error.kind() == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
-        let source = self.describe(object.key()).await?;
-        if source.object != *object {
-            return Err(CopyError::SourceChanged { key: object.key().to_owned() });
-        }
-        let order =
-            CopyOrder { condition: condition.cloned(), encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
-        let copied = self.copy(&source, &order, &|_| {}).await?;
+        let copied = self.copy_version(object, key, condition).await?;
         self.target.delete(object).await?;
-        Ok(copied.object)
+        Ok(copied)
     }
 
     fn job<'a>(&self, from: &'a Source, order: &'a CopyOrder, progress: Progress<'a>) -> Job<'a> {

@@ -16,7 +16,7 @@ use s3mount_object::{
 };
 use s3mount_requests::RetryBudget;
 
-use crate::copier::{Copier, CopyError, CopyOrder, Encrypted};
+use crate::copier::{Copier, CopyError};
 use crate::copies::MOST_COPIED;
 use crate::store::{BASE, COPIED_BYTES_PER_SECOND, Failure, Store};
 
@@ -79,21 +79,16 @@ impl Moved {
 
 /// Copies an object in parts, many at once: one request would take long, and takes up to 5 GiB.
 async fn copy_parts(source: &ListedObject, key: &str, copier: &Copier) -> Result<ETag, Copied> {
-    let from = copier.describe(&source.key).await.map_err(|error| Copied::Failed(error.into()))?;
-    if from.object.etag() != &source.meta.etag {
-        let error = CopyError::SourceChanged { key: source.key.clone() };
-        return Err(Copied::Failed(error.into()));
-    }
-    let order = |condition| CopyOrder { condition, encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
-    let copied = match copier.copy(&from, &order(Some(Condition::Absent)), &|_| {}).await {
+    let from = ObjectId::new(&source.key, source.meta.etag.clone());
+    let copied = match copier.copy_version(&from, key, Some(&Condition::Absent)).await {
         // Nobody has seen an object there.
         Err(CopyError::Object(error)) if *error.kind() == ErrorKind::Unsupported => {
-            copier.copy(&from, &order(None), &|_| {}).await
+            copier.copy_version(&from, key, None).await
         }
         copied => copied,
     };
     match copied {
-        Ok(copied) => Ok(copied.object.etag().clone()),
+        Ok(copied) => Ok(copied.etag().clone()),
         Err(CopyError::Taken { key }) => Err(Copied::Failed(MoveError::Taken(key))),
         // The last answer may be lost.
         Err(error @ CopyError::Object(_)) => Err(Copied::Unknown(error.into())),

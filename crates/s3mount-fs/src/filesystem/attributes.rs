@@ -233,12 +233,11 @@ impl Filesystem {
             let _name = self.hold_draft(&file).await;
             if file.is_unlinked() { None } else { file.publish_closed().await.ok() }
         };
-        match published {
-            Some(Some(published)) => file.note_object(&published.object),
-            Some(None) => return Ok(()),
-            // Its name is gone; or the error is told, and the draft is given up.
-            None => return self.end_draft(file).await,
-        }
+        // Its name is gone; or the error is told, and the draft is given up.
+        let Some(published) = published else { return self.end_draft(file).await };
+        // Somebody writes to it again.
+        let Some(published) = published else { return Ok(()) };
+        file.note_object(&published.object);
         tokio::time::sleep(LINGER).await;
         if file.has_writers() { Ok(()) } else { self.end_draft(file).await }
     }

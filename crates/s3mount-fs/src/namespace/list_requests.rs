@@ -1,6 +1,6 @@
 //! Sends LIST requests, with retries and a deadline, and holds what all listings of a mount share.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl ListRequests {
     /// # Errors
     /// Those of the store, if retries don't help. `TimedOut`.
     pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
-        self.in_time(request, false).await
+        self.in_time(self.attempts(request, false)).await
     }
 
     /// Requests a page that nobody waits for yet. It is not tried again if the store throttles it.
@@ -123,7 +123,7 @@ impl ListRequests {
     /// # Errors
     /// Those of [`list`](Self::list), and that the store throttles.
     pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
-        self.in_time(request, true).await
+        self.in_time(self.attempts(request, true)).await
     }
 
     /// What is at `key`, if anything is.
@@ -131,9 +131,7 @@ impl ListRequests {
     /// # Errors
     /// Those of [`list`](Self::list).
     pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, FsError> {
-        #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
-        let attempts = Attempts::new(SLOW, RandomState::new().hash_one(key));
-        let mut retries = Retries::new(&self.budget, attempts, Instant::now() + self.limit);
+        let mut retries = self.retries(key);
         let head = async {
             loop {
                 match retries.attempt("HeadObject", key, self.client.head_object(key)).await {
@@ -143,27 +141,22 @@ impl ListRequests {
                 }
             }
         };
-        timeout(self.limit, head).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
+        self.in_time(head).await
     }
 
-    async fn in_time(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {
-        let deadline = Instant::now() + self.limit;
-        timeout(self.limit, self.attempts(request, is_ahead, deadline))
-            .await
-            .unwrap_or(Err(FsError::TimedOut(self.limit)))
-    }
-
-    async fn attempts(
-        &self,
-        request: ListObjects,
-        is_ahead: bool,
-        deadline: Instant,
-    ) -> Result<ListPage, FsError> {
-        let page = (request.prefix.as_str(), &request.continuation, &request.start_after);
+    /// The attempts at a request that begins now. What it `asks_for` varies its pauses.
+    fn retries(&self, asks_for: impl Hash) -> Retries<'_> {
         #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
-        let seed = RandomState::new().hash_one(page);
-        let attempts = Attempts::new(SLOW, seed);
-        let mut retries = Retries::new(&self.budget, attempts, deadline);
+        let seed = RandomState::new().hash_one(asks_for);
+        Retries::new(&self.budget, Attempts::new(SLOW, seed), Instant::now() + self.limit)
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, FsError>>) -> Result<T, FsError> {
+        timeout(self.limit, answer).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
+    }
+
+    async fn attempts(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {
+        let mut retries = self.retries((&request.prefix, &request.continuation, &request.start_after));
         loop {
             let list = self.client.list_objects(request.clone());
             match retries.attempt("ListObjectsV2", &request.prefix, list).await {

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
+#[cfg(test)]
+use s3mount_object::ListedObject;
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
 use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
@@ -53,6 +55,18 @@ impl Page {
             Some(first) => Self::between(prefix, &end_before(first), upto, listed, at, hidden),
             None => Self::between(prefix, after, upto, listed, at, hidden),
         }
+    }
+
+    /// All of the directory `d/`: these files of a byte each, and these folders.
+    #[cfg(test)]
+    pub(crate) fn of_names(files: &[&str], folders: &[&str], etag: &str, at: Instant) -> Self {
+        let (etag, last_modified) = (ETag::new(etag), std::time::SystemTime::UNIX_EPOCH);
+        let meta = ObjectMeta { etag, size: 1, last_modified, storage_class: None };
+        let object = |name: &&str| ListedObject { key: format!("d/{name}"), meta: meta.clone() };
+        let objects = files.iter().map(object).collect();
+        let common_prefixes = folders.iter().map(|folder| format!("d/{folder}/")).collect();
+        let listed = ListPage { objects, common_prefixes, next: None };
+        Self::between("d/", "", None, &listed, at, &Hidden::default())
     }
 
     /// Packs all names of the directory `prefix` that lie behind `after` and up to `upto`.

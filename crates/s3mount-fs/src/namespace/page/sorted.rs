@@ -73,26 +73,12 @@ impl Sorted {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
-    use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
     use tokio::time::Instant;
 
     use super::{Page, Sorted};
-    use crate::namespace::names::Hidden;
 
     fn page(keys: &[&str], folders: &[&str], etag: &str) -> Page {
-        let meta = ObjectMeta {
-            etag: ETag::new(etag),
-            size: 1,
-            last_modified: SystemTime::UNIX_EPOCH,
-            storage_class: None,
-        };
-        let object = |key: &&str| ListedObject { key: format!("d/{key}"), meta: meta.clone() };
-        let objects = keys.iter().map(object).collect();
-        let common_prefixes = folders.iter().map(|folder| format!("d/{folder}/")).collect();
-        let listed = ListPage { objects, common_prefixes, next: None };
-        Page::between("d/", "", None, &listed, Instant::now(), &Hidden::default())
+        Page::of_names(keys, folders, etag, Instant::now())
     }
 
     #[test]
