@@ -15,7 +15,10 @@ use s3mount_write::Draft;
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
 use crate::numbers::InodeNo;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+
+/// Nobody else appends to a file while this lives.
+pub(crate) type AppendTurn = tokio::sync::OwnedMutexGuard<()>;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -23,6 +26,11 @@ pub(crate) struct DraftFile {
     state: Mutex<State>,
     /// Who publishes the draft, or changes what its name stands for, does so alone.
     naming: tokio::sync::Mutex<()>,
+    /// Who appends does so alone. The kernel sees to that for the programs that have one inode open, and a draft may
+    /// have several.
+    appending: Arc<tokio::sync::Mutex<()>>,
+    /// Its newest inode, or 0.
+    ino: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -92,7 +100,12 @@ impl DraftFile {
             is_log: false,
             is_delayed: false,
         });
-        Arc::new(Self { state, naming: tokio::sync::Mutex::default() })
+        Arc::new(Self {
+            state,
+            naming: tokio::sync::Mutex::default(),
+            appending: Arc::default(),
+            ino: AtomicU64::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -102,6 +115,26 @@ impl DraftFile {
     /// Waits until nobody publishes the draft, renames it or deletes it. Nobody does so until the guard is dropped.
     pub(crate) async fn hold_name(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.naming.lock().await
+    }
+
+    /// Its newest inode, if it ever had one. The kernel may have forgotten it.
+    pub(crate) fn ino(&self) -> Option<InodeNo> {
+        Some(self.ino.load(Ordering::Relaxed)).filter(|ino| *ino != 0).map(InodeNo)
+    }
+
+    /// Notes its newest inode.
+    pub(crate) fn note_ino(&self, ino: InodeNo) {
+        self.ino.store(ino.0, Ordering::Relaxed);
+    }
+
+    /// A turn to append, if nobody else appends. The end of the file is where it is until the turn is dropped.
+    pub(crate) fn try_append_turn(&self) -> Option<AppendTurn> {
+        self.appending.clone().try_lock_owned().ok()
+    }
+
+    /// As [`try_append_turn`](Self::try_append_turn), but waits for who appends.
+    pub(crate) async fn append_turn(&self) -> AppendTurn {
+        self.appending.clone().lock_owned().await
     }
 
     /// The draft itself.
@@ -192,9 +225,14 @@ impl DraftFile {
         self.lock().last_writer
     }
 
-    /// A caller is told to look its name up again.
-    pub(crate) fn expect_writer(&self) {
-        self.lock().expected += 1;
+    /// A caller is told to look its name up again. Returns false if the name stands for a version by now.
+    pub(crate) fn expect_writer(&self) -> bool {
+        let mut state = self.lock();
+        if state.end == End::Sealed {
+            return false;
+        }
+        state.expected += 1;
+        true
     }
 
     /// Whether callers were told to look its name up again who have not come yet.

@@ -9,7 +9,7 @@ use s3mount_requests::RetryBudget;
 use s3mount_write::Writer;
 
 use crate::FsError;
-use crate::drafts::DraftFile;
+use crate::drafts::{AppendTurn, DraftFile};
 use crate::keep_writer::ToKeep;
 use crate::numbers::InodeNo;
 
@@ -100,6 +100,16 @@ pub enum Later {
 #[derive(Debug)]
 pub struct LaterWrite {
     pub(crate) file: Arc<DraftFile>,
-    pub(crate) offset: u64,
+    pub(crate) place: WritePlace,
     pub(crate) data: Bytes,
+}
+
+/// Where bytes are to be written.
+#[derive(Debug)]
+pub(crate) enum WritePlace {
+    At(u64),
+    /// At this offset, which was the end. Some of the bytes may be there.
+    Appended(u64, AppendTurn),
+    /// At the end, once nobody else appends.
+    End,
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::{Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, WriteOpen, Writes};
+use s3mount_fs::{
+    FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, WriteOpen, Writes,
+};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
@@ -12,6 +14,7 @@ use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Handle;
 
 const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: false, is_exclusive: false };
+const APPEND: WriteOpen = WriteOpen { appends: true, ..WRITE };
 const EMPTY: WriteOpen = WriteOpen { truncates: true, ..WRITE };
 
 /// A mount that may do everything, of a bucket that holds `old`.
@@ -41,6 +44,13 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
 
 async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {
     fs.lookup(ROOT, name).await.expect("a name").attr.ino
+}
+
+/// Writes at the beginning, or at the end if the handle appends.
+async fn write(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8]) {
+    if let Some(later) = fs.write(handle, 0, data, 1).expect("memory") {
+        fs.clone().finish_write(later).await.expect("memory");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,4 +200,51 @@ async fn a_file_that_is_renamed_before_its_close_is_not_published_in_part() {
     fs.release(opened.handle);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((client.keys(), client.stored("moved").0), (vec!["moved".to_owned()], b"new text".to_vec()));
+}
+
+/// Two programs append to a log. Each opens it for each line, so it becomes a version and a draft again and again.
+#[tokio::test(start_paused = true)]
+async fn a_draft_that_is_open_keeps_its_inode_when_others_open_it_again() {
+    let (_, fs) = mount();
+    let version = look_up(&fs, "old").await;
+    assert!(matches!(fs.open_to_write(version, APPEND).await, Err(FsError::Outdated)));
+    let draft = look_up(&fs, "old").await;
+    let reader = fs.open_to_write(draft, WriteOpen::default()).await.expect("a handle");
+    for _ in 0..3 {
+        let writer = fs.open_to_write(look_up(&fs, "old").await, APPEND).await.expect("a handle");
+        write(&fs, writer.handle, b"line").await;
+        fs.clone().flush(writer.handle, |_| true).await.expect("an object");
+        fs.release(writer.handle);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let version = look_up(&fs, "old").await;
+        assert!(!fs.is_draft(version));
+        assert!(matches!(fs.open_to_write(version, APPEND).await, Err(FsError::Outdated)));
+        assert_eq!(look_up(&fs, "old").await, draft, "the kernel has it open");
+    }
+    fs.release(reader.handle);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_threads_append_at_once_is_there_whole() {
+    const LINES: usize = 20_000;
+    let (client, fs) = mount();
+    let (_, opened) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+    let appends = ["first", "other"].map(|name| {
+        let (fs, handle) = (fs.clone(), opened.handle);
+        tokio::spawn(async move {
+            for index in 0..LINES {
+                let line = format!("{name} {index:05}\n");
+                write(&fs, handle, line.as_bytes()).await;
+            }
+        })
+    });
+    for append in appends {
+        append.await.expect("its end");
+    }
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    let stored = String::from_utf8(client.stored("log").0).expect("text");
+    let mut lines: Vec<_> = stored.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!((lines.len(), stored.len()), (2 * LINES, 2 * LINES * 12));
 }

@@ -43,12 +43,10 @@ impl Filesystem {
             return Ok(());
         }
         let published = loop {
-            match file.publish_closed().await {
-                Ok(None) => return Ok(()),
-                // It got other attributes in the meantime.
-                Ok(Some(_)) if file.draft().is_dirty() && !file.has_writers() => {}
-                Ok(Some(published)) => break Ok(published),
-                Err(error) => break Err(error),
+            let Some(published) = file.publish_closed().await.transpose() else { return Ok(()) };
+            // It may have got other attributes in the meantime.
+            if published.is_err() || !file.draft().is_dirty() || file.has_writers() {
+                break published;
             }
         };
         let (prefix, name) = file.place();
@@ -58,10 +56,11 @@ impl Filesystem {
                 let version = version_of(published);
                 self.note_attr(&version, file.published_attr());
                 if file.seal() {
-                    self.namespace.note_file(&prefix, &name, &version);
+                    // Who finds the version goes on with the draft.
                     if file.is_log() {
                         self.logs.keep(file.clone());
                     }
+                    self.namespace.note_file(&prefix, &name, &version);
                 } else if file.is_expecting() {
                     self.end_later(file.clone(), UNOPENED);
                 }

@@ -22,7 +22,7 @@ use crate::inode::Node;
 use crate::namespace::names::{File, Target, is_file_name};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree_locks::NamesGuard;
-use crate::writes::{Later, LaterWrite, OpenDraft, WriteOpen};
+use crate::writes::{Later, LaterWrite, OpenDraft, WriteOpen, WritePlace};
 
 impl Filesystem {
     pub(super) fn writer(&self) -> Result<&Writer, FsError> {
@@ -118,8 +118,9 @@ impl Filesystem {
     ) -> Result<Arc<DraftFile>, FsError> {
         let (writer, rights) = (self.writer()?, self.rights());
         rights.overwrite()?;
-        if !is_truncated && let Some(file) = self.logs.take(version) {
-            return Ok(self.namespace.note_draft_of_version(prefix, name, file));
+        let kept_draft = || if is_truncated { None } else { self.logs.take(version) };
+        if let Some(file) = self.namespace.note_draft_of_version(prefix, name, kept_draft) {
+            return Ok(file);
         }
         let kept = self.kept_of(version).await?;
         let object = match &kept {
@@ -140,7 +141,8 @@ impl Filesystem {
                 file.keep_attr(kept.attr, kept.object.metadata);
             }
         }
-        Ok(self.namespace.note_draft_of_version(prefix, name, file))
+        let noted = self.namespace.note_draft_of_version(prefix, name, || Some(file.clone()));
+        Ok(noted.unwrap_or(file))
     }
 
     async fn open_draft(&self, file: &Arc<DraftFile>, how: WriteOpen) -> Result<FileHandle, FsError> {
@@ -166,25 +168,25 @@ impl Filesystem {
     /// OPEN to fail with `ESTALE`, the OPEN of the version after it would fail so once more, and the kernel tries
     /// only once.
     pub(super) async fn add_writer(&self, file: &Arc<DraftFile>) -> Result<(), FsError> {
-        if file.add_writer() {
-            return Ok(());
-        }
         let (prefix, name) = file.place();
-        loop {
+        while !file.add_writer() {
+            let known = file.object();
             match self.namespace.get(&prefix, &name).await?.0 {
                 // Its name stands for the version in a moment.
                 Target::Draft(draft) if draft == *file => tokio::task::yield_now().await,
                 Target::File(newest) => {
                     self.rights().overwrite()?;
-                    if file.revive(&newest.object) {
-                        self.namespace.note_draft(&prefix, &name, file);
+                    let revived = || file.revive(&newest.object).then(|| file.clone());
+                    self.namespace.note_draft_of_version(&prefix, &name, revived);
+                    // Others may have made a draft of it, and a version again, in between.
+                    if known.as_ref() != Some(&newest.object) && known == file.object() {
+                        return Err(FsError::Outdated);
                     }
-                    break;
                 }
-                Target::Draft(_) | Target::Directory => break,
+                Target::Draft(_) | Target::Directory => return Err(FsError::Outdated),
             }
         }
-        if file.add_writer() { Ok(()) } else { Err(FsError::Outdated) }
+        Ok(())
     }
 
     /// Opens a file for writing, or a draft in any way.
@@ -213,17 +215,21 @@ impl Filesystem {
                 let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
                 let (prefix, _name) = self.hold_name(parent, &name).await?;
                 self.logs.check(&format!("{prefix}{name}"))?;
-                match self.namespace.get(&prefix, &name).await?.0 {
-                    // It may be a newer version by now. Its inode would tell the caller to come again once more, and
-                    // the kernel tries only once.
-                    Target::File(newest) => {
-                        self.draft_of(&prefix, &name, &newest, false).await?.expect_writer();
+                loop {
+                    let file = match self.namespace.get(&prefix, &name).await?.0 {
+                        // It may be a newer version by now. Its inode would tell the caller to come again once more,
+                        // and the kernel tries only once.
+                        Target::File(newest) => self.draft_of(&prefix, &name, &newest, false).await?,
+                        Target::Draft(file) => file,
+                        // The kernel will find what is there.
+                        Target::Directory => return Err(FsError::Outdated),
+                    };
+                    if file.expect_writer() {
+                        return Err(FsError::Outdated);
                     }
-                    Target::Draft(file) => file.expect_writer(),
-                    // The kernel will find what is there.
-                    Target::Directory => {}
+                    // Its name stands for the version in a moment.
+                    tokio::task::yield_now().await;
                 }
-                Err(FsError::Outdated)
             }
         }
     }
@@ -257,17 +263,21 @@ impl Filesystem {
             }
             Some(OpenFile::Keep(writer)) => Ok(Some(Later::Keep(writer.push(data)))),
             Some(OpenFile::Draft(open)) if open.how.writes => {
-                let draft = open.file.draft();
-                // The kernel may not know yet what another program has written.
-                let offset = if open.how.appends { draft.size() } else { offset };
-                open.file.note_writer(thread);
-                match draft.try_write(offset, data) {
-                    Some(written) => written.map(|()| None).map_err(FsError::from),
-                    None => {
-                        let data = Bytes::copy_from_slice(data);
-                        Ok(Some(Later::Write(LaterWrite { file: open.file.clone(), offset, data })))
-                    }
+                let (file, draft) = (&open.file, open.file.draft());
+                file.note_writer(thread);
+                let place = match open.how.appends.then(|| file.try_append_turn()) {
+                    None => WritePlace::At(offset),
+                    // The kernel may not know yet what another program has written.
+                    Some(Some(turn)) => WritePlace::Appended(draft.size(), turn),
+                    Some(None) => WritePlace::End,
+                };
+                if let WritePlace::At(offset) | WritePlace::Appended(offset, _) = place
+                    && let Some(written) = draft.try_write(offset, data)
+                {
+                    return written.map(|()| None).map_err(FsError::from);
                 }
+                let data = Bytes::copy_from_slice(data);
+                Ok(Some(Later::Write(LaterWrite { file: file.clone(), place, data })))
             }
             Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_) | OpenFile::Events(_))
             | None => Err(FsError::ReadOnly),
@@ -281,7 +291,18 @@ impl Filesystem {
     pub async fn finish_write(self: Arc<Self>, later: Later) -> Result<(), FsError> {
         match later {
             Later::Keep(to_keep) => self.keep(to_keep).await,
-            Later::Write(LaterWrite { file, offset, data }) => Ok(file.draft().write(offset, data).await?),
+            Later::Write(LaterWrite { file, place, data }) => {
+                let draft = file.draft();
+                let (offset, _turn) = match place {
+                    WritePlace::At(offset) => (offset, None),
+                    WritePlace::Appended(offset, turn) => (offset, Some(turn)),
+                    WritePlace::End => {
+                        let turn = file.append_turn().await;
+                        (draft.size(), Some(turn))
+                    }
+                };
+                Ok(draft.write(offset, data).await?)
+            }
         }
     }
 

@@ -24,15 +24,15 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
     }
 
-    /// As [`note_draft`](Self::note_draft), unless somebody else has made a draft of the version meanwhile. Returns the
-    /// draft that `name` stands for.
+    /// `name` in the directory `prefix`, which stands for a version, is the draft that `make` returns, unless somebody
+    /// else has made a draft of the version meanwhile. Returns the draft that `name` stands for.
     pub(crate) fn note_draft_of_version(
         &self,
         prefix: &Arc<str>,
         name: &str,
-        draft: Arc<DraftFile>,
-    ) -> Arc<DraftFile> {
-        self.overlay.set_draft(prefix, name, draft, Instant::now())
+        make: impl FnOnce() -> Option<Arc<DraftFile>>,
+    ) -> Option<Arc<DraftFile>> {
+        self.overlay.set_draft(prefix, name, Instant::now(), make)
     }
 
     /// `name` in the directory `prefix` is a folder, also if it holds no object.

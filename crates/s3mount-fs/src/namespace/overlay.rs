@@ -75,23 +75,24 @@ impl Overlay {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that `name` in the folder `prefix` has become a draft, unless it is one already. Returns the draft that
-    /// it is.
+    /// Notes that `name` in the folder `prefix` has become the draft that `make` returns, unless it is one already.
+    /// Returns the draft that it is now. Of two callers, only one makes a draft.
     pub(crate) fn set_draft(
         &self,
         prefix: &Arc<str>,
         name: &str,
-        draft: Arc<DraftFile>,
         now: Instant,
-    ) -> Arc<DraftFile> {
+        make: impl FnOnce() -> Option<Arc<DraftFile>>,
+    ) -> Option<Arc<DraftFile>> {
         let mut folders = self.lock();
-        let names = folders.entry(prefix.clone()).or_default();
-        if let Some((Change::Draft(known), _)) = names.get(name) {
-            return known.clone();
+        if let Some((Change::Draft(known), _)) = folders.get(prefix).and_then(|names| names.get(name)) {
+            return Some(known.clone());
         }
-        names.insert(name.into(), (Change::Draft(draft.clone()), now));
+        let draft = make()?;
+        let change = (Change::Draft(draft.clone()), now);
+        folders.entry(prefix.clone()).or_default().insert(name.into(), change);
         self.has_any.store(true, Ordering::Relaxed);
-        draft
+        Some(draft)
     }
 
     /// What `name` stands for, if it is a draft or a folder of this mount.
@@ -242,27 +243,18 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use s3mount_object::{ETag, ListPage, ListedObject, ObjectId, ObjectMeta};
+    use s3mount_object::{ETag, ObjectId};
     use tokio::time::Instant;
 
     use super::{Change, Overlay};
-    use crate::namespace::names::{File, Hidden, Target};
+    use crate::namespace::names::{File, Target};
     use crate::namespace::page::Page;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A page of the folder `d/` that was requested `at`.
     fn page(keys: &[&str], folders: &[&str], at: Instant) -> Page {
-        let meta = ObjectMeta {
-            etag: ETag::new("old"),
-            size: 1,
-            last_modified: SystemTime::UNIX_EPOCH,
-            storage_class: None,
-        };
-        let object = |key: &&str| ListedObject { key: format!("d/{key}"), meta: meta.clone() };
-        let objects = keys.iter().map(object).collect();
-        let common_prefixes = folders.iter().map(|folder| format!("d/{folder}/")).collect();
-        Page::new("d/", "", &ListPage { objects, common_prefixes, next: None }, at, &Hidden::default())
+        Page::of_names(keys, folders, "old", at)
     }
 
     fn shown(page: &Page) -> Vec<String> {
