@@ -121,3 +121,36 @@ fn fio_verifies_what_it_has_written_elsewhere() {
         fio(&world.path("f"), &[&["--readonly"], args].concat());
     }
 }
+
+/// fio writes in patterns and reads all again, through the mount that has written and through another.
+#[test]
+fn fio_verifies_what_it_has_written_to_a_mount() {
+    let spool = TempDir::new().expect("a folder");
+    let spool_path = spool.path().to_str().expect("a plain path");
+    let flags = ["--allow-overwrite", "--memory-limit", "64MiB", "--write-spool", spool_path];
+    let mut world = World::new(TestS3::builder(), &flags);
+    let patterns = [
+        &["--name=front", "--rw=write", "--bs=128k", "--size=48m"][..],
+        &["--name=anywhere", "--rw=randwrite", "--bs=4k", "--size=16m"],
+        &["--name=odd", "--rw=randwrite", "--bsrange=1k-256k", "--bs_unaligned", "--size=16m"],
+        &["--name=many", "--rw=write", "--bs=64k", "--size=8m", "--numjobs=4"],
+        &["--name=mapped", "--rw=randwrite", "--bs=4k", "--size=8m", "--ioengine=mmap"],
+        &["--name=synced", "--rw=randwrite", "--bs=16k", "--size=4m", "--fsync=64"],
+    ];
+    let fio = |world: &World, pattern: &[&str], more: &[&str]| {
+        let folder = format!("--directory={}", world.path("").display());
+        let common = ["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--fallocate=none"];
+        run(
+            "fio",
+            &[&common[..], &["--output-format=terse", "--end_fsync=1", &folder], pattern, more].concat(),
+        );
+    };
+    for pattern in patterns {
+        fio(&world, pattern, &["--do_verify=1"]);
+    }
+    world.check_memory(64 * MIB);
+    world.remount(&flags);
+    for pattern in patterns {
+        fio(&world, pattern, &["--verify_only"]);
+    }
+}
