@@ -7,7 +7,7 @@ use std::thread;
 
 use s3mount_testkit::{Fault, FaultKind, Operation, TestS3, content};
 
-use crate::world::{BUCKET, MIB, World, mount_tmpfs, run, wait_for};
+use crate::world::{BUCKET, MIB, World, mount_tmpfs, wait_for};
 
 const FLAGS: [&str; 6] =
     ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--read-timeout", "20"];
