@@ -150,7 +150,8 @@ fn fio_verifies_what_it_has_written_to_a_mount() {
     }
     world.check_memory(64 * MIB);
     world.remount(&flags);
-    for pattern in patterns {
+    // Blocks of odd sizes leave the last bytes of a file unwritten, and fio would make a shorter file anew.
+    for pattern in patterns.into_iter().filter(|pattern| !pattern.contains(&"--bs_unaligned")) {
         fio(&world, pattern, &["--verify_only"]);
     }
 }
