@@ -8,7 +8,7 @@ use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
 use s3mount_prefetch::PrefetchMetrics;
-use s3mount_requests::{RequestMetrics, RetryMetrics};
+use s3mount_requests::{RequestMetrics, RetryMetrics, WriteRequestMetrics};
 use s3mount_shared::SharedMetrics;
 use s3mount_write::WriteMetrics;
 
@@ -20,7 +20,7 @@ const WRITE: &str = "WRITE_PAGES";
 const HEAD: &str = "\
 # Metrics
 
-`.s3mount/metrics` in the root of a mount shows these in the text format of Prometheus, `.s3mount/stats` as one JSON object; `--control-socket` answers a line `metrics` or `stats` with the same. `--metrics-listen 127.0.0.1:9105` serves them to Prometheus at `http://127.0.0.1:9105/metrics`; [a dashboard for Grafana](../examples/grafana/s3mount.json) shows them. All count from the mount on, and each mount has its own.
+`.s3mount/metrics` in the root of a mount shows these in the text format of Prometheus, `.s3mount/stats` as one JSON object; `--control-socket` answers a line `metrics` or `stats` with the same. `--metrics-listen 127.0.0.1:9105` serves them to Prometheus at `http://127.0.0.1:9105/metrics`; [a dashboard for Grafana](../examples/grafana/s3mount.json) shows them. `--otlp-endpoint http://localhost:4318` sends them to a collector of OpenTelemetry each minute, and once more when the mount ends, with these names; OpenTelemetry's variables set the time between (`OTEL_METRIC_EXPORT_INTERVAL`), headers (`OTEL_EXPORTER_OTLP_HEADERS`) and what the mount is called (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`). All count from the mount on, and each mount has its own.
 
 A key in JSON is the name without `s3mount_` and `_total`; the values of labels follow it (in capitals here). A histogram is an object: `count`, `sum`, and `buckets`, how many values were at most as large as each bound and larger than the one before, where there were any. In Prometheus text the buckets add up.
 
@@ -36,6 +36,7 @@ fn groups() -> Vec<(&'static str, &'static [Definition])> {
         ("Names and files", FsMetrics::DEFINITIONS),
         ("The kernel's requests", FuseMetrics::DEFINITIONS),
         ("Requests to the store", RequestMetrics::DEFINITIONS),
+        ("Requests that change objects", WriteRequestMetrics::DEFINITIONS),
         ("Retries", RetryMetrics::DEFINITIONS),
         ("Writing", WriteMetrics::DEFINITIONS),
         ("The shared cache", SharedMetrics::DEFINITIONS),

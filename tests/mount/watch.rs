@@ -308,7 +308,7 @@ fn drawn(page: &Path) -> Value {
 #[test]
 fn a_trace_shows_each_request_and_who_waited() {
     let server = TestS3::builder().synthetic(BUCKET, "a/shard.tar", 40 * MIB).synthetic(BUCKET, "b.bin", MIB);
-    let world = World::new(server, &[]);
+    let world = World::new(server, &["--allow-write", "--write-part-size", "5MiB"]);
     let page = world.folder().join("trace.html");
     let mut trace = command(&["trace", "--for", "60", "--output"].map(OsStr::new));
     trace.arg(&page).arg(world.mount.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
@@ -323,6 +323,7 @@ fn a_trace_shows_each_request_and_who_waited() {
     });
     world.server.reset_stats();
     fs::read(world.path("a/shard.tar")).expect("its bytes");
+    fs::write(world.path("c.bin"), vec![1; 12 * MIB as usize]).expect("a file");
     world.server.freeze(true);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -350,6 +351,17 @@ fn a_trace_shows_each_request_and_who_waited() {
         drawn[name].as_array().expect("bins").iter().map(|bin| bin.as_f64().expect("bytes")).sum()
     };
     assert!((sum("fetched") - 41.0 * MIB as f64).abs() < MIB as f64 / 100.0, "{}", sum("fetched"));
+    let seen = world.server.stats();
+    for (operation, seen) in [
+        ("create_upload", seen.create_multipart_upload),
+        ("upload_part", seen.upload_part),
+        ("complete_upload", seen.complete_multipart_upload),
+    ] {
+        let shown = parts.iter().filter(|part| part["operation"] == operation).count() as u64;
+        assert!(shown > 0 && shown == seen.requests, "{operation}: {shown} of {}", seen.requests);
+        assert_eq!(world.gauge(&format!("write_requests_{operation}_ok")), seen.requests, "{operation}");
+    }
+    assert!((sum("uploaded") - 12.0 * MIB as f64).abs() < MIB as f64 / 100.0, "{}", sum("uploaded"));
     // The wait for the store that did not answer is the longest.
     let longest = &drawn["waits"][0];
     assert!(longest["took"].as_i64() >= Some(250_000), "{longest}");

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{ErrorKind, ObjectClient as _, ObjectError, ObjectMeta};
+use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectMeta};
 use s3mount_requests::{Attempts, MeasuredClient, Operation, Outcome, Retries, RetryBudget};
 use s3mount_testkit::MemoryClient;
 use tokio::time::Instant;
 
-async fn head(client: &MeasuredClient, budget: &RetryBudget, key: &str) -> Result<ObjectMeta, ObjectError> {
+async fn head(client: &dyn ObjectClient, budget: &RetryBudget, key: &str) -> Result<ObjectMeta, ObjectError> {
     // An answer is slow after 100 ms. The seed differs between requests, so that they don't come back together.
     let attempts = Attempts::new(Duration::from_millis(100), 7);
     let mut retries = Retries::new(budget, attempts, Instant::now() + Duration::from_secs(10));

@@ -15,5 +15,5 @@ mod retries;
 pub use attempts::Attempts;
 pub use budget::RetryBudget;
 pub use measured::MeasuredClient;
-pub use metrics::{Operation, Outcome, RequestMetrics, RetryMetrics};
+pub use metrics::{Operation, Outcome, RequestMetrics, RetryMetrics, WriteOperation, WriteRequestMetrics};
 pub use retries::Retries;

@@ -1,5 +1,7 @@
 //! A client that counts and times the requests to another client.
 
+mod writer;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +14,54 @@ use s3mount_object::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::{Operation, Outcome, RequestMetrics};
+use crate::metrics::{Operation, Outcome, RequestMetrics, WriteOperation, WriteRequestMetrics};
 
 /// Passes all requests on to a client, and counts them by operation and status.
 #[derive(Debug)]
-pub struct MeasuredClient {
-    client: Arc<dyn ObjectClient>,
+pub struct MeasuredClient<C: ?Sized = dyn ObjectClient> {
+    client: Arc<C>,
     metrics: Arc<RequestMetrics>,
+    writes: Arc<WriteRequestMetrics>,
     recorder: Arc<Recorder>,
+}
+
+/// What a request counts as, and where.
+#[derive(Clone, Copy)]
+enum Counted<'a> {
+    Read(&'a RequestMetrics, Operation),
+    Write(&'a WriteRequestMetrics, WriteOperation),
+}
+
+impl Counted<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read(_, operation) => operation.name(),
+            Self::Write(_, operation) => operation.name(),
+        }
+    }
+
+    fn begin(self) {
+        match self {
+            Self::Read(metrics, operation) => metrics.in_flight.at(operation).inc(),
+            Self::Write(metrics, operation) => metrics.in_flight.at(operation).inc(),
+        }
+    }
+
+    fn end(self, outcome: Outcome, took: Duration) {
+        let is_ok = outcome == Outcome::Ok;
+        match self {
+            Self::Read(metrics, operation) => {
+                metrics.in_flight.at(operation).dec();
+                metrics.requests.at((operation, outcome)).inc();
+                is_ok.then(|| metrics.times.at(operation).note_time(took));
+            }
+            Self::Write(metrics, operation) => {
+                metrics.in_flight.at(operation).dec();
+                metrics.requests.at((operation, outcome)).inc();
+                is_ok.then(|| metrics.times.at(operation).note_time(took));
+            }
+        }
+    }
 }
 
 /// What a request asks for, while somebody listens to the recorder.
@@ -31,26 +73,21 @@ struct Subject {
 
 /// A request under way. If it is dropped before its end, it counts as cancelled.
 struct Request<'a> {
-    metrics: &'a RequestMetrics,
+    counted: Counted<'a>,
     recorder: &'a Recorder,
     subject: Option<Box<Subject>>,
     first_byte: Option<Duration>,
-    operation: Operation,
     began: Instant,
     outcome: Outcome,
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.metrics.in_flight.at(self.operation).dec();
-        self.metrics.requests.at((self.operation, self.outcome)).inc();
-        if self.outcome == Outcome::Ok {
-            self.metrics.times.at(self.operation).note_time(self.began.elapsed());
-        }
+        self.counted.end(self.outcome, self.began.elapsed());
         if let Some(subject) = self.subject.take() {
             let Subject { key, start, len } = *subject;
             self.recorder.note(&Event::Request(RequestEvent {
-                operation: self.operation.name(),
+                operation: self.counted.name(),
                 status: self.outcome.name(),
                 key,
                 start,
@@ -63,10 +100,10 @@ impl Drop for Request<'_> {
     }
 }
 
-impl MeasuredClient {
+impl<C: ObjectClient + ?Sized> MeasuredClient<C> {
     /// Counts the requests to `client`.
-    pub fn new(client: Arc<dyn ObjectClient>) -> Self {
-        Self { client, metrics: Arc::default(), recorder: Arc::default() }
+    pub fn new(client: Arc<C>) -> Self {
+        Self { client, metrics: Arc::default(), writes: Arc::default(), recorder: Arc::default() }
     }
 
     /// The metrics in which it counts.
@@ -80,9 +117,17 @@ impl MeasuredClient {
     }
 
     /// Shows its metrics in `registry`.
-    pub fn register(&self, registry: &Registry) {
+    pub fn register(&self, registry: &Registry)
+    where
+        C: 'static,
+    {
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
         registry.add(self.metrics.clone(), move || metrics.throttled.set(client.refused_requests()));
+    }
+
+    /// Shows the metrics of requests that change objects in `registry`.
+    pub fn register_writes(&self, registry: &Registry) {
+        registry.add(self.writes.clone(), || {});
     }
 
     /// What a request asks for, if somebody listens.
@@ -96,22 +141,25 @@ impl MeasuredClient {
         key: &str,
         answer: BoxFuture<'a, Result<T, ObjectError>>,
     ) -> BoxFuture<'a, Result<T, ObjectError>> {
-        self.measure_as(operation, self.subject(key, 0, 0), answer, |_| None)
+        self.measure_as(self.read(operation), self.subject(key, 0, 0), answer, |_| None)
+    }
+
+    fn read(&self, operation: Operation) -> Counted<'_> {
+        Counted::Read(&self.metrics, operation)
     }
 
     fn measure_as<'a, T: Send + 'a>(
         &'a self,
-        operation: Operation,
+        counted: Counted<'a>,
         subject: Option<Box<Subject>>,
         answer: BoxFuture<'a, Result<T, ObjectError>>,
         first_byte: fn(&T) -> Option<Duration>,
     ) -> BoxFuture<'a, Result<T, ObjectError>> {
-        let (metrics, recorder) = (&*self.metrics, &*self.recorder);
+        let recorder = &*self.recorder;
         async move {
-            metrics.in_flight.at(operation).inc();
+            counted.begin();
             let (began, outcome) = (Instant::now(), Outcome::Cancelled);
-            let mut request =
-                Request { metrics, recorder, subject, first_byte: None, operation, began, outcome };
+            let mut request = Request { counted, recorder, subject, first_byte: None, began, outcome };
             let result = answer.await;
             request.outcome = match &result {
                 Ok(answer) => {
@@ -127,7 +175,7 @@ impl MeasuredClient {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl ObjectClient for MeasuredClient {
+impl<C: ObjectClient + ?Sized> ObjectClient for MeasuredClient<C> {
     fn get_object(
         &self,
         request: GetObject,
@@ -135,7 +183,7 @@ impl ObjectClient for MeasuredClient {
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         let range = request.range;
         let subject = self.subject(request.object.key(), range.start(), range.len());
-        self.measure_as(Operation::Get, subject, self.client.get_object(request, into), |answer| {
+        self.measure_as(self.read(Operation::Get), subject, self.client.get_object(request, into), |answer| {
             answer.first_byte
         })
     }
@@ -158,7 +206,7 @@ impl ObjectClient for MeasuredClient {
 
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
         let subject = self.subject(&request.prefix, 0, 0);
-        self.measure_as(Operation::List, subject, self.client.list_objects(request), |_| None)
+        self.measure_as(self.read(Operation::List), subject, self.client.list_objects(request), |_| None)
     }
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {

@@ -10,9 +10,9 @@ labels! {
         Get = "get",
         /// HeadObject.
         Head = "head",
-        /// GetObjectAttributes.
+        /// GetObjectAttributes, and GetObjectTagging.
         Attributes = "attributes",
-        /// ListObjectsV2.
+        /// ListObjectsV2, ListMultipartUploads and ListParts.
         List = "list",
         /// HeadBucket.
         HeadBucket = "head_bucket",
@@ -87,6 +87,42 @@ metrics! {
         /// Answers that asked to slow down (503, 429), also those to requests that the client sent again
         /// by itself.
         throttled: Total = ("s3mount_throttled_answers_total", Count, Stable),
+    }
+}
+
+labels! {
+    /// The operation of a request that changes objects.
+    pub enum WriteOperation("operation") {
+        /// PutObject.
+        Put = "put",
+        /// CreateMultipartUpload.
+        CreateUpload = "create_upload",
+        /// UploadPart.
+        UploadPart = "upload_part",
+        /// UploadPartCopy.
+        CopyPart = "copy_part",
+        /// CompleteMultipartUpload.
+        CompleteUpload = "complete_upload",
+        /// AbortMultipartUpload.
+        AbortUpload = "abort_upload",
+        /// CopyObject.
+        Copy = "copy",
+        /// DeleteObject.
+        Delete = "delete",
+        /// RenameObject.
+        Rename = "rename",
+    }
+}
+
+metrics! {
+    /// All requests to the store that change objects, retries included. A mount without `--allow-write` has none.
+    pub struct WriteRequestMetrics {
+        /// Requests that change objects and have ended, by operation and by how they ended.
+        requests: Family<Counter, (WriteOperation, Outcome)> = ("s3mount_write_requests_total", Count, Stable),
+        /// How long requests that change objects took, until their answer.
+        times: Family<Histogram, WriteOperation> = ("s3mount_write_request_seconds", Seconds, Stable, bounds::REQUESTS),
+        /// Requests that change objects and wait for their answers.
+        in_flight: Family<Gauge, WriteOperation> = ("s3mount_write_requests_in_flight", Count, Stable),
     }
 }
 

@@ -25,6 +25,13 @@ pub(crate) struct Prices {
 /// How requests end that S3 takes money for. It takes none for 5xx, and answers that never came are unknown.
 const CHARGED: [&str; 6] = ["ok", "not_found", "forbidden", "changed", "rejected", "cancelled"];
 
+/// Requests at the price of a GET.
+const GETS: [&str; 4] = ["get", "head", "attributes", "head_bucket"];
+
+/// Requests at the price of a PUT, beside LISTs. DELETE and AbortMultipartUpload cost nothing.
+const PUTS: [&str; 7] =
+    ["put", "create_upload", "upload_part", "copy_part", "complete_upload", "copy", "rename"];
+
 fn dollars(text: &str) -> Result<f64, String> {
     let price = text.trim_start_matches('$').parse::<f64>().ok();
     price
@@ -35,14 +42,12 @@ fn dollars(text: &str) -> Result<f64, String> {
 impl Prices {
     /// What the mount's requests have cost since it was mounted, about. Requests to a shared cache are left out.
     pub(crate) fn so_far(&self, sample: &Sample) -> f64 {
-        let ended = |operation: &str| -> u64 {
-            CHARGED.iter().map(|status| sample.number(&format!("requests_{operation}_{status}"))).sum()
+        let ended = |kind: &str, operation: &str| -> u64 {
+            CHARGED.iter().map(|status| sample.number(&format!("{kind}_{operation}_{status}"))).sum()
         };
-        let gets: u64 = ["get", "head", "attributes", "head_bucket"].into_iter().map(ended).sum();
-        // An upload in parts takes two requests more than it has parts, an object in one piece takes one.
-        let uploads = sample.number("uploads");
-        let whole = sample.number("published_objects").saturating_sub(uploads);
-        let puts = ended("list") + sample.number("upload_parts") + 2 * uploads + whole;
+        let gets: u64 = GETS.into_iter().map(|operation| ended("requests", operation)).sum();
+        let writes: u64 = PUTS.into_iter().map(|operation| ended("write_requests", operation)).sum();
+        let puts = ended("requests", "list") + writes;
         let gigabytes = sample.number("fetched_bytes") as f64 / 1e9;
         gets as f64 / 1e3 * self.price_get + puts as f64 / 1e3 * self.price_put + gigabytes * self.price_gb
     }
@@ -57,7 +62,9 @@ mod tests {
     fn requests_are_paid_by_kind() {
         let sample = Sample::parse(
             r#"{"requests_get_ok": 2000000, "requests_head_ok": 500000, "requests_get_server": 9000,
-                "requests_list_ok": 1000, "upload_parts": 10, "uploads": 1, "published_objects": 3,
+                "requests_list_ok": 1000, "write_requests_upload_part_ok": 10, "write_requests_put_changed": 2,
+                "write_requests_create_upload_ok": 1, "write_requests_complete_upload_ok": 1,
+                "write_requests_delete_ok": 500, "write_requests_put_throttled": 70,
                 "fetched_bytes": 5000000000}"#,
         )
         .expect("JSON");

@@ -78,6 +78,8 @@ pub(super) struct Drawn {
     read: Vec<f64>,
     /// Bytes that came from the store.
     fetched: Vec<f64>,
+    /// Bytes that went to the store.
+    uploaded: Vec<f64>,
 }
 
 /// What was recorded.
@@ -149,7 +151,13 @@ impl Recording {
             let ended = (request.operation.clone(), request.status.clone());
             *self.requests.entry(ended).or_default() += 1;
         }
-        self.drawn.fetched = bins(requests.iter().filter(|request| request.status == "ok").map(flow), over);
+        let flows = |operations: &[&str]| {
+            let is_chosen = |request: &&Request| {
+                request.status == "ok" && operations.contains(&request.operation.as_str())
+            };
+            bins(requests.iter().filter(is_chosen).map(flow), over)
+        };
+        (self.drawn.fetched, self.drawn.uploaded) = (flows(&["get"]), flows(&["put", "upload_part"]));
         self.drawn.read = bins(calls.iter().filter(|call| call.operation == "read").map(read), over);
         requests.sort_by_key(|request| request.at);
         let mut lanes = Lanes::default();
