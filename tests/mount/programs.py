@@ -348,6 +348,22 @@ def cp_mv_rm(folder):
 
 
 @same
+def moved_folders(folder):
+    """As Trainers of Hugging Face name a checkpoint once it is whole."""
+    with local() as elsewhere:
+        fill(elsewhere)
+        script = """
+            cp -r "$1" checkpoint-1.tmp; mv checkpoint-1.tmp checkpoint-1
+            mkdir kept; mv checkpoint-1 kept/; mv kept/checkpoint-1/b kept/b; echo more >> kept/b/c
+        """
+        shell(script, folder, elsewhere)
+    with open(folder / "kept" / "log", "w") as log:
+        log.write("before, ")
+        os.rename(folder / "kept", folder / "moved")
+        log.write("after")
+
+
+@same
 def tar_and_gzip(folder):
     with local() as elsewhere:
         fill(elsewhere)

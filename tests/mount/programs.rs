@@ -32,6 +32,7 @@ fn run_programs(endpoint: &str, folder: &Path) {
         "us-east-1",
         "--allow-overwrite",
         "--allow-delete",
+        "--allow-dir-rename",
         "--write-spool",
         spool,
         "--memory-limit",
