@@ -42,6 +42,11 @@ fn values_that_cannot_be_read() {
         "error: invalid value '0' for '--max-connections <N>': 0 is not in 1..=1024",
     );
     check(
+        &["--otlp-endpoint", "localhost:4318"],
+        "error: invalid value 'localhost:4318' for '--otlp-endpoint <URL>': not a URL with http or https; write it \
+         like http://localhost:4318",
+    );
+    check(
         &["--metrics-listen", "9105"],
         "error: invalid value '9105' for '--metrics-listen <ADDRESS:PORT>': not an address and a port; write it \
          like 127.0.0.1:9105 or [::1]:9105",

@@ -38,6 +38,7 @@ mod metrics;
 mod model;
 mod moto;
 mod names;
+mod otlp;
 mod outage;
 mod panics;
 mod passthrough;

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use hyper::Uri;
 use s3mount_cache::DiskConfig;
 
 use self::shared_cache::SharedCache;
@@ -81,6 +82,8 @@ pub(crate) struct Config {
     pub(crate) control_socket: Option<PathBuf>,
     /// Where the metrics are served over HTTP.
     pub(crate) metrics_listen: Option<SocketAddr>,
+    /// The collector of OpenTelemetry that metrics are sent to.
+    pub(crate) otlp_endpoint: Option<Uri>,
     pub(crate) log_directory: Option<PathBuf>,
     pub(crate) debug: bool,
     /// Warnings that the user gets before the mount starts.
@@ -151,6 +154,7 @@ impl Config {
             foreground: args.foreground,
             control_socket: args.control_socket.as_deref().map(std::path::absolute).transpose()?,
             metrics_listen: args.metrics_listen,
+            otlp_endpoint: args.otlp_endpoint.clone(),
             log_directory: args.log_directory.as_deref().map(std::path::absolute).transpose()?,
             debug: args.debug,
             warnings: warning.into_iter().collect(),

@@ -10,6 +10,7 @@ mod manager;
 mod metrics;
 mod metrics_server;
 mod mount;
+mod otlp;
 
 use std::process::ExitCode;
 

@@ -27,6 +27,13 @@ pub struct Sample {
 #[derive(Clone, Debug)]
 pub struct Snapshot(pub(crate) Vec<(&'static Definition, Vec<Sample>)>);
 
+impl Snapshot {
+    /// Each metric, and its series.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, &[Sample])> {
+        self.0.iter().map(|(definition, samples)| (*definition, samples.as_slice()))
+    }
+}
+
 struct Registered {
     group: Arc<dyn Group>,
     refresh: Box<dyn Fn() + Send + Sync>,

@@ -68,6 +68,16 @@ fn first(mut variables: impl Iterator<Item = &'static str>) -> Option<(String, S
     variables.find_map(|name| Some((variable(name)?, name.to_owned())))
 }
 
+/// Which of AWS's endpoints the flags name, or the environment if the store is AWS.
+fn variants(named: Variants, is_aws: bool, variable: impl Fn(&str) -> Option<String>) -> Variants {
+    let is_set = |name| is_aws && variable(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    Variants {
+        dual_stack: named.dual_stack || is_set("AWS_USE_DUALSTACK_ENDPOINT"),
+        fips: named.fips || is_set("AWS_USE_FIPS_ENDPOINT"),
+        ..named
+    }
+}
+
 /// Checks a URL that the flag or the variable `name` gives.
 fn check_url(name: &str, url: &str) -> anyhow::Result<()> {
     ensure!(
@@ -101,7 +111,8 @@ impl Store {
         };
         let region = region(args).map(|(region, _)| region);
         let region = place::region(&bucket).map(str::to_owned).or(zonal).or(region);
-        let (addressing, variants) = (args.addressing(), args.variants());
+        let (addressing, variants) =
+            (args.addressing(), variants(args.variants(), endpoint.is_none(), variable));
         let named = endpoint.as_ref().map(|(url, from)| (url.as_str(), from.as_str()));
         place::check(&bucket, named, region.as_deref(), addressing, variants)?;
         let endpoint_url = endpoint.map(|(url, _)| url);
@@ -398,7 +409,9 @@ fn no_keys(error: &ObjectError) -> Option<&NoKeys> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bucket_owner, endpoint_url};
+    use s3mount_crt::Variants;
+
+    use super::{bucket_owner, endpoint_url, variants};
 
     #[test]
     fn an_owner_is_an_account() {
@@ -419,5 +432,15 @@ mod tests {
         let error = endpoint_url(Some("127.0.0.1:9000")).expect_err("no scheme").to_string();
         assert!(error.starts_with("--endpoint-url \"127.0.0.1:9000\" is not a URL"), "{error}");
         assert!(endpoint_url(Some("http://[::1]:9000")).is_ok());
+    }
+
+    #[test]
+    fn the_environment_chooses_among_aws_s_endpoints() {
+        let set = |name: &str| (name == "AWS_USE_FIPS_ENDPOINT").then(|| "True".to_owned());
+        let none = Variants::default();
+        assert_eq!(variants(none, true, set), Variants { fips: true, ..none });
+        assert_eq!(variants(none, false, set), none, "other stores have none");
+        let flag = Variants { dual_stack: true, ..none };
+        assert_eq!(variants(flag, true, |_| Some("false".to_owned())), flag);
     }
 }

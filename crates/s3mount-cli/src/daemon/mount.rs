@@ -27,6 +27,7 @@ use super::journal::{self, Leftovers};
 use super::manager;
 use super::metrics::DaemonMetrics;
 use super::metrics_server;
+use super::otlp::Exporter;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
@@ -57,7 +58,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         tracing::warn!("{note}");
     }
     let client = runtime.block_on(connect(config))?;
-    let measured = Arc::new(MeasuredClient::new(client.clone()));
+    let measured = Arc::new(MeasuredClient::new(client));
     let limit = config.memory_limit_bytes;
     let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
     let budget = MemoryBudget::new(limit - beside);
@@ -80,17 +81,18 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         leftovers = writes.journal.dir.clone().map(|dir| Leftovers {
             dir,
             store: config.store.clone(),
-            client: client.clone(),
+            client: measured.clone(),
             retry_budget: budget.clone(),
             timeout: config.read_timeout,
             may_rename: writes.rights.folder_rename_limit > 0,
         });
         let readers = prefetcher.clone();
         let reclaim = move || readers.reclaim();
-        let writer = Writer::with(client.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
+        let writer = Writer::with(measured.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
         writer.register(fs.registry());
+        measured.register_writes(fs.registry());
         let config::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
-        let (client, object) = (client.clone(), writes.object.clone());
+        let (client, object) = (measured.clone(), writes.object.clone());
         let retry_budget = budget;
         fs = fs.with_writes(Writes {
             writer,
@@ -106,7 +108,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         }
     }
     if config.keeps_attributes {
-        fs = fs.with_attributes(client);
+        fs = fs.with_attributes(measured.clone());
     }
     let fs = Arc::new(fs.with_recorder(measured.recorder().clone()));
     measured.register(fs.registry());
@@ -119,6 +121,9 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     if let Some(address) = config.metrics_listen {
         metrics_server::listen(address, fs.clone(), runtime.handle())?;
     }
+    let exporter = config.otlp_endpoint.as_ref();
+    let exporter = exporter.map(|endpoint| Exporter::start(endpoint, config, fs.clone(), runtime.handle()));
+    let exporter = exporter.transpose()?;
     // The signals must be caught before there is a mount. A signal whose default action ends the daemon would
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
@@ -137,6 +142,9 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     let result = serve(&runtime, mount, signals, there.as_ref());
     let result = result.and(end_writes(&runtime, &fs));
     journal.close();
+    if let Some(exporter) = exporter {
+        runtime.block_on(exporter.finish());
+    }
     let metrics = prefetcher.metrics();
     let (reads, read_bytes) = (metrics.reads.get(), metrics.read_bytes.get());
     let (gets, fetched_bytes) = (metrics.get_requests.get(), metrics.fetched_bytes.get());
@@ -150,7 +158,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
 fn shared_tier(
     config: &Config,
     runtime: &Runtime,
-    source: Arc<MeasuredClient>,
+    source: Arc<MeasuredClient<CrtClient>>,
     pool: &BufferPool,
 ) -> anyhow::Result<Option<SharedTier>> {
     let Some(shared) = &config.shared_cache else { return Ok(None) };

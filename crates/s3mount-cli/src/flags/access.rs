@@ -46,10 +46,14 @@ pub(crate) struct AccessArgs {
     pub(crate) force_path_style: bool,
 
     /// Use AWS's endpoints that have IPv6 addresses, too.
+    ///
+    /// So does AWS_USE_DUALSTACK_ENDPOINT=true, unless an endpoint is given.
     #[arg(long, help_heading = ACCESS)]
     pub(crate) dual_stack: bool,
 
     /// Use AWS's endpoints whose cryptography is validated by FIPS 140.
+    ///
+    /// So does AWS_USE_FIPS_ENDPOINT=true, unless an endpoint is given.
     #[arg(long, help_heading = ACCESS)]
     pub(crate) fips: bool,
 

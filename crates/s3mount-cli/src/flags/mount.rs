@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction};
+use hyper::Uri;
 
 use crate::flags::access::{AccessArgs, READING};
 use crate::flags::preset::Preset;
@@ -312,6 +313,15 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = RUNNING)]
     pub(crate) metrics_listen: Option<SocketAddr>,
 
+    /// Send the metrics to a collector of OpenTelemetry, by OTLP over HTTP.
+    ///
+    /// They go to URL/v1/metrics each minute, and when the mount ends, with the names of .s3mount/metrics.
+    /// OpenTelemetry's variables hold: OTEL_METRIC_EXPORT_INTERVAL (milliseconds), OTEL_EXPORTER_OTLP_HEADERS
+    /// (a token), OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES. A collector that does not answer costs a line in
+    /// the log.
+    #[arg(long, value_name = "URL", value_parser = collector, help_heading = RUNNING)]
+    pub(crate) otlp_endpoint: Option<Uri>,
+
     /// Write logs to files in this folder [default: syslog].
     ///
     /// Each run writes a file of its own. A missing folder is made. Without a syslog, as in most
@@ -353,6 +363,11 @@ pub(crate) fn optional(arg: Arg) -> Arg {
 fn address(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse();
     address.map_err(|_| "not an address and a port; write it like 127.0.0.1:9105 or [::1]:9105".to_owned())
+}
+
+fn collector(text: &str) -> Result<Uri, String> {
+    let uri = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+    uri.ok_or_else(|| "not a URL with http or https; write it like http://localhost:4318".to_owned())
 }
 
 fn mode(text: &str) -> Result<u16, String> {
