@@ -40,6 +40,8 @@ struct State {
     name: Arc<str>,
     /// How many handles may write to it.
     writers: usize,
+    /// How many of these change no byte that is there.
+    appenders: usize,
     /// How many callers were told to look its name up again, and to open it then. The kernel does so only once, so
     /// the name stands for the draft until they have come.
     expected: usize,
@@ -91,6 +93,7 @@ impl DraftFile {
             prefix: prefix.clone(),
             name: Arc::from(name),
             writers: 0,
+            appenders: 0,
             expected: 0,
             was_opened: false,
             last_writer: None,
@@ -196,22 +199,25 @@ impl DraftFile {
         }
     }
 
-    /// Counts one more handle that may write. Returns false if the name stands for a version by now.
-    pub(crate) fn add_writer(&self) -> bool {
+    /// Counts one more handle that may write; one that `appends` changes no byte that is there. Returns false if the name stands for a
+    /// version by now.
+    pub(crate) fn add_writer(&self, appends: bool) -> bool {
         let mut state = self.lock();
         if state.end == End::Sealed {
             return false;
         }
         state.writers += 1;
+        state.appenders += usize::from(appends);
         state.expected = state.expected.saturating_sub(1);
         state.was_opened = true;
         true
     }
 
-    /// Counts one handle less that may write. Returns whether it was the last.
-    pub(crate) fn remove_writer(&self) -> bool {
+    /// Counts one handle less that may write, which `appends` or not. Returns whether it was the last.
+    pub(crate) fn remove_writer(&self, appends: bool) -> bool {
         let mut state = self.lock();
         state.writers = state.writers.saturating_sub(1);
+        state.appenders = state.appenders.saturating_sub(usize::from(appends));
         state.writers == 0
     }
 
@@ -312,6 +318,12 @@ impl DraftFile {
     /// Whether anybody may still write to it.
     pub(crate) fn has_writers(&self) -> bool {
         self.lock().writers > 0
+    }
+
+    /// Whether anybody may still change bytes that are there.
+    pub(crate) fn is_patched(&self) -> bool {
+        let state = self.lock();
+        state.writers > state.appenders
     }
 
     /// Whether nobody writes to it, and nothing is left to be published.

@@ -17,12 +17,19 @@ const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: fa
 const APPEND: WriteOpen = WriteOpen { appends: true, ..WRITE };
 const EMPTY: WriteOpen = WriteOpen { truncates: true, ..WRITE };
 
+const ALL: Rights = Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 };
+
 /// A mount that may do everything, of a bucket that holds `old`.
 fn mount() -> (Arc<MemoryClient>, Arc<Filesystem>) {
-    mount_with(Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 })
+    mount_with(ALL)
 }
 
 fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_delayed(rights, Duration::ZERO)
+}
+
+/// A mount on which `close` leaves what was appended unpublished for a while.
+fn mount_delayed(rights: Rights, append_delay: Duration) -> (Arc<MemoryClient>, Arc<Filesystem>) {
     let client = Arc::new(MemoryClient::new());
     client.put("old", "old text");
     let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
@@ -34,7 +41,7 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
         client: client.clone(),
         rights,
         object: NewObject::default(),
-        append_delay: Duration::ZERO,
+        append_delay,
         publishes_on_fsync: false,
         retry_budget: Arc::default(),
     };
@@ -247,4 +254,30 @@ async fn what_two_threads_append_at_once_is_there_whole() {
     lines.sort_unstable();
     lines.dedup();
     assert_eq!((lines.len(), stored.len()), (2 * LINES, 2 * LINES * 12));
+}
+
+/// A log is closed, and waits to be published. Another program begins to write it anew.
+#[tokio::test(start_paused = true)]
+async fn what_waits_to_be_published_is_not_published_half_written() {
+    let (client, fs) = mount_delayed(ALL, Duration::from_secs(1));
+    let (_, log) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+    write(&fs, log.handle, b"line").await;
+    fs.clone().flush(log.handle, |_| true).await.expect("it waits");
+    fs.release(log.handle);
+    let (_, other) = fs.create(ROOT, "log", EMPTY).await.expect("a file");
+    write(&fs, other.handle, b"half").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(client.keys(), ["old"], "nobody has closed it");
+    fs.clone().flush(other.handle, |_| true).await.expect("an object");
+    assert_eq!(client.stored("log").0, b"half");
+    fs.release(other.handle);
+    // Who only appends does not hold up what was appended before.
+    let (_, log) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+    write(&fs, log.handle, b" and more").await;
+    fs.clone().flush(log.handle, |_| true).await.expect("it waits");
+    let (_, second) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(client.stored("log").0, b"half and more");
+    fs.release(log.handle);
+    fs.release(second.handle);
 }

@@ -81,19 +81,18 @@ impl DraftFile {
     /// # Errors
     /// See [`WriteError`].
     pub(crate) async fn publish_closed(&self) -> Result<Option<Published>, WriteError> {
-        loop {
-            self.describe();
-            let (draft, changes) = {
-                let state = self.lock();
-                if state.writers > 0 {
-                    return Ok(None);
-                }
-                (state.draft.clone(), state.draft.changes())
-            };
-            // Who opens it from here on counts as a writer before changing anything.
-            if let Some(published) = draft.publish_unless_changed(changes).await? {
-                return Ok(Some(published));
-            }
-        }
+        self.describe();
+        // Who opens it counts as a writer before changing anything.
+        self.draft().publish_if(|| !self.has_writers()).await
+    }
+
+    /// Publishes the draft if those who have it open for writing only append to it: so all of it is complete. Returns
+    /// `None` if anybody else has it open. What he has written so far is published when he closes it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(crate) async fn publish_appended(&self) -> Result<Option<Published>, WriteError> {
+        self.describe();
+        self.draft().publish_if(|| !self.is_patched()).await
     }
 }

@@ -24,32 +24,38 @@ impl Filesystem {
         spawn(self.namespace.requests().runtime(), async move {
             tokio::time::sleep(delay).await;
             file.end_delay();
-            fs.publish_delayed(file).await;
+            if !fs.publish_delayed(&file).await {
+                fs.publish_later(&file, delay);
+            }
         });
     }
 
-    async fn publish_delayed(self: Arc<Self>, file: Arc<DraftFile>) {
+    /// Publishes a file whose delay is over. Returns false if that has to wait: somebody writes it anew.
+    async fn publish_delayed(self: &Arc<Self>, file: &Arc<DraftFile>) -> bool {
         let result = if file.has_writers() {
             // Who has it open is told by the next call, should it fail.
-            self.publish_open(&file).await
+            self.publish_open(file).await
         } else {
-            self.clone().end_closed_draft(file.clone()).await
+            self.clone().end_closed_draft(file.clone()).await.map(|()| true)
         };
-        if let Err(error) = result {
+        result.unwrap_or_else(|error| {
             let (prefix, name) = file.place();
             let key = format!("{prefix}{name}");
             tracing::error!(key, error = &error as &dyn std::error::Error, "what was appended is lost");
             if !file.has_writers() {
                 self.logs.note_lost(key, error);
             }
-        }
+            true
+        })
     }
 
-    async fn publish_open(&self, file: &DraftFile) -> Result<(), FsError> {
+    async fn publish_open(&self, file: &DraftFile) -> Result<bool, FsError> {
         let _name = self.hold_draft(file).await;
-        if !file.is_unlinked() && file.draft().is_dirty() {
-            file.note_object(&file.publish().await?.object);
+        if file.is_unlinked() || !file.draft().is_dirty() {
+            return Ok(true);
         }
-        Ok(())
+        let Some(published) = file.publish_appended().await? else { return Ok(false) };
+        file.note_object(&published.object);
+        Ok(true)
     }
 }

@@ -180,9 +180,9 @@ impl Filesystem {
         match self.inodes.node(ino) {
             _ if change.is_empty() => {}
             Some(Node::Draft(file)) => {
-                self.add_writer(&file).await?;
+                self.add_writer(&file, true).await?;
                 file.change_attr(change, attrs.now());
-                if file.remove_writer() {
+                if file.remove_writer(true) {
                     self.end_later(file, LINGER);
                 }
             }

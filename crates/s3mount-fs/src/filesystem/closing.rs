@@ -13,7 +13,7 @@ use crate::writes::OpenDraft;
 impl Filesystem {
     /// Closes a handle of a draft.
     pub(super) fn release_draft(self: &Arc<Self>, open: &OpenDraft) {
-        if open.how.writes && open.file.remove_writer() {
+        if open.how.writes && open.file.remove_writer(open.how.appends) {
             let draft = open.file.draft();
             let is_log = open.how.appends && draft.is_dirty() && !draft.has_failed();
             if let Some(delay) = self.append_delay().filter(|_| is_log && !open.file.is_unlinked()) {

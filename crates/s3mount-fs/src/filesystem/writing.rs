@@ -147,7 +147,7 @@ impl Filesystem {
 
     async fn open_draft(&self, file: &Arc<DraftFile>, how: WriteOpen) -> Result<FileHandle, FsError> {
         if how.writes {
-            self.add_writer(file).await?;
+            self.add_writer(file, how.appends).await?;
         }
         if how.writes && how.appends {
             file.note_log();
@@ -157,19 +157,19 @@ impl Filesystem {
             && let Err(error) = file.draft().truncate(0).await
         {
             if how.writes {
-                file.remove_writer();
+                file.remove_writer(how.appends);
             }
             return Err(error.into());
         }
         Ok(self.files.insert(OpenFile::Draft(Arc::new(OpenDraft { file: file.clone(), how }))))
     }
 
-    /// Counts one more handle that may write. A draft that has just become a version is a draft again: were its
+    /// Counts one more handle that may write; one that `appends` changes no byte that is there. A draft that has just become a version is a draft again: were its
     /// OPEN to fail with `ESTALE`, the OPEN of the version after it would fail so once more, and the kernel tries
     /// only once.
-    pub(super) async fn add_writer(&self, file: &Arc<DraftFile>) -> Result<(), FsError> {
+    pub(super) async fn add_writer(&self, file: &Arc<DraftFile>, appends: bool) -> Result<(), FsError> {
         let (prefix, name) = file.place();
-        while !file.add_writer() {
+        while !file.add_writer(appends) {
             let known = file.object();
             match self.namespace.get(&prefix, &name).await?.0 {
                 // Its name stands for the version in a moment.
@@ -398,10 +398,10 @@ impl Filesystem {
             Some(file) => file,
             None => self.draft_to_write(ino).await?,
         };
-        self.add_writer(&file).await?;
+        self.add_writer(&file, false).await?;
         file.note_writer(thread);
         let result = file.draft().truncate(size).await;
-        if file.remove_writer() {
+        if file.remove_writer(false) {
             self.clone().end_draft(file).await?;
         }
         result?;

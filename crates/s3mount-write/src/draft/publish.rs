@@ -62,14 +62,17 @@ impl Draft {
         self.publish_alone().await
     }
 
-    /// As [`publish`](Self::publish), but returns `None`, and writes nothing, if the file has changed since
-    /// [`changes`](Self::changes) returned this number.
+    /// As [`publish`](Self::publish), but returns `None`, and writes nothing, unless it `is_wanted`. That is asked
+    /// when all changes have come to their end, and no other begins before the file is published.
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub async fn publish_unless_changed(&self, changes: u64) -> Result<Option<Published>, WriteError> {
+    pub async fn publish_if(
+        &self,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Result<Option<Published>, WriteError> {
         let _alone = self.gate.write().await;
-        if self.changes() == changes { self.publish_alone().await.map(Some) } else { Ok(None) }
+        if is_wanted() { self.publish_alone().await.map(Some) } else { Ok(None) }
     }
 
     /// Publishes while the gate keeps all changes out.
