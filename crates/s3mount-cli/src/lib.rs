@@ -28,7 +28,6 @@ use system::{home, terminal};
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
 /// returns the exit codes of mount(8).
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    s3mount_memory::keep_heap_small();
     home::find();
     let args: Vec<_> = args.into_iter().collect();
     if args.first().is_some_and(|program| helper::is_called(program)) {
