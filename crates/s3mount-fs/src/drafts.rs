@@ -199,8 +199,8 @@ impl DraftFile {
         }
     }
 
-    /// Counts one more handle that may write; one that `appends` changes no byte that is there. Returns false if the name stands for a
-    /// version by now.
+    /// Counts one more handle that may write; one that `appends` changes no byte that is there. Returns false if
+    /// the name stands for a version by now.
     pub(crate) fn add_writer(&self, appends: bool) -> bool {
         let mut state = self.lock();
         if state.end == End::Sealed {

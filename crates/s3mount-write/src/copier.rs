@@ -120,23 +120,32 @@ impl Copier {
         Ok(Source { object: ObjectId::new(key, description.meta.etag.clone()), description })
     }
 
-    /// Copies this version of an object to another key of its bucket.
+    /// This version, if it is at its key still.
+    ///
+    /// # Errors
+    /// `SourceChanged`, or those of a HEAD.
+    pub(crate) async fn describe_version(&self, version: &ObjectId) -> Result<Source, CopyError> {
+        let source = self.describe(version.key()).await?;
+        if source.object == *version {
+            Ok(source)
+        } else {
+            Err(CopyError::SourceChanged { key: version.key().to_owned() })
+        }
+    }
+
+    /// Copies a version to another key of its bucket, encrypted as it is.
     ///
     /// # Errors
     /// As of [`copy`](Self::copy).
-    pub(crate) async fn copy_version(
+    pub(crate) async fn copy_to(
         &self,
-        version: &ObjectId,
+        source: &Source,
         key: &str,
         condition: Option<&Condition>,
     ) -> Result<ObjectId, CopyError> {
-        let source = self.describe(version.key()).await?;
-        if source.object != *version {
-            return Err(CopyError::SourceChanged { key: version.key().to_owned() });
-        }
         let order =
             CopyOrder { condition: condition.cloned(), encrypted: Encrypted::Kept, ..CopyOrder::to(key) };
-        Ok(self.copy(&source, &order, &|_| {}).await?.object)
+        Ok(self.copy(source, &order, &|_| {}).await?.object)
     }
 
     /// Copies a version.
@@ -190,7 +199,8 @@ impl Copier {
             Err(error) if *error.kind() == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
-        let copied = self.copy_version(object, key, condition).await?;
+        let source = self.describe_version(object).await?;
+        let copied = self.copy_to(&source, key, condition).await?;
         self.target.delete(object).await?;
         Ok(copied)
     }

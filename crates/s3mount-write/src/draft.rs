@@ -106,11 +106,6 @@ impl Draft {
         self.state().is_dirty()
     }
 
-    /// How often the file, its key or what it is described by has changed.
-    pub fn changes(&self) -> u64 {
-        self.state().changes
-    }
-
     /// The version that has the file's bytes as they are now, and its length in bytes. `None` if the file has
     /// changed since it was published.
     pub fn version(&self) -> Option<(ObjectId, u64)> {

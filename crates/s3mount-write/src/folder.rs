@@ -79,11 +79,12 @@ impl Moved {
 
 /// Copies an object in parts, many at once: one request would take long, and takes up to 5 GiB.
 async fn copy_parts(source: &ListedObject, key: &str, copier: &Copier) -> Result<ETag, Copied> {
-    let from = ObjectId::new(&source.key, source.meta.etag.clone());
-    let copied = match copier.copy_version(&from, key, Some(&Condition::Absent)).await {
+    let version = ObjectId::new(&source.key, source.meta.etag.clone());
+    let from = copier.describe_version(&version).await.map_err(|error| Copied::Failed(error.into()))?;
+    let copied = match copier.copy_to(&from, key, Some(&Condition::Absent)).await {
         // Nobody has seen an object there.
         Err(CopyError::Object(error)) if *error.kind() == ErrorKind::Unsupported => {
-            copier.copy_version(&from, key, None).await
+            copier.copy_to(&from, key, None).await
         }
         copied => copied,
     };

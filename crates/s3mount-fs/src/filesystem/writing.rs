@@ -164,9 +164,9 @@ impl Filesystem {
         Ok(self.files.insert(OpenFile::Draft(Arc::new(OpenDraft { file: file.clone(), how }))))
     }
 
-    /// Counts one more handle that may write; one that `appends` changes no byte that is there. A draft that has just become a version is a draft again: were its
-    /// OPEN to fail with `ESTALE`, the OPEN of the version after it would fail so once more, and the kernel tries
-    /// only once.
+    /// Counts one more handle that may write; one that `appends` changes no byte that is there. A draft that has
+    /// just become a version is a draft again: were its OPEN to fail with `ESTALE`, the OPEN of the version after
+    /// it would fail so once more, and the kernel tries only once.
     pub(super) async fn add_writer(&self, file: &Arc<DraftFile>, appends: bool) -> Result<(), FsError> {
         let (prefix, name) = file.place();
         while !file.add_writer(appends) {

@@ -24,7 +24,9 @@ impl Tables {
         {
             known.lookups += 1;
             known.is_outdated = false;
-            self.set_newest(ino, parent, name);
+            if self.newest(parent, name) != Some(ino) {
+                self.set_newest(ino, parent, name);
+            }
             return ino;
         }
         let ino = self.take_number();
