@@ -25,13 +25,15 @@ GIB = 1 << 30
 WRITERS = 32
 FILES = 2000
 SMALL = 16 << 10
+# As many parts as a mount uploads at once: a quarter of --max-connections.
+AT_ONCE = 128
 
 
 class Client:
     """Uploads from memory, without a file system."""
 
     def __init__(self, url, gib):
-        command = ["target/release/examples/upload_speed", url, "data", str(gib)]
+        command = ["target/release/examples/upload_speed", url, "data", str(gib), str(AT_ONCE)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT)
 

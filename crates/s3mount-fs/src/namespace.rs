@@ -13,6 +13,7 @@
 //! - [`changes`]: what this mount writes, deletes and renames;
 //! - [`kept`]: the listings that are kept on a disk;
 //! - [`overlay`]: what this mount has changed;
+//! - [`refresh`]: lists folders that this mount writes to again before their pages expire;
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod changes;
@@ -26,10 +27,12 @@ pub(crate) mod names;
 pub(crate) mod overlay;
 pub(crate) mod pace;
 pub(crate) mod page;
+pub(crate) mod refresh;
 pub(crate) mod snapshots;
 pub(crate) mod split;
 pub(crate) mod unordered;
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +55,7 @@ use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::sync::spawn;
+use crate::sync::{Mutex, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
@@ -68,7 +71,10 @@ pub(crate) struct Namespace {
     lookup_limiter: LookupLimiter,
     /// Notified when a page has come of a directory that is being listed whole.
     page_has_come: Notify,
+    /// The directories that are being listed again before their pages expire.
+    refreshing: Mutex<HashSet<Arc<str>>>,
     ttl: Duration,
+    negative_ttl: Duration,
     /// The longest time that a caller waits.
     limit: Duration,
     root: Arc<str>,
@@ -103,7 +109,9 @@ impl Namespace {
             snapshots,
             lookup_limiter: LookupLimiter::new(AT_ONCE),
             page_has_come: Notify::new(),
+            refreshing: Mutex::default(),
             ttl,
+            negative_ttl: config.negative_metadata_ttl,
             limit: config.timeout,
             root: Arc::from(&*config.prefix),
             inodes,
@@ -151,10 +159,13 @@ impl Namespace {
         }
         match self.snapshots.get(prefix, name, Instant::now()) {
             Known::Found(target, ttl) => Ok((target, ttl)),
-            Known::Absent => Err(FsError::NotFound),
+            Known::Absent(left) => {
+                self.refresh(prefix, name, left);
+                Err(FsError::NotFound)
+            }
             Known::Unknown => match self.get_kept(prefix, name).await {
                 Known::Found(target, ttl) => Ok((target, ttl)),
-                Known::Absent => Err(FsError::NotFound),
+                Known::Absent(_) => Err(FsError::NotFound),
                 Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
             },
         }
@@ -250,6 +261,15 @@ impl Namespace {
         if !is_ordered {
             return self.find_unordered(prefix, name).await;
         }
+        match self.list_page(prefix, name).await? {
+            Some(target) => target.ok_or(FsError::NotFound),
+            // More than a page of names lies between the key and its directory.
+            None => self.find_exactly(prefix, name).await,
+        }
+    }
+
+    /// Lists the page that begins at `name`, and keeps it. Returns what it says of the name, if it does.
+    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Option<Target>>, FsError> {
         let after = just_before(name);
         let request = ListObjects {
             prefix: prefix.to_string(),
@@ -263,11 +283,7 @@ impl Namespace {
         let page = self.overlay.apply(prefix, page);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
-        match answer {
-            Some(target) => target.ok_or(FsError::NotFound),
-            // More than a page of names lies between the key and its directory.
-            None => self.find_exactly(prefix, name).await,
-        }
+        Ok(answer)
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
@@ -281,7 +297,7 @@ impl Namespace {
             };
             match self.snapshots.get(prefix, name, Instant::now()) {
                 Known::Found(target, _) => return Ok(Waited::Found(target)),
-                Known::Absent => return Err(FsError::NotFound),
+                Known::Absent(_) => return Err(FsError::NotFound),
                 Known::Unknown => {}
             }
             let Some(permit) = permit else { continue };

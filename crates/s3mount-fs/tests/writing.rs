@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::{
-    FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, WriteOpen, Writes,
+    FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, StoredAttr, WriteOpen, Writes,
 };
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
@@ -12,6 +12,7 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: false, is_exclusive: false };
 const APPEND: WriteOpen = WriteOpen { appends: true, ..WRITE };
@@ -45,7 +46,8 @@ fn mount_delayed(rights: Rights, append_delay: Duration) -> (Arc<MemoryClient>, 
         publishes_on_fsync: false,
         retry_budget: Arc::default(),
     };
-    let config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    let negative_metadata_ttl = Duration::from_secs(1);
+    let config = FsConfig { allows_writes: true, negative_metadata_ttl, ..FsConfig::default() };
     (client.clone(), Arc::new(Filesystem::new(client, prefetcher, config, &runtime).with_writes(writes)))
 }
 
@@ -280,4 +282,49 @@ async fn what_waits_to_be_published_is_not_published_half_written() {
     assert_eq!(client.stored("log").0, b"half and more");
     fs.release(log.handle);
     fs.release(second.handle);
+}
+
+/// A program that fills a new folder need not wait for a listing of it: there was no such folder.
+#[tokio::test(start_paused = true)]
+async fn files_of_a_new_folder_are_made_without_a_listing() {
+    let (client, fs) = mount();
+    let folder = fs.mkdir(ROOT, "new", StoredAttr::default()).await.expect("a folder").attr.ino;
+    client.take_requests();
+    let (_, opened) = fs.create(folder, "a", WRITE).await.expect("a file");
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    fs.release(opened.handle);
+    assert!(matches!(fs.lookup(folder, "b").await, Err(FsError::NotFound)));
+    assert_eq!(client.take_requests().list, 0);
+    // What another machine writes there shows as late as anywhere else.
+    client.put("new/b", "theirs");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fs.lookup(folder, "b").await.expect("it is listed").attr.size, 6);
+    assert_eq!(fs.lookup(folder, "a").await.expect("it is there").attr.size, 0);
+}
+
+/// Each new file is looked up first, and a listing is believed for a second only.
+#[tokio::test(start_paused = true)]
+async fn makers_of_files_do_not_wait_for_listings() {
+    let (client, fs) = mount();
+    client.put("d/00000", "");
+    let folder = look_up(&fs, "d").await;
+    client.set_latency(Duration::from_millis(100));
+    let mut waits = Vec::new();
+    client.take_requests();
+    for index in 0..100 {
+        let began = Instant::now();
+        let (_, opened) = fs.create(folder, &format!("file-{index:05}"), WRITE).await.expect("a file");
+        waits.push(began.elapsed());
+        fs.release(opened.handle);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if index == 50 {
+            client.put("d/zz", "theirs");
+        }
+    }
+    assert_eq!(waits.iter().filter(|wait| !wait.is_zero()).count(), 1, "{waits:?}");
+    // Ten seconds: each page is listed again when half of its second is over.
+    assert!((10..=21).contains(&client.take_requests().list));
+    let began = Instant::now();
+    assert_eq!(fs.lookup(folder, "zz").await.expect("theirs").attr.size, 6);
+    assert!(began.elapsed().is_zero(), "the listings show what others write");
 }

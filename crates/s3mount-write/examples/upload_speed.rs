@@ -1,6 +1,6 @@
 //! How fast a draft uploads a file that is written from front to back, beside the client alone.
 //!
-//! `upload_speed ENDPOINT BUCKET [GIB]` reads lines: `alone` or `draft`. For each it uploads a file, and prints
+//! `upload_speed ENDPOINT BUCKET [GIB [AT_ONCE]]` reads lines: `alone` or `draft`. For each it uploads a file, and prints
 //! the seconds and the CPU seconds that this took. The first ones warm the memory.
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 
@@ -32,8 +32,8 @@ fn crc(bytes: &[u8]) -> ObjectChecksum {
     ObjectChecksum { algorithm: ChecksumAlgorithm::Crc64Nvme, value }
 }
 
-/// Uploads from memory, sixteen parts at once.
-async fn alone(client: &CrtClient, pool: &BufferPool, parts: usize) {
+/// Uploads from memory, so many parts at once.
+async fn alone(client: &CrtClient, pool: &BufferPool, parts: usize, at_once: usize) {
     let mut buffer = pool.try_buffer(PART, Priority::Demand).expect("memory");
     buffer.as_mut().fill(7);
     let bytes = Bytes::from_owner(buffer);
@@ -44,7 +44,7 @@ async fn alone(client: &CrtClient, pool: &BufferPool, parts: usize) {
     };
     let mut written: Vec<_> = futures::stream::iter(1..=parts)
         .map(put)
-        .buffer_unordered(16)
+        .buffer_unordered(at_once)
         .map(|part| part.expect("the store takes it"))
         .collect()
         .await;
@@ -71,6 +71,7 @@ async fn main() {
     let mut args = std::env::args().skip(1);
     let (endpoint, bucket) = (args.next().expect("an endpoint"), args.next().expect("a bucket"));
     let gib: usize = args.next().map_or(4, |gib| gib.parse().expect("a number"));
+    let at_once: usize = args.next().map_or(16, |number| number.parse().expect("a number"));
     let credentials = Credentials::Static {
         access_key_id: "AKIDEXAMPLE".to_owned(),
         secret_access_key: "wJalrXUtnFEMI".to_owned(),
@@ -84,13 +85,13 @@ async fn main() {
     };
     let client = Arc::new(CrtClient::new(config).expect("a client"));
     let pool = BufferPool::new(MemoryBudget::new(1 << 30)).expect("memory");
-    let config = WriteConfig { memory_bytes: 512 << 20, ..WriteConfig::default() };
+    let config = WriteConfig { memory_bytes: 512 << 20, max_requests: at_once, ..WriteConfig::default() };
     let writer = Writer::new(client.clone(), pool.clone(), config, &Handle::current());
     let parts = gib * 1024 / 8;
     for line in std::io::stdin().lines() {
         let (began, used) = (Instant::now(), cpu());
         match line.expect("a line").as_str() {
-            "alone" => alone(&client, &pool, parts).await,
+            "alone" => alone(&client, &pool, parts, at_once).await,
             "draft" => drafted(&writer, parts).await,
             other => panic!("{other:?} is neither alone nor draft"),
         }

@@ -13,8 +13,8 @@ pub struct WriteConfig {
     pub part_bytes: u64,
     /// The most bytes of the pool that all drafts may hold together.
     pub memory_bytes: u64,
-    /// The most bytes of all bodies that are under way. The client has a copy of each until it is answered, and
-    /// may have joined its pieces before, so each counts twice. These bytes are beside those of the pool.
+    /// The most bytes that the client may take for bodies under way whose pieces it has to join, because the pool
+    /// had no room for that. These bytes are beside those of the pool.
     pub body_bytes: u64,
     /// The most parts that all drafts upload at the same time.
     pub max_requests: usize,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use s3mount_memory::{Share, UNIT_BYTES};
 use s3mount_object::UploadId;
 use tokio::runtime::Handle;
@@ -16,10 +17,10 @@ use crate::spool::Spool;
 use crate::store::Store;
 use crate::{Noted, WriteConfig, WriteMetrics};
 
-/// A request that is under way, and its body.
-pub(crate) type Turn<'a> = (Option<SemaphorePermit<'a>>, Option<SemaphorePermit<'a>>);
+/// Memory beside the pool for a body of several pieces. `None`: the body is one piece.
+pub(crate) type Room<'a> = Option<SemaphorePermit<'a>>;
 
-/// How many units of the pool the bodies may have that are under way.
+/// How many units of the pool the client may take beside it, for bodies of several pieces.
 pub(crate) fn body_units(config: &WriteConfig) -> usize {
     let units = usize::try_from(config.body_bytes).unwrap_or(usize::MAX) / UNIT_BYTES;
     units.clamp(1, u32::MAX as usize)
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) share: Share,
     /// Limits the requests that move bytes.
     pub(crate) requests: Arc<Semaphore>,
-    /// Limits the bytes of the bodies that these requests send, in units of the pool.
+    /// Limits the bodies of several pieces that these requests send, in units of the pool.
     pub(crate) bodies: Semaphore,
     pub(crate) reclaim: Reclaim,
     pub(crate) spool: Option<Spool>,
@@ -88,12 +89,15 @@ impl Shared {
         }
     }
 
-    /// Waits until a request with a body of `len` bytes may be sent. It is under way until this is dropped.
-    pub(crate) async fn turn(&self, len: u64) -> Turn<'_> {
-        // A body of several pieces is joined first, where there is no room for that in the pool.
-        let units = (2 * len).div_ceil(UNIT_BYTES as u64).min(body_units(&self.config) as u64) as u32;
-        // The semaphores are never closed.
-        (self.requests.acquire().await.ok(), self.bodies.acquire_many(units).await.ok())
+    /// Waits for memory beside the pool, if the client has to join the pieces of a body.
+    pub(crate) async fn room(&self, pieces: &[Bytes]) -> Room<'_> {
+        if pieces.len() < 2 {
+            return None;
+        }
+        let len: usize = pieces.iter().map(Bytes::len).sum();
+        let units = len.div_ceil(UNIT_BYTES).min(body_units(&self.config)) as u32;
+        // The semaphore is never closed.
+        self.bodies.acquire_many(units).await.ok()
     }
 
     /// The cuts of a file of `size` bytes whose upload begins now. Where there are many drafts for the memory,

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// The share of the memory limit that files may take which are being written. Readers always have the rest.
 const MEMORY_SHARE: u64 = 2;
 
-/// The share of the memory limit for the bodies of requests that are under way. The client has a copy of each.
+/// The share of the memory limit for the bodies of requests under way whose pieces the client has to join.
 const BODY_SHARE: u64 = 8;
 
 /// The share of the memory limit for writes that wait for memory: up to 1 MiB of each waiting thread, as the kernel

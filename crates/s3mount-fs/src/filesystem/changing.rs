@@ -42,7 +42,7 @@ impl Filesystem {
             Err(error) => return Err(error),
         }
         self.put_marker(&format!("{prefix}{name}/"), attr).await?;
-        self.namespace.note_folder(&prefix, name);
+        self.namespace.note_new_folder(&prefix, name);
         let attr = self.inodes.lookup_or_insert(parent, &prefix, name, &Target::Directory);
         Ok(Entry { attr, name_ttl: self.namespace.ttl() })
     }

@@ -40,6 +40,17 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
     }
 
+    /// This mount has made the folder `name` in the directory `prefix`, where there was none: nothing lies below it
+    /// as of the listing that did not have it.
+    pub(crate) fn note_new_folder(&self, prefix: &Arc<str>, name: &str) {
+        self.note_folder(prefix, name);
+        if let Some(at) = self.snapshots.has_no_folder_at(prefix, name) {
+            let below = Arc::from(format!("{prefix}{name}/"));
+            let page = self.overlay.apply(&below, Page::empty(at));
+            self.snapshots.note_first(&below, page);
+        }
+    }
+
     /// This mount has written a version.
     pub(crate) fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
         let now = Instant::now();

@@ -156,6 +156,11 @@ impl Overlay {
             .collect()
     }
 
+    /// Whether this mount has changed a name in the folder `prefix` lately, or has a draft or a folder there.
+    pub(crate) fn has_changes(&self, prefix: &str) -> bool {
+        self.has_any.load(Ordering::Relaxed) && self.lock().contains_key(prefix)
+    }
+
     /// Whether the folder `prefix` has a draft, or a folder that was made here.
     pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
         let folders = self.lock();

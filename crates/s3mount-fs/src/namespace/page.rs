@@ -130,6 +130,11 @@ impl Page {
         }
     }
 
+    /// A page of all of a directory that has no names.
+    pub(crate) fn empty(at: Instant) -> Self {
+        Self::pack("", None, at, std::iter::empty())
+    }
+
     /// A page of one key alone, and of what the key is: a file, or nothing.
     pub(crate) fn of_one(key: &str, file: Option<&File>, at: Instant) -> Self {
         let known = file.map(|file| (key, file.object.etag().as_str(), file.size, millis(file.mtime)));

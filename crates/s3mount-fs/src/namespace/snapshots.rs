@@ -39,8 +39,8 @@ const MAX_SUMMED: usize = 1 << 15;
 pub(crate) enum Known {
     /// What the name stands for, and how long that may still be believed.
     Found(Target, Duration),
-    /// Nothing has this name.
-    Absent,
+    /// Nothing has this name, and how long that may still be believed.
+    Absent(Duration),
     /// No page covers the name, or the page has expired.
     Unknown,
 }
@@ -114,8 +114,10 @@ impl Snapshots {
             Some(index) => {
                 left(oldest).map_or(Known::Unknown, |left| Known::Found(at.target(prefix, index), left))
             }
-            None if age(oldest) < self.limits.negative_ttl => Known::Absent,
-            None => Known::Unknown,
+            None => match self.limits.negative_ttl.checked_sub(age(oldest)).filter(|left| !left.is_zero()) {
+                Some(left) => Known::Absent(left),
+                None => Known::Unknown,
+            },
         }
     }
 
@@ -171,6 +173,20 @@ impl Snapshots {
     /// Keeps a page of the directory `prefix`. Returns the names that the page shows to have changed.
     pub(crate) fn note(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
         self.add(prefix, page, |_, page| Some(page))
+    }
+
+    /// As [`note`](Self::note), but not if anything is known of the directory.
+    pub(crate) fn note_first(&self, prefix: &Arc<str>, page: Page) -> Vec<Box<str>> {
+        self.add(prefix, page, |directory, page| directory.pages.is_empty().then_some(page))
+    }
+
+    /// When the page was requested that shows no directory `name` in the directory `prefix`.
+    pub(crate) fn has_no_folder_at(&self, prefix: &str, name: &str) -> Option<Instant> {
+        let mut state = self.lock();
+        let clock = state.clock;
+        let (folder, directory) = (format!("{name}/"), state.directories.get_mut(prefix)?);
+        let page = directory.index(&folder, clock).map(|index| &directory.pages[index])?;
+        page.find(&folder).is_none().then_some(page.at)
     }
 
     /// As [`note`](Self::note), with a page that may be older than others: keeps the part of it around `key`

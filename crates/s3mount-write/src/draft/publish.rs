@@ -174,11 +174,12 @@ impl Draft {
             pieces(&state, 0, size)
         };
         let Some(pieces) = pieces else { return Err(WriteError::OutOfMemory(self.shared.config.timeout)) };
-        let body = self.body(pieces);
-        let written = {
-            let _turn = self.shared.turn(size).await;
+        let (body, written) = {
+            let _turn = self.shared.requests.acquire().await;
+            let (body, _room) = self.body(pieces).await;
             let object = self.state().object.clone();
-            self.shared.store.put(key, &body, &object, condition).await
+            let written = self.shared.store.put(key, &body, &object, condition).await;
+            (body, written)
         };
         let written = match written {
             Ok(written) => written,

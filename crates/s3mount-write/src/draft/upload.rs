@@ -9,6 +9,7 @@ use super::Draft;
 use crate::WriteError;
 use crate::extents::Content;
 use crate::grid::Cell;
+use crate::shared::Room;
 use crate::state::{Begun, State};
 use crate::store::crc;
 
@@ -87,7 +88,7 @@ impl Draft {
     async fn upload(&self, cell: Cell) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
         self.load_part(cell).await?;
-        let _turn = self.shared.turn(cell.end - cell.start).await;
+        let _turn = self.shared.requests.acquire().await;
         let pieces = loop {
             {
                 let mut state = self.state();
@@ -101,7 +102,7 @@ impl Draft {
             }
             self.load_part(cell).await?;
         };
-        let body = self.body(pieces);
+        let (body, _room) = self.body(pieces).await;
         Ok(self.shared.store.put_part(&upload, cell.number, &body).await?)
     }
 
@@ -137,18 +138,20 @@ impl Draft {
         copied.map_err(WriteError::of_source)
     }
 
-    /// The body of a request, with its checksum.
-    pub(super) fn body(&self, pieces: Vec<Bytes>) -> Body {
+    /// The body of a request, with its checksum, and the room that the client may take for it.
+    pub(super) async fn body(&self, pieces: Vec<Bytes>) -> (Body, Room<'_>) {
         let sum = self.shared.config.has_checksums.then(|| crc(&pieces));
-        let body = Body::new(self.joined(&pieces).map_or(pieces, |joined| vec![joined]));
+        let pieces = self.joined(&pieces).map_or(pieces, |joined| vec![joined]);
+        let room = self.shared.room(&pieces).await;
+        let body = Body::new(pieces);
         match sum {
-            Some(sum) => body.with_checksum(sum),
-            None => body,
+            Some(sum) => (body.with_checksum(sum), room),
+            None => (body, room),
         }
     }
 
-    /// Several pieces as one, if there is memory for it. A client that can't send several joins them in memory
-    /// that nobody counts.
+    /// Several pieces as one, if there is memory for it in the pool. The client sends one piece where it lies, and
+    /// joins several in memory of its own.
     fn joined(&self, pieces: &[Bytes]) -> Option<Bytes> {
         let len: usize = pieces.iter().map(Bytes::len).sum();
         if pieces.len() < 2 || len > self.shared.share.max_buffer_bytes() {

@@ -35,11 +35,18 @@ pub(crate) struct FaultyClient {
     faults: Mutex<VecDeque<Fault>>,
     /// How many uploads nobody can give up: their ids were lost, or the store refused it.
     pub(crate) orphans: AtomicUsize,
+    /// How many parts came in several pieces.
+    pub(crate) in_pieces: AtomicUsize,
 }
 
 impl FaultyClient {
     pub(crate) fn new(store: Arc<MemoryClient>) -> Arc<Self> {
-        Arc::new(Self { store, faults: Mutex::default(), orphans: AtomicUsize::new(0) })
+        Arc::new(Self {
+            store,
+            faults: Mutex::default(),
+            orphans: AtomicUsize::new(0),
+            in_pieces: AtomicUsize::new(0),
+        })
     }
 
     /// Gives the next requests these faults.
@@ -164,6 +171,7 @@ impl ObjectWriter for FaultyClient {
         number: u32,
         body: Body,
     ) -> BoxFuture<'a, Result<WrittenPart, ObjectError>> {
+        self.in_pieces.fetch_add(usize::from(body.pieces().len() > 1), Ordering::Relaxed);
         self.with("UploadPart", self.store.put_part(upload, number, body))
     }
 

@@ -1,6 +1,7 @@
 //! Drafts when memory is short.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use s3mount_testkit::MemoryClient;
 use s3mount_write::WriteError;
 
 use crate::draft::write;
+use crate::faulty::FaultyClient;
 use crate::{MIB, all, pattern, spooling_writer, writer};
 
 #[tokio::test(start_paused = true)]
@@ -27,6 +29,22 @@ async fn a_long_file_needs_no_more_memory_than_it_may_have() {
     );
     draft.publish().await.expect("it is complete");
     assert!(client.stored("k").0 == bytes);
+}
+
+/// A part in one buffer is uploaded where it lies. One in many has to be copied first.
+#[tokio::test(start_paused = true)]
+async fn a_long_file_waits_for_whole_parts() {
+    let store = Arc::new(MemoryClient::new());
+    store.set_latency(Duration::from_millis(100));
+    let client = FaultyClient::new(store.clone());
+    let draft = writer(client.clone(), 32 * MIB).create("k", NewObject::default());
+    let bytes = pattern(1, 100 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    draft.publish().await.expect("it is complete");
+    assert!(store.stored("k").0 == bytes);
+    // The first part grows, because files are small mostly.
+    let in_pieces = client.in_pieces.load(Ordering::Relaxed);
+    assert!(in_pieces <= 1, "{in_pieces} of 20");
 }
 
 #[tokio::test(start_paused = true)]

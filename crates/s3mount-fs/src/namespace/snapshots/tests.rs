@@ -45,7 +45,7 @@ fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
         }
         Known::Found(Target::Directory, _) => 'D',
         Known::Found(Target::Draft(_), _) => panic!("listings show no drafts"),
-        Known::Absent => '-',
+        Known::Absent(_) => '-',
         Known::Unknown => '?',
     };
     names.iter().map(mark).collect()
