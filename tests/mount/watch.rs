@@ -310,7 +310,7 @@ fn a_trace_shows_each_request_and_who_waited() {
     let server = TestS3::builder().synthetic(BUCKET, "a/shard.tar", 40 * MIB).synthetic(BUCKET, "b.bin", MIB);
     let world = World::new(server, &["--allow-write", "--write-part-size", "5MiB"]);
     let page = world.folder().join("trace.html");
-    let mut trace = command(&["trace", "--for", "60", "--output"].map(OsStr::new));
+    let mut trace = command(&["trace", "--for", "60", "-o"].map(OsStr::new));
     trace.arg(&page).arg(world.mount.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
     let mut trace = trace.spawn().expect("it starts");
     let mut said = BufReader::new(trace.stderr.take().expect("a pipe")).lines();

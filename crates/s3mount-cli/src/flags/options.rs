@@ -1,6 +1,6 @@
 //! `-o a,b=c`: the flags, spelled as mount(8) and fstab spell options.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory, Error};
@@ -40,13 +40,17 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "users",
 ];
 
-/// Replaces each `-o` by the flags that it names.
+/// Replaces each `-o` by the flags that it names. Commands that write a file have an `-o` of their own.
 ///
 /// # Errors
 /// Fails if an option is no flag, or lacks its value. The error looks like that for a flag that can't be
 /// read.
 pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Error> {
     let mut command = Args::command();
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|name| has_own(&command, name)) {
+        return Ok(args);
+    }
     let mut expanded = Vec::new();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
@@ -80,6 +84,12 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
         }
     }
     Ok(expanded)
+}
+
+/// Whether this is a command whose `-o` means something else.
+fn has_own(command: &Command, name: &OsStr) -> bool {
+    let is_own = |arg: &Arg| arg.get_short() == Some('o') && arg.get_long().is_some();
+    command.find_subcommand(name).is_some_and(|command| command.get_arguments().any(is_own))
 }
 
 /// Splits `-o`, `-oOPTIONS` or `-fdo` into the short flags before the `o`, and the text after it.
@@ -147,6 +157,8 @@ mod tests {
             &["s3mount", "b", "d", "-o", options, "-odebug"],
             &["s3mount", "b", "d", "--allow-other", "--part-size=4MiB", "--noexec", "--debug"],
         );
+        check(&["s3mount", "trace", "d", "-o", "page.html"], &["s3mount", "trace", "d", "-o", "page.html"]);
+        check(&["s3mount", "config", "b", "-o", "ro"], &["s3mount", "config", "b", "--read-only"]);
         check(&["s3mount", "-fo", "uid=5", "-d"], &["s3mount", "-f", "--uid=5", "-d"]);
         check(&["s3mount", "-l", "o", "--prefix=o"], &["s3mount", "-l", "o", "--prefix=o"]);
         check(&["s3mount", "-o", "ro,read_only", "-oro"], &["s3mount", "--read-only"]);

@@ -71,7 +71,7 @@ impl Screen {
         let mut lines = self.head(report, width);
         lines.extend(self.throughput(report, width));
         lines.extend(memory(&report.memory, width));
-        lines.extend(numbers(report));
+        lines.extend(numbers(report, width));
         lines.push(Line::raw(""));
         let left = height.saturating_sub(lines.len());
         let processes = report.waiting.processes.len().min(MAX_PROCESSES.min(left / 2));
@@ -190,7 +190,7 @@ fn packed(words: impl Iterator<Item = String>, width: usize) -> Vec<Line<'static
     lines.into_iter().map(Line::raw).collect()
 }
 
-fn numbers(report: &Report) -> Vec<Line<'static>> {
+fn numbers(report: &Report, width: usize) -> Vec<Line<'static>> {
     let so_far = &report.so_far;
     let mut lines = vec![Line::raw(format!(
         "flying   {} GETs ({} ahead) {} LISTs",
@@ -198,12 +198,13 @@ fn numbers(report: &Report) -> Vec<Line<'static>> {
     ))];
     lines.push(Line::raw(format!("windows  {} in {} streams", bytes(report.window_bytes), report.streams)));
     if let Some(found) = &report.found {
-        lines.push(Line::raw(format!(
-            "found    {} here {} coming {} asked",
-            percent(found.in_memory),
-            percent(found.in_flight),
-            percent(found.asked_for)
-        )));
+        let (here, coming) = (percent(found.in_memory), percent(found.in_flight));
+        let asked = percent(found.asked_for);
+        lines.push(Line::raw(if width < 60 {
+            format!("found    {here} here {coming} coming {asked} asked")
+        } else {
+            format!("found    {here} in memory, {coming} on their way, {asked} asked for")
+        }));
     }
     let hits = [("disk", report.disk_hits), ("shared cache", report.shared_hits)];
     let hits: Vec<_> =
@@ -232,7 +233,7 @@ fn files(files: &[OpenFile], width: usize, most: usize) -> Vec<Line<'static>> {
         return Vec::new();
     }
     let is_wide = width >= 70;
-    let room = width.saturating_sub(if is_wide { 38 } else { 17 });
+    let room = width.saturating_sub(if is_wide { 37 } else { 17 });
     let title = if is_wide {
         format!("{:<room$} {:>11} {:>11} {:>5} {:>6}", "FILE", "AHEAD", "WINDOW", "GETS", "WAITS")
     } else {

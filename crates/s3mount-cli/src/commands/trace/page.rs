@@ -13,7 +13,8 @@ use crate::watch::shown::{bytes, dollars, percent, plain, rate};
 const TEMPLATE: &str = include_str!("page.html");
 
 /// The places in the template where contents go.
-const CONTENTS: &str = "<!-- contents -->";
+const ANSWER: &str = "<!-- answer -->";
+const TABLES: &str = "<!-- tables -->";
 const BEGAN: &str = "/* began */";
 const DATA: &str = "/* data */";
 
@@ -31,8 +32,10 @@ pub(super) fn html(recording: &Recording) -> anyhow::Result<String> {
     // The places are found from the last to the first.
     let (before, after) = TEMPLATE.rsplit_once(BEGAN).expect("the template has a place for the time");
     let (first, second) = before.rsplit_once(DATA).expect("the template has a place for the data");
-    let (head, charts) = first.rsplit_once(CONTENTS).expect("the template has a place for the contents");
-    Ok([head, &contents(recording), charts, &data, second, &began.to_string(), after].concat())
+    let (first, script) = first.rsplit_once(TABLES).expect("the template has a place for the tables");
+    let (head, charts) = first.rsplit_once(ANSWER).expect("the template has a place for the answer");
+    let (answer, tables) = (contents(recording, write_answer), contents(recording, write_tables));
+    Ok([head, &answer, charts, &tables, script, &data, second, &began.to_string(), after].concat())
 }
 
 /// Text for a place between tags.
@@ -45,15 +48,19 @@ fn shown_seconds(micros: i64) -> String {
     format!("{:.3} s", micros as f64 / 1e6)
 }
 
-fn contents(recording: &Recording) -> String {
+fn contents(
+    recording: &Recording,
+    write: impl FnOnce(&mut String, &Recording) -> std::fmt::Result,
+) -> String {
     let mut html = String::new();
     // A String takes all that is written.
     let _ = write(&mut html, recording);
     html
 }
 
-fn write(html: &mut String, recording: &Recording) -> std::fmt::Result {
-    let Recording { report, drawn, .. } = recording;
+/// What was read, and whether somebody waits for storage.
+fn write_answer(html: &mut String, recording: &Recording) -> std::fmt::Result {
+    let report = &recording.report;
     let waiting = &report.waiting;
     writeln!(html, "<p class=\"source\">{}, over {:.1} s</p>", escape(&report.source), report.seconds)?;
     writeln!(html, "<p class=\"verdict\">Waiting for storage? {}</p>\n<ul>", escape(&answer(waiting)))?;
@@ -79,9 +86,14 @@ fn write(html: &mut String, recording: &Recording) -> std::fmt::Result {
         report.get_seconds.map_or("–".to_owned(), |seconds| format!("{:.0} ms", seconds * 1e3)),
         report.found.as_ref().map_or("–".to_owned(), |found| percent(found.in_memory)),
         dollars(recording.dollars)
-    )?;
+    )
+}
+
+/// What the charts show, in numbers.
+fn write_tables(html: &mut String, recording: &Recording) -> std::fmt::Result {
+    let Recording { report, drawn, .. } = recording;
     writeln!(html, "<h2>Processes</h2>\n<table><tr><th>process<th>waited<th>calls<th>read</tr>")?;
-    for process in &waiting.processes {
+    for process in &report.waiting.processes {
         writeln!(
             html,
             "<tr><td>{} ({})<td>{}<td>{}<td>{}</tr>",
@@ -92,7 +104,10 @@ fn write(html: &mut String, recording: &Recording) -> std::fmt::Result {
             bytes(process.bytes)
         )?;
     }
-    writeln!(html, "</table>\n<h2>Requests</h2>\n<table><tr><th>operation<th>ended<th>requests</tr>")?;
+    writeln!(
+        html,
+        "</table>\n<h2>How requests ended</h2>\n<table><tr><th>operation<th>ended<th>requests</tr>"
+    )?;
     for ((operation, status), count) in &recording.requests {
         let count = HumanCount(*count);
         writeln!(html, "<tr><td>{}<td>{}<td>{count}</tr>", escape(operation), escape(status))?;
@@ -122,7 +137,7 @@ mod tests {
 
     #[test]
     fn names_are_no_part_of_the_page() {
-        let key = "</script><script>alert(1)</script>/* data */<!-- contents -->\u{1b}[2J".to_owned();
+        let key = "</script><script>alert(1)</script>/* data */<!-- tables -->\u{1b}[2J".to_owned();
         let request = Request {
             operation: "get".into(),
             status: "ok".into(),
