@@ -37,6 +37,7 @@ book:
 test:
 	.ci/setup test
 	cargo test --workspace
+	S3MOUNT_TEST_FLAGS=--allow-write cargo test --workspace --test requests
 	cargo test $(SHUTTLE)
 
 # The soak test for twenty minutes. `make test` runs it for one.

@@ -40,6 +40,8 @@ pub(crate) fn s3mount(endpoint: &str, source: &str, dir: &Path, flags: &[&str]) 
     command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "secret");
     // Mounts that write keep their journals beside the mount point.
     command.env("XDG_STATE_HOME", dir.parent().unwrap_or(dir));
+    // More flags for each mount, such as --allow-write: reading costs the same requests with it.
+    command.args(std::env::var("S3MOUNT_TEST_FLAGS").iter().flat_map(|flags| flags.split_whitespace()));
     command
 }
 
