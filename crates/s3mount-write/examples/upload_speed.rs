@@ -1,7 +1,7 @@
 //! How fast a draft uploads a file that is written from front to back, beside the client alone.
 //!
-//! `upload_speed ENDPOINT BUCKET [GIB [AT_ONCE]]` reads lines: `alone` or `draft`. For each it uploads a file, and prints
-//! the seconds and the CPU seconds that this took. The first ones warm the memory.
+//! `upload_speed ENDPOINT BUCKET [GIB [AT_ONCE]]` reads lines: `alone` or `draft`. For each it
+//! uploads a file, and prints the seconds and the CPU seconds that this took. The first ones warm the memory.
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 
 use std::sync::Arc;

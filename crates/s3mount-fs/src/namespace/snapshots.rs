@@ -100,24 +100,22 @@ impl Snapshots {
         };
         let folder = format!("{name}/");
         let age = |page: &Page| now.saturating_duration_since(page.at);
-        let left = |page: &Page| self.limits.ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
+        let left = |ttl: Duration, page: &Page| ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
+        let Limits { ttl, negative_ttl, .. } = self.limits;
         // The folder goes before the key, and the two may lie on different pages.
         let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
         let Some(below) = below.map(|index| &directory.pages[index]) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
-            return left(below)
+            return left(ttl, below)
                 .map_or(Known::Unknown, |left| Known::Found(below.target(prefix, index), left));
         }
         let Some(at) = at.map(|index| &directory.pages[index]) else { return Known::Unknown };
         let oldest = if age(at) > age(below) { at } else { below };
         match at.find(name) {
             Some(index) => {
-                left(oldest).map_or(Known::Unknown, |left| Known::Found(at.target(prefix, index), left))
+                left(ttl, oldest).map_or(Known::Unknown, |left| Known::Found(at.target(prefix, index), left))
             }
-            None => match self.limits.negative_ttl.checked_sub(age(oldest)).filter(|left| !left.is_zero()) {
-                Some(left) => Known::Absent(left),
-                None => Known::Unknown,
-            },
+            None => left(negative_ttl, oldest).map_or(Known::Unknown, Known::Absent),
         }
     }
 

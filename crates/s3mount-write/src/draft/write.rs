@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::Need;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Draft;
 use crate::WriteError;
@@ -63,7 +63,7 @@ impl Draft {
                     let short = len.min(BLOCK).max(least);
                     spare = self.try_buffer(len);
                     if spare.is_none() && self.will_have(len) {
-                        let whole = timeout_at(Instant::now() + PATIENCE, self.buffer(len)).await;
+                        let whole = timeout(PATIENCE, self.buffer(len)).await;
                         spare = whole.ok().transpose().map_err(|error| self.fail(error))?;
                     }
                     if spare.is_none() {
