@@ -10,6 +10,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "s3mount-cli",
         &[
+            "s3mount-bucket",
             "s3mount-cache",
             "s3mount-credentials",
             "s3mount-crt",
@@ -19,7 +20,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-metrics",
             "s3mount-object",
             "s3mount-prefetch",
-            "s3mount-requests",
             "s3mount-shared",
             "s3mount-write",
         ],
@@ -28,36 +28,36 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "s3mount-fs",
         &[
+            "s3mount-bucket",
             "s3mount-cache",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-object",
             "s3mount-prefetch",
-            "s3mount-requests",
             "s3mount-write",
         ],
     ),
     (
         "s3mount-prefetch",
         &[
+            "s3mount-bucket",
             "s3mount-cache",
             "s3mount-memory",
             "s3mount-metrics",
             "s3mount-object",
-            "s3mount-requests",
             "s3mount-shared",
         ],
     ),
+    ("s3mount-bucket", &["s3mount-metrics", "s3mount-object"]),
     ("s3mount-cache", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-credentials", &["s3mount-crt"]),
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-object", &[]),
-    ("s3mount-requests", &["s3mount-metrics", "s3mount-object"]),
     ("s3mount-shared", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     ("s3mount-testkit", &["s3mount-object"]),
-    ("s3mount-write", &["s3mount-memory", "s3mount-metrics", "s3mount-object", "s3mount-requests"]),
+    ("s3mount-write", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
 ];
 
 /// Libraries that only one crate may name.

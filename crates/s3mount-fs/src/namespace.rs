@@ -37,9 +37,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::RetryBudget;
 use s3mount_cache::NameStore;
 use s3mount_object::{ListObjects, ObjectClient};
-use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use s3mount_bucket::RetryBudget;
 use s3mount_object::{NewObject, ObjectWriter};
-use s3mount_requests::RetryBudget;
 use s3mount_write::Writer;
 
 use crate::FsError;

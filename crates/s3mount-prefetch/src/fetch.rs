@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use s3mount_bucket::{Attempts, Retries};
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ErrorKind, GetAnswer, GetObject, ObjectError, ObjectId, Origin};
-use s3mount_requests::{Attempts, Retries};
 use s3mount_shared::Miss;
 use tokio::time::{Instant, timeout, timeout_at};
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use s3mount_bucket::RetryBudget;
 use s3mount_cache::DiskCache;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_object::{ObjectClient, ObjectId};
-use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 
 use crate::readers::Readers;

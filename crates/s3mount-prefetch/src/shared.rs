@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use s3mount_bucket::RetryBudget;
 use s3mount_cache::{BlockCache, DiskCache};
 use s3mount_memory::BufferPool;
 use s3mount_object::{ObjectClient, ObjectId};
-use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;

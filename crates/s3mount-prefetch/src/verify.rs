@@ -14,9 +14,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use s3mount_bucket::{Attempts, Retries};
 use s3mount_memory::Buffer;
 use s3mount_object::{ByteRange, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId};
-use s3mount_requests::{Attempts, Retries};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 

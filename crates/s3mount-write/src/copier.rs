@@ -10,10 +10,10 @@ mod upload;
 
 use std::sync::Arc;
 
+use s3mount_bucket::RetryBudget;
 use s3mount_object::{
     Condition, CopySource, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, Written,
 };
-use s3mount_requests::RetryBudget;
 use tokio::sync::Semaphore;
 
 pub use self::order::{Copied, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt as _, stream};
+use s3mount_bucket::RetryBudget;
 use s3mount_object::{
     Condition, CopySource, Description, ETag, ErrorKind, ListObjects, ListedObject, ObjectError, ObjectId,
     ObjectMeta, ObjectWriter, Written,
 };
-use s3mount_requests::RetryBudget;
 
 use crate::copier::{Copier, CopyError};
 use crate::copies::MOST_COPIED;

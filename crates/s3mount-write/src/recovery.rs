@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures::{StreamExt as _, stream};
+use s3mount_bucket::RetryBudget;
 use s3mount_object::{ListedObject, ListedUpload, ObjectError, ObjectId, ObjectMeta, ObjectWriter, UploadId};
-use s3mount_requests::RetryBudget;
 
 use crate::folder::{FolderMove, MoveError};
 use crate::journal::{Intent, Phase, Record};

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use s3mount_bucket::{Attempts, Retries, RetryBudget};
 use s3mount_object::{
     Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, Description, ErrorKind, GetObject,
     KeptChecksum, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, PartBuffer, UploadId,
     UploadsPage, Written, WrittenPart,
 };
-use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::time::Instant;
 
 use crate::WriteMetrics;

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use s3mount_bucket::RetryBudget;
 use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
 use s3mount_object::{Description, NewObject, ObjectError, ObjectId, ObjectWriter};
-use s3mount_requests::RetryBudget;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use s3mount_requests::RetryBudget;
+use s3mount_bucket::RetryBudget;
 use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use s3mount_bucket::RetryBudget;
 use s3mount_crt::CrtClient;
 use s3mount_object::{Condition, Encryption};
-use s3mount_requests::RetryBudget;
 use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted};
 
 use self::bar::{Bar, Sum};

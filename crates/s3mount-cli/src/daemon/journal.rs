@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use s3mount_bucket::RetryBudget;
 use s3mount_object::ObjectWriter;
-use s3mount_requests::RetryBudget;
 use s3mount_write::{Found, Intent, Journal, Left, Owner, Recovered, Recovery};
 use tokio::runtime::Handle;
 

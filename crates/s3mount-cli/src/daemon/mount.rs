@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use procfs::process::Process;
+use s3mount_bucket::MeasuredClient;
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes, Writes};
@@ -16,7 +17,6 @@ use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
-use s3mount_requests::MeasuredClient;
 use s3mount_shared::SharedTier;
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream;
+use s3mount_bucket::{Attempts, Retries, RetryBudget};
 use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectError, ObjectWriter};
-use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 

@@ -203,8 +203,8 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use s3mount_bucket::RetryBudget;
     use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
-    use s3mount_requests::RetryBudget;
     use s3mount_testkit::MemoryClient;
     use tokio::runtime::Handle;
 

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::{Attempts, Retries, RetryBudget};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectMeta};
-use s3mount_requests::{Attempts, Retries, RetryBudget};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 

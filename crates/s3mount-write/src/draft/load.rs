@@ -1,8 +1,8 @@
 //! Bytes of a draft that are not in memory: fetched from a version, or from the spool.
 
 use bytes::{Bytes, BytesMut};
+use s3mount_bucket::{Attempts, Retries};
 use s3mount_object::ByteRange;
-use s3mount_requests::{Attempts, Retries};
 use tokio::time::Instant;
 
 use super::Draft;

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::{Attempts, Retries, RetryBudget};
 use s3mount_crt::CrtClient;
 use s3mount_object::{ListObjects, ListedObject, ObjectClient, ObjectError};
-use s3mount_requests::{Attempts, Retries, RetryBudget};
 
 /// A page may take this long before it is asked for again.
 const SLOW: Duration = Duration::from_secs(4);

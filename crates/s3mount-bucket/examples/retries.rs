@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::{Attempts, MeasuredClient, Operation, Outcome, Retries, RetryBudget};
 use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectMeta};
-use s3mount_requests::{Attempts, MeasuredClient, Operation, Outcome, Retries, RetryBudget};
 use s3mount_testkit::MemoryClient;
 use tokio::time::Instant;
 
