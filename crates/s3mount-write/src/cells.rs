@@ -82,11 +82,13 @@ impl<P: Clone> Cells<P> {
         }
     }
 
-    /// The task is done, with what the store said. `size` is the length of the file now.
+    /// The task is done, with what the store said. `size` is the length of the file now. Other parts of the same bytes
+    /// are no parts of the file any more: several parts may have been copied as one.
     pub(crate) fn finish(&mut self, number: u32, written: Option<P>, size: u64) {
         let Some(Claim { cell, is_stale }) = self.claims.remove(&number) else { return };
         match written {
             Some(written) if cell.start < size => {
+                self.parts.retain(|_, part| part.cell.end <= cell.start || cell.end <= part.cell.start);
                 self.parts.insert(number, Part { cell, is_current: !is_stale, written });
             }
             _ => {}
@@ -151,6 +153,27 @@ mod tests {
         assert!(!cells.is_current(CELL) && cells.claim(CELL));
         cells.finish(2, None, 20);
         assert!(!cells.is_claimed(CELL) && cells.claim(CELL), "a task that failed leaves it free");
+    }
+
+    #[test]
+    fn a_part_takes_the_place_of_those_that_it_covers() {
+        let mut cells = Cells::default();
+        let mut upload = |cell: Cell| {
+            cells.touch(cell.start, cell.end);
+            assert!(cells.claim(cell));
+            cells.take(cell.number);
+            cells.finish(cell.number, Some(()), 40);
+            cells.written().map(|(cell, ())| cell.number).collect::<Vec<_>>()
+        };
+        for (number, start) in [(1, 0), (2, 10), (3, 20), (4, 30)] {
+            upload(Cell { number, start, end: start + 10 });
+        }
+        assert_eq!(upload(Cell { number: 2, start: 10, end: 30 }), [1, 2, 4]);
+        assert_eq!(
+            upload(Cell { number: 3, start: 20, end: 30 }),
+            [1, 3, 4],
+            "half of it is to be uploaded anew"
+        );
     }
 
     #[test]

@@ -64,6 +64,20 @@ async fn what_is_copied_is_read_and_changed_before_it_is_published() {
     assert_eq!((writes["UploadPart"], writes["UploadPartCopy"]), (2, 1), "{writes:?}");
 }
 
+/// Several parts are copied as one. Those that were uploaded before belong to the file no more.
+#[tokio::test(start_paused = true)]
+async fn a_copy_over_parts_that_were_uploaded_takes_their_place() {
+    let (client, version, bytes) = source(30 * MIB);
+    let draft = writer(client.clone(), 64 * MIB).create("copy", NewObject::default());
+    write(&draft, 0, &pattern(7, 33 << 20)).await.expect("memory");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(client.take_writes()["UploadPart"], 6);
+    draft.copy_from(&version, 30 * MIB, whole(&bytes), 0).await.expect("only noted");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("copy").0 == [&bytes[..], &pattern(7, 33 << 20)[30 << 20..]].concat());
+    assert_eq!(client.take_writes()["UploadPartCopy"], 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_what_shares_a_part_with_other_bytes_is_fetched() {
     let (client, version, bytes) = source(30 * MIB);
