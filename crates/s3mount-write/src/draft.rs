@@ -6,15 +6,20 @@
 //! (`draft/upload.rs`). When memory is short, bytes that are elsewhere, too, are dropped, the oldest first
 //! (`relief.rs`). Publication uploads what is missing, and makes an object of it (`draft/publish.rs`).
 //!
-//! **Lock order:** the gate, then `creating` or `loading`, then the spool, then the state, then the list of drafts. The state is never locked across a wait, and no
-//! other draft's state is locked meanwhile.
+//! Whatever changes the file, or publishes it, has the draft's turn, so changes come one after another. Readers come
+//! at any time (`draft/read.rs`).
+//!
+//! **Lock order:** the turn, then `creating` or `gathering`, then `spooling`, then the state, then the list of drafts. The
+//! state is never locked across a wait, and no other draft's state is locked meanwhile.
 
 mod complete;
 mod copy;
 mod describe;
+mod gather;
 mod give;
 mod load;
 mod publish;
+mod read;
 mod spill;
 mod upload;
 mod write;
@@ -23,14 +28,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use s3mount_object::{Condition, NewObject, ObjectId};
 use tokio::sync::{RwLock, watch};
 
 use crate::WriteError;
 use crate::grid::Grid;
 use crate::shared::Shared;
-use crate::spool::SpoolFile;
 use crate::state::State;
 
 /// One file that is being written. All who have it open share it.
@@ -41,15 +44,15 @@ pub struct Draft {
     me: Weak<Draft>,
     shared: Arc<Shared>,
     state: Mutex<State>,
-    /// Changes hold it shared, publications alone: so each version that is published has all changes up to a
-    /// moment, and none of later ones.
-    gate: RwLock<()>,
+    /// Who changes the file or publishes it has it, first come, first served: so each version that is published has
+    /// all changes up to a moment, and none of later ones.
+    turn: tokio::sync::Mutex<()>,
     /// One task begins the upload.
     creating: tokio::sync::Mutex<()>,
-    /// One task brings the bytes of a part into memory. Several could wait for each other's memory.
-    loading: tokio::sync::Mutex<()>,
-    /// The draft's file in the spool, once it has one. Held alone by the task that writes to it.
-    spool: RwLock<Option<Arc<SpoolFile>>>,
+    /// One task gathers the bytes of a part at a time. It waits for their memory.
+    gathering: tokio::sync::Mutex<()>,
+    /// Held alone by the task that writes to the spool, and shared by those that bring bytes from there into memory.
+    spooling: RwLock<()>,
     /// Counts the tasks that have ended. Who waits for one watches it.
     ended: watch::Sender<u64>,
     /// How many bytes of the share its buffers take.
@@ -68,10 +71,10 @@ impl Draft {
             me: me.clone(),
             shared,
             state,
-            gate: RwLock::default(),
+            turn: tokio::sync::Mutex::default(),
             creating: tokio::sync::Mutex::default(),
-            loading: tokio::sync::Mutex::default(),
-            spool: RwLock::default(),
+            gathering: tokio::sync::Mutex::default(),
+            spooling: RwLock::default(),
             ended: watch::Sender::new(0),
             held: Arc::default(),
         })
@@ -117,24 +120,43 @@ impl Draft {
     /// Gives the file the key under which it is to show from now on. `condition` says what has to be true of that
     /// key when the file is published.
     ///
-    /// The next publication shows the file there. If a version or an upload of the draft is at an earlier
-    /// key, that publication moves it inside the store, and deletes the version at the earlier key.
-    pub fn rename(&self, key: &str, condition: Option<Condition>) {
-        let mut state = self.state();
-        (state.key, state.condition) = (key.to_owned(), condition);
-        state.changes += 1;
+    /// The next publication shows the file there. If a version of the draft is at an earlier key, that publication
+    /// deletes it. An upload is bound to its key: one to an earlier key is given up, and what it has is uploaded
+    /// again, so that nothing is written where others may have a file by now. If bytes are in that upload and
+    /// nowhere else, the publication completes it at its key, as its condition allows, and moves it. Waits for changes and publications that are under
+    /// way.
+    pub async fn rename(&self, key: &str, condition: Option<Condition>) {
+        let _turn = self.turn.lock().await;
+        {
+            let mut state = self.state();
+            (state.key, state.condition) = (key.to_owned(), condition);
+            state.changes += 1;
+        }
+        self.leave_old_upload();
+    }
+
+    /// Gives up the upload to an earlier key, if nothing needs it.
+    fn leave_old_upload(&self) {
+        let left = self.state().leave_old_upload();
+        if let Some(begun) = left {
+            tracing::debug!(key = begun.upload.key, "uploaded anew, because the file has another key");
+            let shared = self.shared.clone();
+            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+        }
     }
 
     /// The object `from`, which this draft may be made of, was copied to `to` inside the store, and is about to be
     /// deleted. From now on the file has the key of `to`, may replace only that version, and takes its bytes from
     /// there. Waits for changes and uploads that are under way.
     pub async fn follow(&self, from: &ObjectId, to: &ObjectId) {
-        let _alone = self.gate.write().await;
+        let _turn = self.turn.lock().await;
         loop {
             self.idle().await;
             let mut state = self.state();
             if state.cells.claimed() == 0 {
                 state.follow(from, to);
+                drop(state);
+                self.leave_old_upload();
                 return;
             }
         }
@@ -187,14 +209,6 @@ impl Draft {
                 shared.abort(&begun.upload).await;
             });
         }
-    }
-
-    /// Up to `len` bytes from `offset` on; fewer only at the end.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn read(&self, offset: u64, len: usize) -> Result<Bytes, WriteError> {
-        self.read_from(offset, len).await
     }
 }
 

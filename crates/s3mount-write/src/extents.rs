@@ -16,7 +16,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn after(&self, bytes: u64) -> Self {
+    pub(crate) fn after(&self, bytes: u64) -> Self {
         Self { object: self.object.clone(), offset: self.offset + bytes }
     }
 }
@@ -87,10 +87,55 @@ impl<B> Content<B> {
     }
 }
 
+/// Where bytes are that are not in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Elsewhere {
+    /// In a version, from there on.
+    Source(Place),
+    Spool,
+    /// Only in a part of the upload.
+    Stored,
+}
+
+/// Bytes of a file that are not in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) elsewhere: Elsewhere,
+}
+
+impl Hole {
+    /// Whether the bytes of `next` follow these, here and where they are.
+    fn is_continued(&self, next: &Self) -> bool {
+        let is_same = match (&self.elsewhere, &next.elsewhere) {
+            (Elsewhere::Source(place), Elsewhere::Source(next_place)) => {
+                place.after(self.end - self.start) == *next_place
+            }
+            (one, other) => one == other,
+        };
+        is_same && self.end == next.start
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Extent<B> {
     pub(crate) len: u64,
     pub(crate) content: Content<B>,
+}
+
+impl<B> Extent<B> {
+    /// The bytes `range` of the file, which begin `inside` bytes behind the beginning of the extent, if they are not
+    /// in memory.
+    fn hole(&self, inside: u64, (start, end): (u64, u64)) -> Option<Hole> {
+        let elsewhere = match &self.content {
+            Content::Open(_) | Content::Frozen(..) | Content::Zeros => return None,
+            Content::Source(place) => Elsewhere::Source(place.after(inside)),
+            Content::Spool => Elsewhere::Spool,
+            Content::Stored => Elsewhere::Stored,
+        };
+        Some(Hole { start, end, elsewhere })
+    }
 }
 
 /// All bytes of a file.
@@ -229,12 +274,32 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Extents<B> {
         }
     }
 
-    /// Copies the bytes from `start` on into `into`, as far as they are in memory. Returns the first byte that
-    /// is not: `start + into.len()` if all are. Bytes behind the end read as zeros.
-    pub(crate) fn copy_out(&self, start: u64, into: &mut [u8]) -> u64 {
+    /// The first bytes of `start..end` that are not in memory, as far as they follow one another where they are.
+    pub(crate) fn hole(&self, start: u64, end: u64) -> Option<Hole> {
+        let holes = |(from, extent): (u64, &Extent<B>)| {
+            let at = from.max(start);
+            extent.hole(at - from, (at, end.min(from + extent.len)))
+        };
+        let mut extents = self.range(start, end).map(holes).skip_while(Option::is_none);
+        let mut first = extents.next()??;
+        while let Some(Some(next)) = extents.next()
+            && first.is_continued(&next)
+        {
+            first.end = next.end;
+        }
+        Some(first)
+    }
+
+    /// Copies the bytes from `start` on into `into` that are in memory, and returns where the others are. Each byte
+    /// is copied, or lies in one of these ranges. `start + into.len()` is not behind the end of the file.
+    pub(crate) fn look(&self, start: u64, into: &mut [u8]) -> Vec<Hole> {
         let end = start + into.len() as u64;
-        let mut at = start;
+        let (mut at, mut holes) = (start, Vec::<Hole>::new());
+        if into.is_empty() {
+            return holes;
+        }
         for (from, extent) in self.range(start, end) {
+            assert_eq!(from.max(start), at, "the extents cover the file");
             let until = end.min(from + extent.len);
             let target = &mut into[index(at - start)..index(until - start)];
             let inside = index(at - from)..index(until - from);
@@ -242,12 +307,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Extents<B> {
                 Content::Open(block) => target.copy_from_slice(&block.buffer.as_ref()[inside]),
                 Content::Frozen(bytes, _) => target.copy_from_slice(&bytes[inside]),
                 Content::Zeros => target.fill(0),
-                Content::Source(_) | Content::Spool | Content::Stored => return at,
+                Content::Source(_) | Content::Spool | Content::Stored => {
+                    let hole = extent.hole(at - from, (at, until));
+                    match (holes.last_mut(), hole) {
+                        (_, None) => {}
+                        (Some(last), Some(hole)) if last.is_continued(&hole) => last.end = hole.end,
+                        (_, Some(hole)) => holes.push(hole),
+                    }
+                }
             }
             at = until;
         }
-        into[index(at - start)..].fill(0);
-        end
+        assert_eq!(at, end, "the extents cover the file");
+        holes
     }
 }
 

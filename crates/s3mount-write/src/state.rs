@@ -14,6 +14,7 @@ use crate::cells::Cells;
 use crate::extents::{Block, Content, Copy, Extent, Extents, Place};
 use crate::grid::{Cell, Grid, PAGE};
 use crate::kept::Kept;
+use crate::spool::SpoolFile;
 
 /// The largest block of a file that is not a stream yet, and of every file while memory is short.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -110,12 +111,12 @@ pub(crate) struct State<B = Held> {
     pub(crate) is_patched: bool,
     /// How many bytes a task writes to the spool now.
     pub(crate) spilling_bytes: u64,
-    /// Whether a publication needs all bytes in memory at once.
-    pub(crate) is_pinned: bool,
     /// What is brought into memory now.
     pub(crate) kept: Kept,
     pub(crate) failed: Option<Arc<WriteError>>,
     pub(crate) is_discarded: bool,
+    /// The draft's file in the spool, once it has one. Who reads it goes on with it when the draft gives it back.
+    pub(crate) spool: Option<Arc<SpoolFile>>,
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
@@ -145,10 +146,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             published,
             is_patched: false,
             spilling_bytes: 0,
-            is_pinned: false,
             kept: Kept::default(),
             failed: None,
             is_discarded: false,
+            spool: None,
         }
     }
 
@@ -158,6 +159,23 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
 
     pub(crate) fn is_dirty(&self) -> bool {
         self.published.as_ref().is_none_or(|(changes, _)| *changes != self.changes)
+    }
+
+    /// Whether the upload that has begun is bound to an earlier key of the file.
+    pub(crate) fn has_old_upload(&self) -> bool {
+        self.upload.as_ref().is_some_and(|begun| begun.upload.key != self.key)
+    }
+
+    /// Gives up the upload to an earlier key, so that all is uploaded to the new key. `None` if there is none, if a
+    /// task uploads a part to it, or if bytes are in that upload and nowhere else.
+    pub(crate) fn leave_old_upload(&mut self) -> Option<Begun> {
+        let may_leave =
+            self.has_old_upload() && self.cells.claimed() == 0 && self.stored(0, self.size()).is_none();
+        if !may_leave {
+            return None;
+        }
+        (self.cells, self.grid) = (Cells::default(), None);
+        self.upload.take()
     }
 
     /// The error of all later calls, if something has failed.
@@ -193,14 +211,24 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
                 Some(written) => written,
                 None => match self.write_new_block(at, rest, spare, plan)? {
                     Ok(written) => written,
-                    Err(wants) => return Ok((index(at - offset), wants)),
+                    Err(wants) => {
+                        self.advance(offset, at);
+                        return Ok((index(at - offset), wants));
+                    }
                 },
             };
             at += written;
         }
-        self.is_patched |= offset != self.frontier;
-        self.frontier = end;
+        self.advance(offset, end);
         Ok((data.len(), Wants::Nothing))
+    }
+
+    /// Bytes were written from `start` to `end`, maybe the first of a write that goes on later.
+    fn advance(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.is_patched |= start != self.frontier;
+            self.frontier = end;
+        }
     }
 
     /// Writes into the open block that has `at` in it or has room for it. Returns how many bytes it took.
@@ -218,7 +246,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         }
         let taken = (data.len() as u64).min(room - at);
         let mut gap = vec![0; index(at.saturating_sub(end))];
-        if !gap.is_empty() && self.extents.copy_out(end, &mut gap) < at {
+        if !self.extents.look(end.min(at), &mut gap).is_empty() {
             // They are to be fetched. The block that is opened for the write says so.
             return Ok(None);
         }
@@ -242,9 +270,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         let cell = grid.cell(at).ok_or(WriteError::TooLarge { size: at + data.len() as u64 })?;
         let start = self.block_start(at, cell);
         let mut gap = vec![0; index(at - start)];
-        let known = self.extents.copy_out(start, &mut gap);
-        if known < at {
-            return Ok(Err(Wants::Bytes(known, at)));
+        if let Some(hole) = self.extents.look(start, &mut gap).first() {
+            return Ok(Err(Wants::Bytes(hole.start, at)));
         }
         let behind = self.extents.next_block(at, cell.end).unwrap_or(cell.end);
         let (len, least) = self.block_len(start, at + data.len() as u64, behind, cell);

@@ -69,7 +69,7 @@ async fn what_is_written_is_stored_whatever_passes() {
         let edited = writer.edit(&published.object, published.size, NewObject::default());
         write(&edited, 20 * MIB, &Bytes::from_static(b"patch")).await;
         bytes[20 * MIB..][..5].copy_from_slice(b"patch");
-        edited.rename("renamed", Some(Condition::Absent));
+        edited.rename("renamed", Some(Condition::Absent)).await;
         let published = edited.publish().await.expect("the store takes it");
         assert!(stored(&client, &published.object, published.size).await == bytes);
         assert_eq!(server.keys("b"), ["renamed"]);

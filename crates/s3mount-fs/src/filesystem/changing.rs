@@ -264,7 +264,7 @@ impl Filesystem {
     ) -> Result<Option<File>, FsError> {
         let draft = file.draft();
         let Some(object) = file.object() else {
-            draft.rename(key, condition);
+            draft.rename(key, condition).await;
             return Ok(None);
         };
         let published = match file.publish_closed().await? {

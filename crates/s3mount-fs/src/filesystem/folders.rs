@@ -168,7 +168,7 @@ impl Filesystem {
                 (object, _) if !file.is_sealed() => {
                     let condition =
                         object.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
-                    file.draft().rename(&format!("{prefix_now}{name}"), Some(condition));
+                    file.draft().rename(&format!("{prefix_now}{name}"), Some(condition)).await;
                 }
                 _ => {}
             }

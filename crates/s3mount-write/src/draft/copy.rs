@@ -31,7 +31,7 @@ impl Draft {
         range: ByteRange,
         offset: u64,
     ) -> Result<(), WriteError> {
-        let _change = self.gate.read().await;
+        let _turn = self.turn.lock().await;
         self.take(version, size, range, offset).map_err(|error| self.fail(error))
     }
 

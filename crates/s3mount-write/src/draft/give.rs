@@ -61,19 +61,18 @@ impl Draft {
     /// it is not full: what is appended to it needs its bytes.
     fn evictable(&self, state: &State) -> Vec<(Cell, bool)> {
         let size = state.size();
-        if state.is_pinned {
-            return Vec::new();
-        }
         let Some(grid) = state.grid else {
             // There is no upload. All that is elsewhere is in the version that the draft began with.
             return vec![(Cell { number: 0, start: 0, end: size }, false)];
         };
-        // What goes to the spool first can still be patched and read.
-        let may_go = !self.has_spool();
+        // What goes to the spool first can still be patched and read. What an upload to an earlier key has is uploaded
+        // anew.
+        let is_left = state.has_old_upload() && state.stored(0, size).is_none();
+        let may_go = !self.has_spool() && !is_left;
         let mut cells: Vec<_> = state.cells.idle().map(|cell| (cell, may_go && cell.end <= size)).collect();
         let mut at = 0;
         while let Some(cell) = grid.cell(at).filter(|cell| cell.start < size) {
-            if !state.cells.is_current(cell) && !state.cells.is_claimed(cell) {
+            if !state.cells.is_current(cell) {
                 cells.push((cell, false));
             }
             at = cell.end;
@@ -87,18 +86,20 @@ impl Draft {
         let state = self.state();
         let grid = self.grid(&state);
         let last = grid.cell(state.frontier.saturating_sub(1));
+        // What is sent where it lies is free soon.
+        let is_sent = |cell| state.cells.is_claimed(cell) && state.is_in_memory(cell);
         let (mut cells, mut bytes, mut at) = (Vec::new(), 0, 0);
         while bytes < wanted
             && let Some(cell) = grid.cell(at).filter(|cell| cell.start < state.size())
         {
             at = cell.end;
             let found = state.unspooled_bytes(cell);
-            if found > 0 && Some(cell) != last && !state.cells.is_claimed(cell) {
+            if found > 0 && Some(cell) != last && !is_sent(cell) {
                 cells.push(cell);
                 bytes += found;
             }
         }
-        let last = last.filter(|last| bytes < wanted && !state.cells.is_claimed(*last));
+        let last = last.filter(|last| bytes < wanted && !is_sent(*last));
         if let Some((last, found)) = last.map(|last| (last, state.unspooled_bytes(last)))
             && found > 0
         {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use s3mount_object::{Condition, ErrorKind, ObjectChecksum, ObjectError, ObjectId, Written};
 
 use super::Draft;
-use super::upload::pieces;
 use crate::WriteError;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::state::Published;
@@ -19,22 +18,6 @@ struct Target {
     changes: u64,
 }
 
-/// The draft's bytes stay in memory while this lives.
-struct Pinned<'a>(&'a Draft);
-
-impl<'a> Pinned<'a> {
-    fn new(draft: &'a Draft) -> Self {
-        draft.state().is_pinned = true;
-        Self(draft)
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        self.0.state().is_pinned = false;
-    }
-}
-
 impl Draft {
     /// Waits until the store has all bytes, so that they outlive the mount. A file of up to a part is
     /// published. Of a longer one, all parts are in the store; the object shows when it is published.
@@ -43,7 +26,7 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn sync(&self) -> Result<(), WriteError> {
         {
-            let _alone = self.gate.write().await;
+            let _turn = self.turn.lock().await;
             self.state().check()?;
             if !self.is_small() {
                 return self.upload_all(false).await.map_err(|error| self.fail(error));
@@ -58,7 +41,7 @@ impl Draft {
     /// # Errors
     /// See [`WriteError`].
     pub async fn publish(&self) -> Result<Published, WriteError> {
-        let _alone = self.gate.write().await;
+        let _turn = self.turn.lock().await;
         self.publish_alone().await
     }
 
@@ -71,11 +54,11 @@ impl Draft {
         &self,
         is_wanted: impl FnOnce() -> bool,
     ) -> Result<Option<Published>, WriteError> {
-        let _alone = self.gate.write().await;
+        let _turn = self.turn.lock().await;
         if is_wanted() { self.publish_alone().await.map(Some) } else { Ok(None) }
     }
 
-    /// Publishes while the gate keeps all changes out.
+    /// Publishes while it is its turn.
     async fn publish_alone(&self) -> Result<Published, WriteError> {
         let target = {
             let state = self.state();
@@ -163,17 +146,10 @@ impl Draft {
     /// Publishes by one PutObject.
     async fn put_whole(&self, key: &str, condition: Option<&Condition>) -> Result<Written, WriteError> {
         let size = self.size();
-        let pieces = {
-            let _pinned = Pinned::new(self);
-            {
-                let _one = self.loading.lock().await;
-                self.load(0, size).await?;
-            }
-            let mut state = self.state();
-            state.extents.freeze(0, size);
-            pieces(&state, 0, size)
+        let pieces = match self.lying(0, size) {
+            Some(pieces) => pieces,
+            None => self.gather(0, size).await?,
         };
-        let Some(pieces) = pieces else { return Err(WriteError::OutOfMemory(self.shared.config.timeout)) };
         let (body, written) = {
             let _turn = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;

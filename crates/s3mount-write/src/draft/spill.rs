@@ -9,7 +9,6 @@ use tokio::sync::RwLockReadGuard;
 use super::Draft;
 use crate::WriteError;
 use crate::grid::Cell;
-use crate::spool::SpoolFile;
 use crate::state::{Held, index};
 
 impl Draft {
@@ -44,13 +43,13 @@ impl Draft {
     /// Writes what memory has of parts, and the spool has not, to the spool.
     pub(super) async fn spill_now(&self, cells: &[Cell]) -> io::Result<()> {
         let Some(spool) = self.shared.spool.clone() else { return Ok(()) };
-        // Nobody reads the file meanwhile: a reader could see bytes of two writes.
-        let mut kept = self.spool.write().await;
-        let pieces = {
+        // Nobody brings bytes from there into memory meanwhile: they could be older than what the file has by then.
+        let _alone = self.spooling.write().await;
+        let (file, pieces) = {
             let mut state = self.state();
-            cells.iter().flat_map(|cell| state.unspooled(*cell)).collect::<Vec<_>>()
+            let pieces = cells.iter().flat_map(|cell| state.unspooled(*cell)).collect::<Vec<_>>();
+            (state.spool.clone(), pieces)
         };
-        let file = kept.take();
         let (file, written, pieces) = blocking(move || {
             let file = match file {
                 Some(file) => file,
@@ -60,9 +59,10 @@ impl Draft {
             Ok((file, written, pieces))
         })
         .await?;
-        *kept = Some(file);
+        let mut state = self.state();
+        state.spool = Some(file);
         written?;
-        self.state().spooled(&pieces);
+        state.spooled(&pieces);
         Ok(())
     }
 
@@ -72,9 +72,10 @@ impl Draft {
         offset: u64,
         len: u64,
         mut into: Held,
-    ) -> Result<(Bytes, RwLockReadGuard<'_, Option<Arc<SpoolFile>>>), WriteError> {
-        let kept = self.spool.read().await;
-        let Some(file) = kept.clone() else { return Err(WriteError::NotReadable { offset }) };
+    ) -> Result<(Bytes, RwLockReadGuard<'_, ()>), WriteError> {
+        let kept = self.spooling.read().await;
+        let file = self.state().spool.clone();
+        let Some(file) = file else { return Err(WriteError::NotReadable { offset }) };
         let read = blocking(move || {
             file.read(offset, &mut into.as_mut()[..index(len)])?;
             Ok(into)
@@ -85,14 +86,17 @@ impl Draft {
 
     /// Gives the spool's file back: all bytes can be had from elsewhere.
     pub(super) async fn drop_spool(&self) {
-        let file = self.spool.write().await.take();
+        let _alone = self.spooling.write().await;
+        let file = self.state().spool.take();
         // Freeing the blocks of a long file takes a while.
         drop(tokio::task::spawn_blocking(move || drop(file)));
     }
 }
 
 /// Does something that blocks, on a thread for such things.
-async fn blocking<T: Send + 'static>(task: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    task: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     match tokio::task::spawn_blocking(task).await {
         Ok(result) => result,
         Err(error) => Err(io::Error::other(error)),

@@ -44,6 +44,10 @@ impl Draft {
     pub(super) fn start(self: Arc<Self>, cell: Cell) -> bool {
         {
             let mut state = self.state();
+            if state.has_old_upload() && state.stored(0, state.size()).is_none() {
+                // It is given up once the tasks have ended that upload to it.
+                return false;
+            }
             let grid = self.grid(&state);
             state.grid = Some(grid);
             // The cuts may be others than those that the caller has seen.
@@ -79,6 +83,7 @@ impl Draft {
             let size = state.size();
             state.cells.finish(cell.number, written, size);
         }
+        self.leave_old_upload();
         self.ended.send_modify(|ended| *ended += 1);
         if self.shared.givers.is_wanted() {
             self.shared.givers.relieve(self);
@@ -87,46 +92,33 @@ impl Draft {
 
     async fn upload(&self, cell: Cell) -> Result<WrittenPart, WriteError> {
         let upload = self.begun().await?;
-        self.load_part(cell).await?;
-        let _turn = self.shared.requests.acquire().await;
-        let pieces = loop {
-            {
-                let mut state = self.state();
-                state.check()?;
-                let end = cell.end.min(state.size());
-                state.extents.freeze(cell.start, end);
-                if let Some(pieces) = pieces(&state, cell.start, end) {
-                    state.cells.take(cell.number);
-                    break pieces;
-                }
+        let (_turn, pieces) = loop {
+            let is_here = self.state().is_in_memory(cell);
+            let gathered = if is_here { None } else { Some(self.take_gathered(cell).await?) };
+            let turn = self.shared.requests.acquire().await;
+            if let Some(pieces) = gathered.map_or_else(|| self.take_lying(cell), |pieces| Ok(Some(pieces)))? {
+                break (turn, pieces);
             }
-            self.load_part(cell).await?;
         };
         let (body, _room) = self.body(pieces).await;
         Ok(self.shared.store.put_part(&upload, cell.number, &body).await?)
     }
 
-    /// Brings all bytes of a part into memory. They stay there while a task has the part.
-    async fn load_part(&self, cell: Cell) -> Result<(), WriteError> {
-        let is_here = {
-            let state = self.state();
-            state.is_in_memory(cell)
-        };
-        if is_here {
-            return Ok(());
+    /// Takes the bytes of a part where they lie. `None` if some have left the memory.
+    fn take_lying(&self, cell: Cell) -> Result<Option<Vec<Bytes>>, WriteError> {
+        {
+            let mut state = self.state();
+            state.check()?;
+            state.cells.take(cell.number);
         }
-        if self.has_spool() {
-            // Small pieces of this part and of others may fill the memory in which one part has to be as a whole.
-            // They go to the spool, and come back as large ones.
-            match self.spill_now(&[cell]).await {
-                Ok(()) => {
-                    self.state().evict(cell, false);
-                }
-                Err(error) => tracing::warn!(%error, "bytes of a file can't be written to the spool"),
-            }
-        }
-        let _one = self.loading.lock().await;
-        self.load(cell.start, cell.end).await
+        Ok(self.lying(cell.start, cell.end))
+    }
+
+    /// Takes the bytes of a part as copies.
+    async fn take_gathered(&self, cell: Cell) -> Result<Vec<Bytes>, WriteError> {
+        // What changes from now on makes the part one that is to be sent again.
+        self.state().cells.take(cell.number);
+        self.gather(cell.start, cell.end).await
     }
 
     async fn copy(&self, cell: Cell, object: &ObjectId, range: ByteRange) -> Result<WrittenPart, WriteError> {

@@ -25,7 +25,7 @@ impl Draft {
     /// Writes at once if memory is free, and nothing has to be fetched. `None`: call [`write`](Self::write)
     /// with the same bytes. Never waits.
     pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
-        let _change = self.gate.try_read().ok()?;
+        let _turn = self.turn.try_lock().ok()?;
         let mut spare = None;
         let mut at = 0;
         loop {
@@ -50,8 +50,8 @@ impl Draft {
     /// # Errors
     /// See [`WriteError`].
     pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
-        let _change = self.gate.read().await;
-        let mut spare = None;
+        let _turn = self.turn.lock().await;
+        let (mut spare, mut _keeping) = (None, None);
         let mut at = 0;
         loop {
             let (written, wants) =
@@ -76,7 +76,7 @@ impl Draft {
                         size if size <= BLOCK => (0, size),
                         _ => (start / PAGE * PAGE, end.next_multiple_of(PAGE)),
                     };
-                    self.load(start, end).await.map_err(|error| self.fail(error))?;
+                    _keeping = Some(self.load(start, end).await.map_err(|error| self.fail(error))?);
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Draft {
     /// # Errors
     /// See [`WriteError`].
     pub async fn truncate(&self, size: u64) -> Result<(), WriteError> {
-        let _change = self.gate.read().await;
+        let _turn = self.turn.lock().await;
         self.resize(size).map_err(|error| self.refuse(error))
     }
 
@@ -169,12 +169,16 @@ impl Draft {
 
     /// A buffer of `len` bytes, as soon as there is one.
     pub(super) async fn buffer(&self, len: u64) -> Result<Held, WriteError> {
-        if let Some(buffer) = self.try_buffer(len) {
-            return Ok(buffer);
+        match self.try_buffer(len) {
+            Some(buffer) => Ok(buffer),
+            None => self.wait_for_buffer(len, self.need(index(len))).await,
         }
-        let len = index(len).min(self.shared.share.max_buffer_bytes());
-        let need = self.need(len);
+    }
+
+    /// A buffer of `len` bytes, or the longest that there is, as soon as memory is free.
+    pub(super) async fn wait_for_buffer(&self, len: u64, need: Need) -> Result<Held, WriteError> {
         let share = &self.shared.share;
+        let len = index(len).min(share.max_buffer_bytes());
         let _wanted = self.shared.givers.want(len as u64);
         let buffer = {
             let waiting = share.buffer(len, need, &*self.shared.reclaim);

@@ -206,16 +206,75 @@ async fn a_file_that_gets_another_key_under_way_shows_only_there() {
         let bytes = pattern(3, len);
         write(&draft, 0, &bytes).await.expect("memory");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        draft.rename("model", None);
+        draft.rename("model", None).await;
         let published = draft.publish().await.expect("it moves");
         assert_eq!((published.object.key(), client.keys()), ("model", vec!["model".to_owned()]));
         assert!(client.stored("model").0 == bytes);
-        draft.rename("again", Some(Condition::Absent));
+        draft.rename("again", Some(Condition::Absent)).await;
         draft.publish().await.expect("it moves");
         assert_eq!(client.keys(), ["again"]);
         client.delete("again");
     }
     assert!(client.open_uploads().is_empty());
+}
+
+/// As a log that is rotated: its old name is another file's before it is closed.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_gets_another_key_under_way_leaves_the_old_one_to_others() {
+    for (is_first, latency) in [(true, 0), (false, 0), (true, 5_000), (false, 5_000)] {
+        let client = Arc::new(MemoryClient::new());
+        let writer = writer(client.clone(), 64 * MIB);
+        let log = writer.create("log", NewObject::default());
+        log.set_condition(Some(Condition::Absent));
+        let bytes = pattern(3, 23 * MIB as usize);
+        // Parts are under way, or are there.
+        client.set_latency(Duration::from_millis(latency));
+        write(&log, 0, &bytes.slice(..20 << 20)).await.expect("memory");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.set_latency(Duration::ZERO);
+        log.rename("log.1", Some(Condition::Absent)).await;
+        let newer = writer.create("log", NewObject::default());
+        newer.set_condition(Some(Condition::Absent));
+        write(&newer, 0, &Bytes::from_static(b"newer")).await.expect("memory");
+        write(&log, 20 * MIB, &bytes.slice(20 << 20..)).await.expect("memory");
+        if is_first {
+            newer.publish().await.expect("its key is its own");
+        }
+        log.publish().await.expect("its key is its own");
+        newer.publish().await.expect("its key is its own");
+        assert_eq!(
+            (client.keys(), client.stored("log").0),
+            (vec!["log".into(), "log.1".into()], b"newer".into())
+        );
+        assert!(client.stored("log.1").0 == bytes);
+        assert_eq!(client.take_writes().get("DeleteObject"), None, "nothing was where it does not belong");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(client.open_uploads().is_empty());
+    }
+}
+
+/// A stream is one whatever the lengths of its writes: each part is uploaded once, when it is passed, as one piece.
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_odd_writes_is_uploaded_as_one_of_even_writes() {
+    for len in [1 << 20, (1 << 20) + 64, 100_003] {
+        let store = Arc::new(MemoryClient::new());
+        let client = FaultyClient::new(store.clone());
+        let draft = writer(client.clone(), 64 * MIB).create("k", NewObject::default());
+        let bytes = pattern(1, 28 * MIB as usize);
+        for (index, piece) in bytes.chunks(len).enumerate() {
+            let at = (index * len) as u64;
+            if draft.try_write(at, piece).transpose().expect("memory").is_none() {
+                draft.write(at, Bytes::copy_from_slice(piece)).await.expect("memory");
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(store.take_writes().get("UploadPart"), Some(&5), "writes of {len} bytes");
+        draft.publish().await.expect("it is complete");
+        assert_eq!((store.take_writes()["UploadPart"], store.requests().get), (1, 0));
+        let in_pieces = client.in_pieces.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(in_pieces <= 1, "{in_pieces} of 6, by writes of {len} bytes");
+        assert!(store.stored("k").0 == bytes);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ mod draft;
 mod faulty;
 mod memory;
 mod model;
+mod readers;
 
 use std::sync::Arc;
 

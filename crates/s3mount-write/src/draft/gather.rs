@@ -1,0 +1,57 @@
+//! The bytes of a part, for a request.
+//!
+//! A part whose bytes are all in memory is sent where it lies. Another is gathered in memory of its own, as a reader
+//! would gather it: what the file has in memory is copied, and the rest is fetched. That memory is had at once, before
+//! anything is fetched, and is given back when the request is done. So a task that waits for memory holds none.
+
+use bytes::Bytes;
+use s3mount_memory::Need;
+
+use super::Draft;
+use super::upload::pieces;
+use crate::WriteError;
+use crate::state::{BLOCK, index};
+
+impl Draft {
+    /// The bytes of a range where they lie, if all are in memory.
+    pub(super) fn lying(&self, start: u64, end: u64) -> Option<Vec<Bytes>> {
+        let mut state = self.state();
+        let end = end.min(state.size());
+        state.extents.freeze(start, end);
+        pieces(&state, start, end)
+    }
+
+    /// The bytes of a range in memory of their own. If the file changes meanwhile, they may be older or newer ones.
+    pub(super) async fn gather(&self, start: u64, end: u64) -> Result<Vec<Bytes>, WriteError> {
+        let _one = self.gathering.lock().await;
+        let end = end.min(self.size());
+        let (mut gathered, mut at) = (Vec::new(), start);
+        while at < end {
+            let mut buffer = self.wait_for_buffer(end - at, Need::Least).await?;
+            let len = (buffer.as_ref().len() as u64).min(end - at);
+            for target in buffer.as_mut()[..index(len)].chunks_mut(index(BLOCK)) {
+                self.gather_block(at, target).await?;
+                at += target.len() as u64;
+            }
+            gathered.push(Bytes::from_owner(buffer).slice(..index(len)));
+        }
+        Ok(gathered)
+    }
+
+    async fn gather_block(&self, at: u64, into: &mut [u8]) -> Result<(), WriteError> {
+        let (holes, spool) = {
+            let state = self.state();
+            state.check()?;
+            // If the file was cut meanwhile, what is sent is not what it has, and is sent again.
+            let end = state.size().clamp(at, at + into.len() as u64);
+            let (inside, behind) = into.split_at_mut(index(end - at));
+            behind.fill(0);
+            (state.extents.look(at, inside), state.spool.clone())
+        };
+        for hole in holes {
+            let target = &mut into[index(hole.start - at)..index(hole.end - at)];
+            self.bring(&hole, spool.clone(), target, false).await?;
+        }
+        Ok(())
+    }
+}
