@@ -181,6 +181,29 @@ fn a_map_that_is_written_to_is_stored() {
     });
 }
 
+/// Pages of a map go where they are in the file, whatever the file was opened with. And `fcntl` changes what it was
+/// opened with.
+#[test]
+fn bytes_are_appended_only_where_the_file_appends_by_then() {
+    let world = World::new(TestS3::builder().bucket(BUCKET), &ALL);
+    let script = "import fcntl, mmap, os, sys\n\
+                  path = sys.argv[1]\n\
+                  fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)\n\
+                  os.write(fd, b'a' * 8192)\n\
+                  map = mmap.mmap(fd, 8192); map[:4] = b'head'; map.flush(); map.close()\n\
+                  flags = fcntl.fcntl(fd, fcntl.F_GETFL)\n\
+                  fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_APPEND)\n\
+                  os.pwrite(fd, b'tail', 8188)\n\
+                  fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_APPEND)\n\
+                  os.lseek(fd, 0, 0); os.write(fd, b'more')\n\
+                  os.close(fd)\n";
+    run_command(Command::new("/usr/bin/python3").args(["-c", script]).arg(world.path("both")));
+    let expected = [b"head".as_slice(), &[b'a'; 8184], b"tail", b"more"].concat();
+    wait_for("the object", || {
+        world.server.stored(BUCKET, "both").is_some_and(|object| object.bytes() == expected)
+    });
+}
+
 #[test]
 fn a_file_without_a_name_is_read_and_written_until_it_is_closed() {
     let world = World::new(TestS3::builder().bucket(BUCKET), &ALL);

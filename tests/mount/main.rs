@@ -10,6 +10,7 @@ mod addressing;
 mod appending;
 mod attributes;
 mod bench;
+mod beside;
 mod calls;
 mod cgroup;
 mod cleanup;

@@ -165,11 +165,6 @@ impl DraftFile {
         (state.prefix.clone(), state.name.clone())
     }
 
-    /// Whether the store has an object of this name.
-    pub(crate) fn has_object(&self) -> bool {
-        self.lock().object.is_some()
-    }
-
     /// The version that the store has under this name, as far as is known.
     pub(crate) fn object(&self) -> Option<ObjectId> {
         self.lock().object.clone()

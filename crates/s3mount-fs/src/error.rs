@@ -177,6 +177,8 @@ impl FsError {
 
 fn errno_of_write(error: &WriteError) -> i32 {
     match error {
+        // The version that the file was made of is gone.
+        WriteError::Object(error) if *error.kind() == ErrorKind::NotFound => libc::ESTALE,
         WriteError::Object(error) => errno_of(error.kind()),
         WriteError::SourceGone(_) => libc::ESTALE,
         WriteError::NeedsSpool | WriteError::NotPatchable { .. } | WriteError::NotReadable { .. } => {

@@ -2,6 +2,7 @@
 //!
 //! - [`attributes`]: owner, mode and time of files;
 //! - [`links`]: symbolic links;
+//! - [`modes`]: who may run a file, where attributes are not kept;
 //! - [`markers`]: objects for folders;
 //! - [`opening`]: opening files for reading;
 //! - [`writing`]: creating files, and writing them;
@@ -11,16 +12,19 @@
 //! - [`renamed`]: reads of files that were renamed while they are open;
 //! - [`watched`]: what those see who look at the mount.
 
+mod allocating;
 mod appending;
 mod attributes;
 mod changing;
 mod closing;
 mod copying;
+mod ending;
 mod folders;
 mod housekeeping;
 mod keep;
 mod links;
 mod markers;
+mod modes;
 mod notices;
 mod open_file;
 pub(crate) mod opening;
@@ -52,6 +56,7 @@ use crate::directory::{DirEntry, Directories};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::logs::Logs;
+use crate::modes::Modes;
 use crate::namespace::Namespace;
 use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
@@ -93,6 +98,7 @@ pub struct Filesystem {
     /// Unset if attributes are not kept.
     attrs: Option<Arc<KnownAttrs>>,
     logs: Logs,
+    modes: Modes,
     recorder: Arc<Recorder>,
     callers: Callers,
 }
@@ -152,6 +158,7 @@ impl Filesystem {
             has_folder_markers: false,
             attrs: None,
             logs: Logs::default(),
+            modes: Modes::default(),
             recorder: Arc::default(),
             callers: Callers::default(),
         }

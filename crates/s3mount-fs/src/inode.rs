@@ -8,7 +8,7 @@ mod attributes;
 mod draft;
 mod oldest;
 mod outdated;
-mod renamed;
+pub(crate) mod renamed;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};

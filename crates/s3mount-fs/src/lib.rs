@@ -13,6 +13,7 @@
 //! - [`page_cache`]: how files use the kernel's page cache;
 //! - [`passthrough`]: whether the kernel reads files by itself;
 //! - [`attributes`]: owner, mode and time of files, where they are kept;
+//! - [`modes`]: who may run a file, where they are not;
 //! - [`drafts`]: files that are being written;
 //! - [`tree_locks`]: names that are being changed, and folders that are being renamed;
 //! - [`writes`]: the means and the rights to write, and what is asked for;
@@ -40,6 +41,7 @@ mod inode;
 mod keep_writer;
 mod logs;
 mod metrics;
+mod modes;
 mod namespace;
 mod numbers;
 mod open_clock;

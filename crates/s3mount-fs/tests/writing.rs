@@ -55,9 +55,9 @@ async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {
     fs.lookup(ROOT, name).await.expect("a name").attr.ino
 }
 
-/// Writes at the beginning, or at the end if the handle appends.
+/// Writes at the end.
 async fn write(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8]) {
-    if let Some(later) = fs.write(handle, 0, data, 1).expect("memory") {
+    if let Some(later) = fs.append(handle, data, 1).expect("memory") {
         fs.clone().finish_write(later).await.expect("memory");
     }
 }

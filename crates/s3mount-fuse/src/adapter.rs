@@ -28,15 +28,17 @@ use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, PollEvents,
+    PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use s3mount_fs::{AttrChange, Filesystem, NewTime};
 use tokio::runtime::Handle;
 
 use self::convert::{fs_handle, fs_inode};
 use self::request::{PendingRequest, Shared, Wanted};
+use self::write::WrittenTo;
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
@@ -234,12 +236,12 @@ impl fuser::Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
+        write_flags: WriteFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.on_write(req, fh, offset, data, reply);
+        self.on_write(req, fh, WrittenTo::new(offset, flags, write_flags), data, reply);
     }
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -338,6 +340,20 @@ impl fuser::Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // After this answer the kernel says of every file what it says of regular files: they are always ready.
+        reply.error(Errno::ENOSYS);
+    }
+
     // Requests that write to the bucket. With --read-only the kernel refuses them by itself.
 
     fn mknod(&self, _req: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
@@ -405,14 +421,14 @@ impl fuser::Filesystem for Adapter {
     fn fallocate(
         &self,
         req: &Request,
-        ino: INodeNo,
+        _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.on_fallocate(req, ino, fh, offset.saturating_add(length), mode, reply);
+        self.on_fallocate(req, fh, offset.saturating_add(length), mode, reply);
     }
 
     fn copy_file_range(

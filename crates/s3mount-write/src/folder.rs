@@ -159,13 +159,12 @@ impl FolderMove {
         format!("{}{}", self.to, key.strip_prefix(&self.from).unwrap_or_default())
     }
 
-    /// The objects to move: at most `most`. The folder's own marker object is not among them if `without_marker`.
+    /// The objects to move: at most `most`. The folder's own marker object is among them.
     ///
     /// # Errors
     /// `TooMany`, `KeyTooLong`, or an error of the store.
-    pub async fn sources(&self, most: usize, without_marker: bool) -> Result<Vec<ListedObject>, MoveError> {
-        let mut sources = self.list(&self.from, most).await?;
-        sources.retain(|object| !(without_marker && object.key == self.from));
+    pub async fn sources(&self, most: usize) -> Result<Vec<ListedObject>, MoveError> {
+        let sources = self.list(&self.from, most).await?;
         let too_long = sources.iter().map(|object| self.new_key(&object.key)).find(|key| key.len() > 1024);
         match too_long {
             Some(key) => Err(MoveError::KeyTooLong(key)),

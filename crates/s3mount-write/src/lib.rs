@@ -25,6 +25,7 @@ mod spool;
 mod state;
 mod store;
 mod writer;
+mod written;
 
 pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};

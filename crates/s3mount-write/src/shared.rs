@@ -15,6 +15,7 @@ use crate::grid::{Grid, LEAST_PART};
 use crate::relief::Givers;
 use crate::spool::Spool;
 use crate::store::Store;
+use crate::written::WrittenVersions;
 use crate::{Noted, WriteConfig, WriteMetrics};
 
 /// Memory beside the pool for a body of several pieces. `None`: the body is one piece.
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) givers: Givers,
     /// The uploads that are under way, as the journal has them, by their ids.
     pub(crate) noted: Mutex<HashMap<String, Noted>>,
+    pub(crate) written: WrittenVersions,
     pub(crate) started: Instant,
 }
 

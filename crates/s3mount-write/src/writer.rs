@@ -15,6 +15,7 @@ use crate::relief::Givers;
 use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
 use crate::store::Store;
+use crate::written::WrittenVersions;
 use crate::{Copier, CopyConfig, Draft, Intent, Noted, WriteConfig, WriteMetrics};
 
 /// Makes drafts. Cheap to clone.
@@ -57,6 +58,7 @@ impl Writer {
             givers: Givers::default(),
             config,
             noted: Mutex::default(),
+            written: WrittenVersions::default(),
             started: Instant::now(),
         }))
     }
@@ -89,6 +91,17 @@ impl Writer {
     /// Writes down in the journal what begins now.
     pub fn note(&self, intent: Intent) -> Noted {
         self.0.config.journal.note(self.0.now(), intent)
+    }
+
+    /// Whether a version was written here, as far as that is remembered. Of one that a program has written just now it
+    /// is.
+    pub fn has_written(&self, version: &ObjectId) -> bool {
+        self.0.written.has(version)
+    }
+
+    /// Notes that a version was written here, though not by a draft.
+    pub fn note_written(&self, version: &ObjectId) {
+        self.0.written.note(version);
     }
 
     /// All that the store says of the object at `key`.

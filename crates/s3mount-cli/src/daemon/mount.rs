@@ -145,7 +145,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
     let result = serve(&runtime, mount, signals, there.as_ref());
-    let result = result.and(end_writes(&runtime, &fs));
+    let result = result.and(end_writes(&runtime, &fs, config.read_timeout));
     journal.close();
     if let Some(exporter) = exporter {
         runtime.block_on(exporter.finish());
@@ -259,9 +259,10 @@ fn take_down_what_is_left(mount: &Mount, there: Option<&MountedAt>) {
     }
 }
 
-/// Waits until all files that were written and closed are in the bucket, however the mount has ended.
-fn end_writes(runtime: &Runtime, fs: &Arc<Filesystem>) -> anyhow::Result<()> {
-    match runtime.block_on(fs.end_writes()) {
+/// Waits until all files that were written and closed are in the bucket, however the mount has ended, but no longer
+/// than `limit`.
+fn end_writes(runtime: &Runtime, fs: &Arc<Filesystem>, limit: Duration) -> anyhow::Result<()> {
+    match runtime.block_on(fs.end_writes_within(limit)) {
         0 => Ok(()),
         lost => anyhow::bail!("{lost} files were not written to the bucket; the log says which and why"),
     }

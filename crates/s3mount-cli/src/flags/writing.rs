@@ -19,6 +19,9 @@ pub(crate) struct WriteArgs {
     pub(crate) allow_write: bool,
 
     /// Let programs delete files. This allows them to write, too.
+    ///
+    /// rename(2) of a file deletes the object at the old key, so it needs this flag, too, unless the mount has
+    /// written the file itself.
     #[arg(long, conflicts_with_all = ["read_only", "immutable"], help_heading = WRITING)]
     pub(crate) allow_delete: bool,
 

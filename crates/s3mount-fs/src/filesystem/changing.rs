@@ -1,8 +1,8 @@
 //! Changing names: making and removing folders, deleting and renaming files. [`super::folders`] renames folders.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
-use s3mount_object::Condition;
+use s3mount_object::{Condition, ErrorKind, ObjectId};
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -10,10 +10,16 @@ use crate::FsError;
 use crate::attr::Entry;
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
+use crate::inode::renamed::Renamed;
 use crate::namespace::changes::StoredIn;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{InodeNo, ROOT};
 use crate::writes::{Place, Rights, Writes};
+
+/// How often a file that is to be deleted may turn out to be replaced.
+const MOST_REPLACED: usize = 3;
+
+static REFUSED: Once = Once::new();
 
 impl Filesystem {
     pub(super) fn rights(&self) -> Rights {
@@ -72,18 +78,26 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Deletes a file.
+    /// Deletes a file: the version that is known. If somebody else has replaced it, the name is looked up again, and
+    /// what it stands for then is deleted, because the name is to go.
     ///
     /// # Errors
-    /// `NotFound`, `IsDirectory`, `NotAllowed`, or an error of the store.
+    /// `NotFound`, `IsDirectory`, `NotAllowed`, `Outdated` if the file is replaced again and again, or an error of the
+    /// store.
     pub async fn unlink(self: &Arc<Self>, parent: InodeNo, name: &str) -> Result<(), FsError> {
         self.writes()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
-        loop {
-            match self.namespace.get(&prefix, name).await?.0 {
-                Target::Directory => return Err(FsError::IsDirectory),
-                Target::File(_) => return self.delete_file(parent, (&prefix, name)).await,
-                Target::Draft(file) => {
+        let mut replaced = 0;
+        while replaced < MOST_REPLACED {
+            match self.namespace.get(&prefix, name).await {
+                Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
+                Ok((Target::File(file), _)) => {
+                    if self.delete_version(&file.object).await? {
+                        self.note_removed(parent, &prefix, name);
+                        return Ok(());
+                    }
+                }
+                Ok((Target::Draft(file), _)) => {
                     let _alone = file.hold_name().await;
                     if !file.has_place(&prefix, name) {
                         // It has become a version meanwhile, or has another name.
@@ -91,28 +105,66 @@ impl Filesystem {
                         continue;
                     }
                     // A draft of which the store has nothing is only forgotten.
-                    if file.has_object() {
-                        self.delete_file(parent, (&prefix, name)).await?;
+                    let is_gone = match file.object() {
+                        Some(version) => self.delete_version(&version).await?,
+                        None => true,
+                    };
+                    if is_gone {
+                        self.note_removed(parent, &prefix, name);
                     } else {
-                        self.keep_parent(parent);
-                        self.namespace.note_gone(&prefix, name);
+                        self.namespace.forget_draft(&prefix, name, &file);
                     }
                     if file.unlink() {
                         file.draft().discard().await;
                     }
+                    if is_gone {
+                        return Ok(());
+                    }
+                }
+                // Somebody else has deleted what had replaced it.
+                Err(FsError::NotFound) if replaced > 0 => {
+                    self.note_removed(parent, &prefix, name);
                     return Ok(());
                 }
+                Err(error) => return Err(error),
             }
+            self.forget_names(&[(&prefix, name)]);
+            replaced += 1;
+        }
+        Err(FsError::Outdated)
+    }
+
+    /// A file is gone from a directory.
+    fn note_removed(&self, parent: InodeNo, prefix: &Arc<str>, name: &str) {
+        self.keep_parent(parent);
+        self.namespace.note_gone(prefix, name);
+        self.modes.remove(&format!("{prefix}{name}"));
+    }
+
+    /// Deletes a version. Returns false if there is another one by now, which stays. A store that knows no conditions
+    /// deletes whatever is there.
+    async fn delete_version(&self, version: &ObjectId) -> Result<bool, FsError> {
+        let writes = self.writes()?;
+        writes.rights.delete()?;
+        let deleted = match writes.client.delete(version.key(), Some(version.etag())).await {
+            Err(error) if *error.kind() == ErrorKind::Unsupported => {
+                writes.client.delete(version.key(), None).await
+            }
+            deleted => deleted,
+        };
+        match deleted {
+            Err(error) if *error.kind() == ErrorKind::PreconditionFailed => Ok(false),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(true),
+            deleted => Ok(deleted.map(|()| true)?),
         }
     }
 
-    async fn delete_file(&self, parent: InodeNo, (prefix, name): (&Arc<str>, &str)) -> Result<(), FsError> {
-        let writes = self.writes()?;
-        writes.rights.delete()?;
-        writes.client.delete(&format!("{prefix}{name}"), None).await?;
-        self.keep_parent(parent);
-        self.namespace.note_gone(prefix, name);
-        Ok(())
+    /// The store has shown that these names (a prefix and a name in it) stand for something else than was known.
+    fn forget_names(&self, names: &[(&str, &str)]) {
+        for (prefix, name) in names {
+            self.namespace.forget(prefix, name);
+            self.inodes.outdate(self.namespace.root(), prefix, &[(*name).into()]);
+        }
     }
 
     /// A folder stays when its last file goes, as programs expect.
@@ -131,7 +183,9 @@ impl Filesystem {
         Ok((self.writable_directory(from.parent, from.name)?, self.writable_directory(to.parent, to.name)?))
     }
 
-    /// Renames a file or a folder. Where something has the new name, it is replaced, unless `keeps_target`.
+    /// Renames a file or a folder. Where something has the new name, it is replaced, unless `keeps_target`. If the store
+    /// shows that somebody else has changed one of the names, nothing is renamed, and both are looked up anew by whoever
+    /// asks next: the kernel does so once.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `NotEmpty`, `NotAllowed`, or an error of the store;
@@ -185,7 +239,14 @@ impl Filesystem {
             }
             if is_as_found {
                 let found = ((from, &source), (to, target.as_ref()));
-                return self.rename_found(found, &prefixes, keeps_target).await;
+                let renamed = self.rename_found(found, &prefixes, keeps_target).await;
+                let Err(error) = renamed else { return Ok(()) };
+                if error.errno() != libc::ESTALE {
+                    return Err(error);
+                }
+                self.forget_names(&[(&prefixes.0, from.name), (&prefixes.1, to.name)]);
+                let is_taken = keeps_target && self.namespace.get(&prefixes.1, to.name).await.is_ok();
+                return Err(if is_taken { FsError::Exists } else { error });
             }
             drop(alone);
             tokio::task::yield_now().await;
@@ -207,24 +268,25 @@ impl Filesystem {
             return Err(FsError::Exists);
         }
         let condition = match target {
-            None => Some(Condition::Absent),
+            None => Condition::Absent,
             Some(Target::Directory) => return Err(FsError::IsDirectory),
             Some(Target::Draft(file)) => {
-                if file.has_object() {
+                let object = file.object();
+                if object.is_some() {
                     writes.rights.overwrite()?;
                 }
-                None
+                object.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()))
             }
             Some(Target::File(file)) => {
                 writes.rights.overwrite()?;
-                Some(Condition::Matches(file.object.etag().clone()))
+                Condition::Matches(file.object.etag().clone())
             }
         };
         let key = format!("{}{}", prefixes.1, to.name);
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {
-                let moved = self.move_object(file, &key, condition.as_ref()).await?;
+                let moved = self.move_object(file, &key, &condition).await?;
                 self.note_attr(&moved, self.attr_of(from.parent, from.name, file));
                 Some(moved)
             }
@@ -237,19 +299,20 @@ impl Filesystem {
         }
         self.keep_parent(from.parent);
         self.namespace.note_gone(&prefixes.0, from.name);
-        let etag = moved.as_ref().map(|file| file.object.etag());
-        match source {
-            Target::Draft(file) => {
+        let renamed = match (source, &moved) {
+            (Target::Draft(file), moved) => {
                 file.rename(&prefixes.1, to.name, moved.as_ref().map(|file| &file.object));
                 self.namespace.note_draft(&prefixes.1, to.name, file);
+                Renamed::Draft(file)
             }
-            Target::File(_) | Target::Directory => {
-                if let Some(file) = &moved {
-                    self.namespace.note_file(&prefixes.1, to.name, file);
-                }
+            (Target::File(file), Some(moved)) => {
+                self.namespace.note_file(&prefixes.1, to.name, moved);
+                Renamed::Version(file, moved.object.etag())
             }
-        }
-        self.inodes.rename((from.parent, from.name), (to.parent, to.name), etag);
+            (Target::File(_) | Target::Directory, _) => return Ok(()),
+        };
+        self.modes.rename(&format!("{}{}", prefixes.0, from.name), &key);
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), renamed);
         Ok(())
     }
 
@@ -260,11 +323,11 @@ impl Filesystem {
         &self,
         file: &Arc<DraftFile>,
         key: &str,
-        condition: Option<Condition>,
+        condition: Condition,
     ) -> Result<Option<File>, FsError> {
         let draft = file.draft();
         let Some(object) = file.object() else {
-            draft.rename(key, condition).await;
+            draft.rename(key, Some(condition)).await;
             return Ok(None);
         };
         let published = match file.publish_closed().await? {
@@ -272,22 +335,31 @@ impl Filesystem {
             // What its writers have not closed is not complete. Until they do, the store has the version before.
             None => File { object, size: draft.size(), mtime: draft.modified() },
         };
-        let moved = self.move_object(&published, key, condition.as_ref()).await?;
+        let moved = self.move_object(&published, key, &condition).await?;
         draft.follow(&published.object, &moved.object).await;
         self.note_attr(&moved, file.published_attr());
         Ok(Some(moved))
     }
 
     /// Gives an object another key: by one request where the store can do so, else by a copy inside the store
-    /// and a deletion.
-    async fn move_object(
-        &self,
-        file: &File,
-        key: &str,
-        condition: Option<&Condition>,
-    ) -> Result<File, FsError> {
-        let copier = self.writes()?.writer.copier();
-        let object = copier.rename(&file.object, key, condition).await?;
+    /// and a deletion. What this mount has not written itself may only be taken from its key where files may be
+    /// deleted.
+    async fn move_object(&self, file: &File, key: &str, condition: &Condition) -> Result<File, FsError> {
+        let writes = self.writes()?;
+        if !writes.writer.has_written(&file.object) {
+            writes.rights.delete().inspect_err(|_| {
+                REFUSED.call_once(|| {
+                    let key = file.object.key();
+                    tracing::warn!(
+                        key,
+                        "a file that this mount has not written is renamed with --allow-delete only, because the object \
+                         at its old key is deleted; so this rename and all others are refused"
+                    );
+                });
+            })?;
+        }
+        let object = writes.writer.copier().rename(&file.object, key, Some(condition)).await?;
+        writes.writer.note_written(&object);
         Ok(File { object, size: file.size, mtime: file.mtime })
     }
 }

@@ -9,12 +9,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use s3mount_object::{Condition, ErrorKind, ObjectError};
+use s3mount_object::{Condition, ErrorKind, ObjectError, ObjectId};
 use s3mount_write::{FolderMove, Intent, MoveError, Moved, Phase};
 
 use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
+use crate::inode::renamed::Renamed;
 use crate::namespace::changes::StoredIn;
 use crate::namespace::names::Target;
 use crate::tree_locks::TreesGuard;
@@ -89,7 +90,8 @@ impl Filesystem {
         self.move_folder(&renaming, target == StoredIn::Marker).await
     }
 
-    /// Moves the objects and the drafts of a folder. If there is a marker object at the new prefix, it stays.
+    /// Moves the objects and the drafts of a folder. If there is a marker object at the new prefix, it stays, and the
+    /// folder's own is only deleted.
     async fn move_folder(&self, renaming: &Renaming<'_>, has_marker: bool) -> Result<(), FsError> {
         let writes = self.writes()?;
         let limit = writes.rights.folder_rename_limit;
@@ -99,9 +101,11 @@ impl Filesystem {
         let Renaming { old, new, .. } = renaming;
         let (client, budget) = (writes.client.clone(), writes.retry_budget.clone());
         let objects = FolderMove::new(client, budget, self.config.timeout, old, new);
-        let sources = objects.sources(limit, has_marker).await.inspect_err(|error| {
+        let mut sources = objects.sources(limit).await.inspect_err(|error| {
             tracing::warn!(from = old, to = new, %error, "a folder is not renamed inside the store");
         })?;
+        let marker = sources.iter().position(|object| has_marker && object.key == *old);
+        let marker = marker.map(|at| sources.remove(at));
         let intent = |phase| Intent::Rename { from: old.clone(), to: new.clone(), phase };
         let noted = writes.writer.note(intent(Phase::Copying));
         let moved = match objects.copy(&sources, &writes.writer.copier()).await {
@@ -117,11 +121,13 @@ impl Filesystem {
         noted.change_surely(intent(Phase::Deleting)).await;
         self.move_drafts(renaming, &moved).await;
         self.switch(renaming, &moved);
-        let Some((first, rest)) = moved.split_first() else {
+        let mut gone: Vec<ObjectId> = moved.iter().map(|copy| copy.from.clone()).collect();
+        gone.extend(marker.map(|object| ObjectId::new(&object.key, object.meta.etag)));
+        let Some(first) = gone.pop() else {
             noted.done();
             return Ok(());
         };
-        let mut left = objects.delete(vec![first.from.clone()]).await;
+        let mut left = objects.delete(vec![first]).await;
         if left.first().is_some_and(|(_, error)| *error.kind() == ErrorKind::Forbidden) {
             // Nothing may be deleted here.
             noted.change(intent(Phase::Copying));
@@ -141,7 +147,7 @@ impl Filesystem {
             }
             return Err(left.remove(0).1.into());
         }
-        left.extend(objects.delete(rest.iter().map(|copy| copy.from.clone()).collect()).await);
+        left.extend(objects.delete(gone).await);
         match left.first() {
             None => noted.done(),
             Some((object, error)) => {
@@ -193,9 +199,13 @@ impl Filesystem {
         let Renaming { from, to, parents, old, new } = renaming;
         self.keep_parent(from.parent);
         self.namespace.folder_moved((old, new), moved);
+        self.modes.move_below(old, new);
+        if let Some(writes) = &self.writes {
+            moved.iter().for_each(|copy| writes.writer.note_written(&copy.to));
+        }
         self.namespace.note_gone(parents.0, from.name);
         self.namespace.note_folder(parents.1, to.name);
-        self.inodes.rename((from.parent, from.name), (to.parent, to.name), None);
+        self.inodes.rename((from.parent, from.name), (to.parent, to.name), Renamed::Folder);
         self.inodes.set_etags(self.namespace.root(), moved);
     }
 }

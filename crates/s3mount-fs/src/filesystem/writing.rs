@@ -244,8 +244,8 @@ impl Filesystem {
         self.writes.is_some()
     }
 
-    /// Takes bytes for the file of the daemon's own, or for a draft. What can't be done at once is returned for
-    /// [`finish_write`](Self::finish_write), and the writer waits for that. `thread` has written.
+    /// Takes bytes for the file of the daemon's own, or for a draft, where they go to `offset`. What can't be done at
+    /// once is returned for [`finish_write`](Self::finish_write), and the writer waits for that. `thread` has written.
     ///
     /// # Errors
     /// `ReadOnly` for any other file, and those of writing to a draft.
@@ -253,6 +253,31 @@ impl Filesystem {
         self: &Arc<Self>,
         handle: FileHandle,
         offset: u64,
+        data: &[u8],
+        thread: u32,
+    ) -> Result<Option<Later>, FsError> {
+        self.take_bytes(handle, Some(offset), data, thread)
+    }
+
+    /// As [`write`](Self::write), but the bytes go to the end of the file, wherever that is by now: the kernel may not
+    /// know yet what another program has written.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn append(
+        self: &Arc<Self>,
+        handle: FileHandle,
+        data: &[u8],
+        thread: u32,
+    ) -> Result<Option<Later>, FsError> {
+        self.take_bytes(handle, None, data, thread)
+    }
+
+    /// Takes bytes for an offset, or for the end.
+    fn take_bytes(
+        self: &Arc<Self>,
+        handle: FileHandle,
+        offset: Option<u64>,
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Later>, FsError> {
@@ -265,11 +290,12 @@ impl Filesystem {
             Some(OpenFile::Draft(open)) if open.how.writes => {
                 let (file, draft) = (&open.file, open.file.draft());
                 file.note_writer(thread);
-                let place = match open.how.appends.then(|| file.try_append_turn()) {
-                    None => WritePlace::At(offset),
-                    // The kernel may not know yet what another program has written.
-                    Some(Some(turn)) => WritePlace::Appended(draft.size(), turn),
-                    Some(None) => WritePlace::End,
+                let place = match offset {
+                    Some(offset) => WritePlace::At(offset),
+                    None => match file.try_append_turn() {
+                        Some(turn) => WritePlace::Appended(draft.size(), turn),
+                        None => WritePlace::End,
+                    },
                 };
                 if let WritePlace::At(offset) | WritePlace::Appended(offset, _) = place
                     && let Some(written) = draft.try_write(offset, data)

@@ -14,7 +14,7 @@ use super::{InodeNo, InodeTable, KnownName, Tables};
 const AT_ONCE: usize = 4096;
 
 impl Tables {
-    fn outdated_flag(&mut self, ino: InodeNo) -> Option<&mut bool> {
+    pub(super) fn outdated_flag(&mut self, ino: InodeNo) -> Option<&mut bool> {
         match self.versions.get_mut(&ino) {
             Some(version) => Some(&mut version.is_outdated),
             None => match self.drafts.get_mut(&ino) {
@@ -25,7 +25,7 @@ impl Tables {
     }
 
     /// Marks an inode as outdated, unless it is marked already.
-    fn outdate(&mut self, folder: InodeNo, ino: InodeNo) {
+    pub(super) fn outdate(&mut self, folder: InodeNo, ino: InodeNo) {
         if let Some(flag) = self.outdated_flag(ino).filter(|flag| !**flag) {
             *flag = true;
             self.outdated.entry(folder).or_default().push(ino);

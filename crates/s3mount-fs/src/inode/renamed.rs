@@ -5,9 +5,31 @@ use std::sync::Arc;
 use s3mount_object::ETag;
 use s3mount_write::Moved;
 
-use super::{InodeNo, InodeTable, Tables};
+use super::{InodeNo, InodeTable, Tables, Version};
 use crate::drafts::DraftFile;
-use crate::namespace::names::split_key;
+use crate::namespace::names::{File, split_key};
+
+/// What gets another name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Renamed<'a> {
+    Folder,
+    Draft(&'a Arc<DraftFile>),
+    /// This version. The ETag of its bytes at the new key is another one by now.
+    Version(&'a File, &'a ETag),
+}
+
+impl Version {
+    /// Whether it is this version of its key.
+    fn is(&self, etag: &ETag, size: u64) -> bool {
+        (self.etag(), self.size) == (etag.as_str(), size)
+    }
+
+    /// Gives it a name in its folder, and an ETag.
+    fn set_text(&mut self, name: &str, etag: &str) {
+        self.text = format!("{name}{etag}").into();
+        self.name_len = u16::try_from(name.len()).expect("a name of at most 255 bytes");
+    }
+}
 
 impl Tables {
     /// Moves what is below the directory `from` to `to`: the prefixes of all directories there.
@@ -18,31 +40,55 @@ impl Tables {
             }
         }
     }
+
+    /// Gives an inode another directory and name. Returns whether it is the inode of what was renamed.
+    fn set_place(&mut self, ino: InodeNo, (parent, name): (InodeNo, &str), renamed: Renamed<'_>) -> bool {
+        if let Some(version) = self.versions.get_mut(&ino) {
+            version.parent = parent;
+            let now = match renamed {
+                Renamed::Version(file, now) if version.is(file.object.etag(), file.size) => Some(now),
+                Renamed::Version(..) | Renamed::Draft(_) | Renamed::Folder => None,
+            };
+            let etag = now.map_or_else(|| version.etag().to_owned(), |etag| etag.as_str().to_owned());
+            version.set_text(name, &etag);
+            now.is_some()
+        } else if let Some(draft) = self.drafts.get_mut(&ino) {
+            (draft.parent, draft.name) = (parent, Arc::from(name));
+            matches!(renamed, Renamed::Draft(file) if Arc::ptr_eq(file, &draft.file))
+        } else if let Some(directory) = self.directories.get_mut(&ino) {
+            (directory.parent, directory.name) = (parent, Arc::from(name));
+            matches!(renamed, Renamed::Folder)
+        } else {
+            false
+        }
+    }
 }
 
 impl InodeTable {
-    /// Gives the newest inode of `from` (a directory and a name) the name `to`. The ETag of the object there is
-    /// `etag` by now: the bytes of the version are the same, so the kernel may keep its pages.
-    pub(crate) fn rename(&self, from: (InodeNo, &str), to: (InodeNo, &str), etag: Option<&ETag>) {
+    /// `from` (a directory and a name) has got the name `to`. The kernel goes on with the inode that it has for
+    /// `from`. If that is the inode of what was renamed, the bytes are the same, so the kernel may keep its pages.
+    /// Else somebody has replaced the file, and this mount has found out before the kernel: then the inode is
+    /// outdated, and the new name gets another one.
+    pub(crate) fn rename(&self, from: (InodeNo, &str), to: (InodeNo, &str), renamed: Renamed<'_>) {
         let mut tables = self.lock();
         // What had the new name stands for nothing any more.
         tables.remove_newest(to.0, to.1);
         let Some(ino) = tables.newest(from.0, from.1) else { return };
         tables.remove_newest(from.0, from.1);
-        let (parent, name) = to;
-        let mut moved = None;
-        if let Some(version) = tables.versions.get_mut(&ino) {
-            let etag = etag.map_or_else(|| version.etag().to_owned(), |etag| etag.as_str().to_owned());
-            version.text = format!("{name}{etag}").into();
-            version.name_len = u16::try_from(name.len()).expect("a name of at most 255 bytes");
-            version.parent = parent;
-        } else if let Some(draft) = tables.drafts.get_mut(&ino) {
-            (draft.parent, draft.name) = (parent, Arc::from(name));
-        } else if let Some(directory) = tables.directories.get_mut(&ino) {
-            (directory.parent, directory.name) = (parent, Arc::from(name));
-            moved = Some(directory.prefix.clone());
+        if !tables.set_place(ino, to, renamed) {
+            if from.0 != to.0
+                && let Some(is_outdated) = tables.outdated_flag(ino)
+            {
+                // The kernel would not find it in the directory where it was.
+                *is_outdated = false;
+            }
+            tables.outdate(to.0, ino);
+            drop(tables);
+            self.has_outdated.notify_one();
+            return;
         }
-        if let Some(old) = moved
+        let (parent, name) = to;
+        if let Some(old) = tables.directories.get(&ino).map(|known| known.prefix.clone())
             && let Some(prefix) =
                 tables.directories.get(&parent).map(|known| format!("{}{name}/", known.prefix))
         {
@@ -52,18 +98,26 @@ impl InodeTable {
     }
 
     /// Objects have `moved`, and with them the versions that inodes stand for: their ETags are other ones now. The
-    /// root's prefix is `root`.
+    /// inode of another version of such an object is outdated. The root's prefix is `root`.
     pub(crate) fn set_etags(&self, root: &str, moved: &[Moved]) {
         let mut tables = self.lock();
-        for Moved { from, to, .. } in moved.iter().filter(|copy| copy.from.etag() != copy.to.etag()) {
+        let mut has_outdated = false;
+        for Moved { from, to, size, .. } in moved {
             let (prefix, name) = split_key(to.key());
-            let folder = tables.directory(root, prefix);
-            if let Some(ino) = folder.and_then(|folder| tables.newest(folder, name))
-                && let Some(version) = tables.versions.get_mut(&ino)
-                && version.etag() == from.etag().as_str()
-            {
-                version.text = format!("{name}{}", to.etag().as_str()).into();
+            let Some(folder) = tables.directory(root, prefix) else { continue };
+            let Some(ino) = tables.newest(folder, name) else { continue };
+            let Some(version) = tables.versions.get_mut(&ino) else { continue };
+            if version.is(from.etag(), *size) {
+                version.set_text(name, to.etag().as_str());
+            } else {
+                tables.remove_newest(folder, name);
+                tables.outdate(folder, ino);
+                has_outdated = true;
             }
+        }
+        drop(tables);
+        if has_outdated {
+            self.has_outdated.notify_one();
         }
     }
 
@@ -78,32 +132,85 @@ mod tests {
     use std::time::SystemTime;
 
     use s3mount_object::{ETag, ObjectId};
+    use s3mount_write::Moved;
 
-    use super::super::{InodeTable, Node, ROOT};
+    use super::super::{InodeNo, InodeTable, Node, ROOT};
+    use super::Renamed;
     use crate::namespace::names::{File, Target};
+
+    fn version(etag: &str, size: u64) -> File {
+        let object = ObjectId::new("ignored", ETag::new(etag));
+        File { object, size, mtime: SystemTime::UNIX_EPOCH }
+    }
+
+    fn table() -> InodeTable {
+        InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20)
+    }
+
+    /// The key and the ETag of an inode.
+    fn key(table: &InodeTable, ino: InodeNo) -> (String, String) {
+        match table.node(ino) {
+            Some(Node::File(file)) => (file.object.key().to_owned(), file.object.etag().as_str().to_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn an_inode_keeps_its_number_and_gets_another_key() {
-        let table = InodeTable::new("p/", SystemTime::UNIX_EPOCH, 1 << 20);
-        let object = ObjectId::new("ignored", ETag::new("1"));
-        let file = Target::File(File { object, size: 1, mtime: SystemTime::UNIX_EPOCH });
+        let table = table();
+        let file = Target::File(version("1", 1));
         let folder = table.lookup_or_insert(ROOT, "p/", "a", &Target::Directory).ino;
         let inner = table.lookup_or_insert(folder, "p/a/", "b", &Target::Directory).ino;
         let deep = table.lookup_or_insert(inner, "p/a/b/", "f", &file).ino;
-        table.rename((ROOT, "a"), (ROOT, "z"), None);
-        let key = |ino| match table.node(ino) {
-            Some(Node::File(file)) => (file.object.key().to_owned(), file.object.etag().as_str().to_owned()),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(key(deep), ("p/z/b/f".to_owned(), "1".to_owned()));
-        table.rename((inner, "f"), (ROOT, "g"), Some(&ETag::new("2")));
-        assert_eq!(key(deep), ("p/g".to_owned(), "2".to_owned()));
-        let again = Target::File(File {
-            object: ObjectId::new("ignored", ETag::new("2")),
-            size: 1,
-            mtime: SystemTime::UNIX_EPOCH,
-        });
+        table.rename((ROOT, "a"), (ROOT, "z"), Renamed::Folder);
+        assert_eq!(key(&table, deep), ("p/z/b/f".to_owned(), "1".to_owned()));
+        table.rename((inner, "f"), (ROOT, "g"), Renamed::Version(&version("1", 1), &ETag::new("2")));
+        assert_eq!(key(&table, deep), ("p/g".to_owned(), "2".to_owned()));
+        let again = Target::File(version("2", 1));
         assert_eq!(table.lookup_or_insert(ROOT, "p/", "g", &again).ino, deep);
         assert_ne!(table.lookup_or_insert(inner, "p/z/b/", "f", &file).ino, deep);
+        assert!(!table.is_outdated(deep));
+    }
+
+    #[test]
+    fn the_inode_of_another_version_than_was_renamed_is_outdated() {
+        for other in [version("new", 1), version("old", 2)] {
+            let table = table();
+            let old = table.lookup_or_insert(ROOT, "p/", "f", &Target::File(version("old", 1))).ino;
+            table.rename((ROOT, "f"), (ROOT, "g"), Renamed::Version(&other, &ETag::new("moved")));
+            assert!(table.is_outdated(old));
+            assert_eq!(
+                key(&table, old),
+                ("p/g".to_owned(), "old".to_owned()),
+                "its pages are those of the old"
+            );
+            let (folder, names) = table.take_outdated(|_| true).expect("the kernel is told");
+            assert_eq!((folder, &*names[0].name, names[0].ino), (ROOT, "g", old));
+            let moved = Target::File(version("moved", other.size));
+            assert_ne!(table.lookup_or_insert(ROOT, "p/", "g", &moved).ino, old);
+        }
+    }
+
+    #[test]
+    fn the_inode_of_another_version_in_a_renamed_folder_is_outdated() {
+        let table = table();
+        let folder = table.lookup_or_insert(ROOT, "p/", "a", &Target::Directory).ino;
+        let [same, other] = [("same", "1"), ("other", "old")].map(|(name, etag)| {
+            table.lookup_or_insert(folder, "p/a/", name, &Target::File(version(etag, 1))).ino
+        });
+        table.rename((ROOT, "a"), (ROOT, "z"), Renamed::Folder);
+        let moved = |name: &str, etag: &str| Moved {
+            from: ObjectId::new(&format!("p/a/{name}"), ETag::new(etag)),
+            to: ObjectId::new(&format!("p/z/{name}"), ETag::new("2")),
+            size: 1,
+            modified: SystemTime::UNIX_EPOCH,
+        };
+        table.set_etags("p/", &[moved("same", "1"), moved("other", "new")]);
+        assert_eq!(key(&table, same), ("p/z/same".to_owned(), "2".to_owned()));
+        assert!(!table.is_outdated(same));
+        assert!(table.is_outdated(other));
+        let now = Target::File(version("2", 1));
+        assert_eq!(table.lookup_or_insert(folder, "p/z/", "same", &now).ino, same);
+        assert_ne!(table.lookup_or_insert(folder, "p/z/", "other", &now).ino, other);
     }
 }

@@ -21,7 +21,7 @@ impl Adapter {
         let request = self.pending(Operation::Getattr);
         match self.fs.getattr(fs_inode(ino)) {
             Ok(attr) => {
-                reply.attr(&attr.ttl, &file_attr(attr, self.fs.config()));
+                reply.attr(&attr.ttl, &file_attr(attr, &self.fs));
                 request.done();
             }
             Err(error) => reply.error(request.errno(ino, &error)),

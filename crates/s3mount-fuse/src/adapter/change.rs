@@ -60,7 +60,7 @@ impl Adapter {
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
         let work = async move { fs.mkdir(fs_inode(parent), &name, attr).await };
         self.change(req, Some(parent), Operation::Mkdir, reply, work, move |reply, entry| {
-            let attr = file_attr(entry.attr, shown.config());
+            let attr = file_attr(entry.attr, &shown);
             reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
         });
     }
@@ -102,7 +102,7 @@ impl Adapter {
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
         let work = async move { fs.symlink(fs_inode(parent), &name, &target, attr).await };
         self.change(req, Some(parent), Operation::Symlink, reply, work, move |reply, entry| {
-            let attr = file_attr(entry.attr, shown.config());
+            let attr = file_attr(entry.attr, &shown);
             reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
         });
     }
@@ -156,10 +156,14 @@ impl Adapter {
             if let Some(size) = size {
                 fs.clone().set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await?;
             }
-            fs.set_attributes(fs_inode(ino), change).await
+            let attr = fs.clone().set_attributes(fs_inode(ino), change).await?;
+            if let Some(mode) = change.mode {
+                fs.note_mode(attr.ino, mode);
+            }
+            Ok(attr)
         };
         self.change(req, None, Operation::Setattr, reply, work, move |reply, attr| {
-            reply.attr(&attr.ttl, &file_attr(attr, shown.config()));
+            reply.attr(&attr.ttl, &file_attr(attr, &shown));
         });
     }
 }

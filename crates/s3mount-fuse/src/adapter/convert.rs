@@ -1,7 +1,7 @@
 //! The filesystem's types and fuser's: the one of the other.
 
 use fuser::{FileAttr, FileHandle, FileType, Generation, INodeNo};
-use s3mount_fs::{Attr, FileKind, FsConfig};
+use s3mount_fs::{Attr, FileKind, Filesystem};
 
 /// Each inode has one generation, because numbers are never used again.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -26,7 +26,8 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
 }
 
 /// The attributes that the kernel shows. Owner and permissions come from the mount's flags.
-pub(super) fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
+pub(super) fn file_attr(attr: Attr, fs: &Filesystem) -> FileAttr {
+    let config = fs.config();
     let (mode, nlink) = match attr.kind {
         FileKind::Directory => (config.dir_mode, 2),
         FileKind::File => (config.file_mode, 1),
@@ -41,7 +42,7 @@ pub(super) fn file_attr(attr: Attr, config: &FsConfig) -> FileAttr {
         ctime: attr.mtime,
         crtime: attr.mtime,
         kind: file_type(attr.kind),
-        perm: attr.mode.unwrap_or(mode),
+        perm: attr.mode.or_else(|| fs.mode(attr.ino, attr.kind)).unwrap_or(mode),
         nlink,
         uid: attr.uid.unwrap_or(config.uid),
         gid: attr.gid.unwrap_or(config.gid),

@@ -37,7 +37,7 @@ impl Adapter {
             let found = fs.lookup(fs_inode(parent), &name).await;
             match (found, reply.take()) {
                 (Ok(entry), Some(reply)) => {
-                    let attr = file_attr(entry.attr, fs.config());
+                    let attr = file_attr(entry.attr, &fs);
                     reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
                     request.done();
                 }
@@ -136,7 +136,7 @@ async fn add_entries(
                 (entry.attr, entry.name_ttl)
             }
         };
-        let shown = file_attr(attr, fs.config());
+        let shown = file_attr(attr, fs);
         let is_full = reply.add(INodeNo(attr.ino.0), next.0, &name, &ttl, &shown, GENERATION);
         if is_full {
             if ino.is_none() {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen,
-    ReplyWrite, Request,
+    ReplyWrite, Request, WriteFlags,
 };
 use procfs::process::Process;
 use s3mount_fs::{StoredAttr, WriteOpen};
@@ -26,6 +26,22 @@ fn write_open(flags: i32) -> WriteOpen {
         appends: flags & libc::O_APPEND != 0,
         truncates: flags & libc::O_TRUNC != 0,
         is_exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+/// Where the bytes of a WRITE go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrittenTo {
+    Offset(u64),
+    End,
+}
+
+impl WrittenTo {
+    /// The kernel sends the flags that the open file has by now: a program may have changed `O_APPEND` by fcntl(2).
+    /// Pages of maps go where they are in the file, and the kernel takes any handle of the file for them.
+    pub(super) fn new(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
+        let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if flags.0 & libc::O_APPEND != 0 && !is_page { WrittenTo::End } else { WrittenTo::Offset(offset) }
     }
 }
 
@@ -63,9 +79,13 @@ impl Adapter {
         };
         let (fs, shown) = (self.fs.clone(), self.fs.clone());
         let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
-        let work = async move { fs.create_as(fs_inode(parent), &name, write_open(flags), attr).await };
+        let work = async move {
+            let created = fs.create_as(fs_inode(parent), &name, write_open(flags), attr).await?;
+            fs.note_mode(created.0.attr.ino, mode);
+            Ok(created)
+        };
         self.change(req, Some(parent), Operation::Create, reply, work, move |reply, (entry, opened)| {
-            let attr = file_attr(entry.attr, shown.config());
+            let attr = file_attr(entry.attr, &shown);
             let handle = FileHandle(opened.handle.0);
             reply.created(&entry.attr.ttl, &attr, GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
         });
@@ -84,13 +104,16 @@ impl Adapter {
         &self,
         req: &Request,
         fh: FileHandle,
-        offset: u64,
+        place: WrittenTo,
         data: &[u8],
         reply: ReplyWrite,
     ) {
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let fs = self.fs.clone();
-        let later = self.fs.write(fs_handle(fh), offset, data, req.pid());
+        let later = match place {
+            WrittenTo::Offset(offset) => self.fs.write(fs_handle(fh), offset, data, req.pid()),
+            WrittenTo::End => self.fs.append(fs_handle(fh), data, req.pid()),
+        };
         let work = async move {
             match later? {
                 Some(later) => fs.finish_write(later).await,
@@ -116,15 +139,7 @@ impl Adapter {
     }
 
     /// Makes a file as long as asked for. Room needs no reservation.
-    pub(super) fn on_fallocate(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        end: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
+    pub(super) fn on_fallocate(&self, req: &Request, fh: FileHandle, end: u64, mode: i32, reply: ReplyEmpty) {
         if !self.fs.allows_writes() {
             return reply.error(Errno::EROFS);
         }
@@ -132,15 +147,11 @@ impl Adapter {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (fs, thread) = (self.fs.clone(), req.pid());
-        let work = async move {
-            let is_longer = fs.getattr(fs_inode(ino))?.size < end;
-            if mode == 0 && is_longer {
-                fs.set_size(fs_inode(ino), Some(fs_handle(fh)), end, thread).await?;
-            }
-            Ok(())
-        };
+        let work =
+            async move { if mode == KEEP_SIZE { Ok(()) } else { fs.grow(fs_handle(fh), end, thread).await } };
         self.change(req, None, Operation::Setattr, reply, work, |reply, ()| reply.ok());
     }
+
     /// Copies between open files. After ENOSYS the kernel would never ask again; after EOPNOTSUPP it reads and
     /// writes the bytes by itself.
     pub(super) fn on_copy_file_range(

@@ -72,6 +72,7 @@ impl Draft {
         };
         let published = self.publish_at(&target).await.map_err(|error| self.fail(error))?;
         self.shared.metrics.published.inc();
+        self.shared.written.note(&published.object);
         Ok(published)
     }
 

@@ -135,6 +135,15 @@ impl Draft {
         self.resize(size).map_err(|error| self.refuse(error))
     }
 
+    /// Makes the file `size` bytes long by zeros, unless it is longer.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn grow(&self, size: u64) -> Result<(), WriteError> {
+        let _turn = self.turn.lock().await;
+        if self.size() < size { self.resize(size).map_err(|error| self.refuse(error)) } else { Ok(()) }
+    }
+
     /// Fails a change. What is too large has changed nothing, so the file goes on.
     fn refuse(&self, error: WriteError) -> WriteError {
         match error {

@@ -1,0 +1,20 @@
+//! Files that are made longer.
+
+use std::sync::Arc;
+
+use super::Filesystem;
+use crate::FsError;
+use crate::numbers::FileHandle;
+
+impl Filesystem {
+    /// Makes a file at least `size` bytes long, by zeros. One that somebody else makes longer meanwhile stays so.
+    /// `thread` has written.
+    ///
+    /// # Errors
+    /// `ReadOnly` for a handle that may not write, and those of writing.
+    pub async fn grow(self: Arc<Self>, handle: FileHandle, size: u64, thread: u32) -> Result<(), FsError> {
+        let file = self.written(handle).ok_or(FsError::ReadOnly)?;
+        file.note_writer(thread);
+        Ok(file.draft().grow(size).await?)
+    }
+}

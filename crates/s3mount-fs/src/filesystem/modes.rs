@@ -1,0 +1,48 @@
+//! Who may run a file, on mounts that keep no attributes.
+
+use super::Filesystem;
+use crate::attr::FileKind;
+use crate::inode::Node;
+use crate::numbers::InodeNo;
+
+impl Filesystem {
+    /// A program sets the permissions of a file. Of these, a mount that keeps no attributes remembers who may run it,
+    /// for as long as it lives.
+    pub fn note_mode(&self, ino: InodeNo, permissions: u32) {
+        if self.attrs.is_some() || self.writes.is_none() {
+            return;
+        }
+        match self.inodes.node(ino) {
+            Some(Node::File(file)) => {
+                self.modes.set(file.object.key(), permissions, Some(file.object.etag()));
+            }
+            Some(Node::Draft(file)) => {
+                let (prefix, name) = file.place();
+                if !file.is_unlinked() {
+                    self.modes.set(&format!("{prefix}{name}"), permissions, None);
+                }
+            }
+            Some(Node::Directory(_)) | None => {}
+        }
+    }
+
+    /// The permissions of a file of this kind, if they are not those of all other files.
+    pub fn mode(&self, ino: InodeNo, kind: FileKind) -> Option<u16> {
+        if self.modes.is_empty() || kind != FileKind::File {
+            return None;
+        }
+        let mode = match self.inodes.node(ino)? {
+            Node::File(file) => {
+                let version = &file.object;
+                let is_own = || self.writes.as_ref().is_some_and(|writes| writes.writer.has_written(version));
+                self.modes.get(version.key()).filter(|mode| mode.is_of(version, is_own))
+            }
+            Node::Draft(file) => {
+                let (prefix, name) = file.place();
+                self.modes.get(&format!("{prefix}{name}"))
+            }
+            Node::Directory(_) => None,
+        };
+        Some(mode?.shown(self.config.file_mode))
+    }
+}

@@ -1,0 +1,168 @@
+//! Which files may be run, on mounts that keep no attributes.
+//!
+//! Installers, compilers and `git` set the bits by which a file may be run, and run it then. Objects have no such
+//! bits, so this mount remembers them for as long as it lives. They hold for what this mount has written, and for the
+//! versions for which a program has set them: what somebody else writes under such a name may not be run.
+
+use std::collections::HashMap;
+
+use s3mount_object::{ETag, ObjectId};
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// How many files a generation has. Two of them take some megabytes at most.
+const GENERATION: usize = 8192;
+
+/// The bits that say who may run a file.
+const RUN: u32 = 0o111;
+
+/// What is remembered of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mode {
+    /// Who may run it.
+    run: u32,
+    /// The version for which a program has set it. Unset for a file that was being written.
+    version: Option<ETag>,
+}
+
+impl Mode {
+    /// Whether it is that of a version, which this mount may have written.
+    pub(crate) fn is_of(&self, version: &ObjectId, is_written_here: impl FnOnce() -> bool) -> bool {
+        self.version.as_ref() == Some(version.etag()) || is_written_here()
+    }
+
+    /// The permissions of a file that others have by `file_mode`: nobody may run what he may not read.
+    pub(crate) fn shown(&self, file_mode: u16) -> u16 {
+        let readers = (file_mode & 0o444) >> 2;
+        // The bits are few enough.
+        file_mode | self.run as u16 & readers
+    }
+}
+
+/// Files by key: those of late, and those before.
+type Generations = [HashMap<Box<str>, Mode>; 2];
+
+/// The files that may be run. While there are none, a look costs one load.
+#[derive(Debug, Default)]
+pub(crate) struct Modes {
+    has_any: AtomicBool,
+    generations: Mutex<Generations>,
+}
+
+fn insert(generations: &mut Generations, key: &str, mode: Mode) {
+    let [young, old] = generations;
+    old.remove(key);
+    if young.len() >= GENERATION {
+        *old = std::mem::take(young);
+    }
+    young.insert(key.into(), mode);
+}
+
+fn remove(generations: &mut Generations, key: &str) -> Option<Mode> {
+    let [young, old] = generations;
+    young.remove(key).or_else(|| old.remove(key))
+}
+
+impl Modes {
+    /// The files, unless there are none.
+    fn lock(&self) -> Option<MutexGuard<'_, Generations>> {
+        self.has_any.load(Ordering::Relaxed).then(|| lock(&self.generations))
+    }
+
+    /// A program sets the permissions of the file at `key`, which is this `version` unless it is being written.
+    pub(crate) fn set(&self, key: &str, permissions: u32, version: Option<&ETag>) {
+        let run = permissions & RUN;
+        if run == 0 {
+            self.remove(key);
+            return;
+        }
+        insert(&mut lock(&self.generations), key, Mode { run, version: version.cloned() });
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// What is remembered of the file at `key`.
+    pub(crate) fn get(&self, key: &str) -> Option<Mode> {
+        let generations = self.lock()?;
+        generations.iter().find_map(|files| files.get(key)).cloned()
+    }
+
+    /// Whether nothing is remembered.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_any.load(Ordering::Relaxed)
+    }
+
+    /// There is no file at `key` any more.
+    pub(crate) fn remove(&self, key: &str) {
+        if let Some(mut generations) = self.lock() {
+            remove(&mut generations, key);
+        }
+    }
+
+    /// The file at `from` is at `to` now.
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        let Some(mut generations) = self.lock() else { return };
+        match remove(&mut generations, from) {
+            Some(mode) => insert(&mut generations, to, Mode { version: None, ..mode }),
+            None => drop(remove(&mut generations, to)),
+        }
+    }
+
+    /// All files below the prefix `from` are below the prefix `to` now.
+    pub(crate) fn move_below(&self, from: &str, to: &str) {
+        let Some(mut generations) = self.lock() else { return };
+        for files in &mut *generations {
+            let moved: Vec<_> = files.extract_if(|key, _| key.starts_with(from)).collect();
+            files.extend(moved.into_iter().map(|(key, mode)| {
+                let key = format!("{to}{}", &key[from.len()..]);
+                (key.into(), Mode { version: None, ..mode })
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_object::{ETag, ObjectId};
+
+    use super::{GENERATION, Modes};
+
+    #[test]
+    fn files_keep_who_may_run_them() {
+        let modes = Modes::default();
+        assert!(modes.is_empty() && modes.get("a").is_none());
+        modes.set("a", 0o644, None);
+        assert!(modes.is_empty(), "there is nothing to remember");
+        modes.set("a", 0o100_755, None);
+        let shown = |key: &str, mode| modes.get(key).map(|known| known.shown(mode));
+        assert_eq!((shown("a", 0o644), shown("a", 0o600)), (Some(0o755), Some(0o700)));
+        modes.set("a", 0o700, None);
+        assert_eq!(shown("a", 0o644), Some(0o744));
+        modes.rename("a", "d/b");
+        modes.set("e", 0o755, None);
+        modes.rename("x", "e");
+        modes.move_below("d/", "f/");
+        assert_eq!((shown("a", 0o644), shown("e", 0o644), shown("d/b", 0o644)), (None, None, None));
+        assert_eq!(shown("f/b", 0o644), Some(0o744));
+        modes.remove("f/b");
+        assert_eq!(shown("f/b", 0o644), None);
+    }
+
+    #[test]
+    fn what_a_stranger_writes_may_not_be_run() {
+        let modes = Modes::default();
+        let version = |etag: &str| ObjectId::new("a", ETag::new(etag));
+        modes.set("a", 0o755, Some(&ETag::new("1")));
+        let mode = modes.get("a").expect("it was set");
+        assert!(mode.is_of(&version("1"), || false));
+        assert!(!mode.is_of(&version("2"), || false));
+        assert!(mode.is_of(&version("2"), || true), "this mount has written it");
+    }
+
+    #[test]
+    fn the_files_of_late_are_remembered() {
+        let modes = Modes::default();
+        (0..3 * GENERATION).for_each(|index| modes.set(&index.to_string(), 0o755, None));
+        assert!((2 * GENERATION..3 * GENERATION).all(|index| modes.get(&index.to_string()).is_some()));
+        assert!(modes.get("0").is_none(), "it is bounded");
+    }
+}

@@ -1,0 +1,305 @@
+//! Names that are deleted and renamed while strangers change the bucket, over a client in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_fs::{
+    FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, StoredAttr, WriteOpen, Writes,
+};
+use s3mount_memory::{BufferPool, MemoryBudget};
+use s3mount_object::NewObject;
+use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_testkit::MemoryClient;
+use s3mount_write::{WriteConfig, Writer};
+use tokio::runtime::Handle;
+
+const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: false, is_exclusive: false };
+
+const ALL: Rights = Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 };
+
+/// A mount with these rights, of a bucket that holds `old`.
+fn mount_with(
+    rights: Rights,
+    change: impl FnOnce(Filesystem) -> Filesystem,
+) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    let client = Arc::new(MemoryClient::new());
+    client.put("old", "old text");
+    let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
+    let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
+    let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
+    let writer = Writer::new(client.clone(), pool, config, &runtime);
+    let writes = Writes {
+        writer,
+        client: client.clone(),
+        rights,
+        object: NewObject::default(),
+        append_delay: Duration::ZERO,
+        publishes_on_fsync: false,
+        retry_budget: Arc::default(),
+    };
+    let config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);
+    (client, Arc::new(change(fs)))
+}
+
+fn mount(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_with(rights, |fs| fs)
+}
+
+fn place(name: &str) -> Place<'_> {
+    Place { parent: ROOT, name }
+}
+
+async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {
+    fs.lookup(ROOT, name).await.expect("a name").attr.ino
+}
+
+async fn create(fs: &Arc<Filesystem>, name: &str, text: &[u8]) -> FileHandle {
+    let (_, opened) = fs.create(ROOT, name, WRITE).await.expect("a file");
+    assert!(fs.write(opened.handle, 0, text, 1).expect("memory").is_none());
+    opened.handle
+}
+
+async fn close(fs: &Arc<Filesystem>, handle: FileHandle) {
+    fs.clone().flush(handle, |_| true).await.expect("an object");
+    fs.release(handle);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+/// A stranger replaces a file. The mount finds out because it looks at a neighbour, and the kernel is not told yet when
+/// it renames the file.
+#[tokio::test(start_paused = true)]
+async fn the_inode_of_a_replaced_version_does_not_become_the_new_one() {
+    for text in ["new text", "of another size"] {
+        let (client, fs) = mount(ALL);
+        let known = look_up(&fs, "old").await;
+        client.put("old", text);
+        assert!(matches!(fs.lookup(ROOT, "neighbour").await, Err(FsError::NotFound)));
+        fs.rename(place("old"), place("renamed"), false).await.expect("another name");
+        assert_eq!(client.stored("renamed").0, text.as_bytes());
+        let entry = fs.lookup(ROOT, "renamed").await.expect("a name");
+        assert_ne!(entry.attr.ino, known, "the kernel has pages of the old version");
+        assert_eq!(entry.attr.size, text.len() as u64);
+        let told = fs.take_outdated(|_| true).expect("the kernel is told");
+        let told: Vec<_> = told.1.iter().map(|name| (&*name.name, name.ino)).collect();
+        assert_eq!(told, [("renamed", known)]);
+        assert!(matches!(fs.open(known), Err(FsError::Outdated)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_file_is_deleted_once_it_is_looked_up_again() {
+    let (client, fs) = mount(ALL);
+    look_up(&fs, "old").await;
+    client.put("old", "theirs");
+    fs.unlink(ROOT, "old").await.expect("the name goes");
+    assert!(client.keys().is_empty());
+    let writes: Vec<_> = client.take_writes().into_iter().collect();
+    assert_eq!(writes, [("DeleteObject", 2)], "the first names the version that was known");
+    assert!(matches!(fs.lookup(ROOT, "old").await, Err(FsError::NotFound)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_a_stranger_has_deleted_is_gone() {
+    let (client, fs) = mount(ALL);
+    look_up(&fs, "old").await;
+    client.delete("old");
+    fs.unlink(ROOT, "old").await.expect("it is gone");
+    assert!(matches!(fs.unlink(ROOT, "old").await, Err(FsError::NotFound)));
+}
+
+/// A new file is synced, a stranger writes another object, and the file is removed.
+#[tokio::test(start_paused = true)]
+async fn a_draft_is_removed_with_what_has_replaced_its_object() {
+    let (client, fs) = mount(ALL);
+    let handle = create(&fs, "new", b"text").await;
+    fs.clone().fsync(handle).await.expect("it is safe");
+    client.put("new", "theirs");
+    fs.unlink(ROOT, "new").await.expect("the name goes");
+    assert_eq!(client.keys(), ["old"]);
+    fs.release(handle);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(client.keys(), ["old"]);
+    assert!(matches!(fs.lookup(ROOT, "new").await, Err(FsError::NotFound)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_without_conditions_deletes_what_is_there() {
+    let (client, fs) = mount(ALL);
+    client.refuse_conditions();
+    fs.unlink(ROOT, "old").await.expect("gone");
+    assert!(client.keys().is_empty());
+}
+
+/// A file is renamed over one that is being written, while a stranger has written an object there.
+#[tokio::test(start_paused = true)]
+async fn a_rename_over_a_draft_replaces_only_what_its_writer_has_seen() {
+    let (client, fs) = mount(Rights::default());
+    let handle = create(&fs, "made", b"text").await;
+    close(&fs, handle).await;
+    let open = create(&fs, "draft", b"half").await;
+    client.put("draft", "theirs");
+    let error = fs.rename(place("made"), place("draft"), false).await.expect_err("somebody was faster");
+    assert_eq!(error.errno(), libc::ESTALE, "{error}");
+    assert_eq!((client.stored("draft").0, client.stored("made").0), (b"theirs".to_vec(), b"text".to_vec()));
+    fs.release(open);
+}
+
+/// `mv` deletes the object at the old key.
+#[tokio::test(start_paused = true)]
+async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_delete() {
+    let (client, fs) = mount(Rights { may_overwrite: true, ..Rights::default() });
+    let refused =
+        |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow-delete"))), "{result:?}");
+    refused(fs.rename(place("old"), place("renamed"), false).await);
+    // Opening a file for writing is not writing it.
+    assert!(matches!(fs.open_to_write(look_up(&fs, "old").await, WRITE).await, Err(FsError::Outdated)));
+    let opened = fs.open_to_write(look_up(&fs, "old").await, WRITE).await.expect("a handle");
+    refused(fs.rename(place("old"), place("renamed"), false).await);
+    fs.release(opened.handle);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    refused(fs.rename(place("old"), place("renamed"), false).await);
+    assert_eq!(client.keys(), ["old"]);
+    // A temporary file, before and after it is an object, and again.
+    let handle = create(&fs, "temporary", b"text").await;
+    fs.rename(place("temporary"), place("open"), false).await.expect("another name");
+    close(&fs, handle).await;
+    for (from, to) in [("open", "closed"), ("closed", "final"), ("final", "old")] {
+        fs.rename(place(from), place(to), false).await.expect("another name");
+    }
+    assert_eq!((client.keys(), client.stored("old").0), (vec!["old".to_owned()], b"text".to_vec()));
+    // Not so once somebody else has written it.
+    client.put("old", "theirs");
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    refused(fs.rename(place("old"), place("renamed"), false).await);
+}
+
+/// The kernel looks both names up again after `ESTALE`, and then tries once more.
+#[tokio::test(start_paused = true)]
+async fn a_rename_that_finds_its_file_replaced_succeeds_when_it_is_tried_again() {
+    let (client, fs) = mount(ALL);
+    look_up(&fs, "old").await;
+    assert!(matches!(fs.lookup(ROOT, "renamed").await, Err(FsError::NotFound)));
+    client.put("old", "theirs");
+    let error = fs.rename(place("old"), place("renamed"), false).await.expect_err("it was replaced");
+    assert_eq!(error.errno(), libc::ESTALE, "{error}");
+    look_up(&fs, "old").await;
+    fs.rename(place("old"), place("renamed"), false).await.expect("another name");
+    assert_eq!((client.keys(), client.stored("renamed").0), (vec!["renamed".to_owned()], b"theirs".to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stranger_has_made_is_kept_by_a_rename_that_must_not_replace() {
+    for is_directory_bucket in [false, true] {
+        let (client, fs) = mount(ALL);
+        if is_directory_bucket {
+            client.make_directory_bucket();
+        }
+        assert!(matches!(fs.lookup(ROOT, "renamed").await, Err(FsError::NotFound)));
+        client.put("renamed", "theirs");
+        assert!(matches!(fs.rename(place("old"), place("renamed"), true).await, Err(FsError::Exists)));
+        assert_eq!(client.stored("renamed").0, b"theirs");
+        assert_eq!(client.stored("old").0, b"old text");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_is_renamed_onto_an_empty_one_leaves_no_marker_behind() {
+    for files in [&[][..], &["f"]] {
+        let (client, fs) = mount_with(ALL, Filesystem::with_folder_markers);
+        for name in ["a", "b"] {
+            fs.mkdir(ROOT, name, StoredAttr::default()).await.expect("a folder");
+        }
+        for file in files {
+            client.put(&format!("a/{file}"), "text");
+        }
+        assert_eq!(client.keys().len(), 3 + files.len());
+        fs.rename(place("a"), place("b"), false).await.expect("another name");
+        let below: Vec<_> = files.iter().map(|file| format!("b/{file}")).collect();
+        assert_eq!(client.keys(), [vec!["b/".to_owned()], below, vec!["old".to_owned()]].concat());
+        assert!(matches!(fs.lookup(ROOT, "a").await, Err(FsError::NotFound)));
+    }
+}
+
+/// A mount ends while its store does not answer.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_mount_waits_no_longer_than_it_may() {
+    let (client, fs) = mount(ALL);
+    for name in ["one", "two", "three"] {
+        let handle = create(&fs, name, b"text").await;
+        fs.release(handle);
+    }
+    client.stall_next([Duration::from_secs(1000); 100]);
+    let began = tokio::time::Instant::now();
+    assert_eq!(fs.end_writes_within(Duration::from_secs(60)).await, 3);
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
+}
+
+const APPEND: WriteOpen = WriteOpen { appends: true, ..WRITE };
+
+/// A map that is written back comes with the handle of an open that appends, and `fcntl` changes what a handle does. So
+/// each WRITE says where its bytes go.
+#[tokio::test(start_paused = true)]
+async fn bytes_go_where_their_write_says() {
+    let (client, fs) = mount(ALL);
+    for (how, name) in [(APPEND, "appended"), (WRITE, "written")] {
+        let (_, opened) = fs.create(ROOT, name, how).await.expect("a file");
+        assert!(fs.append(opened.handle, b"one two", 1).expect("memory").is_none());
+        assert!(fs.write(opened.handle, 0, b"ONE", 1).expect("memory").is_none());
+        assert!(fs.append(opened.handle, b" three", 1).expect("memory").is_none());
+        close(&fs, opened.handle).await;
+        assert_eq!(client.stored(name).0, b"ONE two three", "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_never_cut_by_making_room() {
+    let (client, fs) = mount(ALL);
+    let handle = create(&fs, "file", b"text").await;
+    fs.clone().grow(handle, 6, 1).await.expect("room");
+    fs.clone().grow(handle, 2, 1).await.expect("there is room");
+    close(&fs, handle).await;
+    assert_eq!(client.stored("file").0, b"text\0\0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_appends_to_an_object_that_is_deleted_meanwhile_is_told_that_it_is_stale() {
+    let (client, fs) = mount(ALL);
+    assert!(matches!(fs.open_to_write(look_up(&fs, "old").await, APPEND).await, Err(FsError::Outdated)));
+    let opened = fs.open_to_write(look_up(&fs, "old").await, APPEND).await.expect("a handle");
+    if let Some(later) = fs.append(opened.handle, b" and more", 1).expect("memory") {
+        fs.clone().finish_write(later).await.expect("the old bytes");
+    }
+    client.delete("old");
+    let error = fs.clone().flush(opened.handle, |_| true).await.expect_err("it is gone");
+    assert_eq!(error.errno(), libc::ESTALE, "{error}");
+    fs.release(opened.handle);
+}
+
+/// Objects have no permissions. This mount remembers who may run what it has written.
+#[tokio::test(start_paused = true)]
+async fn files_of_this_mount_may_be_run_as_long_as_it_lives() {
+    let (client, fs) = mount(ALL);
+    let mode = async |name: &str| {
+        let attr = fs.lookup(ROOT, name).await.expect("a name").attr;
+        fs.mode(attr.ino, attr.kind)
+    };
+    let handle = create(&fs, "tool", b"text").await;
+    assert_eq!(mode("tool").await, None);
+    fs.note_mode(look_up(&fs, "tool").await, 0o755);
+    assert_eq!(mode("tool").await, Some(0o755));
+    close(&fs, handle).await;
+    assert_eq!((mode("tool").await, mode("old").await), (Some(0o755), None), "it is an object");
+    fs.rename(place("tool"), place("renamed"), false).await.expect("another name");
+    assert_eq!(mode("renamed").await, Some(0o755));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.put("renamed", "theirs");
+    assert!(matches!(fs.lookup(ROOT, "neighbour").await, Err(FsError::NotFound)));
+    assert_eq!(mode("renamed").await, None, "somebody else has written it");
+    fs.note_mode(look_up(&fs, "renamed").await, 0o711);
+    assert_eq!(mode("renamed").await, Some(0o755));
+    fs.unlink(ROOT, "renamed").await.expect("gone");
+    let handle = create(&fs, "renamed", b"text").await;
+    assert_eq!(mode("renamed").await, None);
+    close(&fs, handle).await;
+}
