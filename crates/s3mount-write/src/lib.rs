@@ -11,6 +11,7 @@ mod copier;
 mod copies;
 mod draft;
 mod error;
+mod evict;
 mod extents;
 mod folder;
 mod grid;

@@ -2,7 +2,8 @@
 //!
 //! An upload is aborted. The rename of a folder is undone if it was still copying: then nothing was deleted, and its
 //! copies go. It is finished if it was deleting: then all copies were there. In both cases an object is only
-//! deleted while its twin is there, so nothing can be lost, whatever has happened since.
+//! deleted while its twin is there, so nothing can be lost, whatever has happened since. What was written at the old
+//! name after its twin at the new one stays: a program has made the folder anew.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,7 +134,9 @@ impl Recovery {
         let mut pairs = Vec::new();
         for source in sources {
             let key = folder.new_key(&source.key);
-            if let Some(copy) = copies.get(&key) {
+            // What was written after its twin is not what was copied: somebody has made it since.
+            let is_older = |copy: &&ObjectMeta| source.meta.last_modified <= copy.last_modified;
+            if let Some(copy) = copies.get(&key).filter(|copy| phase == Phase::Copying || is_older(copy)) {
                 pairs.push((source, ListedObject { key, meta: copy.clone() }));
             }
         }

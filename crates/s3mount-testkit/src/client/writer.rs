@@ -1,6 +1,7 @@
 //! How the client in memory implements [`ObjectWriter`].
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -101,6 +102,13 @@ impl MemoryClient {
         *self.lock().writes.entry(operation).or_default() += 1;
         self.wait(operation, key).await?;
         act(&mut self.lock()).map_err(|kind| ObjectError::new(kind, operation, key))
+    }
+
+    /// Says when the object at `key` was written, if there is one.
+    pub fn set_modified(&self, key: &str, modified: SystemTime) {
+        if let Some(object) = self.lock().objects.get_mut(key) {
+            object.modified = modified;
+        }
     }
 
     /// How many requests of each operation that writes came since the last call of this method, by the names

@@ -7,6 +7,7 @@ mod faulty;
 mod memory;
 mod model;
 mod readers;
+mod recovery;
 
 use std::sync::Arc;
 
