@@ -38,7 +38,6 @@ use tokio::runtime::Handle;
 
 use self::convert::{fs_handle, fs_inode};
 use self::request::{PendingRequest, Shared, Wanted};
-use self::write::WrittenTo;
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
@@ -241,7 +240,7 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.on_write(req, fh, WrittenTo::new(offset, flags, write_flags), data, reply);
+        self.on_write(req, fh, offset, data, (flags, write_flags), reply);
     }
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {

@@ -29,20 +29,11 @@ fn write_open(flags: i32) -> WriteOpen {
     }
 }
 
-/// Where the bytes of a WRITE go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrittenTo {
-    Offset(u64),
-    End,
-}
-
-impl WrittenTo {
-    /// The kernel sends the flags that the open file has by now: a program may have changed `O_APPEND` by fcntl(2).
-    /// Pages of maps go where they are in the file, and the kernel takes any handle of the file for them.
-    pub(super) fn new(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
-        let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if flags.0 & libc::O_APPEND != 0 && !is_page { WrittenTo::End } else { WrittenTo::Offset(offset) }
-    }
+/// Whether the bytes of a WRITE go to the end of the file. The kernel sends the flags that the open file has by now: a
+/// program may have changed `O_APPEND` by fcntl(2). Pages of maps go where they are in the file, and the kernel takes
+/// any handle of the file for them.
+fn is_append((flags, write_flags): (OpenFlags, WriteFlags)) -> bool {
+    flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
 }
 
 /// The process of a thread, unless the thread is gone.
@@ -104,15 +95,17 @@ impl Adapter {
         &self,
         req: &Request,
         fh: FileHandle,
-        place: WrittenTo,
+        offset: u64,
         data: &[u8],
+        flags: (OpenFlags, WriteFlags),
         reply: ReplyWrite,
     ) {
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let fs = self.fs.clone();
-        let later = match place {
-            WrittenTo::Offset(offset) => self.fs.write(fs_handle(fh), offset, data, req.pid()),
-            WrittenTo::End => self.fs.append(fs_handle(fh), data, req.pid()),
+        let later = if is_append(flags) {
+            self.fs.append(fs_handle(fh), data, req.pid())
+        } else {
+            self.fs.write(fs_handle(fh), offset, data, req.pid())
         };
         let work = async move {
             match later? {
