@@ -1,0 +1,455 @@
+//! What the adapter of s3mount-fuse makes of each request (`crates/s3mount-fuse/src/adapter`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use s3mount_fs::{
+    Attr, AttrChange, DirEntry, DirOffset, Entry, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened,
+    Place, StoredAttr, WriteOpen,
+};
+
+use super::{Caller, Daemon};
+
+/// Names taken out of a listing for one READDIR, and for one READDIRPLUS that asks for attributes (`adapter/dir.rs`).
+const NAMES_PER_REQUEST: usize = 1024;
+const NAMES_WITH_ATTRIBUTES: usize = 192;
+
+/// The most bytes of one COPY_FILE_RANGE (`adapter/write.rs`).
+const MOST_COPIED: u64 = 2 << 30;
+
+/// The answer to an OPEN.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct OpenAnswer {
+    pub(in super::super) handle: FileHandle,
+    /// `FOPEN_DIRECT_IO`
+    pub(in super::super) is_direct: bool,
+    /// `FOPEN_KEEP_CACHE`
+    pub(in super::super) keeps_cache: bool,
+}
+
+/// What SETATTR sets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Setattr {
+    pub(in super::super) size: Option<u64>,
+    pub(in super::super) change: AttrChange,
+    pub(in super::super) handle: Option<FileHandle>,
+}
+
+/// A WRITE.
+#[derive(Clone, Debug)]
+pub(in super::super) struct WriteRequest {
+    pub(in super::super) ino: InodeNo,
+    pub(in super::super) handle: FileHandle,
+    pub(in super::super) offset: u64,
+    pub(in super::super) data: Vec<u8>,
+    /// The flags of the open file at this moment.
+    pub(in super::super) flags: i32,
+    /// `FUSE_WRITE_CACHE`: dirty pages of a map.
+    pub(in super::super) is_write_back: bool,
+}
+
+fn write_open(flags: i32) -> WriteOpen {
+    WriteOpen {
+        writes: writes(flags),
+        appends: flags & libc::O_APPEND != 0,
+        truncates: flags & libc::O_TRUNC != 0,
+        is_exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// What the adapter answers to an open that it knows nothing else of.
+fn direct(opened: Opened) -> OpenAnswer {
+    OpenAnswer { handle: opened.handle, is_direct: true, keeps_cache: false }
+}
+
+fn errno(error: FsError) -> i32 {
+    error.errno()
+}
+
+fn nothing<T>(_: &Daemon, _: T) {}
+
+impl Daemon {
+    pub(in super::super) async fn lookup(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: InodeNo,
+        name: &str,
+    ) -> Result<Entry, i32> {
+        let number = self.record.sent(caller.pid, "LOOKUP", parent.0, || name.to_owned());
+        let (fs, name) = (self.fs.clone(), name.to_owned());
+        let work = async move { fs.lookup(parent, &name).await.map_err(errno) };
+        let forget = |daemon: &Daemon, entry: Entry| daemon.fs.forget(entry.attr.ino, 1);
+        self.request(caller, number, Some(parent), work, forget).await
+    }
+
+    pub(in super::super) fn forget(self: &Arc<Self>, ino: InodeNo, count: u64) {
+        self.in_background(move |daemon| daemon.fs.forget(ino, count));
+    }
+
+    pub(in super::super) async fn getattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        ino: InodeNo,
+    ) -> Result<Attr, i32> {
+        let number = self.record.sent(caller.pid, "GETATTR", ino.0, String::new);
+        let fs = self.fs.clone();
+        let work = async move { fs.getattr(ino).map_err(errno) };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn setattr(
+        self: &Arc<Self>,
+        caller: &Caller,
+        ino: InodeNo,
+        set: Setattr,
+    ) -> Result<Attr, i32> {
+        let what = || format!("{:?}{}", set.size, if set.handle.is_some() { " of a handle" } else { "" });
+        let number = self.record.sent(caller.pid, "SETATTR", ino.0, what);
+        let is_own = self.fs.is_writable(ino);
+        if !is_own && !self.fs.allows_writes() {
+            return Err(libc::EROFS);
+        }
+        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let work = async move {
+            if let Some(size) = set.size.filter(|_| !is_own) {
+                fs.clone().set_size(ino, set.handle, size, pid).await.map_err(errno)?;
+            }
+            fs.set_attributes(ino, set.change).await.map_err(errno)
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        ino: InodeNo,
+        flags: i32,
+    ) -> Result<OpenAnswer, i32> {
+        let number = self.record.sent(caller.pid, "OPEN", ino.0, || flags_text(flags));
+        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let work = async move {
+            let writes = writes(flags) && !fs.is_writable(ino);
+            if writes && !fs.allows_writes() {
+                return Err(libc::EROFS);
+            }
+            if writes || (fs.allows_writes() && fs.is_draft(ino)) {
+                return fs.open_to_write(ino, write_open(flags)).await.map(direct).map_err(errno);
+            }
+            let opened = fs.begin_open(ino, pid).map_err(errno)?.finish(false);
+            Ok(OpenAnswer {
+                handle: opened.handle,
+                is_direct: opened.mode == OpenMode::Direct,
+                keeps_cache: opened.keep_cache,
+            })
+        };
+        let daemon = self.clone();
+        let work =
+            async move { work.await.inspect(|opened: &OpenAnswer| daemon.opened(false, opened.handle)) };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: InodeNo,
+        name: &str,
+        flags: i32,
+        mode: u32,
+    ) -> Result<(Entry, OpenAnswer), i32> {
+        let number =
+            self.record.sent(caller.pid, "CREATE", parent.0, || format!("{name} {}", flags_text(flags)));
+        let (daemon, name) = (self.clone(), name.to_owned());
+        let work = async move {
+            let attr = StoredAttr::new_file(mode, 0, 0);
+            let created = daemon.fs.create_as(parent, &name, write_open(flags), attr).await;
+            let (entry, opened) = created.map_err(errno)?;
+            daemon.opened(false, opened.handle);
+            Ok((entry, direct(opened)))
+        };
+        self.request(caller, number, Some(parent), work, nothing).await
+    }
+
+    /// A READ. One that `is_direct` goes straight to its caller.
+    pub(in super::super) async fn read(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+        (offset, len): (u64, usize),
+        is_direct: bool,
+    ) -> Result<Vec<u8>, i32> {
+        let number = self.record.sent(caller.pid, "READ", ino.0, || format!("{offset}+{len}"));
+        let daemon = self.clone();
+        let work = async move {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let reply = move |result: Result<&[u8], FsError>| {
+                // Nobody listens where the daemon has died.
+                drop(answer.send(result.map(<[u8]>::to_vec)));
+            };
+            if is_direct {
+                daemon.fs.read(handle, offset, len, reply);
+            } else {
+                daemon.fs.fill(handle, offset, len, reply);
+            }
+            // The reply is dropped where a task has panicked.
+            let error = match answered.await {
+                Ok(Ok(bytes)) => return Ok(bytes),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(libc::EIO),
+            };
+            let errno = error.errno();
+            if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
+                daemon.drop_name(folder, KnownName { ino, name: (&*name).into() }).await;
+            }
+            Err(errno)
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn write(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: WriteRequest,
+    ) -> Result<usize, i32> {
+        let WriteRequest { ino, handle, offset, data, flags, is_write_back } = request;
+        let number = self.record.sent(caller.pid, "WRITE", ino.0, || {
+            let how = if is_write_back { " of a map" } else { "" };
+            format!("{offset}+{} {}{how}", data.len(), flags_text(flags))
+        });
+        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let work = async move {
+            if let Some(later) = fs.write(handle, offset, &data, pid).map_err(errno)? {
+                fs.finish_write(later).await.map_err(errno)?;
+            }
+            Ok(data.len())
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn flush(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+    ) -> Result<(), i32> {
+        if !self.sends_flush() {
+            return Ok(());
+        }
+        let number = self.record.sent(caller.pid, "FLUSH", ino.0, String::new);
+        let (daemon, closer) = (self.clone(), caller.pid);
+        let work = async move {
+            if !daemon.fs.allows_writes() {
+                daemon.no_flush.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            let of = daemon.clone();
+            let is_of = move |writer| of.are_of_one_process(writer, closer);
+            daemon.fs.clone().flush(handle, is_of).await.map_err(errno)
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) fn release(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
+        self.in_background(move |daemon| {
+            daemon.record.sent(0, "RELEASE", ino.0, String::new);
+            daemon.fs.release(handle);
+            daemon.released(false, handle);
+        });
+    }
+
+    pub(in super::super) async fn fsync(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+    ) -> Result<(), i32> {
+        let number = self.record.sent(caller.pid, "FSYNC", ino.0, String::new);
+        let fs = self.fs.clone();
+        let work = async move { fs.fsync(handle).await.map_err(errno) };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn mkdir(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: InodeNo,
+        name: &str,
+    ) -> Result<Entry, i32> {
+        let number = self.record.sent(caller.pid, "MKDIR", parent.0, || name.to_owned());
+        let (fs, name) = (self.fs.clone(), name.to_owned());
+        let work = async move {
+            let attr = StoredAttr::new_folder(0o755, 0, 0);
+            fs.mkdir(parent, &name, attr).await.map_err(errno)
+        };
+        self.request(caller, number, Some(parent), work, nothing).await
+    }
+
+    pub(in super::super) async fn remove(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (parent, name): (InodeNo, &str),
+        is_dir: bool,
+    ) -> Result<(), i32> {
+        let call = if is_dir { "RMDIR" } else { "UNLINK" };
+        let number = self.record.sent(caller.pid, call, parent.0, || name.to_owned());
+        let (fs, name) = (self.fs.clone(), name.to_owned());
+        let work = async move {
+            let removed = if is_dir { fs.rmdir(parent, &name).await } else { fs.unlink(parent, &name).await };
+            removed.map_err(errno)
+        };
+        self.request(caller, number, Some(parent), work, nothing).await
+    }
+
+    pub(in super::super) async fn rename(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: (InodeNo, &str),
+        to: (InodeNo, &str),
+        keeps_target: bool,
+    ) -> Result<(), i32> {
+        let call = if keeps_target { "RENAME2" } else { "RENAME" };
+        let number =
+            self.record.sent(caller.pid, call, from.0.0, || format!("{} to {} {}", from.1, to.0, to.1));
+        let (daemon, old, new, folders) = (self.clone(), from.1.to_owned(), to.1.to_owned(), (from.0, to.0));
+        let work = async move {
+            let hold = daemon.hold(folders.1);
+            let from = Place { parent: folders.0, name: &old };
+            let to = Place { parent: folders.1, name: &new };
+            let renamed = daemon.fs.rename(from, to, keeps_target).await;
+            drop(hold);
+            renamed.map_err(errno)
+        };
+        self.request(caller, number, Some(from.0), work, nothing).await
+    }
+
+    pub(in super::super) async fn opendir(
+        self: &Arc<Self>,
+        caller: &Caller,
+        ino: InodeNo,
+    ) -> Result<FileHandle, i32> {
+        let number = self.record.sent(caller.pid, "OPENDIR", ino.0, String::new);
+        let daemon = self.clone();
+        let work = async move {
+            let handle = daemon.fs.opendir(ino).map_err(errno)?;
+            daemon.opened(true, handle);
+            Ok(handle)
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) fn releasedir(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
+        self.in_background(move |daemon| {
+            daemon.record.sent(0, "RELEASEDIR", ino.0, String::new);
+            daemon.fs.releasedir(handle);
+            daemon.released(true, handle);
+        });
+    }
+
+    /// Names for a READDIR. The kernel's buffer cuts them.
+    pub(in super::super) async fn readdir(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+        offset: DirOffset,
+    ) -> Result<Vec<DirEntry>, i32> {
+        let number = self.record.sent(caller.pid, "READDIR", ino.0, || offset.0.to_string());
+        let fs = self.fs.clone();
+        let work = async move { fs.readdir(handle, offset, NAMES_PER_REQUEST).await.map_err(errno) };
+        self.request(caller, number, Some(ino), work, nothing).await
+    }
+
+    /// Names with their attributes for a READDIRPLUS, as many as have `room` for their names.
+    pub(in super::super) async fn readdirplus(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+        offset: DirOffset,
+        room: impl FnMut(&str) -> bool + Send + 'static,
+    ) -> Result<Vec<(DirEntry, Option<Entry>)>, i32> {
+        let number = self.record.sent(caller.pid, "READDIRPLUS", ino.0, || offset.0.to_string());
+        let fs = self.fs.clone();
+        let mut room = room;
+        let work = async move {
+            let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
+            let page = fs.readdir_with_attributes(handle, offset, most).await.map_err(errno)?;
+            let mut entries = Vec::new();
+            for name in page {
+                let entry = match name.ino {
+                    Some(_) => None,
+                    None => Some(fs.entry_before(handle, name.next).await.map_err(errno)?),
+                };
+                if !room(&name.name) {
+                    if let Some(entry) = entry {
+                        fs.forget(entry.attr.ino, 1);
+                    }
+                    break;
+                }
+                entries.push((name, entry));
+            }
+            Ok(entries)
+        };
+        self.request(caller, number, Some(ino), work, nothing).await
+    }
+
+    pub(in super::super) async fn fallocate(
+        self: &Arc<Self>,
+        caller: &Caller,
+        (ino, handle): (InodeNo, FileHandle),
+        end: u64,
+    ) -> Result<(), i32> {
+        let number = self.record.sent(caller.pid, "FALLOCATE", ino.0, || end.to_string());
+        if !self.fs.allows_writes() {
+            return Err(libc::EROFS);
+        }
+        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let work = async move {
+            if fs.getattr(ino).map_err(errno)?.size < end {
+                fs.set_size(ino, Some(handle), end, pid).await.map_err(errno)?;
+            }
+            Ok(())
+        };
+        self.request(caller, number, None, work, nothing).await
+    }
+
+    pub(in super::super) async fn copy_file_range(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: (FileHandle, u64),
+        to: (InodeNo, FileHandle, u64),
+        len: u64,
+    ) -> Result<u64, i32> {
+        let number = self
+            .record
+            .sent(caller.pid, "COPY_FILE_RANGE", to.0.0, || format!("{}+{len} to {}", from.1, to.2));
+        if !self.fs.allows_writes() {
+            return Err(libc::EROFS);
+        }
+        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let work =
+            async move { fs.copy_range(from, (to.1, to.2), len.min(MOST_COPIED), pid).await.map_err(errno) };
+        self.request(caller, number, None, work, nothing).await
+    }
+}
+
+/// The flags of an open file that the filesystem looks at.
+fn flags_text(flags: i32) -> String {
+    let mut text = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => "r",
+        libc::O_WRONLY => "w",
+        _ => "rw",
+    }
+    .to_owned();
+    for (flag, name) in [
+        (libc::O_APPEND, "append"),
+        (libc::O_TRUNC, "trunc"),
+        (libc::O_CREAT, "creat"),
+        (libc::O_EXCL, "excl"),
+        (libc::O_DIRECT, "direct"),
+    ] {
+        if flags & flag != 0 {
+            text = format!("{text},{name}");
+        }
+    }
+    text
+}
