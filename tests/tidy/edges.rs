@@ -56,6 +56,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-metrics", &[]),
     ("s3mount-object", &[]),
     ("s3mount-shared", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
+    (
+        "s3mount-sim",
+        &[
+            "s3mount-fs",
+            "s3mount-memory",
+            "s3mount-object",
+            "s3mount-prefetch",
+            "s3mount-testkit",
+            "s3mount-write",
+        ],
+    ),
     ("s3mount-testkit", &["s3mount-object"]),
     ("s3mount-write", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
 ];

@@ -1,0 +1,24 @@
+//! Whole mounts in virtual time, by seeds: programs, the kernel between them and the filesystem, the mounts, and one
+//! store. All runs in one thread, and a seed decides every order.
+//!
+//! - [`draw`]: what chance decides; [`ticks`]: the order of what happens, and the trace;
+//! - [`store`]: the bucket, and what goes wrong on the way to it;
+//! - [`kernel`]: the kernel's side of a mount;
+//! - [`world`]: mounts as the product joins them;
+//! - [`programs`]: what programs do; [`scenario`]: what a seed stands for;
+//! - [`content`]: bytes that say who has written them; [`history`]: what a file and a name may show;
+//! - [`judge`]: what is right;
+//! - [`run`]: one run; [`seeds`]: many of them, and how a failing one is cut down.
+
+pub mod content;
+pub mod draw;
+pub mod history;
+pub mod judge;
+pub mod kernel;
+pub mod programs;
+pub mod run;
+pub mod scenario;
+pub mod seeds;
+pub mod store;
+pub mod ticks;
+pub mod world;

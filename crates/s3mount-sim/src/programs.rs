@@ -1,0 +1,310 @@
+//! What programs do: rows of calls, as data, so that a failing run can be cut down.
+
+use std::fmt;
+
+use crate::draw::Draw;
+
+/// An open file of a program.
+pub type Slot = u8;
+
+/// One thing that a program does. Places and lengths are in cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Opens a file; the flags are libc's.
+    Open(Slot, String, i32),
+    /// Reads at a place.
+    Read(Slot, u64, u64),
+    /// Reads from the beginning to the end, in pieces of this length.
+    ReadAll(Slot, u64),
+    /// Writes at a place; to the end if the file was opened so.
+    Write(Slot, u64, u64),
+    /// Cuts an open file.
+    Cut(Slot, u64),
+    /// `fsync`.
+    Sync(Slot),
+    /// `close`.
+    Close(Slot),
+    /// Copies the first cells of one open file into another.
+    Copy(Slot, Slot, u64),
+    /// Shows attributes.
+    Stat(String),
+    /// Lists the root.
+    List,
+    /// `rename`.
+    Rename(String, String),
+    /// `unlink`.
+    Unlink(String),
+    /// Waits for some milliseconds.
+    Pause(u64),
+    /// Only of a stranger: puts an object of this many cells.
+    Put(String, u64),
+    /// Only of a stranger: deletes an object.
+    Delete(String),
+    /// The daemon is killed, and another mount takes its place.
+    Kill,
+}
+
+/// A program, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its number in the run: it writes it into each cell.
+    pub number: u16,
+    /// The mount that it uses; `None` for a stranger.
+    pub mount: Option<usize>,
+    /// What it is.
+    pub kind: Kind,
+    /// What it does, one after another. The number stays when others are taken out.
+    pub acts: Vec<(u16, Act)>,
+}
+
+/// What a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Writes a file beside, syncs it, and renames it over the old one.
+    Saver,
+    /// Writes a file anew in its place.
+    Overwriter,
+    /// Changes bytes of a file in their place.
+    Patcher,
+    /// Adds lines to a file, which it opens for each.
+    Appender,
+    /// Writes pieces of one file by several open files.
+    Downloader,
+    /// Reads files whole.
+    Reader,
+    /// Reads pieces of one open file again and again.
+    Poller,
+    /// Lists, and asks for attributes.
+    Lister,
+    /// Removes files.
+    Remover,
+    /// Gives files other names.
+    Renamer,
+    /// Makes and removes a lock file.
+    Locker,
+    /// Copies files inside the store.
+    Copier,
+    /// Puts and deletes objects behind the mounts.
+    Stranger,
+    /// Kills the daemon.
+    Killer,
+}
+
+impl Kind {
+    /// All that use a mount and do no harm to it.
+    pub const PROGRAMS: [Self; 12] = [
+        Self::Saver,
+        Self::Overwriter,
+        Self::Patcher,
+        Self::Appender,
+        Self::Downloader,
+        Self::Reader,
+        Self::Poller,
+        Self::Lister,
+        Self::Remover,
+        Self::Renamer,
+        Self::Locker,
+        Self::Copier,
+    ];
+}
+
+/// What programs are drawn from.
+#[derive(Clone, Debug)]
+pub struct Theme {
+    /// The names that all use.
+    pub names: Vec<String>,
+    /// The most cells of a file.
+    pub most_cells: u64,
+    /// The most cells of one call.
+    pub call_cells: u64,
+}
+
+impl Theme {
+    fn name(&self, draw: &Draw) -> String {
+        draw.one(&self.names).clone()
+    }
+
+    fn cells(&self, draw: &Draw) -> u64 {
+        match draw.below(6) {
+            0 => 0,
+            1 | 2 => 1 + draw.below(8),
+            3 | 4 => 1 + draw.below(self.most_cells.min(200)),
+            _ => 1 + draw.below(self.most_cells),
+        }
+    }
+
+    /// Writes from the beginning to the end.
+    fn write_all(&self, draw: &Draw, slot: Slot, acts: &mut Vec<Act>) {
+        let cells = self.cells(draw);
+        let mut at = 0;
+        while at < cells {
+            let piece = if draw.happens(500) { self.call_cells } else { 1 + draw.below(self.call_cells) };
+            let piece = piece.min(cells - at);
+            acts.push(Act::Write(slot, at, piece));
+            at += piece;
+        }
+    }
+
+    /// Patches, and now and then a cut.
+    fn patch(&self, draw: &Draw, slot: Slot, acts: &mut Vec<Act>) {
+        for _ in 0..=draw.below(4) {
+            match draw.below(6) {
+                0 => acts.push(Act::Cut(slot, self.cells(draw))),
+                1 => acts.push(Act::ReadAll(slot, self.call_cells)),
+                _ => {
+                    let at = draw.below(self.most_cells);
+                    acts.push(Act::Write(slot, at, 1 + draw.below(self.call_cells.min(64))));
+                }
+            }
+        }
+    }
+
+    fn round(&self, draw: &Draw, kind: Kind, number: u16, acts: &mut Vec<Act>) {
+        let name = self.name(draw);
+        match kind {
+            Kind::Saver => {
+                let beside = format!("tmp{number}");
+                acts.push(Act::Open(0, beside.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                self.write_all(draw, 0, acts);
+                if draw.happens(600) {
+                    acts.push(Act::Sync(0));
+                }
+                if draw.happens(850) {
+                    acts.extend([Act::Close(0), Act::Rename(beside, name)]);
+                } else {
+                    acts.extend([Act::Rename(beside, name), Act::Close(0)]);
+                }
+            }
+            Kind::Overwriter => {
+                acts.push(Act::Open(0, name, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                self.write_all(draw, 0, acts);
+                if draw.happens(200) {
+                    acts.push(Act::Sync(0));
+                }
+                acts.push(Act::Close(0));
+            }
+            Kind::Patcher => {
+                let made = if draw.happens(300) { libc::O_CREAT } else { 0 };
+                acts.push(Act::Open(0, name, libc::O_RDWR | made));
+                self.patch(draw, 0, acts);
+                if draw.happens(300) {
+                    acts.push(Act::Sync(0));
+                    self.patch(draw, 0, acts);
+                }
+                acts.push(Act::Close(0));
+            }
+            Kind::Appender => {
+                acts.push(Act::Open(0, name, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND));
+                for _ in 0..=draw.below(3) {
+                    acts.push(Act::Write(0, 0, 1 + draw.below(4)));
+                }
+                acts.push(Act::Close(0));
+            }
+            Kind::Downloader => {
+                acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                acts.push(Act::Open(1, name.clone(), libc::O_WRONLY));
+                acts.push(Act::Open(2, name, libc::O_RDWR));
+                let piece = 1 + draw.below(self.call_cells);
+                for at in 0..=draw.below(5) {
+                    acts.push(Act::Write(draw.below(3) as Slot, at * piece, piece));
+                }
+                acts.extend([Act::Close(1), Act::Close(0), Act::Close(2)]);
+            }
+            Kind::Reader => {
+                acts.push(Act::Open(0, name, libc::O_RDONLY));
+                acts.push(Act::ReadAll(0, self.call_cells));
+                acts.push(Act::Close(0));
+            }
+            Kind::Poller => {
+                acts.push(Act::Open(0, name, libc::O_RDONLY));
+                for _ in 0..=draw.below(5) {
+                    acts.push(Act::Read(0, draw.below(self.most_cells), 1 + draw.below(self.call_cells)));
+                    acts.push(Act::Pause(draw.below(300)));
+                }
+                acts.push(Act::Close(0));
+            }
+            Kind::Lister => {
+                acts.push(if draw.happens(500) { Act::List } else { Act::Stat(name) });
+            }
+            Kind::Remover => acts.push(Act::Unlink(name)),
+            Kind::Renamer => acts.push(Act::Rename(name, self.name(draw))),
+            Kind::Locker => {
+                acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL));
+                acts.push(Act::Close(0));
+                acts.push(Act::Unlink(name));
+            }
+            Kind::Copier => {
+                acts.push(Act::Open(0, name, libc::O_RDONLY));
+                acts.push(Act::Open(1, self.name(draw), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                acts.push(Act::Copy(0, 1, self.most_cells));
+                acts.extend([Act::Close(1), Act::Close(0)]);
+            }
+            Kind::Stranger => acts.push(match draw.below(5) {
+                0 => Act::Delete(name),
+                _ => Act::Put(name, self.cells(draw)),
+            }),
+            Kind::Killer => acts.push(Act::Kill),
+        }
+    }
+
+    /// A program of this kind.
+    pub fn program(&self, draw: &Draw, kind: Kind, number: u16, mount: Option<usize>) -> Program {
+        let mut acts = Vec::new();
+        acts.push(Act::Pause(draw.below(400)));
+        let rounds = if kind == Kind::Killer { 1 } else { 1 + draw.below(4) };
+        for _ in 0..rounds {
+            self.round(draw, kind, number, &mut acts);
+            if draw.happens(400) {
+                acts.push(Act::Pause(match draw.below(4) {
+                    0 => 0,
+                    1 | 2 => draw.below(200),
+                    _ => draw.below(4_000),
+                }));
+            }
+        }
+        let acts = acts.into_iter().enumerate().map(|(at, act)| (at as u16 + 1, act)).collect();
+        Program { number, mount, kind, acts }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = |flags: i32| {
+            let mut text = match flags & libc::O_ACCMODE {
+                libc::O_RDONLY => "r",
+                libc::O_WRONLY => "w",
+                _ => "rw",
+            }
+            .to_owned();
+            for (flag, name) in [
+                (libc::O_CREAT, "|CREAT"),
+                (libc::O_EXCL, "|EXCL"),
+                (libc::O_TRUNC, "|TRUNC"),
+                (libc::O_APPEND, "|APPEND"),
+            ] {
+                if flags & flag != 0 {
+                    text.push_str(name);
+                }
+            }
+            text
+        };
+        match self {
+            Act::Open(slot, path, how) => write!(f, "f{slot} = open({path}, {})", flags(*how)),
+            Act::Read(slot, at, cells) => write!(f, "pread(f{slot}, {cells} at {at})"),
+            Act::ReadAll(slot, piece) => write!(f, "read all(f{slot}, by {piece})"),
+            Act::Write(slot, at, cells) => write!(f, "pwrite(f{slot}, {cells} at {at})"),
+            Act::Cut(slot, cells) => write!(f, "ftruncate(f{slot}, {cells})"),
+            Act::Sync(slot) => write!(f, "fsync(f{slot})"),
+            Act::Close(slot) => write!(f, "close(f{slot})"),
+            Act::Copy(from, to, cells) => write!(f, "copy_file_range(f{from} to f{to}, {cells})"),
+            Act::Stat(path) => write!(f, "stat({path})"),
+            Act::List => write!(f, "list()"),
+            Act::Rename(from, to) => write!(f, "rename({from}, {to})"),
+            Act::Unlink(path) => write!(f, "unlink({path})"),
+            Act::Pause(milliseconds) => write!(f, "sleep({milliseconds} ms)"),
+            Act::Put(key, cells) => write!(f, "the stranger puts {key}, {cells}"),
+            Act::Delete(key) => write!(f, "the stranger deletes {key}"),
+            Act::Kill => write!(f, "the daemon is killed"),
+        }
+    }
+}

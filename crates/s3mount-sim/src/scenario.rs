@@ -1,0 +1,198 @@
+//! What one seed stands for: the mounts, the programs, and what goes wrong.
+
+use std::time::Duration;
+
+use crate::draw::Draw;
+use crate::programs::{Act, Kind, Program, Theme};
+use crate::store::Faults;
+use crate::world::MountPlan;
+
+/// One run, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// Decides every order in the run.
+    pub seed: u64,
+    /// The mix that it was drawn from.
+    pub mix: &'static str,
+    /// The mounts.
+    pub mounts: Vec<MountPlan>,
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// What goes wrong between mounts and store.
+    pub faults: Faults,
+    /// The most entries of a page of a listing.
+    pub page: u32,
+    /// Objects that are there before the mounts are, and how many cells each has.
+    pub objects: Vec<(String, u64)>,
+}
+
+/// A kind of runs.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// What it is called.
+    pub name: &'static str,
+    /// How often it is drawn, compared with the others.
+    pub weight: u64,
+    /// The programs that are drawn.
+    pub kinds: &'static [Kind],
+    /// The most mounts.
+    pub mounts: u64,
+    /// Whether a stranger changes the bucket.
+    pub has_stranger: bool,
+    /// Whether requests fail.
+    pub has_faults: bool,
+    /// Whether files are long.
+    pub is_long: bool,
+}
+
+const ONE: Mix = Mix {
+    name: "",
+    weight: 1,
+    kinds: &Kind::PROGRAMS,
+    mounts: 1,
+    has_stranger: false,
+    has_faults: false,
+    is_long: false,
+};
+
+const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller];
+const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
+const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
+const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
+
+/// All mixes.
+pub const MIXES: &[Mix] = &[
+    Mix { name: "saving", weight: 2, kinds: SAVING, ..ONE },
+    Mix { name: "saving, faults", weight: 2, kinds: SAVING, has_faults: true, ..ONE },
+    Mix { name: "plain", weight: 2, kinds: PLAIN, ..ONE },
+    Mix { name: "plain, faults", weight: 2, kinds: PLAIN, has_faults: true, ..ONE },
+    Mix { name: "logging", weight: 2, kinds: LOGGING, ..ONE },
+    Mix { name: "logging, faults", weight: 2, kinds: LOGGING, has_faults: true, ..ONE },
+    Mix { name: "patching", weight: 2, kinds: PATCHING, ..ONE },
+    Mix { name: "patching, faults", weight: 2, kinds: PATCHING, has_faults: true, ..ONE },
+    Mix { name: "all", weight: 4, ..ONE },
+    Mix { name: "all, faults", weight: 4, has_faults: true, ..ONE },
+    Mix { name: "all, long", weight: 1, is_long: true, ..ONE },
+    Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, ..ONE },
+    Mix { name: "stranger", weight: 3, has_stranger: true, ..ONE },
+    Mix { name: "stranger, faults", weight: 3, has_stranger: true, has_faults: true, ..ONE },
+    Mix { name: "mounts", weight: 2, mounts: 3, ..ONE },
+    Mix { name: "mounts, faults", weight: 2, mounts: 3, has_stranger: true, has_faults: true, ..ONE },
+];
+
+fn faults(draw: &Draw) -> Faults {
+    let most = 1 + draw.below(12);
+    let of = |most: u64| if draw.happens(400) { draw.below(most) } else { 0 };
+    Faults {
+        refused: of(150),
+        failed: of(100),
+        lost: of(100),
+        late: of(100),
+        truncated: of(60),
+        slow: of(60),
+        most,
+        refuses_conditions: false,
+    }
+}
+
+impl Scenario {
+    /// The run of a seed, from one of the mixes.
+    pub fn draw(seed: u64, mixes: &[Mix]) -> Self {
+        let draw = Draw::new(seed);
+        let weights: u64 = mixes.iter().map(|mix| mix.weight).sum();
+        let mut at = draw.below(weights.max(1));
+        let mix = mixes.iter().find(|mix| match at.checked_sub(mix.weight) {
+            Some(left) => {
+                at = left;
+                false
+            }
+            None => true,
+        });
+        Self::of(seed, mix.unwrap_or(&ONE), &draw)
+    }
+
+    fn of(seed: u64, mix: &Mix, draw: &Draw) -> Self {
+        let names =
+            ["a", "b", "c", "e"].into_iter().take(1 + draw.below(3) as usize).map(str::to_owned).collect();
+        let theme = match (mix.is_long, draw.below(4)) {
+            (true, _) => Theme { names, most_cells: 12 << 14, call_cells: 2 << 14 },
+            (_, 0) => Theme { names, most_cells: 3 << 13, call_cells: 1 << 12 },
+            (_, 1) => Theme { names, most_cells: 400, call_cells: 100 },
+            _ => Theme { names, most_cells: 20, call_cells: 8 },
+        };
+        let mounts = 1 + draw.below(mix.mounts);
+        let plan = |_| MountPlan {
+            memory_bytes: *draw.one(&[64 << 20, 96 << 20]),
+            metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
+            publishes_on_fsync: draw.happens(300),
+            append_delay: Duration::ZERO,
+        };
+        let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
+        let mut programs = Vec::new();
+        for mount in 0..mounts as usize {
+            for _ in 0..=draw.below(4) {
+                let number = programs.len() as u16 + 1;
+                programs.push(theme.program(draw, *draw.one(mix.kinds), number, Some(mount)));
+            }
+        }
+        if mix.has_stranger {
+            let number = programs.len() as u16 + 1;
+            programs.push(theme.program(draw, Kind::Stranger, number, None));
+        }
+        let mut objects = Vec::new();
+        for name in &theme.names {
+            if draw.happens(500) {
+                objects.push((name.clone(), draw.below(theme.most_cells)));
+            }
+        }
+        let faults = if mix.has_faults { faults(draw) } else { Faults::default() };
+        Self {
+            seed,
+            mix: mix.name,
+            mounts: plans,
+            programs,
+            faults,
+            page: 2 + draw.below(30) as u32,
+            objects,
+        }
+    }
+
+    /// How many calls there are.
+    pub fn len(&self) -> usize {
+        self.programs.iter().map(|program| program.acts.len()).sum()
+    }
+
+    /// Whether nobody does anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether several mounts, or a stranger, change this name.
+    pub fn is_shared(&self) -> bool {
+        self.mounts.len() > 1 || self.programs.iter().any(|program| program.mount.is_none())
+    }
+
+    /// Whether a daemon is killed.
+    pub fn kills(&self) -> bool {
+        self.programs.iter().flat_map(|program| &program.acts).any(|(_, act)| *act == Act::Kill)
+    }
+
+    /// The run as a text of a few lines.
+    pub fn script(&self) -> String {
+        let mut text = format!("seed {} ({}), {:?}\n", self.seed, self.mix, self.faults);
+        for (key, cells) in &self.objects {
+            text.push_str(&format!("  there is {key}, {cells} cells\n"));
+        }
+        for plan in &self.mounts {
+            text.push_str(&format!("  {plan:?}\n"));
+        }
+        for Program { number, mount, kind, acts } in &self.programs {
+            let mount = mount.map_or(String::new(), |mount| format!(" of mount {mount}"));
+            text.push_str(&format!("  program {number} ({kind:?}){mount}\n"));
+            for (at, act) in acts {
+                text.push_str(&format!("    {number}.{at}: {act}\n"));
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,198 @@
+//! The simulated store: one bucket, which each mount reaches by a client of its own.
+//!
+//! A request is done at one moment, which is drawn, and answered at a later one. In between, and before, other
+//! requests are done. Some requests are refused, some are done and not answered, and some are done long after their
+//! client has given them up. Each change of an object is noted, with who has done it.
+
+mod client;
+mod faults;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use s3mount_object::{ObjectClient as _, ObjectMeta};
+use s3mount_testkit::MemoryClient;
+use tokio::time::Instant;
+
+pub use self::client::MountClient;
+pub use self::faults::{Fate, Faults};
+use crate::draw::Draw;
+use crate::ticks::Ticks;
+
+/// Who has changed an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// A mount, by its number.
+    Mount(usize),
+    /// Somebody who uses no mount.
+    Stranger,
+}
+
+/// What a key has held, and from when on.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// The moment at which the store did it.
+    pub tick: u64,
+    /// Who has done it.
+    pub by: By,
+    /// The bytes; `None` for a deletion.
+    pub bytes: Option<Bytes>,
+    /// The ETag, with its quotes.
+    pub etag: String,
+    /// Whether the one who has replaced the version before had been told of it.
+    pub saw_before: bool,
+    /// The request that did it.
+    pub operation: &'static str,
+    /// Whether whoever sent the request had given it up by then.
+    pub is_late: bool,
+}
+
+/// A bucket in memory, and all that ever happened to it.
+#[derive(Debug)]
+pub struct SimStore {
+    bucket: MemoryClient,
+    draw: Draw,
+    faults: Faults,
+    ticks: Arc<Ticks>,
+    started: Instant,
+    page: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    versions: BTreeMap<String, Vec<Version>>,
+    modified: BTreeMap<String, SystemTime>,
+    /// The versions that a mount was told of, by key and ETag.
+    seen: BTreeSet<(By, String, String)>,
+    requests: BTreeMap<&'static str, u64>,
+    sent: u64,
+}
+
+/// The length of the parts of what the stranger puts.
+const PART_BYTES: u64 = 5 << 20;
+
+/// The time of day at which each world begins: no clock of a machine is there yet.
+pub const BEGIN: Duration = Duration::from_secs(4_000_000_000);
+
+impl SimStore {
+    /// An empty bucket, whose latencies and faults come from `seed`. Pages of listings have up to `page` entries.
+    pub fn new(seed: u64, faults: Faults, page: u32, ticks: Arc<Ticks>) -> Arc<Self> {
+        let bucket = MemoryClient::new();
+        bucket.keep_part_checksums(PART_BYTES);
+        if faults.refuses_conditions {
+            bucket.refuse_conditions();
+        }
+        Arc::new(Self {
+            bucket,
+            draw: Draw::new(seed),
+            faults,
+            ticks,
+            started: Instant::now(),
+            page,
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of day.
+    pub fn now(&self) -> SystemTime {
+        UNIX_EPOCH + BEGIN + Duration::from_secs(self.started.elapsed().as_secs())
+    }
+
+    /// The stranger puts an object.
+    pub fn put(&self, key: &str, bytes: Bytes) {
+        self.change((By::Stranger, false), "PutObject", key, |bucket| drop(bucket.put(key, bytes)));
+    }
+
+    /// The stranger deletes an object.
+    pub fn delete(&self, key: &str) {
+        self.change((By::Stranger, false), "DeleteObject", key, |bucket| bucket.delete(key));
+    }
+
+    /// The keys of all objects.
+    pub fn keys(&self) -> Vec<String> {
+        self.bucket.keys()
+    }
+
+    /// All bytes of an object.
+    pub fn bytes(&self, key: &str) -> Option<Bytes> {
+        self.head(key).map(|_| Bytes::from(self.bucket.stored(key).0))
+    }
+
+    /// What a key has held, the oldest first.
+    pub fn versions(&self, key: &str) -> Vec<Version> {
+        self.lock().versions.get(key).cloned().unwrap_or_default()
+    }
+
+    /// All keys that ever held something.
+    pub fn ever(&self) -> Vec<String> {
+        self.lock().versions.keys().cloned().collect()
+    }
+
+    /// The uploads that are neither complete nor aborted.
+    pub fn open_uploads(&self) -> usize {
+        self.bucket.open_uploads().len()
+    }
+
+    /// Whether the store knows no conditions.
+    pub fn refuses_conditions(&self) -> bool {
+        self.faults.refuses_conditions
+    }
+
+    /// How many requests of each operation came.
+    pub fn requests(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().requests.clone()
+    }
+
+    fn head(&self, key: &str) -> Option<ObjectMeta> {
+        // The bucket in memory answers at once.
+        self.bucket.head_object(key).now_or_never().and_then(Result::ok)
+    }
+
+    /// Does what may change the object at `key`, and notes what became of it.
+    fn change<T>(
+        &self,
+        (by, is_late): (By, bool),
+        operation: &'static str,
+        key: &str,
+        act: impl FnOnce(&MemoryClient) -> T,
+    ) -> T {
+        let before = self.head(key).map(|meta| meta.etag.as_str().to_owned());
+        let done = act(&self.bucket);
+        let after = self.head(key).map(|meta| meta.etag.as_str().to_owned());
+        if before != after {
+            let bytes = self.bytes(key);
+            let now = self.now();
+            let mut state = self.lock();
+            state.modified.insert(key.to_owned(), now);
+            let saw_before = before
+                .as_ref()
+                .is_none_or(|before| state.seen.contains(&(by, key.to_owned(), before.clone())));
+            let etag = after.unwrap_or_default();
+            state.seen.insert((by, key.to_owned(), etag.clone()));
+            let version =
+                Version { tick: self.ticks.next(), by, bytes, etag, saw_before, operation, is_late };
+            state.versions.entry(key.to_owned()).or_default().push(version);
+        }
+        done
+    }
+
+    fn note_seen(&self, by: By, key: &str, etag: &str) {
+        self.lock().seen.insert((by, key.to_owned(), etag.to_owned()));
+    }
+
+    /// Says when an object was written, by the clock of this world.
+    fn dated(&self, key: &str, mut meta: ObjectMeta) -> ObjectMeta {
+        let begin = UNIX_EPOCH + BEGIN;
+        meta.last_modified = self.lock().modified.get(key).copied().unwrap_or(begin);
+        meta
+    }
+}
