@@ -325,6 +325,13 @@ impl Judge {
             || self.names.get(&opened.path).is_some_and(is_renamed)
     }
 
+    /// Whether the name of what a program has open may stand for something else since.
+    pub fn may_be_gone(&self, opened: &Opened) -> bool {
+        let now = self.ticks.now();
+        self.is_shared
+            || opened.file.is_none_or(|file| self.targets(&opened.path, opened.asked, now) != [Target::File(file)])
+    }
+
     /// A program asks to change a name. Returns what to hand to [`named`](Self::named).
     pub fn rename(&mut self, from: &str, to: &str) -> (u64, Vec<(String, usize)>) {
         let asked = self.ticks.next();

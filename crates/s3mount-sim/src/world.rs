@@ -115,7 +115,6 @@ impl SimMount {
         let held = [
             ("open files", fs.open_files.get()),
             ("open folders", fs.open_folders.get()),
-            ("drafts", writer.drafts.get()),
             ("requests of drafts", writer.in_flight.get()),
             ("bytes of drafts", writer.memory.get()),
             ("waits for memory", self.pool.waiting()),
