@@ -39,7 +39,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use std::time::Duration;
+
 use s3mount_fs::{Attr, FileKind, Filesystem, ROOT};
+
+use tokio::time::Instant;
 
 use self::daemon::Daemon;
 use self::inode::Inode;
@@ -54,6 +58,16 @@ pub const PAGE_BYTES: usize = 4096;
 /// Locks a mutex whose holder has not panicked, or has: then the run has failed anyway.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until when something is believed that was told just now. A time of 0 is over at once (`time_to_jiffies`).
+fn until(ttl: Duration) -> Option<Instant> {
+    (!ttl.is_zero()).then(|| Instant::now() + ttl)
+}
+
+/// Whether something is still believed.
+fn is_believed(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() <= until)
 }
 
 /// How the kernel behaves where it has a choice.

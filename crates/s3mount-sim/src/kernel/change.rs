@@ -85,9 +85,9 @@ impl Kernel {
         }
         let how = Flags { is_anew, ..Flags::default() };
         let old = self.look_up_locked(caller, &old_dir, old_name, how).await?;
+        let source = old.inode.ok_or(libc::ENOENT)?;
         let how = Flags { is_anew, is_exclusive: keeps_target, is_rename_target: true };
         let new = self.look_up_locked(caller, &new_dir, new_name, how).await?;
-        let source = old.inode.ok_or(libc::ENOENT)?;
         let target = new.inode;
         if self.config.is_read_only {
             return Err(libc::EROFS);
@@ -185,6 +185,8 @@ impl Kernel {
         if self.config.is_read_only {
             return Err(libc::EROFS);
         }
+        // `vfs_truncate`
+        inode.check_rights(caller).await?;
         inode.set_size(caller, None, size).await
     }
 }

@@ -58,8 +58,13 @@ impl Kernel {
         if !inode.is_dir {
             return Err(libc::ENOTDIR);
         }
+        // `may_open`
+        inode.check_rights(caller).await?;
         let handle = self.daemon.opendir(caller, inode.number).await?;
-        Ok(OpenDir { inode, handle })
+        let opened = OpenDir { inode, handle };
+        // The `opendir` of glibc looks whether it is a folder.
+        opened.inode.update_attr(caller, stale::ALL).await?;
+        Ok(opened)
     }
 
     /// One `getdents64`. Returns where the next goes on, or nothing at the end (`fuse_readdir_uncached`).

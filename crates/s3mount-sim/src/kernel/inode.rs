@@ -12,7 +12,7 @@ use super::daemon::{Caller, Daemon};
 use super::locks::FileLocks;
 use super::open_file::OpenFile;
 use super::page::Page;
-use super::{Kernel, lock};
+use super::{Kernel, is_believed, lock, until};
 
 /// Attributes that are not believed any more (`fuse_inode.inval_mask`).
 pub(super) mod stale {
@@ -22,7 +22,9 @@ pub(super) mod stale {
     pub(in super::super) const CHANGED: u8 = 8;
     /// `FUSE_STATX_MODSIZE`
     pub(in super::super) const MODIFIED_AND_SIZE: u8 = MODIFIED | SIZE | CHANGED;
-    pub(in super::super) const ALL: u8 = ACCESS_TIME | MODIFIED_AND_SIZE;
+    /// Mode, owner and group
+    pub(in super::super) const RIGHTS: u8 = 16;
+    pub(in super::super) const ALL: u8 = ACCESS_TIME | MODIFIED_AND_SIZE | RIGHTS;
 }
 
 /// An inode that the kernel knows.
@@ -45,7 +47,7 @@ pub(super) struct InodeState {
     /// `i_size`
     pub(super) size: u64,
     /// Until when the attributes are believed (`fuse_inode.i_time`).
-    pub(super) believed_until: Instant,
+    pub(super) believed_until: Option<Instant>,
     /// Which of them are not believed all the same.
     pub(super) stale: u8,
     /// What this inode has of [`Kernel::attr_version`].
@@ -80,7 +82,7 @@ impl Inode {
         let state = InodeState {
             attr,
             size: attr.size,
-            believed_until: Instant::now(),
+            believed_until: None,
             stale: stale::ALL,
             attr_version: 0,
             is_size_unstable: false,
@@ -153,7 +155,7 @@ impl Inode {
     pub(super) fn believe(&self, state: &mut InodeState, attr: Attr) {
         state.stale = 0;
         state.attr_version = self.next_attr_version();
-        state.believed_until = Instant::now() + attr.ttl;
+        state.believed_until = until(attr.ttl);
         state.attr = attr;
     }
 
@@ -197,11 +199,21 @@ impl Inode {
     pub(super) async fn update_attr(&self, caller: &Caller, mask: u8) -> Result<Attr, i32> {
         {
             let state = self.state();
-            if state.stale & mask == 0 && Instant::now() <= state.believed_until {
+            if state.stale & mask == 0 && is_believed(state.believed_until) {
                 return Ok(Attr { size: state.size, ..state.attr });
             }
         }
-        // `fuse_do_getattr`
+        self.fetch_attr(caller).await
+    }
+
+    /// Asks for attributes, if the mode and the owner are not believed: the kernel decides by them who may do what
+    /// (`fuse_permission`, `default_permissions`).
+    pub(super) async fn check_rights(&self, caller: &Caller) -> Result<(), i32> {
+        self.update_attr(caller, stale::RIGHTS).await.map(drop)
+    }
+
+    /// `fuse_do_getattr`
+    async fn fetch_attr(&self, caller: &Caller) -> Result<Attr, i32> {
         let version = self.attr_version_now();
         let attr = self.daemon.getattr(caller, self.number).await?;
         self.take_attr(attr, version).await;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::daemon::Caller;
 use super::inode::{Inode, stale};
-use super::{Kernel, lock};
+use super::{Kernel, is_believed, lock, until};
 
 /// A name that the kernel knows.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ struct Dentry {
     /// Unset if there is nothing of this name.
     inode: Option<Arc<Inode>>,
     /// Until when the name is believed (`fuse_dentry_time`).
-    believed_until: Instant,
+    believed_until: Option<Instant>,
 }
 
 type Key = (u64, String);
@@ -88,7 +88,7 @@ impl Kernel {
     pub(super) fn keep_name(&self, dir: &Arc<Inode>, name: &str, inode: Option<Arc<Inode>>, ttl: Duration) {
         let mut dentries = lock(&self.dentries);
         dentries.next_number += 1;
-        let believed_until = Instant::now() + ttl;
+        let believed_until = until(ttl);
         let dentry = Dentry { number: dentries.next_number, dir: dir.clone(), inode, believed_until };
         let old = dentries.known.insert((dir.number.0, name.to_owned()), dentry);
         drop(dentries);
@@ -139,7 +139,7 @@ impl Kernel {
     /// A name stands for what it stood for, for a new while (`fuse_change_entry_timeout`).
     pub(super) fn believe_name(&self, dir: &Inode, name: &str, ttl: Duration) {
         if let Some(dentry) = lock(&self.dentries).known.get_mut(&(dir.number.0, name.to_owned())) {
-            dentry.believed_until = Instant::now() + ttl;
+            dentry.believed_until = until(ttl);
         }
     }
 
@@ -147,7 +147,7 @@ impl Kernel {
     async fn is_right(&self, caller: &Caller, name: &str, dentry: &Dentry, how: Flags) -> Result<bool, i32> {
         let asks = how.is_anew || how.is_exclusive || how.is_rename_target;
         let Some(inode) = &dentry.inode else { return Ok(false) };
-        if !asks && Instant::now() <= dentry.believed_until {
+        if !asks && is_believed(dentry.believed_until) {
             if std::mem::take(&mut inode.state().came_by_plus) {
                 dentry.dir.state().is_plus_advised = true;
             }
@@ -161,7 +161,7 @@ impl Kernel {
                 let mut dentries = lock(&self.dentries);
                 let known = dentries.known.get_mut(&(dentry.dir.number.0, name.to_owned()));
                 if let Some(known) = known.filter(|known| known.number == dentry.number) {
-                    known.believed_until = Instant::now() + entry.name_ttl;
+                    known.believed_until = until(entry.name_ttl);
                 }
                 Ok(true)
             }
@@ -260,6 +260,8 @@ impl Kernel {
     ) -> Result<(Arc<Inode>, &'a str), i32> {
         let (folders, last) = path.rsplit_once('/').unwrap_or(("", path));
         let mut dir = self.root.clone();
+        // `may_lookup`
+        dir.check_rights(caller).await?;
         for name in folders.split('/').filter(|name| !name.is_empty()) {
             let how = Flags { is_anew, ..Flags::default() };
             let inode = self.look_up(caller, &dir, name, how).await?.inode;
@@ -267,6 +269,7 @@ impl Kernel {
             if !dir.is_dir {
                 return Err(libc::ENOTDIR);
             }
+            dir.check_rights(caller).await?;
         }
         Ok((dir, last))
     }

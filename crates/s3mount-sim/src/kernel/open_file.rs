@@ -162,6 +162,8 @@ impl Kernel {
         } else if !answer.keeps_cache {
             inode.drop_pages(0, u64::MAX).await;
         }
+        // `may_open`
+        inode.check_rights(caller).await?;
         Ok(file)
     }
 
@@ -171,6 +173,8 @@ impl Kernel {
         if self.config.is_read_only && (writes || flags & libc::O_TRUNC != 0) {
             return Err(libc::EROFS);
         }
+        // `may_open`
+        inode.check_rights(caller).await?;
         let flags = flags & !libc::O_CREAT & !libc::O_EXCL;
         let answer = self.daemon.open(caller, inode.number, flags).await?;
         let file = self.file_of(inode.clone(), answer, flags);
