@@ -40,10 +40,13 @@ test:
 	S3MOUNT_TEST_FLAGS=--allow-write cargo test --workspace --test requests
 	cargo test $(SHUTTLE)
 
-# The soak test for twenty minutes. `make test` runs it for one.
+# The soak test for twenty minutes, and after it the simulation as long, from other seeds each time. `make test` runs
+# the soak test for one minute, and the simulation with 2,000 seeds.
 soak:
 	.ci/setup test
 	S3MOUNT_SOAK_SECONDS=$(or $(SECONDS),1200) cargo test --test soak -- --nocapture
+	S3MOUNT_SIM_SECONDS=$(or $(SECONDS),1200) S3MOUNT_SIM_SEEDS=1000000000 S3MOUNT_SIM_FIRST=$$(date +%s)000000 \
+		cargo test --package s3mount-sim --test seeds no_seed -- --nocapture
 
 # Needs a nightly compiler and cargo-fuzz: `make fuzz ARGS="names -- -max_total_time=600"`.
 fuzz:

@@ -169,8 +169,14 @@ impl File {
     fn cell(&self, cell: u64, from: u64, to: u64) -> Vec<Value> {
         let first = self.first.filter(|_| cell < self.first_cells).map_or(Value::Zeros, Value::Written);
         let mut values = possible(&self.edits, first, (from, to), |edit| edit.at(cell));
-        let is_appended = |edit: &Change<Edit>| {
-            edit.asked <= to && matches!(&edit.what, Edit::Append { from, .. } if *from <= cell)
+        // Who cuts the file at the same time may move its end.
+        let is_cut = |append: &Change<Edit>| {
+            let meets = |cut: &Change<Edit>| cut.asked <= append.answered && append.asked <= cut.answered;
+            self.edits.iter().any(|edit| matches!(edit.what, Edit::Cut(_)) && meets(edit))
+        };
+        let is_appended = |edit: &Change<Edit>| match &edit.what {
+            Edit::Append { from, .. } => edit.asked <= to && (*from <= cell || is_cut(edit)),
+            Edit::Write(..) | Edit::Cut(_) => false,
         };
         if self.edits.iter().any(is_appended) {
             values.push(Value::Any);

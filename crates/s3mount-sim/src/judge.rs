@@ -329,7 +329,9 @@ impl Judge {
     pub fn may_be_gone(&self, opened: &Opened) -> bool {
         let now = self.ticks.now();
         self.is_shared
-            || opened.file.is_none_or(|file| self.targets(&opened.path, opened.asked, now) != [Target::File(file)])
+            || opened
+                .file
+                .is_none_or(|file| self.targets(&opened.path, opened.asked, now) != [Target::File(file)])
     }
 
     /// A program asks to change a name. Returns what to hand to [`named`](Self::named).
@@ -554,7 +556,10 @@ impl Judge {
         if runs.iter().any(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
             return Err(broken(Rule::Whole, format!("{path} at [{}] was {}", version.tick, shown(&runs))));
         }
-        if self.is_shared || self.is_unsure || self.files.iter().any(|file| file.check_whole(bytes, 0, version.tick).is_ok()) {
+        if self.is_shared
+            || self.is_unsure
+            || self.files.iter().any(|file| file.check_whole(bytes, 0, version.tick).is_ok())
+        {
             return Ok(());
         }
         Err(broken(Rule::Whole, format!("{path} at [{}] was no file: {}", version.tick, shown(&runs))))

@@ -319,7 +319,8 @@ impl Player {
         let Err(errno) = answer else { return Ok(()) };
         let judge = self.world.judge();
         // Who writes a file that was removed may need bytes of the object that is gone.
-        let is_gone = if opened.writes() { judge.may_be_gone(opened) } else { judge.may_have_changed(opened) };
+        let is_gone =
+            if opened.writes() { judge.may_be_gone(opened) } else { judge.may_have_changed(opened) };
         let is_stale = errno == libc::ESTALE && is_gone;
         if is_stale || (judge.is_shared() && matches!(errno, libc::ESTALE | libc::ENOENT)) {
             return Ok(());
