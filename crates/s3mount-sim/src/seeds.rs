@@ -4,6 +4,7 @@ use crate::judge::Rule;
 use crate::programs::Act;
 use crate::run::run;
 use crate::scenario::Scenario;
+use crate::store::Faults;
 
 /// Which promise a scenario breaks, if it breaks one.
 fn rule(scenario: &Scenario) -> Option<Rule> {
@@ -82,12 +83,12 @@ impl Cut {
     }
 
     fn without_faults(&mut self) {
-        let faults = self.best.faults.clone();
-        let mut tried = vec![crate::store::Faults { most: 0, ..faults.clone() }];
-        tried.push(crate::store::Faults { most: 1, ..faults.clone() });
-        tried.push(crate::store::Faults { slow: 0, truncated: 0, ..faults.clone() });
-        tried.push(crate::store::Faults { lost: 0, late: 0, ..faults.clone() });
-        tried.push(crate::store::Faults { refused: 0, failed: 0, ..faults });
+        let faults = self.best.faults;
+        let mut tried = vec![Faults { most: 0, ..faults }];
+        tried.push(Faults { most: 1, ..faults });
+        tried.push(Faults { slow: 0, truncated: 0, ..faults });
+        tried.push(Faults { lost: 0, late: 0, ..faults });
+        tried.push(Faults { refused: 0, failed: 0, ..faults });
         for faults in tried {
             let smaller = Scenario { faults, ..self.best.clone() };
             self.tries(&smaller);

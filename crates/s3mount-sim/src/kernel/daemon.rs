@@ -49,7 +49,7 @@ impl Caller {
         let mut killed = self.killed.clone();
         // An error says that the process is gone, and it has not been killed.
         if killed.wait_for(|killed| *killed).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -3,6 +3,10 @@
 //!
 //! What is compared: the answer of each line; the requests in their order, with the process that sent each. READs and
 //! RELEASEs come by themselves, so these are compared without their order. FORGETs are left out.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the threads between the kernel and the daemon end with the mount"
+)]
 
 mod modelled;
 mod real;

@@ -66,8 +66,9 @@ fn direct(opened: Opened) -> OpenAnswer {
     OpenAnswer { handle: opened.handle, is_direct: true, keeps_cache: false }
 }
 
-fn errno(error: FsError) -> i32 {
-    error.errno()
+/// What the kernel is told of an error.
+fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
+    result.map_err(|error| error.errno())
 }
 
 fn nothing<T>(_: &Daemon, _: T) {}
@@ -81,7 +82,7 @@ impl Daemon {
     ) -> Result<Entry, i32> {
         let number = self.record.sent(caller.pid, "LOOKUP", parent.0, || name.to_owned());
         let (fs, name) = (self.fs.clone(), name.to_owned());
-        let work = async move { fs.lookup(parent, &name).await.map_err(errno) };
+        let work = async move { told(fs.lookup(parent, &name).await) };
         let forget = |daemon: &Daemon, entry: Entry| daemon.fs.forget(entry.attr.ino, 1);
         self.request(caller, number, Some(parent), work, forget).await
     }
@@ -97,7 +98,7 @@ impl Daemon {
     ) -> Result<Attr, i32> {
         let number = self.record.sent(caller.pid, "GETATTR", ino.0, String::new);
         let fs = self.fs.clone();
-        let work = async move { fs.getattr(ino).map_err(errno) };
+        let work = async move { told(fs.getattr(ino)) };
         self.request(caller, number, None, work, nothing).await
     }
 
@@ -116,9 +117,9 @@ impl Daemon {
         let (fs, pid) = (self.fs.clone(), caller.pid);
         let work = async move {
             if let Some(size) = set.size.filter(|_| !is_own) {
-                fs.clone().set_size(ino, set.handle, size, pid).await.map_err(errno)?;
+                told(fs.clone().set_size(ino, set.handle, size, pid).await)?;
             }
-            fs.set_attributes(ino, set.change).await.map_err(errno)
+            told(fs.set_attributes(ino, set.change).await)
         };
         self.request(caller, number, None, work, nothing).await
     }
@@ -137,9 +138,9 @@ impl Daemon {
                 return Err(libc::EROFS);
             }
             if writes || (fs.allows_writes() && fs.is_draft(ino)) {
-                return fs.open_to_write(ino, write_open(flags)).await.map(direct).map_err(errno);
+                return told(fs.open_to_write(ino, write_open(flags)).await.map(direct));
             }
-            let opened = fs.begin_open(ino, pid).map_err(errno)?.finish(false);
+            let opened = told(fs.begin_open(ino, pid))?.finish(false);
             Ok(OpenAnswer {
                 handle: opened.handle,
                 is_direct: opened.mode == OpenMode::Direct,
@@ -166,7 +167,8 @@ impl Daemon {
         let work = async move {
             let attr = StoredAttr::new_file(mode, 0, 0);
             let created = daemon.fs.create_as(parent, &name, write_open(flags), attr).await;
-            let (entry, opened) = created.map_err(errno)?;
+            let (entry, opened) = told(created)?;
+            daemon.fs.note_mode(entry.attr.ino, mode);
             daemon.opened(false, opened.handle);
             Ok((entry, direct(opened)))
         };
@@ -221,8 +223,14 @@ impl Daemon {
         });
         let (fs, pid) = (self.fs.clone(), caller.pid);
         let work = async move {
-            if let Some(later) = fs.write(handle, offset, &data, pid).map_err(errno)? {
-                fs.finish_write(later).await.map_err(errno)?;
+            // The flags are those of this moment, and pages of maps go where they are in the file.
+            let later = if flags & libc::O_APPEND != 0 && !is_write_back {
+                fs.append(handle, &data, pid)
+            } else {
+                fs.write(handle, offset, &data, pid)
+            };
+            if let Some(later) = told(later)? {
+                told(fs.finish_write(later).await)?;
             }
             Ok(data.len())
         };
@@ -246,7 +254,7 @@ impl Daemon {
             }
             let of = daemon.clone();
             let is_of = move |writer| of.are_of_one_process(writer, closer);
-            daemon.fs.clone().flush(handle, is_of).await.map_err(errno)
+            told(daemon.fs.clone().flush(handle, is_of).await)
         };
         self.request(caller, number, None, work, nothing).await
     }
@@ -266,7 +274,7 @@ impl Daemon {
     ) -> Result<(), i32> {
         let number = self.record.sent(caller.pid, "FSYNC", ino.0, String::new);
         let fs = self.fs.clone();
-        let work = async move { fs.fsync(handle).await.map_err(errno) };
+        let work = async move { told(fs.fsync(handle).await) };
         self.request(caller, number, None, work, nothing).await
     }
 
@@ -280,7 +288,7 @@ impl Daemon {
         let (fs, name) = (self.fs.clone(), name.to_owned());
         let work = async move {
             let attr = StoredAttr::new_folder(0o755, 0, 0);
-            fs.mkdir(parent, &name, attr).await.map_err(errno)
+            told(fs.mkdir(parent, &name, attr).await)
         };
         self.request(caller, number, Some(parent), work, nothing).await
     }
@@ -296,7 +304,7 @@ impl Daemon {
         let (fs, name) = (self.fs.clone(), name.to_owned());
         let work = async move {
             let removed = if is_dir { fs.rmdir(parent, &name).await } else { fs.unlink(parent, &name).await };
-            removed.map_err(errno)
+            told(removed)
         };
         self.request(caller, number, Some(parent), work, nothing).await
     }
@@ -318,7 +326,7 @@ impl Daemon {
             let to = Place { parent: folders.1, name: &new };
             let renamed = daemon.fs.rename(from, to, keeps_target).await;
             drop(hold);
-            renamed.map_err(errno)
+            told(renamed)
         };
         self.request(caller, number, Some(from.0), work, nothing).await
     }
@@ -331,7 +339,7 @@ impl Daemon {
         let number = self.record.sent(caller.pid, "OPENDIR", ino.0, String::new);
         let daemon = self.clone();
         let work = async move {
-            let handle = daemon.fs.opendir(ino).map_err(errno)?;
+            let handle = told(daemon.fs.opendir(ino))?;
             daemon.opened(true, handle);
             Ok(handle)
         };
@@ -355,7 +363,7 @@ impl Daemon {
     ) -> Result<Vec<DirEntry>, i32> {
         let number = self.record.sent(caller.pid, "READDIR", ino.0, || offset.0.to_string());
         let fs = self.fs.clone();
-        let work = async move { fs.readdir(handle, offset, NAMES_PER_REQUEST).await.map_err(errno) };
+        let work = async move { told(fs.readdir(handle, offset, NAMES_PER_REQUEST).await) };
         self.request(caller, number, Some(ino), work, nothing).await
     }
 
@@ -372,12 +380,12 @@ impl Daemon {
         let mut room = room;
         let work = async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let page = fs.readdir_with_attributes(handle, offset, most).await.map_err(errno)?;
+            let page = told(fs.readdir_with_attributes(handle, offset, most).await)?;
             let mut entries = Vec::new();
             for name in page {
                 let entry = match name.ino {
                     Some(_) => None,
-                    None => Some(fs.entry_before(handle, name.next).await.map_err(errno)?),
+                    None => Some(told(fs.entry_before(handle, name.next).await)?),
                 };
                 if !room(&name.name) {
                     if let Some(entry) = entry {
@@ -403,12 +411,7 @@ impl Daemon {
             return Err(libc::EROFS);
         }
         let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work = async move {
-            if fs.getattr(ino).map_err(errno)?.size < end {
-                fs.set_size(ino, Some(handle), end, pid).await.map_err(errno)?;
-            }
-            Ok(())
-        };
+        let work = async move { told(fs.grow(handle, end, pid).await) };
         self.request(caller, number, None, work, nothing).await
     }
 
@@ -426,8 +429,7 @@ impl Daemon {
             return Err(libc::EROFS);
         }
         let (fs, pid) = (self.fs.clone(), caller.pid);
-        let work =
-            async move { fs.copy_range(from, (to.1, to.2), len.min(MOST_COPIED), pid).await.map_err(errno) };
+        let work = async move { told(fs.copy_range(from, (to.1, to.2), len.min(MOST_COPIED), pid).await) };
         self.request(caller, number, None, work, nothing).await
     }
 }
