@@ -82,7 +82,7 @@ pub fn run(scenario: &Scenario, is_traced: bool) -> Outcome {
 
 async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     let ticks = Arc::new(Ticks::new(is_traced));
-    let store = SimStore::new(scenario.seed, scenario.faults.clone(), scenario.page, ticks.clone());
+    let store = SimStore::new(scenario.seed, scenario.faults, scenario.page, ticks.clone());
     for (at, (key, cells)) in scenario.objects.iter().enumerate() {
         store.put(key, Bytes::from(fill(Tag { writer: 0, call: at as u16 }, 0..*cells)));
     }

@@ -7,7 +7,7 @@ use s3mount_object::ErrorKind;
 use crate::draw::Draw;
 
 /// How often what goes wrong, in requests of a thousand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Answered 500 or 503, and not done.
     pub refused: u64,
