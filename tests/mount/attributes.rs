@@ -30,7 +30,9 @@ fn put(world: &World, key: &str, body: &str, metadata: &[(&str, &str)]) {
 
 /// What an object has beside its bytes.
 fn kept(world: &World, key: &str) -> Vec<(String, String)> {
-    world.server.stored(BUCKET, key).expect("an object").beside.metadata.into_iter().collect()
+    let mut metadata = world.server.stored(BUCKET, key).expect("an object").beside.metadata;
+    metadata.remove("s3mount-write");
+    metadata.into_iter().collect()
 }
 
 fn text(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -104,7 +104,8 @@ fn each_call_returns_what_the_table_says() {
     assert_eq!(stored("direct").expect("an object"), [b'p'; 4096]);
     assert_eq!(stored("sync").expect("an object"), b"sync");
     assert_eq!(stored(&"n".repeat(255)).expect("an object"), b"text");
-    assert!(world.server.stored(BUCKET, "file").expect("an object").beside.metadata.is_empty());
+    let metadata = world.server.stored(BUCKET, "file").expect("an object").beside.metadata;
+    assert!(metadata.keys().eq(["s3mount-write"]), "{metadata:?}");
 }
 
 /// Two programs append lines to one file, each line with an open of its own or all through one.

@@ -55,10 +55,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
     ("s3mount-object", &[]),
-    ("s3mount-shared", &["s3mount-memory", "s3mount-metrics", "s3mount-object"]),
+    ("s3mount-shared", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     (
         "s3mount-sim",
         &[
+            "s3mount-bucket",
             "s3mount-fs",
             "s3mount-memory",
             "s3mount-object",

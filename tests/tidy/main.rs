@@ -2,6 +2,7 @@
 //! with the files.
 
 mod documents;
+mod door;
 mod edges;
 mod modules;
 mod source;

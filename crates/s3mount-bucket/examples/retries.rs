@@ -1,46 +1,32 @@
-//! A store throttles two requests and answers the third. The loop is the one that all layers of a mount use.
+//! A store throttles two requests and answers the third. All layers of a mount send their requests so.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_bucket::{Attempts, MeasuredClient, Operation, Outcome, Retries, RetryBudget};
-use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectMeta};
+use s3mount_bucket::{Bucket, MeasuredClient, Outcome, ReadOperation};
+use s3mount_object::{ErrorKind, ObjectClient};
 use s3mount_testkit::MemoryClient;
-use tokio::time::Instant;
-
-async fn head(client: &dyn ObjectClient, budget: &RetryBudget, key: &str) -> Result<ObjectMeta, ObjectError> {
-    // An answer is slow after 100 ms. The seed differs between requests, so that they don't come back together.
-    let attempts = Attempts::new(Duration::from_millis(100), 7);
-    let mut retries = Retries::new(budget, attempts, Instant::now() + Duration::from_secs(10));
-    loop {
-        match retries.attempt("HeadObject", key, client.head_object(key)).await {
-            Ok(meta) => return Ok(meta),
-            Err(error) => {
-                println!("  {error}");
-                // Sleeps, or hands the error back where another attempt can't help.
-                retries.pause(error, || true).await?;
-            }
-        }
-    }
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let store = Arc::new(MemoryClient::new());
     store.put("model.bin", "weights");
     store.fail_next([ErrorKind::Throttled, ErrorKind::Throttled]);
-    let (client, budget) = (MeasuredClient::new(store), RetryBudget::default());
+    let client = Arc::new(MeasuredClient::new(store));
+    // At most 16 requests are under way at once, and a call may take ten seconds with all its attempts.
+    let bucket = Bucket::<dyn ObjectClient>::new(client.clone(), 16).with_timeout(Duration::from_secs(10));
     for key in ["model.bin", "missing.bin"] {
         println!("HEAD {key}");
-        match head(&client, &budget, key).await {
-            Ok(meta) => println!("  {} bytes", meta.size),
-            Err(error) => println!("  not tried again: {:?}", error.kind()),
+        match bucket.head(key).await {
+            Ok(Some(meta)) => println!("  {} bytes", meta.size),
+            Ok(None) => println!("  there is none, and it was not asked for again"),
+            Err(error) => println!("  {error}"),
         }
     }
-    let count = |outcome| client.metrics().requests.at((Operation::Head, outcome)).get();
+    let count = |outcome| client.metrics().requests.at((ReadOperation::Head, outcome)).get();
     for outcome in [Outcome::Throttled, Outcome::Ok, Outcome::NotFound] {
         println!("{} HEADs ended with {:?}", count(outcome), outcome.name());
     }
-    println!("{} of them were retries", budget.metrics().retries.get());
+    println!("{} of them were retries", bucket.budget().metrics().retries.get());
 }

@@ -13,7 +13,7 @@ const STALLED: Duration = Duration::from_secs(5);
 
 /// The attempts at one request.
 #[derive(Debug)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     pause: Duration,
     stalled: Duration,
     seed: u64,
@@ -22,17 +22,17 @@ pub struct Attempts {
 impl Attempts {
     /// The first attempt. An answer to this request is slow after `slow`. `seed` differs between requests
     /// that may fail together, so that their retries are spread over the pause.
-    pub fn new(slow: Duration, seed: u64) -> Self {
+    pub(crate) fn new(slow: Duration, seed: u64) -> Self {
         Self { pause: FIRST_PAUSE, stalled: STALLED.max(slow * 4), seed }
     }
 
     /// How long this attempt may take.
-    pub fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         self.stalled
     }
 
     /// The pause before the next attempt: between half of the back-off and all of it.
-    pub fn next_pause(&mut self) -> Duration {
+    pub(crate) fn next_pause(&mut self) -> Duration {
         let pause = self.pause;
         (self.pause, self.stalled) = ((pause * 2).min(MAX_PAUSE), self.stalled * 2);
         self.seed = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,19 +1,38 @@
-//! Requests to a store: when a failed one is made again, and how requests are counted.
+//! One door to a store: a bucket, its operations, and the one loop that all requests go through.
 //!
-//! - [`Retries`] is the one loop in which a request is made again. The layers above drive it, because each
-//!   attempt at a GET needs another buffer, a turn, and a reader that still waits, and only the caller knows
-//!   of these. All requests of a mount take their retries from one [`RetryBudget`].
+//! - [`Bucket`] is what all layers of a mount have of the store. It has a function for each [`Operation`]. Each sends
+//!   its request by one loop: a permit of the operation's [`Class`], an attempt, and another one while that may help
+//!   and the call's time is not over. A write that returns is done, also if its answer was lost.
+//! - [`Retries`] is that loop, for who has something of his own for each attempt: a buffer, or a turn.
+//! - All requests of a bucket take their permits from one table of [`Limits`], and their retries from one
+//!   [`RetryBudget`].
 //! - [`MeasuredClient`] stands around another client, and counts and times its requests by operation and
 //!   status. Retries and second GETs pass it like any other request.
 
 mod attempts;
+mod bucket;
 mod budget;
+mod door;
+mod first;
+mod limits;
 mod measured;
 mod metrics;
+mod once;
+mod operation;
+mod own;
+mod reads;
 mod retries;
+mod writes;
 
-pub use attempts::Attempts;
+pub use bucket::{Bucket, Failure, WritableBucket};
 pub use budget::RetryBudget;
+pub use first::first_answer;
+pub use limits::{Limits, Permit};
 pub use measured::MeasuredClient;
-pub use metrics::{Operation, Outcome, RequestMetrics, RetryMetrics, WriteOperation, WriteRequestMetrics};
+pub use metrics::{
+    Outcome, ReadOperation, RequestMetrics, RetryMetrics, WriteOperation, WriteRequestMetrics,
+};
+pub use operation::{Class, Operation};
+pub use own::MARK;
 pub use retries::Retries;
+pub use writes::Deleted;

@@ -14,7 +14,7 @@ use s3mount_object::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::{Operation, Outcome, RequestMetrics, WriteOperation, WriteRequestMetrics};
+use crate::metrics::{Outcome, ReadOperation, RequestMetrics, WriteOperation, WriteRequestMetrics};
 
 /// Passes all requests on to a client, and counts them by operation and status.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct MeasuredClient<C: ?Sized = dyn ObjectClient> {
 /// What a request counts as, and where.
 #[derive(Clone, Copy)]
 enum Counted<'a> {
-    Read(&'a RequestMetrics, Operation),
+    Read(&'a RequestMetrics, ReadOperation),
     Write(&'a WriteRequestMetrics, WriteOperation),
 }
 
@@ -137,14 +137,14 @@ impl<C: ObjectClient + ?Sized> MeasuredClient<C> {
 
     fn measure<'a, T: Send + 'a>(
         &'a self,
-        operation: Operation,
+        operation: ReadOperation,
         key: &str,
         answer: BoxFuture<'a, Result<T, ObjectError>>,
     ) -> BoxFuture<'a, Result<T, ObjectError>> {
         self.measure_as(self.read(operation), self.subject(key, 0, 0), answer, |_| None)
     }
 
-    fn read(&self, operation: Operation) -> Counted<'_> {
+    fn read(&self, operation: ReadOperation) -> Counted<'_> {
         Counted::Read(&self.metrics, operation)
     }
 
@@ -183,17 +183,20 @@ impl<C: ObjectClient + ?Sized> ObjectClient for MeasuredClient<C> {
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         let range = request.range;
         let subject = self.subject(request.object.key(), range.start(), range.len());
-        self.measure_as(self.read(Operation::Get), subject, self.client.get_object(request, into), |answer| {
-            answer.first_byte
-        })
+        self.measure_as(
+            self.read(ReadOperation::Get),
+            subject,
+            self.client.get_object(request, into),
+            |answer| answer.first_byte,
+        )
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {
-        self.measure(Operation::Head, key, self.client.head_object(key))
+        self.measure(ReadOperation::Head, key, self.client.head_object(key))
     }
 
     fn checksum<'a>(&'a self, object: &'a ObjectId) -> BoxFuture<'a, Result<KeptChecksum, ObjectError>> {
-        self.measure(Operation::Head, object.key(), self.client.checksum(object))
+        self.measure(ReadOperation::Head, object.key(), self.client.checksum(object))
     }
 
     fn upload_parts<'a>(
@@ -201,16 +204,16 @@ impl<C: ObjectClient + ?Sized> ObjectClient for MeasuredClient<C> {
         object: &'a ObjectId,
         after: u32,
     ) -> BoxFuture<'a, Result<UploadParts, ObjectError>> {
-        self.measure(Operation::Attributes, object.key(), self.client.upload_parts(object, after))
+        self.measure(ReadOperation::Attributes, object.key(), self.client.upload_parts(object, after))
     }
 
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
         let subject = self.subject(&request.prefix, 0, 0);
-        self.measure_as(self.read(Operation::List), subject, self.client.list_objects(request), |_| None)
+        self.measure_as(self.read(ReadOperation::List), subject, self.client.list_objects(request), |_| None)
     }
 
     fn head_bucket(&self) -> BoxFuture<'_, Result<BucketInfo, ObjectError>> {
-        self.measure(Operation::HeadBucket, "", self.client.head_bucket())
+        self.measure(ReadOperation::HeadBucket, "", self.client.head_bucket())
     }
 
     fn refused_requests(&self) -> u64 {
@@ -236,7 +239,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::MeasuredClient;
-    use crate::metrics::{Operation, Outcome};
+    use crate::metrics::{Outcome, ReadOperation};
 
     /// Lists in 40 ms, throttles HEADs, and never answers for the bucket.
     #[derive(Debug)]
@@ -276,18 +279,20 @@ mod tests {
         client.head_object("k").await.expect_err("it throttles");
         let waited = timeout(Duration::from_secs(1), async {
             let answer = client.head_bucket();
-            tokio::join!(answer, async { assert_eq!(metrics.in_flight.at(Operation::HeadBucket).get(), 1) })
+            tokio::join!(answer, async {
+                assert_eq!(metrics.in_flight.at(ReadOperation::HeadBucket).get(), 1)
+            })
         });
         waited.await.expect_err("it never answers");
         for (operation, outcome) in [
-            (Operation::List, Outcome::Ok),
-            (Operation::Head, Outcome::Throttled),
-            (Operation::HeadBucket, Outcome::Cancelled),
+            (ReadOperation::List, Outcome::Ok),
+            (ReadOperation::Head, Outcome::Throttled),
+            (ReadOperation::HeadBucket, Outcome::Cancelled),
         ] {
             assert_eq!(metrics.requests.at((operation, outcome)).get(), 1, "{operation:?} {outcome:?}");
             assert_eq!(metrics.in_flight.at(operation).get(), 0);
         }
-        let times = [Operation::List, Operation::Head, Operation::HeadBucket]
+        let times = [ReadOperation::List, ReadOperation::Head, ReadOperation::HeadBucket]
             .map(|operation| metrics.times.at(operation).get());
         assert_eq!(times.each_ref().map(|times| times.count()), [1, 0, 0], "only what was answered is timed");
         assert_eq!(times[0].sum, 40_000_000);

@@ -5,7 +5,7 @@ use s3mount_object::ErrorKind;
 
 labels! {
     /// The operation of a request.
-    pub enum Operation("operation") {
+    pub enum ReadOperation("operation") {
         /// GetObject.
         Get = "get",
         /// HeadObject.
@@ -79,11 +79,11 @@ metrics! {
     /// All requests to the store, second GETs and retries included.
     pub struct RequestMetrics {
         /// Requests that have ended, by operation and by how they ended.
-        requests: Family<Counter, (Operation, Outcome)> = ("s3mount_requests_total", Count, Stable),
+        requests: Family<Counter, (ReadOperation, Outcome)> = ("s3mount_requests_total", Count, Stable),
         /// How long answered requests took, until the last byte of their answer.
-        times: Family<Histogram, Operation> = ("s3mount_request_seconds", Seconds, Stable, bounds::REQUESTS),
+        times: Family<Histogram, ReadOperation> = ("s3mount_request_seconds", Seconds, Stable, bounds::REQUESTS),
         /// Requests that wait for their answers.
-        in_flight: Family<Gauge, Operation> = ("s3mount_requests_in_flight", Count, Stable),
+        in_flight: Family<Gauge, ReadOperation> = ("s3mount_requests_in_flight", Count, Stable),
         /// Answers that asked to slow down (503, 429), also those to requests that the client sent again
         /// by itself.
         throttled: Total = ("s3mount_throttled_answers_total", Count, Stable),

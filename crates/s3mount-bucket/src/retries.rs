@@ -1,10 +1,13 @@
-//! How a request is made again, for every operation: how long an attempt may take, and when the next may
-//! follow. What an attempt needs (a buffer, a turn) is the caller's, so the caller writes the loop:
+//! How a request is made again, for every operation: a permit for each attempt, how long it may take, and when the
+//! next may follow. [`Bucket`](crate::Bucket) writes the loop. Who needs something for each attempt that only the
+//! caller has, a buffer or a turn, writes the same loop around it:
 //!
 //! ```text
+//! let mut retries = bucket.retries(Operation::GetObject, key, bytes);
 //! loop {
-//!     match retries.attempt("ListObjectsV2", prefix, client.list_objects(...)).await {
-//!         Ok(page) => return Ok(page),
+//!     let buffer = a_buffer().await;
+//!     match retries.attempt(bucket.get_within(request, buffer)).await {
+//!         Ok(answer) => return Ok(answer),
 //!         Err(error) => retries.pause(error, || true).await?,
 //!     }
 //! }
@@ -14,9 +17,11 @@ use std::error::Error;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::{Attempts, RetryBudget};
+use crate::attempts::Attempts;
+use crate::door::Door;
+use crate::{Class, Operation};
 
 /// A request that waits for the budget asks it again after this time.
 const BUDGET_PAUSE: Duration = Duration::from_millis(500);
@@ -24,36 +29,56 @@ const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 /// The attempts at one request: how long each may take, and when the next may be made.
 #[derive(Debug)]
 pub struct Retries<'a> {
-    budget: &'a RetryBudget,
+    door: &'a Door,
+    operation: Operation,
+    target: &'a str,
+    class: Class,
     attempts: Attempts,
     deadline: Instant,
 }
 
 impl<'a> Retries<'a> {
-    /// For a request that is made again as often as `budget` allows, and not after `deadline`.
-    pub fn new(budget: &'a RetryBudget, attempts: Attempts, deadline: Instant) -> Self {
-        Self { budget, attempts, deadline }
+    /// For a request that is made again as often as the budget allows, and not after `deadline`. Its answer is slow
+    /// after `slow`.
+    pub(crate) fn new(
+        door: &'a Door,
+        operation: Operation,
+        target: &'a str,
+        slow: Duration,
+        deadline: Instant,
+    ) -> Self {
+        let attempts = Attempts::new(slow, door.random());
+        Self { door, operation, target, class: operation.class(), attempts, deadline }
     }
 
-    /// Makes one attempt. An attempt that makes no progress for too long is dropped, which cancels
-    /// its request and closes its connection.
+    /// Takes the permits of another class.
+    #[must_use]
+    pub fn of_class(self, class: Class) -> Self {
+        Self { class, ..self }
+    }
+
+    /// Makes one attempt, once there is a permit for it. An attempt that makes no progress for too long, or until
+    /// the deadline, is dropped, which cancels its request and closes its connection.
     ///
     /// # Errors
-    /// The error of the attempt; `TimedOut` when the attempt was given up.
+    /// The error of the attempt; `TimedOut` when the attempt was given up, or got no permit before the deadline.
     pub async fn attempt<T>(
         &self,
-        operation: &'static str,
-        target: &str,
         attempt: impl Future<Output = Result<T, ObjectError>>,
     ) -> Result<T, ObjectError> {
-        let limit = self.attempts.limit();
+        let late = |what: String| {
+            ObjectError::new(ErrorKind::TimedOut, self.operation.name(), self.target).with_source(what)
+        };
+        let Ok(_permit) = timeout_at(self.deadline, self.door.limits.permit(self.class)).await else {
+            return Err(late("no connection was free".to_owned()));
+        };
+        let limit = self.attempts.limit().min(self.deadline - Instant::now());
         let result = timeout(limit, attempt).await.unwrap_or_else(|_| {
-            self.budget.metrics().stalls.inc();
-            Err(ObjectError::new(ErrorKind::TimedOut, operation, target)
-                .with_source(format!("stalled for {limit:?}")))
+            self.door.budget.metrics().stalls.inc();
+            Err(late(format!("stalled for {limit:?}")))
         });
         if result.is_ok() {
-            self.budget.earn();
+            self.door.budget.earn();
         }
         result
     }
@@ -76,12 +101,15 @@ impl<'a> Retries<'a> {
         tracing::warn!(error = &error as &dyn Error, ?pause, "a request failed, trying again");
         sleep(pause).await;
         loop {
-            let now = Instant::now().into_std();
+            let now = Instant::now();
             if !is_wanted() {
-                return if self.budget.take_spare(now) { Ok(()) } else { Err(error) };
+                return if self.door.budget.take_spare(now.into_std()) { Ok(()) } else { Err(error) };
             }
-            if self.budget.take(now) {
+            if self.door.budget.take(now.into_std()) {
                 return Ok(());
+            }
+            if now + BUDGET_PAUSE >= self.deadline {
+                return Err(error);
             }
             sleep(BUDGET_PAUSE).await;
         }
@@ -91,30 +119,31 @@ impl<'a> Retries<'a> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use s3mount_object::{ErrorKind, ObjectError};
+    use s3mount_testkit::MemoryClient;
     use tokio::time::Instant;
 
-    use super::Retries;
-    use crate::{Attempts, RetryBudget};
+    use crate::{Bucket, Operation};
 
     fn failure(kind: ErrorKind) -> ObjectError {
-        ObjectError::new(kind, "GetObject", "k")
+        ObjectError::new(kind, "HeadObject", "k")
     }
 
-    fn retries(budget: &RetryBudget, seconds: u64) -> Retries<'_> {
-        let attempts = Attempts::new(Duration::ZERO, 0);
-        Retries::new(budget, attempts, Instant::now() + Duration::from_secs(seconds))
+    fn bucket() -> Bucket {
+        Bucket::from(Arc::new(MemoryClient::new())).with_timeout(Duration::from_secs(60))
     }
 
     /// Runs a request whose attempts all fail with `kind`; returns how many were made, and the seconds.
-    async fn attempts(budget: &RetryBudget, kind: ErrorKind, is_wanted: bool) -> (u32, u64) {
-        let (mut retries, made, start) = (retries(budget, 60), Cell::new(0), Instant::now());
+    async fn attempts(bucket: &Bucket, kind: ErrorKind, is_wanted: bool) -> (u32, u64) {
+        let mut retries = bucket.retries(Operation::HeadObject, "k", 0);
+        let (made, start) = (Cell::new(0), Instant::now());
         loop {
             made.set(made.get() + 1);
             let attempt = async { Err::<(), _>(failure(kind.clone())) };
-            let error = retries.attempt("GetObject", "k", attempt).await.expect_err("it fails");
+            let error = retries.attempt(attempt).await.expect_err("it fails");
             if retries.pause(error, || is_wanted).await.is_err() {
                 return (made.get(), start.elapsed().as_secs());
             }
@@ -123,32 +152,57 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_may_pass_is_tried_until_the_deadline_and_the_rest_once() {
-        let budget = RetryBudget::default();
-        assert_eq!(attempts(&budget, ErrorKind::Forbidden, true).await, (1, 0));
-        let (made, seconds) = attempts(&budget, ErrorKind::Throttled, true).await;
+        let bucket = bucket();
+        assert_eq!(attempts(&bucket, ErrorKind::Forbidden, true).await, (1, 0));
+        let (made, seconds) = attempts(&bucket, ErrorKind::Throttled, true).await;
         assert!((15..25).contains(&made) && (50..=60).contains(&seconds), "{made} in {seconds} s");
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_requests_draw_on_one_budget_and_leave_half_of_it_to_readers() {
-        let budget = RetryBudget::default();
-        let now = Instant::now().into_std();
+        let bucket = bucket();
+        let (budget, now) = (bucket.budget(), Instant::now().into_std());
         while budget.take_spare(now) {}
-        assert_eq!(attempts(&budget, ErrorKind::Network, false).await.0, 1, "nothing to spare");
+        assert_eq!(attempts(&bucket, ErrorKind::Network, false).await.0, 1, "nothing to spare");
         assert_eq!((0..100).filter(|_| budget.take(now)).count(), 32, "for readers there is");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stalled_attempt_is_given_up_and_the_next_has_more_time() {
-        let budget = RetryBudget::default();
-        let mut retries = retries(&budget, 60);
-        for seconds in [5, 10, 20] {
+        let bucket = bucket();
+        let mut retries = bucket.retries(Operation::HeadObject, "k", 0);
+        for seconds in [8, 16, 32] {
             let start = Instant::now();
             let stall = std::future::pending::<Result<(), ObjectError>>();
-            let error = retries.attempt("GetObject", "k", stall).await.expect_err("it stalls");
+            let error = retries.attempt(stall).await.expect_err("it stalls");
             assert_eq!((error.kind(), start.elapsed().as_secs()), (&ErrorKind::TimedOut, seconds));
             retries.pause(error, || true).await.expect("there is time");
         }
-        assert_eq!((budget.metrics().stalls.get(), budget.metrics().retries.get()), (3, 3));
+        let stall = std::future::pending::<Result<(), ObjectError>>();
+        let start = Instant::now();
+        retries.attempt(stall).await.expect_err("it stalls");
+        assert!(start.elapsed() < Duration::from_secs(4), "no attempt goes on past the deadline");
+        let metrics = bucket.budget().metrics();
+        assert_eq!((metrics.stalls.get(), metrics.retries.get()), (4, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_budget_is_not_waited_for_past_the_deadline() {
+        let bucket = bucket().with_timeout(Duration::from_secs(2));
+        let start = Instant::now();
+        while bucket.budget().take(start.into_std()) {}
+        let budget = bucket.budget().clone();
+        let eaten = async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                while budget.take(Instant::now().into_std()) {}
+            }
+        };
+        tokio::select! {
+            (made, seconds) = attempts(&bucket, ErrorKind::Server, true) => {
+                assert!(made <= 2 && seconds <= 2, "{made} in {seconds} s");
+            }
+            () = eaten => {}
+        }
     }
 }

@@ -36,9 +36,10 @@ mod writing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_bucket::Bucket;
 use s3mount_cache::DiskCache;
 use s3mount_metrics::{Recorder, Registry};
-use s3mount_object::{ByteRange, ObjectClient};
+use s3mount_object::ByteRange;
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
@@ -104,17 +105,17 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Shows the objects of `client` below the prefix. Their bytes are read through `prefetcher`. Background
+    /// Shows the objects of `bucket` below the prefix. Their bytes are read through `prefetcher`. Background
     /// work runs on `runtime`.
     pub fn new(
-        client: Arc<dyn ObjectClient>,
+        bucket: impl Into<Bucket>,
         prefetcher: Prefetcher,
         config: FsConfig,
         runtime: &Handle,
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
-        let (budget, names) = (prefetcher.retry_budget(), prefetcher.disk().map(DiskCache::names));
-        let namespace = Namespace::new(client, budget, &config, names, inodes.clone(), runtime);
+        let names = prefetcher.disk().map(DiskCache::names);
+        let namespace = Namespace::new(bucket.into(), &config, names, inodes.clone(), runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
         spawn(runtime, keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));

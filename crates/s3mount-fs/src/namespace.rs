@@ -37,9 +37,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::Bucket;
 use s3mount_cache::NameStore;
-use s3mount_object::{ListObjects, ObjectClient};
+use s3mount_object::ListObjects;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -83,11 +83,9 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// A namespace that knows nothing yet. Background listings run on `runtime`, and `budget` bounds all
-    /// retries. Listings are kept in `names`. When a listing shows that a name has changed, its inode in `inodes` is outdated.
+    /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When a listing shows that a name has changed, its inode in `inodes` is outdated.
     pub(crate) fn new(
-        client: Arc<dyn ObjectClient>,
-        budget: Arc<RetryBudget>,
+        bucket: Bucket,
         config: &FsConfig,
         names: Option<NameStore>,
         inodes: Arc<InodeTable>,
@@ -103,7 +101,7 @@ impl Namespace {
         let snapshots = Snapshots::new(limits);
         Arc::new(Self {
             requests: Arc::new(
-                ListRequests::new(client, budget, config.timeout, kept, runtime.clone())
+                ListRequests::new(bucket, config.timeout, kept, runtime.clone())
                     .with_most_gathered(snapshots.most_of_one()),
             ),
             snapshots,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_bucket::RetryBudget;
-use s3mount_object::{NewObject, ObjectWriter};
+use s3mount_object::NewObject;
 use s3mount_write::Writer;
 
 use crate::FsError;
@@ -42,10 +41,8 @@ impl Rights {
 /// The means to write objects, and what may be done to them.
 #[derive(Clone, Debug)]
 pub struct Writes {
-    /// Writes files.
+    /// Writes files, and knows the bucket in which objects are deleted and copied.
     pub writer: Writer,
-    /// Deletes and copies objects.
-    pub client: Arc<dyn ObjectWriter>,
     /// What may be done.
     pub rights: Rights,
     /// What new objects have beside their bytes. Without a media type, that goes by the extension of the name.
@@ -54,8 +51,6 @@ pub struct Writes {
     pub append_delay: Duration,
     /// Whether fsync makes an object of the file.
     pub publishes_on_fsync: bool,
-    /// The bound on retries of what moves folders.
-    pub retry_budget: Arc<RetryBudget>,
 }
 
 /// A name in a directory.

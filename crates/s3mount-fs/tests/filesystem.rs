@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use s3mount_bucket::Bucket;
 use s3mount_fs::{
     DirEntry, DirOffset, FileHandle, FileKind, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode,
     ROOT,
@@ -14,18 +15,18 @@ use s3mount_testkit::{MemoryClient, Requests};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-fn prefetcher(client: &Arc<MemoryClient>) -> Prefetcher {
+fn prefetcher(store: impl Into<Bucket>) -> Prefetcher {
     let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
     let config = PrefetchConfig { hedge_share: 0.0, ..PrefetchConfig::default() };
-    Prefetcher::new(client.clone(), pool, config, &Handle::current())
+    Prefetcher::new(store, pool, config, &Handle::current())
 }
 
 fn mount(client: &Arc<MemoryClient>, prefix: &str, ttl: MetadataTtl) -> Arc<Filesystem> {
-    mount_with(client, prefetcher(client), prefix, ttl)
+    mount_with(client.clone(), prefetcher(client.clone()), prefix, ttl)
 }
 
 fn mount_with(
-    client: &Arc<MemoryClient>,
+    store: impl Into<Bucket>,
     prefetcher: Prefetcher,
     prefix: &str,
     ttl: MetadataTtl,
@@ -37,7 +38,7 @@ fn mount_with(
         timeout: Duration::from_secs(10),
         ..FsConfig::default()
     };
-    Arc::new(Filesystem::new(client.clone(), prefetcher, config, &Handle::current()))
+    Arc::new(Filesystem::new(store, prefetcher, config, &Handle::current()))
 }
 
 /// How long absent names are believed. It is long enough for a test, and short enough to wait for.
@@ -102,9 +103,9 @@ async fn a_cold_file_costs_one_list_a_name_and_one_get() {
 #[tokio::test(start_paused = true)]
 async fn listings_and_reads_take_their_retries_out_of_one_budget() {
     let client = bucket(&["f"]);
-    let prefetcher = prefetcher(&client);
-    let (budget, start) = (prefetcher.retry_budget(), Instant::now());
-    let fs = mount_with(&client, prefetcher, "", MINUTE);
+    let shared: Bucket = Bucket::from(client.clone());
+    let (budget, start) = (shared.budget().clone(), Instant::now());
+    let fs = mount_with(shared.clone(), prefetcher(shared), "", MINUTE);
     // GETs have spent all retries of the budget.
     while budget.take(start.into_std()) {}
     client.fail_next([ErrorKind::Throttled]);
@@ -407,7 +408,7 @@ async fn large_files_are_opened_directly_where_the_page_cache_is_small_and_the_k
     client.put_synthetic("d/small.bin", MIB);
     let open = async |page_cache_bytes: fn(u32) -> u64, name: &str, is_mappable: bool| {
         let config = FsConfig { direct_auto: Some(page_cache_bytes), ..FsConfig::default() };
-        let fs = Filesystem::new(client.clone(), prefetcher(&client), config, &Handle::current());
+        let fs = Filesystem::new(client.clone(), prefetcher(client.clone()), config, &Handle::current());
         let fs = Arc::new(fs);
         if !is_mappable {
             fs.keep_page_cache();

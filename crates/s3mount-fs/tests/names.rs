@@ -30,12 +30,10 @@ fn mount_with(
     let writer = Writer::new(client.clone(), pool, config, &runtime);
     let writes = Writes {
         writer,
-        client: client.clone(),
         rights,
         object: NewObject::default(),
         append_delay: Duration::ZERO,
         publishes_on_fsync: false,
-        retry_budget: Arc::default(),
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };
     let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);

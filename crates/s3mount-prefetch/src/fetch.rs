@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_bucket::{Attempts, Retries};
+use s3mount_bucket::{Class, Operation};
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::{ByteRange, ErrorKind, GetAnswer, GetObject, ObjectError, ObjectId, Origin};
 use s3mount_shared::Miss;
@@ -148,17 +148,16 @@ async fn attempts(
     wanted: Wanted<'_>,
 ) -> Result<Bytes, Failure> {
     let Wanted { deadline, is_awaited, reclaim } = wanted;
-    // GETs that fail together differ in their offsets, which is enough randomness for the pauses.
-    let attempts = Attempts::new(shared.latencies.stalls_after(range.len()), range.start() >> 16);
-    let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
+    let slow = shared.latencies.stalls_after(range.len());
+    let mut retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow, deadline);
     loop {
         let into = buffer_for(shared, range, buffer.take(), reclaim).await;
         let request = GetObject { object: object.clone(), range };
         let turn = shared.turns.next().await;
         let sent = shared.started.elapsed();
-        let result = retries.attempt("GetObject", object.key(), hedged(shared, request, into)).await;
+        let result = retries.attempt(hedged(shared, request, into)).await;
         let was_refused = result.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Throttled);
-        let (now, refused) = (shared.started.elapsed(), shared.client.refused_requests());
+        let (now, refused) = (shared.started.elapsed(), shared.bucket.refused_requests());
         shared.turns.on_answer(sent, now, refused, was_refused);
         drop(turn);
         match result {
@@ -190,7 +189,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     let send = |into: Buffer| async {
         let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
         let GetAnswer { bytes, origin, .. } =
-            shared.client.get_object(request.clone(), Box::new(into)).await?;
+            shared.bucket.get_within(request.clone(), Box::new(into)).await?;
         match origin {
             Origin::Store => shared.latencies.note(len, began.elapsed()),
         }
@@ -202,6 +201,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
         return result;
     }
     let Some(_turn) = shared.turns.spare() else { return first.await };
+    let Some(_permit) = shared.bucket.try_permit(Class::Ahead) else { return first.await };
     let Some(buffer) = hedge_buffer(shared, len) else { return first.await };
     tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "the GET is slow: sending a second one");
     let mut second = std::pin::pin!(send(buffer));

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::Bucket;
 use s3mount_cache::DiskCache;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
-use s3mount_object::{ObjectClient, ObjectId};
+use s3mount_object::ObjectId;
 use tokio::runtime::Handle;
 
 use crate::readers::Readers;
@@ -32,28 +32,28 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A prefetcher that reads through `client` into `pool`. Its GETs and its housekeeper run on
+    /// A prefetcher that reads from `bucket` into `pool`. Its GETs and its housekeeper run on
     /// `runtime`, which must have time enabled.
     ///
     /// Parts and random reads that are larger than the pool's largest buffer are cut to it.
     pub fn new(
-        client: Arc<dyn ObjectClient>,
+        bucket: impl Into<Bucket>,
         pool: BufferPool,
         config: PrefetchConfig,
         runtime: &Handle,
     ) -> Self {
-        Self::with_tiers(client, pool, Tiers::default(), config, runtime)
+        Self::with_tiers(bucket, pool, Tiers::default(), config, runtime)
     }
 
-    /// As [`new`](Self::new). What `tiers` hold is read from there, and they keep what the client brings.
+    /// As [`new`](Self::new). What `tiers` hold is read from there, and they keep what the store brings.
     pub fn with_tiers(
-        client: Arc<dyn ObjectClient>,
+        bucket: impl Into<Bucket>,
         pool: BufferPool,
         tiers: Tiers,
         config: PrefetchConfig,
         runtime: &Handle,
     ) -> Self {
-        let shared = Shared::new(client, pool, tiers, config, runtime.clone());
+        let shared = Shared::new(bucket.into(), pool, tiers, config, runtime.clone());
         let readers = Arc::default();
         spawn(runtime, keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers)));
         if shared.tiers.disk.is_some() {
@@ -93,7 +93,7 @@ impl Prefetcher {
         if let Some(shared) = shared {
             shared.register(registry);
         }
-        registry.add(self.shared.retry_budget.metrics().clone(), || {});
+        registry.add(self.shared.bucket.budget().metrics().clone(), || {});
         let shared = self.shared.clone();
         registry.add(self.shared.metrics.clone(), move || shared.refresh());
     }
@@ -106,11 +106,6 @@ impl Prefetcher {
     /// The bound on payload memory, and what is taken of it.
     pub fn budget(&self) -> &MemoryBudget {
         self.shared.pool.budget()
-    }
-
-    /// The budget of all retries of a mount, also of requests for metadata.
-    pub fn retry_budget(&self) -> Arc<RetryBudget> {
-        self.shared.retry_budget.clone()
     }
 
     /// Makes readers give back as much memory as others queue for at the pool. For callers that are no readers

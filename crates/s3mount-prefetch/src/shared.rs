@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::{Bucket, Class};
 use s3mount_cache::{BlockCache, DiskCache};
 use s3mount_memory::BufferPool;
-use s3mount_object::{ObjectClient, ObjectId};
+use s3mount_object::ObjectId;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ fn keep_kib(tiers: &Tiers) -> u32 {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) client: Arc<dyn ObjectClient>,
+    pub(crate) bucket: Bucket,
     pub(crate) pool: BufferPool,
     pub(crate) cache: BlockCache,
     /// Where bytes are looked for before the store is asked.
@@ -62,7 +62,6 @@ pub(crate) struct Shared {
     pub(crate) latencies: Latencies,
     learnt: Mutex<Learnt>,
     pub(crate) hedges: HedgeBudget,
-    pub(crate) retry_budget: Arc<RetryBudget>,
     pub(crate) metrics: Arc<PrefetchMetrics>,
     /// Versions whose bytes came wrong, and whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
@@ -71,7 +70,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Parts and random reads that are larger than the pool's largest buffer are cut to it.
     pub(crate) fn new(
-        client: Arc<dyn ObjectClient>,
+        bucket: Bucket,
         pool: BufferPool,
         tiers: Tiers,
         mut config: PrefetchConfig,
@@ -85,10 +84,11 @@ impl Shared {
         // A quarter of the memory for random blocks; the rest is for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
         let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
+        config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
         let turns = Turns::new(config.max_requests);
         let ahead = AheadLimiter::new(config.max_requests, config.part_bytes, turns.clone(), budget);
         Arc::new(Self {
-            client,
+            bucket,
             pool,
             cache,
             tiers,
@@ -104,7 +104,6 @@ impl Shared {
             latencies: Latencies::default(),
             learnt: Mutex::default(),
             hedges: HedgeBudget::default(),
-            retry_budget: Arc::default(),
             metrics: Arc::default(),
             condemned: Mutex::default(),
         })

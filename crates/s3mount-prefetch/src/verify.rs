@@ -10,11 +10,9 @@
 //! fetched again when it is wrong.
 
 use std::error::Error;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use s3mount_bucket::{Attempts, Retries};
 use s3mount_memory::Buffer;
 use s3mount_object::{ByteRange, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId};
 use tokio::sync::OnceCell;
@@ -295,7 +293,7 @@ struct Wrong {
 /// Asks the store for the checksums of `object`, until the read time-out.
 async fn ask(shared: &Shared, object: &ObjectId, size: u64) -> Kept {
     let deadline = Instant::now() + shared.config.read_timeout;
-    let result = retried(shared, "HeadObject", object, deadline, || shared.client.checksum(object)).await;
+    let result = shared.bucket.until(deadline).checksum(object).await;
     let result = match result {
         Ok(KeptChecksum::None) => return Kept::Nothing,
         Ok(KeptChecksum::Whole(whole)) => return Kept::Whole(whole),
@@ -325,8 +323,7 @@ async fn ask_parts(
 ) -> Result<Kept, ObjectError> {
     let (mut parts, mut after) = (Vec::new(), 0);
     loop {
-        let request = || shared.client.upload_parts(object, after);
-        let page = retried(shared, "GetObjectAttributes", object, deadline, request).await?;
+        let page = shared.bucket.until(deadline).upload_parts(object, after).await?;
         parts.extend(page.parts);
         match page.next.filter(|next| *next > after && parts.len() < MOST_PARTS) {
             Some(next) => after = next,
@@ -334,30 +331,6 @@ async fn ask_parts(
         }
     }
     Ok(UploadParts::new(size, &parts).map_or(Kept::Nothing, |parts| Kept::Parts(Arc::new(parts))))
-}
-
-/// Makes a request about `object` until it succeeds, or `deadline` has come.
-async fn retried<T, F: Future<Output = Result<T, ObjectError>>>(
-    shared: &Shared,
-    operation: &'static str,
-    object: &ObjectId,
-    deadline: Instant,
-    request: impl Fn() -> F,
-) -> Result<T, ObjectError> {
-    #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
-    let seed = RandomState::new().hash_one(object);
-    let attempts = Attempts::new(shared.latencies.slow_after(1), seed);
-    let mut retries = Retries::new(&shared.retry_budget, attempts, deadline);
-    let asked = async {
-        loop {
-            match retries.attempt(operation, object.key(), request()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => retries.pause(error, || true).await?,
-            }
-        }
-    };
-    let late = |_| Err(ObjectError::new(ErrorKind::TimedOut, operation, object.key()));
-    timeout_at(deadline, asked).await.unwrap_or_else(late)
 }
 
 /// Does what [`fetch`] does, through the object's verifier if it has one.

@@ -128,7 +128,7 @@ impl Inner {
         let permit = timeout(LIMIT_MOST, self.in_flight.acquire_many(mib(range.len()))).await;
         let Ok(Ok(_permit)) = permit else { return Err(MissReason::Busy) };
         let began = Instant::now();
-        match timeout(limit, self.client.get_latest(&key, within, into)).await {
+        match timeout(limit, self.blocks.get_latest_once(&key, within, into)).await {
             Ok(Ok(answer)) => {
                 let took = began.elapsed();
                 self.metrics.get_times.note_time(took);

@@ -47,7 +47,7 @@ impl Inner {
         let len = usize::try_from(block.len()).ok().filter(|len| *len <= self.pool.max_buffer_bytes())?;
         let buffer = self.pool.try_buffer(len, Priority::Prefetch)?;
         let request = GetObject { object: object.clone(), range: block.range };
-        let answer = timeout(FILL_LIMIT, self.source.get_object(request, Box::new(buffer))).await.ok()?;
+        let answer = timeout(FILL_LIMIT, self.source.get_ahead_once(request, Box::new(buffer))).await.ok()?;
         answer
             .inspect_err(|error| tracing::debug!(%error, "a block could not be filled"))
             .ok()

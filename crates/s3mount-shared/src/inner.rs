@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use s3mount_bucket::{Bucket, WritableBucket};
 use s3mount_memory::BufferPool;
-use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectId, ObjectWriter};
+use s3mount_object::{ErrorKind, ObjectError, ObjectId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -49,8 +50,9 @@ pub(crate) struct Policy {
 
 pub(crate) struct Inner {
     pub(crate) config: SharedConfig,
-    pub(crate) client: Arc<dyn ObjectWriter>,
-    pub(crate) source: Arc<dyn ObjectClient>,
+    /// Where the blocks are.
+    pub(crate) blocks: WritableBucket,
+    pub(crate) source: Bucket,
     pub(crate) pool: BufferPool,
     pub(crate) runtime: Handle,
     /// The MiB that GETs may still bring.
@@ -95,8 +97,8 @@ pub(crate) enum Kind {
 impl Inner {
     pub(crate) fn new(
         config: SharedConfig,
-        client: Arc<dyn ObjectWriter>,
-        source: Arc<dyn ObjectClient>,
+        blocks: WritableBucket,
+        source: Bucket,
         pool: BufferPool,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -108,7 +110,7 @@ impl Inner {
         };
         Arc::new(Self {
             config,
-            client,
+            blocks,
             source,
             pool,
             runtime,

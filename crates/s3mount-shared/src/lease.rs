@@ -104,7 +104,7 @@ impl Inner {
         let limit = self.policy().patience.get_limit(0);
         let key = block.lease_key(&self.config.prefix);
         self.admits(Kind::Read)
-            && timeout(limit, self.client.head_object(&key)).await.is_ok_and(|head| head.is_ok())
+            && timeout(limit, self.blocks.head_once(&key)).await.is_ok_and(|head| head.is_ok())
     }
 
     async fn put_lease(&self, block: &Block) -> LeaseOutcome {
@@ -115,7 +115,7 @@ impl Inner {
             only_new: true,
         };
         let limit = self.policy().patience.get_limit(0);
-        match timeout(limit, self.client.put_object(request)).await {
+        match timeout(limit, self.blocks.put_once(request)).await {
             Ok(Ok(answer)) => {
                 self.on_good(Kind::Write);
                 match answer {
@@ -149,7 +149,7 @@ impl Inner {
             }
             sleep(pause).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-            match timeout(limit, self.client.head_object(&key)).await {
+            match timeout(limit, self.blocks.head_once(&key)).await {
                 Ok(Ok(_)) => break true,
                 Ok(Err(error)) if *error.kind() == ErrorKind::NotFound => {}
                 Ok(Err(error)) => {

@@ -38,9 +38,10 @@ mod upload;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use s3mount_bucket::{Bucket, WritableBucket};
 use s3mount_memory::BufferPool;
 use s3mount_metrics::Registry;
-use s3mount_object::{ByteRange, ObjectClient, ObjectId, ObjectWriter, PartBuffer};
+use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 use tokio::runtime::Handle;
 
 pub use block::BLOCK_BYTES;
@@ -77,16 +78,16 @@ pub struct Miss<B> {
 pub struct SharedTier(Arc<Inner>);
 
 impl SharedTier {
-    /// The tier in the bucket of `client`, for objects of `source`. Buffers come from `pool`. Blocks are
+    /// The tier in the bucket `blocks`, for objects of `source`. Buffers come from `pool`. Blocks are
     /// uploaded by tasks on `runtime`, which must have time enabled.
     pub fn new(
         config: SharedConfig,
-        client: Arc<dyn ObjectWriter>,
-        source: Arc<dyn ObjectClient>,
+        blocks: impl Into<WritableBucket>,
+        source: impl Into<Bucket>,
         pool: BufferPool,
         runtime: &Handle,
     ) -> Self {
-        Self(Inner::new(config, client, source, pool, runtime.clone()))
+        Self(Inner::new(config, blocks.into(), source.into(), pool, runtime.clone()))
     }
 
     /// Reads `range` of a version of `size` bytes into the front of `into`. The range has to lie in one block

@@ -158,7 +158,7 @@ impl Inner {
             let (key, only_new) = (self.key(&upload.block), self.has_conditions() && !upload.overwrites);
             let request = PutObject { key, bytes: bytes.clone(), metadata: metadata.clone(), only_new };
             let (began, limit) = (Instant::now(), self.policy().patience.put_limit());
-            match timeout(limit, self.client.put_object(request)).await {
+            match timeout(limit, self.blocks.put_once(request)).await {
                 Ok(Ok(answer)) => {
                     self.policy().patience.note_put(began.elapsed());
                     self.on_good(Kind::Write);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use s3mount_bucket::WritableBucket;
 use s3mount_fs::{Filesystem, FsConfig, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
@@ -53,6 +54,7 @@ impl SimMount {
     pub fn new(store: &Arc<SimStore>, number: usize, plan: &MountPlan, draw: Arc<Draw>) -> Self {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
+        let bucket = WritableBucket::seeded(client.clone(), 64, draw.next());
         let pool = BufferPool::new(MemoryBudget::new(plan.memory_bytes)).expect("memory");
         let prefetch = PrefetchConfig {
             read_timeout: TIMEOUT,
@@ -60,7 +62,7 @@ impl SimMount {
             max_requests: 32,
             ..PrefetchConfig::default()
         };
-        let prefetcher = Prefetcher::new(client.clone(), pool.clone(), prefetch, &runtime);
+        let prefetcher = Prefetcher::new(bucket.reader(), pool.clone(), prefetch, &runtime);
         let write = WriteConfig {
             memory_bytes: plan.memory_bytes / 2,
             body_bytes: plan.memory_bytes / 2,
@@ -69,19 +71,16 @@ impl SimMount {
             started_at: UNIX_EPOCH + BEGIN,
             ..WriteConfig::default()
         };
-        let budget = prefetcher.retry_budget();
         let readers = prefetcher.clone();
-        let writer = Writer::with(client.clone(), pool.clone(), write, &runtime, budget.clone(), move || {
+        let writer = Writer::with(bucket.clone(), pool.clone(), write, &runtime, move || {
             readers.reclaim();
         });
         let writes = Writes {
             writer: writer.clone(),
-            client: client.clone(),
             rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 1000 },
             object: NewObject::default(),
             append_delay: plan.append_delay,
             publishes_on_fsync: plan.publishes_on_fsync,
-            retry_budget: budget,
         };
         let config = FsConfig {
             mounted_at: UNIX_EPOCH + BEGIN,
@@ -91,7 +90,7 @@ impl SimMount {
             timeout: TIMEOUT,
             ..FsConfig::default()
         };
-        let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);
+        let fs = Filesystem::new(bucket, prefetcher, config, &runtime).with_writes(writes);
         writer.register(fs.registry());
         let fs = Arc::new(fs);
         let kernel = Kernel::new(fs.clone(), KernelConfig::new(draw));

@@ -23,12 +23,10 @@ fn mount(seed: u64) -> (Arc<MemoryClient>, Arc<Kernel>) {
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writes = Writes {
         writer: Writer::new(client.clone(), pool, config, &runtime),
-        client: client.clone(),
         rights: ALL,
         object: NewObject::default(),
         append_delay: Duration::ZERO,
         publishes_on_fsync: false,
-        retry_budget: Arc::default(),
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };
     let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);

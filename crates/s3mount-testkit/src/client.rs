@@ -1,5 +1,6 @@
 //! A bucket in memory, without a network, for tests of single layers.
 
+mod faults;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,6 +49,7 @@ struct State {
     latency: Duration,
     failures: VecDeque<ErrorKind>,
     fails_all: Option<ErrorKind>,
+    chances: faults::Chances,
     pages: VecDeque<ListPage>,
     stalls: VecDeque<Duration>,
     flips: VecDeque<bool>,
@@ -138,16 +140,6 @@ impl MemoryClient {
     /// Makes each request wait this long.
     pub fn set_latency(&self, latency: Duration) {
         self.lock().latency = latency;
-    }
-
-    /// Makes each of the next requests fail with one of these kinds of errors, in this order.
-    pub fn fail_next(&self, kinds: impl IntoIterator<Item = ErrorKind>) {
-        self.lock().failures.extend(kinds);
-    }
-
-    /// Makes each request fail with this kind of error, or none any more.
-    pub fn fail_all(&self, kind: Option<ErrorKind>) {
-        self.lock().fails_all = kind;
     }
 
     /// Makes each of the next requests wait longer by one of these times, in this order.
@@ -267,7 +259,7 @@ impl MemoryClient {
         let (latency, failure) = {
             let mut state = self.lock();
             let stall = state.stalls.pop_front().unwrap_or_default();
-            (state.latency + stall, state.fails_all.clone().or_else(|| state.failures.pop_front()))
+            (state.latency + stall, state.failure())
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;

@@ -10,15 +10,15 @@ mod upload;
 
 use std::sync::Arc;
 
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::WritableBucket;
 use s3mount_object::{
-    Condition, CopySource, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter, Written,
+    Condition, CopySource, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, Written,
 };
 use tokio::sync::Semaphore;
 
 pub use self::order::{Copied, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 use self::parts::{MOST_PART, Parts};
-use crate::store::{Failure, Store, crc};
+use crate::store::Store;
 
 /// Objects have this storage class only in directory buckets, and these give it to all of their objects.
 const EXPRESS: &str = "EXPRESS_ONEZONE";
@@ -87,19 +87,16 @@ impl Job<'_> {
 }
 
 impl Copier {
-    /// Copies objects from the bucket of `source` to that of `target`. Both may be the same client. Who has
-    /// several copiers gives them one `retry_budget`.
+    /// Copies objects from the bucket `source` to the bucket `target`. Both may be the same.
     pub fn new(
-        source: Arc<dyn ObjectWriter>,
-        target: Arc<dyn ObjectWriter>,
+        source: impl Into<WritableBucket>,
+        target: impl Into<WritableBucket>,
         config: CopyConfig,
-        retry_budget: Arc<RetryBudget>,
     ) -> Self {
         let (has_checksums, timeout) = (config.has_checksums, config.timeout);
-        let store =
-            |client, budget| Arc::new(Store::new(client, budget, Arc::default(), has_checksums, timeout));
+        let store = |bucket| Arc::new(Store::new(bucket, Arc::default(), has_checksums, timeout));
         let requests = Arc::new(Semaphore::new(config.max_requests));
-        Self::of(store(source, retry_budget.clone()), store(target, retry_budget), requests, config)
+        Self::of(store(source.into()), store(target.into()), requests, config)
     }
 
     pub(crate) fn of(
@@ -116,7 +113,7 @@ impl Copier {
     /// # Errors
     /// Those of a HEAD.
     pub async fn describe(&self, key: &str) -> Result<Source, CopyError> {
-        let description = self.source.describe(key).await?;
+        let description = self.source.bucket.describe(key).await?;
         Ok(Source { object: ObjectId::new(key, description.meta.etag.clone()), description })
     }
 
@@ -190,18 +187,14 @@ impl Copier {
         key: &str,
         condition: Option<&Condition>,
     ) -> Result<ObjectId, CopyError> {
-        let seed = self.target.seed();
-        let names =
-            [object.key(), "\n", object.etag().as_str(), "\n", key].map(|text| text.to_owned().into());
-        let token = format!("{:x}-{seed:x}-{:x}", self.config.nonce, crc(&names).value);
-        match self.target.rename(object, key, condition, &token).await {
+        match self.target.bucket.rename(object, key, condition).await {
             Ok(()) => return Ok(ObjectId::new(key, object.etag().clone())),
             Err(error) if *error.kind() == ErrorKind::Unsupported => {}
             Err(error) => return Err(error.into()),
         }
         let source = self.describe_version(object).await?;
         let copied = self.copy_to(&source, key, condition).await?;
-        self.target.delete(object).await?;
+        self.target.bucket.delete(object).await?;
         Ok(copied)
     }
 
@@ -223,31 +216,14 @@ impl Copier {
         let copied = {
             // The semaphore is never closed.
             let _turn = self.requests.acquire().await;
-            self.target.copy(&job.source, job.size(), job.key, Some(&job.object), job.condition).await
+            self.target.copy(&job.source, job.size(), job.key, &job.object, job.condition).await
         };
         let written = match copied {
             Ok(written) => written,
-            Err(failure) => self.resolve_whole(job, failure).await?,
+            Err(error) => return Err(self.explain(job, error).await),
         };
         (job.progress)(job.size());
         Ok(written)
-    }
-
-    /// What came of a copy by one request that failed. Its answer may have been lost, and a condition that did
-    /// not hold may be that of the source or that of the target.
-    async fn resolve_whole(&self, job: &Job<'_>, failure: Failure) -> Result<Written, CopyError> {
-        if failure.may_be_done
-            && let Ok(found) = self.target.describe(job.key).await
-            && found.meta.size == job.size()
-        {
-            let written = Written { etag: found.meta.etag, checksum: found.checksum };
-            if matches!(job.compare(&written), Ok(Proof::Checksum | Proof::ETag)) {
-                let error = &failure.error;
-                tracing::info!(key = job.key, %error, "the answer to a copy was lost, and the copy was made");
-                return Ok(written);
-            }
-        }
-        Err(self.explain(job, failure.error).await)
     }
 
     /// Says which condition of a copy by one request did not hold.
@@ -255,7 +231,7 @@ impl Copier {
         if !matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::NotFound) {
             return error.into();
         }
-        match self.source.describe(job.from.object.key()).await {
+        match self.source.bucket.describe(job.from.object.key()).await {
             Ok(found) if found.meta.etag == *job.from.object.etag() => match job.condition {
                 Some(_) => job.taken(),
                 None => error.into(),

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt as _, stream};
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::{Failure, WritableBucket};
 use s3mount_object::{
     Condition, CopySource, Description, ETag, ErrorKind, ListObjects, ListedObject, ObjectError, ObjectId,
-    ObjectMeta, ObjectWriter, Written,
+    ObjectMeta, Written,
 };
 
 use crate::copier::{Copier, CopyError};
 use crate::copies::MOST_COPIED;
-use crate::store::{BASE, COPIED_BYTES_PER_SECOND, Failure, Store};
+use crate::store::Store;
 
 /// How many copies or deletions are under way at a time. S3 takes some 0.1 s for a copy and 3,500 writes a second
 /// below one prefix: 10,000 objects take half a minute.
@@ -116,16 +116,9 @@ pub struct FolderMove {
 }
 
 impl FolderMove {
-    /// What is below `from` is to be below `to`. Retries come from `budget`, and a request may take as long as
-    /// `timeout`, or as its bytes need.
-    pub fn new(
-        client: Arc<dyn ObjectWriter>,
-        budget: Arc<RetryBudget>,
-        timeout: Duration,
-        from: &str,
-        to: &str,
-    ) -> Self {
-        Self::of(Arc::new(Store::new(client, budget, Arc::default(), true, timeout)), from, to)
+    /// What is below `from` is to be below `to`. A request may take as long as `timeout`, or as its bytes need.
+    pub fn new(bucket: impl Into<WritableBucket>, timeout: Duration, from: &str, to: &str) -> Self {
+        Self::of(Arc::new(Store::new(bucket.into(), Arc::default(), true, timeout)), from, to)
     }
 
     pub(crate) fn of(store: Arc<Store>, from: &str, to: &str) -> Self {
@@ -137,12 +130,7 @@ impl FolderMove {
         let mut all = Vec::new();
         let mut request = ListObjects { prefix: prefix.to_owned(), ..ListObjects::default() };
         loop {
-            let attempt = || self.store.client.list_objects(request.clone());
-            let page = self
-                .store
-                .request(("ListObjectsV2", prefix), BASE, attempt)
-                .await
-                .map_err(|failure| failure.error)?;
+            let page = self.store.bucket.list(&request).await?;
             all.extend(page.objects);
             if all.len() > most {
                 return Err(MoveError::TooMany(most));
@@ -253,10 +241,7 @@ impl FolderMove {
     ) -> Result<Written, Failure> {
         let object = ObjectId::new(&source.key, source.meta.etag.clone());
         let from = CopySource { bucket: None, object };
-        let time = BASE + Duration::from_secs(source.meta.size / COPIED_BYTES_PER_SECOND);
-        self.store
-            .request(("CopyObject", key), time, || self.store.client.copy(&from, key, None, condition))
-            .await
+        self.store.bucket.copy_as_it_is(&from, source.meta.size, key, condition).await
     }
 
     /// What came of a copy that failed: the answer may be lost, and the copy there.
@@ -276,7 +261,7 @@ impl FolderMove {
     }
 
     async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
-        Ok(self.store.request(("HeadObject", key), BASE, || self.store.client.describe(key)).await?)
+        self.store.bucket.describe(key).await
     }
 
     /// What is at `key`, where a copy of `source` may be.
@@ -333,30 +318,10 @@ impl FolderMove {
     /// are left, and why.
     pub async fn delete(&self, versions: Vec<ObjectId>) -> Vec<(ObjectId, ObjectError)> {
         let deletions = stream::iter(versions).map(|version| async move {
-            let deleted = self.delete_one(&version).await;
+            let deleted = self.store.bucket.delete(&version).await;
             deleted.err().map(|error| (version, error))
         });
         deletions.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
-    }
-
-    async fn delete_one(&self, version: &ObjectId) -> Result<(), ObjectError> {
-        let delete = |only| {
-            let named = ("DeleteObject", version.key());
-            self.store.request(named, BASE, move || self.store.client.delete(version.key(), only))
-        };
-        let deleted = match delete(Some(version.etag())).await {
-            // The store knows no conditions.
-            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => delete(None).await,
-            deleted => deleted,
-        };
-        match deleted {
-            Err(Failure { error, .. })
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed) =>
-            {
-                Ok(())
-            }
-            deleted => Ok(deleted?),
-        }
     }
 }
 

@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::Intent;
 use crate::shared::Shared;
-use crate::store::BASE;
 
 /// An upload that has no part after this time is nobody's: whoever else has begun one for the same key has uploaded
 /// a part by then, or is done.
@@ -30,19 +29,16 @@ impl Shared {
         let intent = |id| Intent::Upload { key: key.to_owned(), id };
         let noted = self.config.journal.note(self.now(), intent(None));
         let (began, mut is_unknown) = (Instant::now(), false);
-        let attempt = || self.store.client.create_upload(key, object, self.store.has_checksums);
-        let named = ("CreateMultipartUpload", key);
-        let created = self.store.request_noting(named, BASE, attempt, &mut is_unknown).await;
+        let created = self.store.create_upload(key, object, &mut is_unknown).await;
         let upload = match created {
             Ok(upload) => upload,
-            Err(failure) => {
+            Err(error) => {
                 if !is_unknown {
                     noted.done();
                 }
-                return Err(failure.error);
+                return Err(error);
             }
         };
-        self.metrics.uploads.inc();
         let known = intent(Some(upload.id.clone()));
         if !is_unknown {
             noted.change(known);
@@ -76,7 +72,7 @@ impl Shared {
             listed.upload != *ours && first <= at && at <= last
         };
         for listed in self.uploads_of(&ours.key).await?.into_iter().filter(is_lost) {
-            if self.store.list_parts(&listed.upload).await?.is_empty() {
+            if self.store.bucket.list_parts(&listed.upload).await?.is_empty() {
                 self.store.abort(&listed.upload).await;
             }
         }
@@ -88,7 +84,7 @@ impl Shared {
         let mut found = Vec::new();
         let mut after: Option<UploadId> = None;
         loop {
-            let page = self.store.list_uploads(key, after.as_ref()).await?;
+            let page = self.store.bucket.list_uploads(key, after.as_ref()).await?;
             // Longer keys begin with this one, and follow it.
             let is_past = page.uploads.last().is_none_or(|last| last.upload.key != key);
             found.extend(page.uploads.into_iter().filter(|listed| listed.upload.key == key));

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures::{StreamExt as _, stream};
-use s3mount_bucket::RetryBudget;
-use s3mount_object::{ListedObject, ListedUpload, ObjectError, ObjectId, ObjectMeta, ObjectWriter, UploadId};
+use s3mount_bucket::WritableBucket;
+use s3mount_object::{ListedObject, ListedUpload, ObjectError, ObjectId, ObjectMeta, UploadId};
 
 use crate::folder::{FolderMove, MoveError};
 use crate::journal::{Intent, Phase, Record};
-use crate::store::{BASE, Failure, Store};
+use crate::store::Store;
 
 /// How many pairs of objects are compared at a time.
 const AT_ONCE: usize = 64;
@@ -55,24 +55,9 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// By requests of `client`, each of which may take `timeout`. A dry run changes nothing.
-    pub fn new(
-        client: Arc<dyn ObjectWriter>,
-        budget: Arc<RetryBudget>,
-        timeout: Duration,
-        is_dry: bool,
-    ) -> Self {
-        let store = Arc::new(Store::new(client, budget, Arc::default(), true, timeout));
-        Self { store, is_dry }
-    }
-
-    async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
-        &self,
-        named: (&'static str, &str),
-        attempt: impl Fn() -> F,
-    ) -> Result<T, ObjectError> {
-        let done = self.store.request(named, BASE, attempt).await;
-        done.map_err(|Failure { error, .. }| error)
+    /// By requests to `bucket`, each of which may take `timeout`. A dry run changes nothing.
+    pub fn new(bucket: impl Into<WritableBucket>, timeout: Duration, is_dry: bool) -> Self {
+        Self { store: Arc::new(Store::new(bucket.into(), Arc::default(), true, timeout)), is_dry }
     }
 
     /// Puts one record in order.
@@ -104,7 +89,7 @@ impl Recovery {
         if self.is_dry {
             return Ok(());
         }
-        self.request(("AbortMultipartUpload", &upload.key), || self.store.client.abort(upload)).await
+        self.store.bucket.abort(upload).await
     }
 
     /// All uploads to keys that begin with `prefix`.
@@ -114,8 +99,7 @@ impl Recovery {
     pub async fn uploads(&self, prefix: &str) -> Result<Vec<ListedUpload>, ObjectError> {
         let (mut all, mut after): (Vec<ListedUpload>, Option<UploadId>) = (Vec::new(), None);
         loop {
-            let attempt = || self.store.client.list_uploads(prefix, after.as_ref());
-            let page = self.request(("ListMultipartUploads", prefix), attempt).await?;
+            let page = self.store.bucket.list_uploads(prefix, after.as_ref()).await?;
             all.extend(page.uploads);
             // A page that does not go on would be asked for again and again.
             match page.next.filter(|next| after.as_ref() != Some(next)) {

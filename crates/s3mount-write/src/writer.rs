@@ -1,12 +1,11 @@
 //! The writer: it makes drafts.
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-use s3mount_bucket::RetryBudget;
+use s3mount_bucket::WritableBucket;
 use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
-use s3mount_object::{Description, NewObject, ObjectError, ObjectId, ObjectWriter};
+use s3mount_object::{Description, NewObject, ObjectError, ObjectId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -23,31 +22,29 @@ use crate::{Copier, CopyConfig, Draft, Intent, Noted, WriteConfig, WriteMetrics}
 pub struct Writer(Arc<Shared>);
 
 impl Writer {
-    /// A writer to the bucket of `client`. Buffers come from `pool`. Parts are uploaded by tasks on `runtime`,
-    /// which must have time enabled.
+    /// A writer to `bucket`. Buffers come from `pool`. Parts are uploaded by tasks on `runtime`, which must have
+    /// time enabled.
     pub fn new(
-        client: Arc<dyn ObjectWriter>,
+        bucket: impl Into<WritableBucket>,
         pool: BufferPool,
         config: WriteConfig,
         runtime: &Handle,
     ) -> Self {
-        Self::with(client, pool, config, runtime, Arc::default(), || {})
+        Self::with(bucket, pool, config, runtime, || {})
     }
 
-    /// As [`new`](Self::new). Retries come from `retry_budget`, the budget of all requests of the mount. When a
-    /// draft waits for memory that readers have, `reclaim` makes them give it back.
+    /// As [`new`](Self::new). When a draft waits for memory that readers have, `reclaim` makes them give it back.
     pub fn with(
-        client: Arc<dyn ObjectWriter>,
+        bucket: impl Into<WritableBucket>,
         pool: BufferPool,
         config: WriteConfig,
         runtime: &Handle,
-        retry_budget: Arc<RetryBudget>,
         reclaim: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let metrics: Arc<WriteMetrics> = Arc::default();
         let (has_checksums, timeout) = (config.has_checksums, config.timeout);
         Self(Arc::new(Shared {
-            store: Arc::new(Store::new(client, retry_budget, metrics.clone(), has_checksums, timeout)),
+            store: Arc::new(Store::new(bucket.into(), metrics.clone(), has_checksums, timeout)),
             runtime: runtime.clone(),
             metrics,
             share: Share::new(pool, config.memory_bytes),
@@ -81,11 +78,13 @@ impl Writer {
     /// Copies objects inside the bucket. Its requests are counted and limited together with those of the drafts.
     pub fn copier(&self) -> Copier {
         let Shared { store, requests, config, .. } = &*self.0;
-        let nonce = config.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        // The lower half is enough: it takes 584 years to come back.
-        let (max_requests, nonce) = (config.max_requests, nonce as u64);
-        let given = CopyConfig { max_requests, nonce, ..CopyConfig::default() };
+        let given = CopyConfig { max_requests: config.max_requests, ..CopyConfig::default() };
         Copier::of(store.clone(), store.clone(), requests.clone(), given)
+    }
+
+    /// The bucket that it writes to.
+    pub fn bucket(&self) -> &WritableBucket {
+        &self.0.store.bucket
     }
 
     /// Writes down in the journal what begins now.
@@ -109,7 +108,7 @@ impl Writer {
     /// # Errors
     /// Those of the store, if retries don't help.
     pub async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
-        self.0.store.describe(key).await
+        self.0.store.bucket.describe(key).await
     }
 
     /// The metrics of all its drafts.

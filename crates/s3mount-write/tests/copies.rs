@@ -40,7 +40,7 @@ fn client(endpoint: &str, bucket: &str) -> Arc<CrtClient> {
 
 fn copier(from: &Arc<CrtClient>, to: &Arc<CrtClient>) -> Copier {
     let config = CopyConfig { part_bytes: Some(5 * MIB), ..CopyConfig::default() };
-    Copier::new(from.clone(), to.clone(), config, Arc::default())
+    Copier::new(from.clone(), to.clone(), config)
 }
 
 /// A server with an object of this size under `from`, a client of another of its buckets, and copies into that.
@@ -175,7 +175,7 @@ async fn check_server(endpoint: &str) {
         check_copy(&to, &copied.object, size).await;
         assert_eq!(to.describe("to").await.expect("a HEAD").object.metadata, beside.metadata);
         assert_eq!(to.tags("to").await.expect("tags"), beside.tags);
-        let copier = Copier::new(to.clone(), to.clone(), CopyConfig::default(), Arc::default());
+        let copier = Copier::new(to.clone(), to.clone(), CopyConfig::default());
         let moved = copier.rename(&copied.object, "moved", None).await.expect("a rename");
         check_copy(&to, &moved, size).await;
         assert!(to.head_object("to").await.is_err());

@@ -8,7 +8,7 @@ use s3mount_object::{
 };
 
 use super::{Counted, MeasuredClient};
-use crate::metrics::{Operation, WriteOperation};
+use crate::metrics::{ReadOperation, WriteOperation};
 
 impl<C: ObjectWriter + ?Sized> MeasuredClient<C> {
     fn measure_write<'a, T: Send + 'a>(
@@ -37,9 +37,12 @@ impl<C: ObjectWriter + ?Sized> ObjectWriter for MeasuredClient<C> {
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'a, Result<LatestAnswer, ObjectError>> {
         let subject = self.subject(key, range.start(), range.len());
-        self.measure_as(self.read(Operation::Get), subject, self.client.get_latest(key, range, into), |_| {
-            None
-        })
+        self.measure_as(
+            self.read(ReadOperation::Get),
+            subject,
+            self.client.get_latest(key, range, into),
+            |_| None,
+        )
     }
 
     fn put<'a>(
@@ -104,7 +107,7 @@ impl<C: ObjectWriter + ?Sized> ObjectWriter for MeasuredClient<C> {
         prefix: &'a str,
         after: Option<&'a UploadId>,
     ) -> BoxFuture<'a, Result<UploadsPage, ObjectError>> {
-        self.measure(Operation::List, prefix, self.client.list_uploads(prefix, after))
+        self.measure(ReadOperation::List, prefix, self.client.list_uploads(prefix, after))
     }
 
     fn list_parts<'a>(
@@ -112,7 +115,7 @@ impl<C: ObjectWriter + ?Sized> ObjectWriter for MeasuredClient<C> {
         upload: &'a UploadId,
         after: u32,
     ) -> BoxFuture<'a, Result<WrittenParts, ObjectError>> {
-        self.measure(Operation::List, &upload.key, self.client.list_parts(upload, after))
+        self.measure(ReadOperation::List, &upload.key, self.client.list_parts(upload, after))
     }
 
     fn copy<'a>(
@@ -142,10 +145,10 @@ impl<C: ObjectWriter + ?Sized> ObjectWriter for MeasuredClient<C> {
     }
 
     fn tags<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<String>, ObjectError>> {
-        self.measure(Operation::Attributes, key, self.client.tags(key))
+        self.measure(ReadOperation::Attributes, key, self.client.tags(key))
     }
 
     fn describe<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Description, ObjectError>> {
-        self.measure(Operation::Head, key, self.client.describe(key))
+        self.measure(ReadOperation::Head, key, self.client.describe(key))
     }
 }

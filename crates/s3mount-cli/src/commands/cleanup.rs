@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use s3mount_bucket::RetryBudget;
 use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 
@@ -173,7 +172,7 @@ impl Cleanup<'_> {
     fn recovery(&self, store: &Store, prefix: &str) -> anyhow::Result<Recovery> {
         let (client, _) = self.runtime.block_on(store.connect(store.crt_config(64, 2)?, prefix, 1))?;
         let timeout = Duration::from_secs(self.args.timeout);
-        Ok(Recovery::new(Arc::new(client), Arc::<RetryBudget>::default(), timeout, self.args.dry_run))
+        Ok(Recovery::new(Arc::new(client), timeout, self.args.dry_run))
     }
 
     /// Aborts all uploads that are old enough, except those `in_use`.

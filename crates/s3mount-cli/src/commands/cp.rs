@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use s3mount_bucket::RetryBudget;
-use s3mount_crt::CrtClient;
+use s3mount_bucket::{Bucket, WritableBucket};
 use s3mount_object::{Condition, Encryption};
 use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted};
 
@@ -107,9 +106,8 @@ const MIB: u64 = 1 << 20;
 struct Copying {
     from: Place,
     to: Place,
-    source: Arc<CrtClient>,
-    target: Arc<CrtClient>,
-    retry_budget: Arc<RetryBudget>,
+    source: WritableBucket,
+    target: WritableBucket,
     copier: Copier,
     /// Describes what is at the target.
     there: Copier,
@@ -137,7 +135,8 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
     let (copying, outcome) = runtime.block_on(async {
         let connect = async |store: &Store, place: &Place| {
             let config = store.crt_config(u32::from(args.concurrency) + 2, threads)?;
-            anyhow::Ok(Arc::new(store.connect(config, &place.key, 1).await?.0))
+            let (client, _) = store.connect(config, &place.key, 1).await?;
+            anyhow::Ok(Bucket::from(Arc::new(client)).with_timeout(TIMEOUT))
         };
         let target = connect(&target_store, &to).await?;
         let source =
@@ -201,8 +200,7 @@ fn check(args: &CopyArgs, from: &Place, to: &Place) -> anyhow::Result<()> {
 }
 
 impl Copying {
-    fn new(args: &CopyArgs, from: Place, to: Place, source: Arc<CrtClient>, target: Arc<CrtClient>) -> Self {
-        let retry_budget: Arc<RetryBudget> = Arc::default();
+    fn new(args: &CopyArgs, from: Place, to: Place, source: WritableBucket, target: WritableBucket) -> Self {
         let config = CopyConfig {
             part_bytes: args.part_size.map(|size| size.0),
             max_requests: usize::from(args.concurrency),
@@ -210,8 +208,8 @@ impl Copying {
             resumes: true,
             ..CopyConfig::default()
         };
-        let copier = Copier::new(source.clone(), target.clone(), config.clone(), retry_budget.clone());
-        let there = Copier::new(target.clone(), target.clone(), config, retry_budget.clone());
+        let copier = Copier::new(source.clone(), target.clone(), config.clone());
+        let there = Copier::new(target.clone(), target.clone(), config);
         let given = args
             .sse
             .clone()
@@ -230,7 +228,6 @@ impl Copying {
             to,
             source,
             target,
-            retry_budget,
             copier,
             there,
             order,

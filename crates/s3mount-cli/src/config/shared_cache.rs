@@ -1,8 +1,10 @@
 //! The shared cache that the flags ask for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use s3mount_bucket::WritableBucket;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_object::ErrorKind;
 use s3mount_shared::SharedConfig;
@@ -58,18 +60,18 @@ pub(crate) fn shared(
 }
 
 impl SharedCache {
-    /// The client of the bucket, for a process of `threads` threads besides the CRT's. A bucket that does not
+    /// The bucket, for a process of `threads` threads besides the CRT's. A bucket that does not
     /// answer now may answer later, so that is only logged.
     ///
     /// # Errors
     /// When the bucket does not exist, is in another region than the flag says, or when its client can't be
     /// made.
-    pub(crate) async fn connect(&self, threads: usize) -> anyhow::Result<CrtClient> {
+    pub(crate) async fn connect(&self, threads: usize) -> anyhow::Result<WritableBucket> {
         // Blocks have checksums of their own.
         let crt = CrtConfig { verify: false, ..self.store.crt_config(CONNECTIONS, threads / 2)? };
         let bucket = &self.store.bucket;
         let why = match tokio::time::timeout(CONNECT_LIMIT, CrtClient::connect(crt.clone())).await {
-            Ok(Ok((client, _))) => return Ok(client),
+            Ok(Ok((client, _))) => return Ok(WritableBucket::new(Arc::new(client), CONNECTIONS as usize)),
             Ok(Err(error)) => match error.kind() {
                 ErrorKind::NoSuchBucket => bail!(
                     "--shared-cache: there is no bucket {bucket:?} at {}; make it, or check \
@@ -85,6 +87,6 @@ impl SharedCache {
             Err(_) => format!("no answer within {CONNECT_LIMIT:?}"),
         };
         tracing::warn!(why, bucket, "the shared cache does not answer: the mount begins without it");
-        Ok(CrtClient::new(crt)?)
+        Ok(WritableBucket::new(Arc::new(CrtClient::new(crt)?), CONNECTIONS as usize))
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
+use s3mount_bucket::first_answer;
 use s3mount_crt::directory_bucket::is_directory_bucket;
 use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variants};
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
@@ -320,10 +321,10 @@ impl Store {
             false => prefix,
         };
         let attempt = async {
-            let (client, _) = CrtClient::connect(config).await?;
+            let (client, _) = first_answer(CONNECT_LIMIT, || CrtClient::connect(config.clone())).await?;
             let first =
                 ListObjects { prefix: prefix.to_owned(), max_keys: Some(max_keys), ..ListObjects::default() };
-            let page = client.list_objects(first).await?;
+            let page = first_answer(CONNECT_LIMIT, || client.list_objects(first.clone())).await?;
             Ok((client, page))
         };
         tokio::time::timeout(CONNECT_LIMIT, attempt)

@@ -1,12 +1,10 @@
 //! The journal of this mount, and what the journals of others say that is left.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use s3mount_bucket::RetryBudget;
-use s3mount_object::ObjectWriter;
+use s3mount_bucket::WritableBucket;
 use s3mount_write::{Found, Intent, Journal, Left, Owner, Recovered, Recovery};
 use tokio::runtime::Handle;
 
@@ -35,8 +33,7 @@ pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Jour
 pub(super) struct Leftovers {
     pub(super) dir: PathBuf,
     pub(super) store: Store,
-    pub(super) client: Arc<dyn ObjectWriter>,
-    pub(super) retry_budget: Arc<RetryBudget>,
+    pub(super) bucket: WritableBucket,
     pub(super) timeout: Duration,
     /// Whether renames of folders are put in order, too.
     pub(super) may_rename: bool,
@@ -71,8 +68,7 @@ impl Leftovers {
     }
 
     async fn clean(&self, mut left: Left) {
-        let (client, budget) = (self.client.clone(), self.retry_budget.clone());
-        let recovery = Recovery::new(client, budget, self.timeout, false);
+        let recovery = Recovery::new(self.bucket.clone(), self.timeout, false);
         let pid = left.owner().pid;
         for (slot, record) in left.records().to_vec() {
             let intent = &record.intent;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use procfs::process::Process;
-use s3mount_bucket::MeasuredClient;
+use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
 use s3mount_crt::{CrtClient, CrtConfig};
 use s3mount_fs::{Filesystem, FsConfig, PageCacheBytes, Writes};
@@ -36,9 +36,6 @@ use crate::system::{open_files, terminal};
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// One of so many connections may write. Readers always find the others.
-const WRITE_SHARE: u32 = 4;
 
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
 /// SIGTERM, or because somebody unmounted it.
@@ -68,52 +65,44 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
     let budget = MemoryBudget::new(limit - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;
-    let shared = shared_tier(config, &runtime, measured.clone(), &pool)?;
+    let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
+    let bucket = WritableBucket::new(measured.clone(), connections);
+    let shared = shared_tier(config, &runtime, bucket.reader(), &pool)?;
     let tiers = Tiers { disk, shared };
     let prefetcher = Prefetcher::with_tiers(
-        measured.clone(),
+        bucket.reader(),
         pool.clone(),
         tiers,
         prefetch_config(config),
         runtime.handle(),
     );
-    let mut fs = Filesystem::new(measured.clone(), prefetcher.clone(), fs_config(config), runtime.handle());
+    let mut fs = Filesystem::new(bucket.reader(), prefetcher.clone(), fs_config(config), runtime.handle());
     let journal = config.writes.as_ref().map(|writes| journal::open(&writes.journal, &config.store));
     let (journal, mut leftovers) = (journal.transpose()?.unwrap_or_default(), None);
     if let Some(writes) = &config.writes {
-        let budget = prefetcher.retry_budget();
-        let given = WriteConfig { journal: journal.clone(), ..write_config(config, writes) };
+        let max_requests = bucket.limits().most(Class::Write);
+        let given = WriteConfig { journal: journal.clone(), max_requests, ..write_config(config, writes) };
         leftovers = writes.journal.dir.clone().map(|dir| Leftovers {
             dir,
             store: config.store.clone(),
-            client: measured.clone(),
-            retry_budget: budget.clone(),
+            bucket: bucket.clone(),
             timeout: config.read_timeout,
             may_rename: writes.rights.folder_rename_limit > 0,
         });
         let readers = prefetcher.clone();
         let reclaim = move || readers.reclaim();
-        let writer = Writer::with(measured.clone(), pool, given, runtime.handle(), budget.clone(), reclaim);
+        let writer = Writer::with(bucket.clone(), pool, given, runtime.handle(), reclaim);
         writer.register(fs.registry());
         measured.register_writes(fs.registry());
         let config::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
-        let (client, object) = (measured.clone(), writes.object.clone());
-        let retry_budget = budget;
-        fs = fs.with_writes(Writes {
-            writer,
-            client,
-            rights,
-            object,
-            append_delay,
-            publishes_on_fsync,
-            retry_budget,
-        });
+        let object = writes.object.clone();
+        fs = fs.with_writes(Writes { writer, rights, object, append_delay, publishes_on_fsync });
         if writes.has_folder_markers {
             fs = fs.with_folder_markers();
         }
     }
     if config.keeps_attributes {
-        fs = fs.with_attributes(measured.clone());
+        fs = fs.with_attributes(bucket.clone());
     }
     let fs = Arc::new(fs.with_recorder(measured.recorder().clone()));
     measured.register(fs.registry());
@@ -163,12 +152,12 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
 fn shared_tier(
     config: &Config,
     runtime: &Runtime,
-    source: Arc<MeasuredClient<CrtClient>>,
+    source: Bucket,
     pool: &BufferPool,
 ) -> anyhow::Result<Option<SharedTier>> {
     let Some(shared) = &config.shared_cache else { return Ok(None) };
-    let client = Arc::new(runtime.block_on(shared.connect(config.threads))?);
-    Ok(Some(SharedTier::new(shared.config.clone(), client, source, pool.clone(), runtime.handle())))
+    let blocks = runtime.block_on(shared.connect(config.threads))?;
+    Ok(Some(SharedTier::new(shared.config.clone(), blocks, source, pool.clone(), runtime.handle())))
 }
 
 /// Adds the metrics of the process to `registry`.
@@ -273,7 +262,6 @@ fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteC
         part_bytes: writes.part_bytes,
         memory_bytes: writes.memory_bytes,
         body_bytes: writes.body_bytes,
-        max_requests: usize::try_from(config.max_connections.div_ceil(WRITE_SHARE)).unwrap_or(usize::MAX),
         spool: writes.spool.clone(),
         has_checksums: writes.has_checksums,
         timeout: config.read_timeout,

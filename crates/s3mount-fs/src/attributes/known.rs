@@ -6,13 +6,12 @@
 //! shortly after that time holds for some seconds only, and is then asked for once more.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream;
-use s3mount_bucket::{Attempts, Retries, RetryBudget};
-use s3mount_object::{ByteRange, ErrorKind, GetObject, ObjectError, ObjectWriter};
+use s3mount_bucket::WritableBucket;
+use s3mount_object::{ByteRange, ErrorKind, ObjectError};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -24,9 +23,6 @@ use crate::time::millis;
 
 /// How many HEADs are in flight at once. S3 answers a HEAD in some 30 ms, so this is 2,000 a second.
 const AT_ONCE: usize = 64;
-
-/// A HEAD, or the GET of a link, without an answer for this long is sent again.
-const SLOW: Duration = Duration::from_secs(2);
 
 /// How many versions a generation has. The inodes keep what the kernel knows, so only names that were listed and
 /// not yet given to the kernel are in need of this.
@@ -69,9 +65,7 @@ struct Generations {
 /// Asks for attributes, and keeps what it has found.
 #[derive(Debug)]
 pub(crate) struct KnownAttrs {
-    client: Arc<dyn ObjectWriter>,
-    budget: Arc<RetryBudget>,
-    limit: Duration,
+    bucket: WritableBucket,
     turns: Semaphore,
     generations: Mutex<Generations>,
     mounted_at: SystemTime,
@@ -79,17 +73,10 @@ pub(crate) struct KnownAttrs {
 }
 
 impl KnownAttrs {
-    /// Asks `client`. All retries come from `budget`, and `limit` is the longest time for an answer.
-    pub(crate) fn new(
-        client: Arc<dyn ObjectWriter>,
-        budget: Arc<RetryBudget>,
-        limit: Duration,
-        mounted_at: SystemTime,
-    ) -> Self {
+    /// Asks `bucket`, and `limit` is the longest time for an answer.
+    pub(crate) fn new(bucket: WritableBucket, limit: Duration, mounted_at: SystemTime) -> Self {
         Self {
-            client,
-            budget,
-            limit,
+            bucket: bucket.with_timeout(limit),
             turns: Semaphore::new(AT_ONCE),
             generations: Mutex::default(),
             mounted_at,
@@ -137,7 +124,7 @@ impl KnownAttrs {
         let key = file.object.key();
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
-        let described = self.request("HeadObject", key, || self.client.describe(key)).await?;
+        let described = self.bucket.describe(key).await.map_err(not_found)?;
         if described.meta.etag != *file.object.etag() {
             return Err(FsError::Outdated);
         }
@@ -164,28 +151,12 @@ impl KnownAttrs {
         if len == 0 {
             return Ok(Vec::new());
         }
-        let request = || {
-            let get = GetObject { object: file.object.clone(), range: ByteRange::new(0, file.size) };
-            self.client.get_object(get, Box::new(vec![0; len]))
-        };
-        Ok(self.request("GetObject", file.object.key(), request).await?.bytes.to_vec())
+        let range = ByteRange::new(0, file.size);
+        let got = self.bucket.get(&file.object, range, || std::future::ready(Ok(vec![0; len]))).await;
+        Ok(got.map_err(not_found)?.to_vec())
     }
+}
 
-    async fn request<T, F: Future<Output = Result<T, ObjectError>>>(
-        &self,
-        operation: &'static str,
-        key: &str,
-        attempt: impl Fn() -> F,
-    ) -> Result<T, FsError> {
-        let seed = self.started.elapsed().subsec_nanos().into();
-        let deadline = Instant::now() + self.limit;
-        let mut retries = Retries::new(&self.budget, Attempts::new(SLOW, seed), deadline);
-        loop {
-            match retries.attempt(operation, key, attempt()).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) if *error.kind() == ErrorKind::NotFound => return Err(FsError::NotFound),
-                Err(error) => retries.pause(error, || true).await?,
-            }
-        }
-    }
+fn not_found(error: ObjectError) -> FsError {
+    if *error.kind() == ErrorKind::NotFound { FsError::NotFound } else { error.into() }
 }

@@ -203,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use s3mount_bucket::RetryBudget;
+    use s3mount_bucket::Bucket;
     use s3mount_object::{ListObjects, ListPage, ObjectClient as _};
     use s3mount_testkit::MemoryClient;
     use tokio::runtime::Handle;
@@ -218,9 +218,8 @@ mod tests {
         for (folder, name) in (0..100).flat_map(|folder| (0..PER_FOLDER).map(move |name| (folder, name))) {
             client.put_synthetic(&format!("t/{folder:03}/{name:03}"), 1);
         }
-        let (budget, runtime) = (Arc::new(RetryBudget::default()), Handle::current());
-        let minute = Duration::from_secs(60);
-        let requests = Arc::new(ListRequests::new(Arc::new(client), budget, minute, None, runtime));
+        let (bucket, minute) = (Bucket::from(Arc::new(client)), Duration::from_secs(60));
+        let requests = Arc::new(ListRequests::new(bucket, minute, None, Handle::current()));
         let walks = Arc::new(Walks::new(requests.clone(), minute));
         let folders: Vec<_> = (0..100).map(|folder| format!("t/{folder:03}/")).collect();
         for folder in &folders {

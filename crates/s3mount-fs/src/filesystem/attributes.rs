@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_object::{ErrorKind, NewObject, ObjectWriter};
+use s3mount_bucket::WritableBucket;
+use s3mount_object::{ErrorKind, NewObject};
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -43,9 +44,9 @@ impl Kept {
 impl Filesystem {
     /// Shows the attributes that are kept beside objects, and keeps those that programs set.
     #[must_use]
-    pub fn with_attributes(mut self, client: Arc<dyn ObjectWriter>) -> Self {
-        let (budget, config) = (self.prefetcher.retry_budget(), &self.config);
-        let attrs = Arc::new(KnownAttrs::new(client, budget, config.timeout, config.mounted_at));
+    pub fn with_attributes(mut self, bucket: impl Into<WritableBucket>) -> Self {
+        let config = &self.config;
+        let attrs = Arc::new(KnownAttrs::new(bucket.into(), config.timeout, config.mounted_at));
         self.inodes.show_attrs(attrs.clone());
         self.attrs = Some(attrs);
         self

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Once};
 
-use s3mount_object::{Condition, ErrorKind, ObjectId};
+use s3mount_bucket::Deleted;
+use s3mount_object::{Condition, ObjectId};
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -71,7 +72,7 @@ impl Filesystem {
         }
         if stored == StoredIn::Marker {
             writes.rights.delete()?;
-            writes.client.delete(&folder, None).await?;
+            writes.writer.bucket().delete_whatever(&folder).await?;
         }
         self.keep_parent(parent);
         self.namespace.note_gone(&prefix, name);
@@ -141,22 +142,11 @@ impl Filesystem {
         self.modes.remove(&format!("{prefix}{name}"));
     }
 
-    /// Deletes a version. Returns false if there is another one by now, which stays. A store that knows no conditions
-    /// deletes whatever is there.
+    /// Deletes a version. Returns false if there is another one by now, which stays.
     async fn delete_version(&self, version: &ObjectId) -> Result<bool, FsError> {
         let writes = self.writes()?;
         writes.rights.delete()?;
-        let deleted = match writes.client.delete(version.key(), Some(version.etag())).await {
-            Err(error) if *error.kind() == ErrorKind::Unsupported => {
-                writes.client.delete(version.key(), None).await
-            }
-            deleted => deleted,
-        };
-        match deleted {
-            Err(error) if *error.kind() == ErrorKind::PreconditionFailed => Ok(false),
-            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(true),
-            deleted => Ok(deleted.map(|()| true)?),
-        }
+        Ok(writes.writer.bucket().delete(version).await? == Deleted::Gone)
     }
 
     /// The store has shown that these names (a prefix and a name in it) stand for something else than was known.

@@ -70,6 +70,8 @@ impl Filesystem {
                 if file.unlink() {
                     file.draft().discard().await;
                     self.namespace.forget_draft(&prefix, &name, &file);
+                    // Another version may be there than the one that was to be replaced.
+                    self.namespace.forget(&prefix, &name);
                 }
                 Err(error.into())
             }

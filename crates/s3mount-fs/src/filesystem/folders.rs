@@ -99,8 +99,7 @@ impl Filesystem {
             return Err(FsError::CrossDevice);
         }
         let Renaming { old, new, .. } = renaming;
-        let (client, budget) = (writes.client.clone(), writes.retry_budget.clone());
-        let objects = FolderMove::new(client, budget, self.config.timeout, old, new);
+        let objects = FolderMove::new(writes.writer.bucket().clone(), self.config.timeout, old, new);
         let mut sources = objects.sources(limit).await.inspect_err(|error| {
             tracing::warn!(from = old, to = new, %error, "a folder is not renamed inside the store");
         })?;

@@ -1,13 +1,12 @@
 //! Sends LIST requests, with retries and a deadline, and holds what all listings of a mount share.
 
-use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_bucket::{Attempts, Retries, RetryBudget};
-use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectMeta};
+use s3mount_bucket::Bucket;
+use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError, ObjectMeta};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::kept::KeptNames;
 use super::names::Hidden;
@@ -15,18 +14,12 @@ use super::pace::Pace;
 use crate::FsError;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// After this time the answer to a LIST is slow. S3 mostly takes 60 ms, and seconds after many keys were
-/// deleted.
-const SLOW: Duration = Duration::from_secs(2);
-
 /// Sends the LIST requests of a mount.
 #[derive(Debug)]
 pub(crate) struct ListRequests {
-    client: Arc<dyn ObjectClient>,
-    /// How long a request may take, including its retries. Then it fails.
-    limit: Duration,
+    /// A request, including its retries, may take as long as the bucket allows.
+    bucket: Bucket,
     succeeded: AtomicU64,
-    budget: Arc<RetryBudget>,
     pace: Arc<Pace>,
     /// The listings on the disk, if the mount has a disk cache.
     kept: Option<KeptNames>,
@@ -43,20 +36,11 @@ pub(crate) struct ListRequests {
 }
 
 impl ListRequests {
-    /// Sends requests through `client`. A request fails if it has no answer after `limit`. The mount's
-    /// `budget` bounds retries. Listings are `kept` on the disk.
-    pub(crate) fn new(
-        client: Arc<dyn ObjectClient>,
-        budget: Arc<RetryBudget>,
-        limit: Duration,
-        kept: Option<KeptNames>,
-        runtime: Handle,
-    ) -> Self {
+    /// Sends requests to `bucket`. A request fails if it has no answer after `limit`. Listings are `kept` on the disk.
+    pub(crate) fn new(bucket: Bucket, limit: Duration, kept: Option<KeptNames>, runtime: Handle) -> Self {
         Self {
-            client,
-            limit,
+            bucket: bucket.with_timeout(limit),
             succeeded: AtomicU64::new(0),
-            budget,
             pace: Arc::default(),
             kept,
             runtime,
@@ -79,7 +63,7 @@ impl ListRequests {
 
     /// Whether the store lists in the order of keys.
     pub(crate) fn lists_in_order(&self) -> bool {
-        self.client.lists_in_order()
+        self.bucket.lists_in_order()
     }
 
     /// How many requests succeeded.
@@ -131,49 +115,25 @@ impl ListRequests {
     /// # Errors
     /// Those of [`list`](Self::list).
     pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, FsError> {
-        let mut retries = self.retries(key);
-        let head = async {
-            loop {
-                match retries.attempt("HeadObject", key, self.client.head_object(key)).await {
-                    Ok(meta) => return Ok(Some(meta)),
-                    Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
-                    Err(error) => retries.pause(error, || true).await?,
-                }
+        self.in_time(self.bucket.head(key)).await
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ObjectError>>) -> Result<T, FsError> {
+        let limit = self.bucket.timeout();
+        timeout(limit, answer).await.map_or(Err(FsError::TimedOut(limit)), |answer| Ok(answer?))
+    }
+
+    async fn attempts(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, ObjectError> {
+        let goes_on = |error: &ObjectError| {
+            let is_throttled = *error.kind() == ErrorKind::Throttled;
+            if is_throttled {
+                self.pace.on_throttled();
             }
+            !(is_throttled && is_ahead)
         };
-        self.in_time(head).await
-    }
-
-    /// The attempts at a request that begins now. What it `asks_for` varies its pauses.
-    fn retries(&self, asks_for: impl Hash) -> Retries<'_> {
-        #[expect(clippy::disallowed_methods, reason = "the pauses of many mounts must differ")]
-        let seed = RandomState::new().hash_one(asks_for);
-        Retries::new(&self.budget, Attempts::new(SLOW, seed), Instant::now() + self.limit)
-    }
-
-    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, FsError>>) -> Result<T, FsError> {
-        timeout(self.limit, answer).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
-    }
-
-    async fn attempts(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, FsError> {
-        let mut retries = self.retries((&request.prefix, &request.continuation, &request.start_after));
-        loop {
-            let list = self.client.list_objects(request.clone());
-            match retries.attempt("ListObjectsV2", &request.prefix, list).await {
-                Ok(page) => {
-                    self.succeeded.fetch_add(1, Ordering::Relaxed);
-                    self.pace.on_success();
-                    return Ok(page);
-                }
-                Err(error) if *error.kind() == ErrorKind::Throttled => {
-                    self.pace.on_throttled();
-                    if is_ahead {
-                        return Err(error.into());
-                    }
-                    retries.pause(error, || true).await?;
-                }
-                Err(error) => retries.pause(error, || true).await?,
-            }
-        }
+        let page = self.bucket.list_while(&request, goes_on).await?;
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+        self.pace.on_success();
+        Ok(page)
     }
 }

@@ -40,12 +40,10 @@ fn filesystem() -> Arc<Filesystem> {
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writes = Writes {
         writer: Writer::new(client.clone(), pool, config, &runtime),
-        client: client.clone(),
         rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 },
         object: NewObject::default(),
         append_delay: Duration::ZERO,
         publishes_on_fsync: false,
-        retry_budget: Arc::default(),
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };
     Arc::new(Filesystem::new(client, prefetcher, config, &runtime).with_writes(writes))

@@ -101,7 +101,9 @@ impl MemoryClient {
     ) -> Result<T, ObjectError> {
         *self.lock().writes.entry(operation).or_default() += 1;
         self.wait(operation, key).await?;
-        act(&mut self.lock()).map_err(|kind| ObjectError::new(kind, operation, key))
+        let mut state = self.lock();
+        let done = act(&mut state).and_then(|answer| state.lost_answer().map_or(Ok(answer), Err));
+        done.map_err(|kind| ObjectError::new(kind, operation, key))
     }
 
     /// Says when the object at `key` was written, if there is one.

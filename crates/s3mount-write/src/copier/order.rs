@@ -23,9 +23,6 @@ pub struct CopyConfig {
     /// something that passes, or its future is dropped. This needs a source with a CRC-64/NVME: nothing else
     /// tells what the parts were copied from.
     pub resumes: bool,
-    /// Differs from process to process, and from start to start. The store knows a rename by it that is sent
-    /// again.
-    pub nonce: u64,
 }
 
 impl Default for CopyConfig {
@@ -36,7 +33,6 @@ impl Default for CopyConfig {
             has_checksums: true,
             timeout: Duration::from_secs(60),
             resumes: false,
-            nonce: 0,
         }
     }
 }

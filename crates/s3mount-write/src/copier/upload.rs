@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use s3mount_bucket::Failure;
 use s3mount_object::{
     ChecksumAlgorithm, Condition, ErrorKind, NewObject, ObjectError, UploadId, Written, WrittenPart,
 };
@@ -11,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::parts::Parts;
 use super::{Copier, CopyError, Job, Made};
-use crate::store::{Failure, Store, crc_of};
+use crate::store::{Store, crc_of};
 
 /// How often an upload is completed anew after the store named a part that it does not have.
 const MOST_CORRECTIONS: u32 = 3;
@@ -77,7 +78,7 @@ impl Copier {
     }
 
     async fn begin(&self, job: &Job<'_>) -> Result<Begun, CopyError> {
-        let (tags, lacks_tags) = match self.source.tags(job.from.object.key()).await {
+        let (tags, lacks_tags) = match self.source.bucket.tags(job.from.object.key()).await {
             Ok(tags) => (tags, false),
             Err(error) if *error.kind() == ErrorKind::Unsupported => (None, false),
             Err(error) if *error.kind() == ErrorKind::Forbidden => {
@@ -88,7 +89,7 @@ impl Copier {
             Err(error) => return Err(error.into()),
         };
         let object = NewObject { tags, ..job.object.clone() };
-        let upload = self.target.create_upload(job.key, &object).await?;
+        let upload = self.target.create_upload(job.key, &object, &mut false).await?;
         Ok(Begun { upload, parts: BTreeMap::new(), is_found: false, lacks_tags })
     }
 
@@ -112,14 +113,14 @@ impl Copier {
         let mut best: Option<Begun> = None;
         let mut after = None;
         loop {
-            let page = self.target.list_uploads(job.key, after.as_ref()).await?;
+            let page = self.target.bucket.list_uploads(job.key, after.as_ref()).await?;
             let is_of_key = |upload: &UploadId| upload.key == job.key;
             let may_go_on = page.uploads.last().is_none_or(|last| is_of_key(&last.upload));
             let written_at = job.from.description.meta.last_modified;
             let wanted =
                 page.uploads.into_iter().filter(|l| is_of_key(&l.upload) && l.initiated >= written_at);
             for listed in wanted {
-                let known = self.target.list_parts(&listed.upload).await?;
+                let known = self.target.bucket.list_parts(&listed.upload).await?;
                 let fits = |part: &WrittenPart| {
                     parts.len_of(part.number) == Some(part.len) && part.checksum.is_some()
                 };
@@ -164,7 +165,7 @@ impl Copier {
                 {
                     corrections += 1;
                     tracing::warn!(key = job.key, %error, "the store has other parts than it said");
-                    let listed = self.target.list_parts(upload).await?;
+                    let listed = self.target.bucket.list_parts(upload).await?;
                     let fits = |part: &WrittenPart| parts.len_of(part.number) == Some(part.len);
                     there = listed.into_iter().filter(fits).map(|part| (part.number, part)).collect();
                 }
@@ -187,17 +188,8 @@ impl Copier {
         match self.target.complete(upload, &parts, job.condition).await {
             // A store that tells no CRC of copied parts has none of the whole that means anything.
             Ok(written) => Ok(Written { checksum: written.checksum.filter(|_| sum.is_some()), ..written }),
-            Err(Failure { error, may_be_done: false }) if is_of_target(job.condition, &error) => {
-                Err(job.taken())
-            }
-            Err(failure) => {
-                let sum = sum.or(job.sum());
-                let resolved = self.target.resolve(job.key, job.size(), sum, failure).await;
-                resolved.map_err(|error| match is_of_target(job.condition, &error) {
-                    true => job.taken(),
-                    false => error.into(),
-                })
-            }
+            Err(Failure { error, .. }) if is_of_target(job.condition, &error) => Err(job.taken()),
+            Err(Failure { error, .. }) => Err(error.into()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use s3mount_bucket::Failure;
 use s3mount_object::{Condition, ErrorKind, ObjectError, Written, WrittenPart};
 use tokio::time::sleep;
 
@@ -11,7 +12,7 @@ use super::publish::compare;
 use crate::WriteError;
 use crate::cells::Cells;
 use crate::state::Begun;
-use crate::store::{Failure, crc_of};
+use crate::store::crc_of;
 
 /// How often an upload is completed anew after the store named a part that it does not have.
 const MOST_CORRECTIONS: u32 = 3;
@@ -50,7 +51,7 @@ impl Draft {
             };
             // Parts were uploaded, so only a draft that was discarded has none.
             let Some(begun) = begun else { return Err(WriteError::Discarded) };
-            let (size, sum) = (parts.iter().map(|part| part.len).sum(), crc_of(&parts));
+            let (size, sum): (u64, _) = (parts.iter().map(|part| part.len).sum(), crc_of(&parts));
             if size != self.size() {
                 // What does not fit the parts would be missing.
                 return Err(WriteError::TooLarge { size: self.size() });
@@ -76,7 +77,7 @@ impl Draft {
                     sleep(PAUSE * conflicts).await;
                     continue;
                 }
-                Err(failure) => self.shared.store.resolve(key, size, sum, failure).await?,
+                Err(Failure { error, .. }) => return Err(error.into()),
             };
             compare(key, sum, &written)?;
             let mut state = self.state();
@@ -105,7 +106,7 @@ impl Draft {
 
     /// Compares the parts that the store has with those that it has told of.
     async fn correct(&self, begun: &Begun) -> Result<(), WriteError> {
-        let listed = self.shared.store.list_parts(&begun.upload).await?;
+        let listed = self.shared.store.bucket.list_parts(&begun.upload).await?;
         let mut listed: BTreeMap<u32, WrittenPart> =
             listed.into_iter().map(|part| (part.number, part)).collect();
         let mut state = self.state();

@@ -7,7 +7,6 @@ use super::Draft;
 use crate::WriteError;
 use crate::extents::Place;
 use crate::grid::LEAST_PART;
-use crate::store::Failure;
 
 impl Draft {
     /// Whether a range of a version had better be taken by [`copy_from`](Self::copy_from) than be written. Pieces
@@ -70,33 +69,19 @@ impl Draft {
         let copied = {
             // The semaphore is never closed.
             let _turn = self.shared.requests.acquire().await;
-            self.shared.store.copy(&from, size, key, Some(&object), condition).await
+            self.shared.store.copy(&from, size, key, &object, condition).await
         };
         let written = match copied {
             Ok(written) => written,
-            Err(Failure { error, .. }) if *error.kind() == ErrorKind::Unsupported => return Ok(None),
-            Err(failure) => self.resolve_copy(source, key, failure).await?,
+            Err(error) if *error.kind() == ErrorKind::Unsupported => return Ok(None),
+            // The condition of the key did not hold, or that of the source.
+            Err(error) => {
+                let is_refused = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed);
+                let is_gone = is_refused && self.shared.store.is_gone(source).await;
+                return Err(if is_gone { WriteError::SourceGone(error) } else { error.into() });
+            }
         };
         self.give_up_upload();
         Ok(Some(written))
-    }
-
-    /// What came of a copy that failed.
-    async fn resolve_copy(
-        &self,
-        source: &ObjectId,
-        key: &str,
-        failure: Failure,
-    ) -> Result<Written, WriteError> {
-        let is_refused = matches!(failure.error.kind(), ErrorKind::NotFound | ErrorKind::PreconditionFailed);
-        let sum = if failure.may_be_done { self.shared.store.kept_checksum(source).await } else { None };
-        match self.shared.store.resolve(key, self.size(), sum, failure).await {
-            Ok(written) => Ok(written),
-            // The condition of the key did not hold, or that of the source.
-            Err(error) if is_refused && self.shared.store.is_gone(source).await => {
-                Err(WriteError::SourceGone(error))
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 }

@@ -1,8 +1,6 @@
 //! What an object has beside its bytes, which may be set while the file is written and after.
 
-use s3mount_object::{
-    Condition, CopySource, ErrorKind, NewObject, ObjectError, ObjectId, UserMetadata, Written,
-};
+use s3mount_object::{Condition, CopySource, ErrorKind, ObjectId, UserMetadata, Written};
 
 use super::Draft;
 use crate::WriteError;
@@ -46,7 +44,7 @@ impl Draft {
         if self.size() <= MOST_COPIED || self.state().object.tags.is_some() {
             return;
         }
-        match self.shared.store.tags(version.key()).await {
+        match self.shared.store.bucket.tags(version.key()).await {
             Ok(tags) => self.state().object.tags = tags,
             Err(error) if *error.kind() == ErrorKind::Unsupported => {}
             Err(error) => {
@@ -67,28 +65,14 @@ impl Draft {
             return self.put_parts(version.key(), Some(&condition)).await;
         }
         let source = CopySource { bucket: None, object: version.clone() };
-        match self.shared.store.copy(&source, size, version.key(), Some(&object), None).await {
-            Ok(written) => Ok(written),
-            Err(failure) if failure.may_be_done => {
-                self.is_described(version, &object, size, failure.error).await
+        // Who has replaced the version meanwhile keeps what he has written.
+        let (store, key) = (&self.shared.store, version.key());
+        let condition = Condition::Matches(version.etag().clone());
+        match store.copy(&source, size, key, &object, Some(&condition)).await {
+            Err(error) if *error.kind() == ErrorKind::Unsupported => {
+                Ok(store.copy(&source, size, key, &object, None).await?)
             }
-            Err(failure) => Err(failure.error.into()),
+            copied => Ok(copied?),
         }
-    }
-
-    /// Whether a copy was done whose answer was lost. Some versions have another ETag after it.
-    async fn is_described(
-        &self,
-        version: &ObjectId,
-        object: &NewObject,
-        size: u64,
-        error: ObjectError,
-    ) -> Result<Written, WriteError> {
-        let found = self.shared.store.describe(version.key()).await?;
-        if found.meta.size == size && found.object.metadata == object.metadata {
-            return Ok(Written { etag: found.meta.etag, checksum: found.checksum });
-        }
-        let is_gone = found.meta.etag != *version.etag();
-        Err(if is_gone { error.with_kind(ErrorKind::PreconditionFailed) } else { error }.into())
     }
 }

@@ -4,9 +4,7 @@
 //! What readers have brought there is dropped when memory is short.
 
 use bytes::Bytes;
-use s3mount_bucket::{Attempts, Retries};
 use s3mount_object::{ByteRange, PartBuffer};
-use tokio::time::Instant;
 
 use super::Draft;
 use crate::WriteError;
@@ -70,17 +68,11 @@ impl Draft {
         len: u64,
         buffer: impl Fn() -> F,
     ) -> Result<Bytes, WriteError> {
-        let deadline = Instant::now() + self.shared.config.timeout;
-        let attempts = Attempts::new(std::time::Duration::from_secs(1), self.shared.store.seed());
-        let mut retries = Retries::new(&self.shared.store.retry_budget, attempts, deadline);
         let range = ByteRange::new(place.offset, place.offset + len);
-        loop {
-            let buffer = buffer().await?;
-            let get = self.shared.store.get(&place.object, range, buffer);
-            match retries.attempt("GetObject", place.object.key(), get).await {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) => retries.pause(error, || true).await.map_err(WriteError::of_source)?,
-            }
-        }
+        let got = self.shared.store.bucket.get(&place.object, range, buffer).await;
+        got.map_err(|error| match error {
+            WriteError::Object(error) => WriteError::of_source(error),
+            error => error,
+        })
     }
 }

@@ -104,7 +104,7 @@ impl Draft {
         }
         self.drop_spool().await;
         if let Some(before) = before.filter(|before| before.key() != target.key) {
-            self.shared.store.delete(&before).await?;
+            self.shared.store.bucket.delete(&before).await?;
         }
         Ok(published)
     }
@@ -155,12 +155,8 @@ impl Draft {
             let _turn = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;
             let object = self.state().object.clone();
-            let written = self.shared.store.put(key, &body, &object, condition).await;
+            let written = self.shared.store.bucket.put(key, &body, &object, condition).await?;
             (body, written)
-        };
-        let written = match written {
-            Ok(written) => written,
-            Err(failure) => self.shared.store.resolve(key, size, body.checksum(), failure).await?,
         };
         compare(key, body.checksum(), &written)?;
         self.shared.metrics.uploaded_bytes.add(size);
@@ -181,7 +177,7 @@ impl Draft {
     pub(super) async fn upload_all(&self, has_copies: bool) -> Result<(), WriteError> {
         let Some(me) = self.me.upgrade() else { return Ok(()) };
         // A directory bucket, which lists in no order, wants the numbers of all parts without a gap.
-        let most_copied = if self.shared.store.client.lists_in_order() { MOST_COPIED } else { 0 };
+        let most_copied = if self.shared.store.bucket.lists_in_order() { MOST_COPIED } else { 0 };
         loop {
             let missing = {
                 let mut state = self.state();

@@ -51,7 +51,7 @@ pub(super) fn run(store: &Store, key: &str, parts: &[Size], connections: &[u32])
     let copier = |part: Size, connections: u32| {
         let max_requests = usize::try_from(connections).unwrap_or(usize::MAX);
         let config = CopyConfig { part_bytes: Some(part.0), max_requests, ..CopyConfig::default() };
-        Copier::new(client.clone(), client.clone(), config, Arc::default())
+        Copier::new(client.clone(), client.clone(), config)
     };
     let source = runtime.block_on(copier(parts[0], 1).describe(key)).map_err(|error| {
         let what = match &error {

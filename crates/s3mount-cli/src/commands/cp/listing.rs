@@ -2,20 +2,13 @@
 //! objects are listed at once and sorted.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
 
-use s3mount_bucket::{Attempts, Retries, RetryBudget};
-use s3mount_crt::CrtClient;
-use s3mount_object::{ListObjects, ListedObject, ObjectClient, ObjectError};
-
-/// A page may take this long before it is asked for again.
-const SLOW: Duration = Duration::from_secs(4);
+use s3mount_bucket::Bucket;
+use s3mount_object::{ListObjects, ListedObject, ObjectError};
 
 /// A listing that goes on as its objects are taken.
 pub(super) struct Listing {
-    client: Arc<CrtClient>,
-    retry_budget: Arc<RetryBudget>,
+    bucket: Bucket,
     prefix: String,
     objects: VecDeque<ListedObject>,
     next: Option<String>,
@@ -23,8 +16,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(client: Arc<CrtClient>, retry_budget: Arc<RetryBudget>, prefix: String) -> Self {
-        Self { client, retry_budget, prefix, objects: VecDeque::new(), next: None, is_complete: false }
+    pub(super) fn new(bucket: Bucket, prefix: String) -> Self {
+        Self { bucket, prefix, objects: VecDeque::new(), next: None, is_complete: false }
     }
 
     /// The key of an object, from the end of the prefix on.
@@ -36,7 +29,7 @@ impl Listing {
     pub(super) async fn peek(&mut self) -> Result<Option<&ListedObject>, ObjectError> {
         while self.objects.is_empty() && !self.is_complete {
             self.fetch().await?;
-            if !self.client.lists_in_order() {
+            if !self.bucket.lists_in_order() {
                 while !self.is_complete {
                     self.fetch().await?;
                 }
@@ -58,15 +51,7 @@ impl Listing {
             continuation: self.next.take(),
             ..ListObjects::default()
         };
-        let deadline = tokio::time::Instant::now() + super::TIMEOUT;
-        let mut retries = Retries::new(&self.retry_budget, Attempts::new(SLOW, 0), deadline);
-        let page = loop {
-            let listed = self.client.list_objects(request.clone());
-            match retries.attempt("ListObjectsV2", &self.prefix, listed).await {
-                Ok(page) => break page,
-                Err(error) => retries.pause(error, || true).await?,
-            }
-        };
+        let page = self.bucket.list(&request).await?;
         self.objects.extend(page.objects);
         self.next = page.next;
         self.is_complete = self.next.is_none();

@@ -19,11 +19,8 @@ struct Pair {
 impl Copying {
     /// Copies all objects below the source.
     pub(super) async fn copy_tree(&self) -> anyhow::Result<()> {
-        let listing = |client: &_, prefix| {
-            Listing::new(std::sync::Arc::clone(client), self.retry_budget.clone(), prefix)
-        };
-        let mut from = listing(&self.source, self.from.folder());
-        let to = listing(&self.target, self.to.folder());
+        let mut from = Listing::new(self.source.reader(), self.from.folder());
+        let to = Listing::new(self.target.reader(), self.to.folder());
         let first = from.peek().await.with_context(|| format!("cannot list {}", self.from))?;
         ensure!(
             first.is_some(),

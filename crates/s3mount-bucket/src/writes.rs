@@ -1,0 +1,302 @@
+//! Requests that change objects, and questions that only writers have.
+//!
+//! A write that returns [`Written`] is done, also if its answer was lost: see [`own`](crate::own).
+
+use std::sync::atomic::Ordering;
+
+use s3mount_object::{
+    Body, ByteRange, Completion, Condition, CopySource, Description, ETag, ErrorKind, NewObject, ObjectError,
+    ObjectId, ObjectWriter, UploadId, UploadsPage, Written, WrittenPart,
+};
+
+use crate::own::{MARK, Own, marked};
+use crate::{Bucket, Failure, Operation};
+
+/// What became of a version that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone: this request has deleted it, or somebody else had.
+    Gone,
+    /// Another version was at its key, which stays. This request has deleted nothing.
+    Replaced,
+}
+
+impl<C: ObjectWriter + ?Sized> Bucket<C> {
+    /// Writes an object whole (PutObject).
+    ///
+    /// # Errors
+    /// Those of all writes; see [`ObjectWriter`].
+    pub async fn put(
+        &self,
+        key: &str,
+        body: &Body,
+        object: &NewObject,
+        condition: Option<&Condition>,
+    ) -> Result<Written, ObjectError> {
+        let (object, mark) = marked(self.door.random(), object);
+        let attempt = || self.client.put(key, body.clone(), &object, condition);
+        let put = self.send(Operation::PutObject, (key, body.len()), attempt).await;
+        self.own(key, Own { mark, size: body.len(), checksum: body.checksum() }, put).await
+    }
+
+    /// Begins an upload in parts (CreateMultipartUpload). With `has_checksums`, each part that is put has to bring its
+    /// CRC-64/NVME. Notes in `is_unknown` whether the answer to an earlier attempt was lost: then the store may have
+    /// another upload of the key, whose id nobody knows.
+    ///
+    /// # Errors
+    /// Those of all writes.
+    pub async fn create_upload(
+        &self,
+        key: &str,
+        object: &NewObject,
+        has_checksums: bool,
+        is_unknown: &mut bool,
+    ) -> Result<UploadId, ObjectError> {
+        let (object, mark) = marked(self.door.random(), object);
+        let attempt = || self.client.create_upload(key, &object, has_checksums);
+        let created = self.send_noting(Operation::CreateMultipartUpload, (key, 0), attempt, is_unknown).await;
+        let upload = created?;
+        self.door.uploads.begun(&upload.id, mark);
+        Ok(upload)
+    }
+
+    /// Writes a part, with a number from 1 to 10,000 (UploadPart).
+    ///
+    /// # Errors
+    /// Those of [`put_part`](ObjectWriter::put_part).
+    pub async fn put_part(
+        &self,
+        upload: &UploadId,
+        number: u32,
+        body: &Body,
+    ) -> Result<WrittenPart, ObjectError> {
+        let attempt = || self.client.put_part(upload, number, body.clone());
+        Ok(self.send(Operation::UploadPart, (&upload.key, body.len()), attempt).await?)
+    }
+
+    /// Makes a part of a range of an object (UploadPartCopy).
+    ///
+    /// # Errors
+    /// Those of [`copy_part`](ObjectWriter::copy_part).
+    pub async fn copy_part(
+        &self,
+        upload: &UploadId,
+        number: u32,
+        source: &CopySource,
+        range: ByteRange,
+    ) -> Result<WrittenPart, ObjectError> {
+        let attempt = || self.client.copy_part(upload, number, source, range);
+        Ok(self.send(Operation::UploadPartCopy, (&upload.key, range.len()), attempt).await?)
+    }
+
+    /// Makes an object of the parts of an upload (CompleteMultipartUpload). `checksum` is the CRC-64/NVME of all bytes,
+    /// if it is known. It is sent along if the upload `has_checksums`.
+    ///
+    /// # Errors
+    /// Those of [`complete`](ObjectWriter::complete), and whether it may be done all the same.
+    pub async fn complete(
+        &self,
+        upload: &UploadId,
+        parts: &[WrittenPart],
+        own: (Option<s3mount_object::ObjectChecksum>, bool),
+        condition: Option<&Condition>,
+    ) -> Result<Written, Failure> {
+        let (checksum, has_checksums) = own;
+        let completion =
+            Completion { condition: condition.cloned(), checksum: checksum.filter(|_| has_checksums) };
+        let size = parts.iter().map(|part| part.len).sum();
+        let attempt = || self.client.complete(upload, parts, &completion);
+        let completed = self.send(Operation::CompleteMultipartUpload, (&upload.key, size), attempt).await;
+        let own = Own { mark: self.door.uploads.mark(&upload.id), size, checksum };
+        let completed = self.own_noting(&upload.key, own, completed).await;
+        if completed.is_ok() {
+            self.door.uploads.ended(&upload.id);
+        }
+        completed
+    }
+
+    /// Gives an upload up (AbortMultipartUpload). One that the store does not have is a success.
+    ///
+    /// # Errors
+    /// Those of all writes.
+    pub async fn abort(&self, upload: &UploadId) -> Result<(), ObjectError> {
+        let attempt = || self.client.abort(upload);
+        self.send(Operation::AbortMultipartUpload, (&upload.key, 0), attempt).await?;
+        self.door.uploads.ended(&upload.id);
+        Ok(())
+    }
+
+    /// Copies an object of `size` bytes, up to 5 GiB, inside the store (CopyObject). The copy has `object` beside its
+    /// bytes, and the source's tags if that names none.
+    ///
+    /// # Errors
+    /// Those of all writes; `PreconditionFailed` and `NotFound` of the source.
+    pub async fn copy(
+        &self,
+        source: &CopySource,
+        size: u64,
+        key: &str,
+        object: &NewObject,
+        condition: Option<&Condition>,
+    ) -> Result<Written, ObjectError> {
+        let (object, mark) = marked(self.door.random(), object);
+        let attempt = || self.client.copy(source, key, Some(&object), condition);
+        let copied = self.send(Operation::CopyObject, (key, size), attempt).await;
+        self.own(key, Own { mark, size, checksum: None }, copied).await
+    }
+
+    /// As [`copy`](Self::copy), and the copy has all that the source has beside its bytes, except the storage class
+    /// and the encryption. So it can't have a mark, and the caller has to find out what became of a lost answer.
+    ///
+    /// # Errors
+    /// Those of `copy`, and whether the copy may be made all the same.
+    pub async fn copy_as_it_is(
+        &self,
+        source: &CopySource,
+        size: u64,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<Written, Failure> {
+        let attempt = || self.client.copy(source, key, None, condition);
+        self.send(Operation::CopyObject, (key, size), attempt).await
+    }
+
+    /// Deletes a version, if it is still what is at its key (DeleteObject with `If-Match`). Where the store knows no
+    /// conditions, a HEAD looks first, and what is written between the two is lost.
+    ///
+    /// # Errors
+    /// Those of all writes.
+    pub async fn delete(&self, object: &ObjectId) -> Result<Deleted, ObjectError> {
+        if !self.door.deletes_unseen.load(Ordering::Relaxed) {
+            match self.delete_if(object.key(), Some(object.etag())).await {
+                Ok(()) => return Ok(Deleted::Gone),
+                Err(Failure { error, may_be_done }) => match error.kind() {
+                    ErrorKind::NotFound => return Ok(Deleted::Gone),
+                    // An earlier attempt may have deleted it, and somebody has made another one since.
+                    ErrorKind::PreconditionFailed if may_be_done => return Ok(Deleted::Gone),
+                    ErrorKind::PreconditionFailed => return Ok(Deleted::Replaced),
+                    ErrorKind::Unsupported => self.door.deletes_unseen.store(true, Ordering::Relaxed),
+                    _ => return Err(error),
+                },
+            }
+        }
+        match self.head(object.key()).await? {
+            None => Ok(Deleted::Gone),
+            Some(found) if found.etag != *object.etag() => Ok(Deleted::Replaced),
+            Some(_) => self.delete_whatever(object.key()).await.map(|()| Deleted::Gone),
+        }
+    }
+
+    /// Deletes whatever is at `key`, if anything is.
+    ///
+    /// # Errors
+    /// Those of all writes.
+    pub async fn delete_whatever(&self, key: &str) -> Result<(), ObjectError> {
+        match self.delete_if(key, None).await.map_err(ObjectError::from) {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    async fn delete_if(&self, key: &str, only: Option<&ETag>) -> Result<(), Failure> {
+        self.send(Operation::DeleteObject, (key, 0), || self.client.delete(key, only)).await
+    }
+
+    /// Gives an object another key by one request (RenameObject). Only directory buckets can.
+    ///
+    /// # Errors
+    /// Those of all writes; `Unsupported` from all stores that can't.
+    pub async fn rename(
+        &self,
+        source: &ObjectId,
+        key: &str,
+        condition: Option<&Condition>,
+    ) -> Result<(), ObjectError> {
+        // The store knows the rename by this, and a second attempt succeeds again.
+        let token = format!("{:016x}{:016x}", self.door.random(), self.door.random());
+        let attempt = || self.client.rename(source, key, condition, &token);
+        Ok(self.send(Operation::RenameObject, (key, 0), attempt).await?)
+    }
+
+    /// All that a HEAD says of the object at `key`, without the mark of its write.
+    ///
+    /// # Errors
+    /// Those of [`describe`](ObjectWriter::describe).
+    pub async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
+        let mut found = self.describe_marked(key).await?;
+        found.object.metadata.remove(MARK);
+        Ok(found)
+    }
+
+    async fn describe_marked(&self, key: &str) -> Result<Description, ObjectError> {
+        Ok(self.send(Operation::HeadObject, (key, 0), || self.client.describe(key)).await?)
+    }
+
+    /// The tags of the object at `key` (GetObjectTagging).
+    ///
+    /// # Errors
+    /// Those of [`tags`](ObjectWriter::tags).
+    pub async fn tags(&self, key: &str) -> Result<Option<String>, ObjectError> {
+        Ok(self.send(Operation::GetObjectTagging, (key, 0), || self.client.tags(key)).await?)
+    }
+
+    /// One page of the uploads to keys that begin with `prefix` (ListMultipartUploads).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn list_uploads(
+        &self,
+        prefix: &str,
+        after: Option<&UploadId>,
+    ) -> Result<UploadsPage, ObjectError> {
+        let attempt = || self.client.list_uploads(prefix, after);
+        Ok(self.send(Operation::ListMultipartUploads, (prefix, 0), attempt).await?)
+    }
+
+    /// All parts that the store has of an upload (ListParts, page by page).
+    ///
+    /// # Errors
+    /// Those of [`list_parts`](ObjectWriter::list_parts).
+    pub async fn list_parts(&self, upload: &UploadId) -> Result<Vec<WrittenPart>, ObjectError> {
+        let mut all = Vec::new();
+        let mut after = Some(0);
+        while let Some(number) = after {
+            let attempt = || self.client.list_parts(upload, number);
+            let page = self.send(Operation::ListParts, (&upload.key, 0), attempt).await?;
+            all.extend(page.parts);
+            // A page that does not go on would be asked for again and again.
+            after = page.next.filter(|next| *next > number);
+        }
+        Ok(all)
+    }
+
+    async fn own(
+        &self,
+        key: &str,
+        own: Own,
+        written: Result<Written, Failure>,
+    ) -> Result<Written, ObjectError> {
+        self.own_noting(key, own, written).await.map_err(ObjectError::from)
+    }
+
+    /// What became of a write: one that failed may be done all the same.
+    async fn own_noting(
+        &self,
+        key: &str,
+        own: Own,
+        written: Result<Written, Failure>,
+    ) -> Result<Written, Failure> {
+        let failure = match written {
+            Err(failure) if failure.may_be_done => failure,
+            written => return written,
+        };
+        match self.describe_marked(key).await {
+            Ok(found) if own.is(&found) => {
+                let error = &failure.error;
+                tracing::info!(key, %error, "the answer to a write was lost, and the write was done");
+                Ok(Written { etag: found.meta.etag, checksum: found.checksum })
+            }
+            Ok(_) | Err(_) => Err(failure),
+        }
+    }
+}
