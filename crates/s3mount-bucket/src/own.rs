@@ -80,7 +80,7 @@ impl Uploads {
 /// What is to be written, with a mark that is made of `random`, if there is room for one.
 pub(crate) fn marked(random: u64, object: &NewObject) -> (NewObject, Option<Mark>) {
     let mut object = object.clone();
-    let mark = format!("{:016x}", random);
+    let mark = format!("{random:016x}");
     object.metadata.insert(MARK.to_owned(), mark.clone());
     if len(&object.metadata) > MOST_METADATA {
         object.metadata.remove(MARK);
