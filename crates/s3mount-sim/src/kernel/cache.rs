@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::PAGE_BYTES;
+use super::common::PAGE_BYTES;
 use super::inode::Inode;
 use super::page::Page;
 

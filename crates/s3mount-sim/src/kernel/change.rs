@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Kernel;
+use super::core::Kernel;
 use super::daemon::Caller;
 use super::inode::Inode;
 use super::names::Flags;

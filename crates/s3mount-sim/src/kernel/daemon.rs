@@ -2,7 +2,7 @@
 //!
 //! - [`requests`]: what the adapter makes of each request.
 
-mod requests;
+pub(super) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,9 +15,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-pub(super) use self::requests::{OpenAnswer, Setattr, WriteRequest};
+use super::common::{KernelConfig, lock};
 use super::record::Record;
-use super::{KernelConfig, lock};
 use crate::draw::Draw;
 
 /// How long after it was killed a caller gets its answer (`interrupt.rs`: the patience, and the time between two looks).

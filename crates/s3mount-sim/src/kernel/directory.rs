@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use s3mount_fs::{Attr, DirOffset, FileHandle};
 
-use super::Kernel;
+use super::core::Kernel;
 use super::daemon::Caller;
 use super::inode::{Inode, stale};
 

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use super::cache::page_of;
+use super::common::{MOST_BYTES, PAGE_BYTES, lock};
 use super::daemon::Caller;
 use super::inode::stale;
 use super::open_file::OpenFile;
 use super::page::Page;
-use super::{PAGE_BYTES, lock};
-
-/// The most bytes of one READ or WRITE (`fuse_conn.max_read`, `fuse_conn.max_write`).
-pub(super) const MOST_BYTES: usize = 1 << 20;
 
 impl OpenFile {
     /// Reads up to `len` bytes at an offset.

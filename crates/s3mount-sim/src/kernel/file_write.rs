@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use s3mount_fs::AttrChange;
 
-use super::PAGE_BYTES;
 use super::cache::page_of;
-use super::daemon::{Caller, Setattr, WriteRequest};
-use super::file_read::MOST_BYTES;
+use super::common::{MOST_BYTES, PAGE_BYTES};
+use super::daemon::Caller;
+use super::daemon::requests::{Setattr, WriteRequest};
 use super::inode::Inode;
 use super::open_file::OpenFile;
 use super::page::Page;
@@ -16,7 +16,7 @@ impl OpenFile {
     fn request(&self, offset: u64, data: &[u8]) -> WriteRequest {
         WriteRequest {
             ino: self.inode.number,
-            handle: self.handle,
+            handle: self.handle.number,
             offset,
             data: data.to_vec(),
             flags: self.flags(),
@@ -168,7 +168,7 @@ impl OpenFile {
             let mut state = self.inode.state();
             state.is_size_unstable |= state.size < end;
         }
-        let done = self.inode.daemon.fallocate(caller, (self.inode.number, self.handle), end).await;
+        let done = self.inode.daemon.fallocate(caller, (self.inode.number, self.handle.number), end).await;
         if done.is_ok() {
             self.inode.note_written(end, 1);
         }
@@ -203,8 +203,8 @@ impl OpenFile {
             let mut state = out.inode.state();
             state.is_size_unstable |= to + len > state.size;
         }
-        let target = (out.inode.number, out.handle, to);
-        let copied = self.inode.daemon.copy_file_range(caller, (self.handle, from), target, len).await;
+        let target = (out.inode.number, out.handle.number, to);
+        let copied = self.inode.daemon.copy_file_range(caller, (self.handle.number, from), target, len).await;
         if let Ok(copied) = copied {
             if copied > 0 {
                 out.inode.cut_out_pages(page_of(to), page_of(to + copied - 1)).await;
@@ -226,8 +226,11 @@ impl Inode {
     ) -> Result<(), i32> {
         let _alone = self.rwsem.write().await;
         self.state().is_size_unstable = true;
-        let set =
-            Setattr { size: Some(size), change: AttrChange::default(), handle: file.map(|file| file.handle) };
+        let set = Setattr {
+            size: Some(size),
+            change: AttrChange::default(),
+            handle: file.map(|file| file.handle.number),
+        };
         let answer = self.daemon.setattr(caller, self.number, set).await;
         if let Ok(attr) = answer {
             let old = {

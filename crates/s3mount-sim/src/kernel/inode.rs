@@ -8,23 +8,23 @@ use s3mount_fs::{Attr, FileKind, InodeNo};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 
+use super::common::{is_believed, lock, until};
 use super::daemon::{Caller, Daemon};
+use super::handle::Handle;
 use super::locks::FileLocks;
-use super::open_file::OpenFile;
 use super::page::Page;
-use super::{Kernel, is_believed, lock, until};
 
 /// Attributes that are not believed any more (`fuse_inode.inval_mask`).
 pub(super) mod stale {
-    pub(in super::super) const ACCESS_TIME: u8 = 1;
-    pub(in super::super) const MODIFIED: u8 = 2;
-    pub(in super::super) const SIZE: u8 = 4;
-    pub(in super::super) const CHANGED: u8 = 8;
+    pub(crate) const ACCESS_TIME: u8 = 1;
+    pub(crate) const MODIFIED: u8 = 2;
+    pub(crate) const SIZE: u8 = 4;
+    pub(crate) const CHANGED: u8 = 8;
     /// `FUSE_STATX_MODSIZE`
-    pub(in super::super) const MODIFIED_AND_SIZE: u8 = MODIFIED | SIZE | CHANGED;
+    pub(crate) const MODIFIED_AND_SIZE: u8 = MODIFIED | SIZE | CHANGED;
     /// Mode, owner and group
-    pub(in super::super) const RIGHTS: u8 = 16;
-    pub(in super::super) const ALL: u8 = ACCESS_TIME | MODIFIED_AND_SIZE | RIGHTS;
+    pub(crate) const RIGHTS: u8 = 16;
+    pub(crate) const ALL: u8 = ACCESS_TIME | MODIFIED_AND_SIZE | RIGHTS;
 }
 
 /// An inode that the kernel knows.
@@ -50,14 +50,14 @@ pub(super) struct InodeState {
     pub(super) believed_until: Option<Instant>,
     /// Which of them are not believed all the same.
     pub(super) stale: u8,
-    /// What this inode has of [`Kernel::attr_version`].
+    /// What this inode has of `Kernel::attr_version`.
     pub(super) attr_version: u64,
     /// `FUSE_I_SIZE_UNSTABLE`: the size is being changed.
     pub(super) is_size_unstable: bool,
     /// The page cache (`i_mapping`).
     pub(super) pages: BTreeMap<u64, Arc<Page>>,
     /// Files through which maps may be written back (`fuse_inode.write_files`). The last one comes first.
-    pub(super) write_files: Vec<Weak<OpenFile>>,
+    pub(super) write_files: Vec<Weak<Handle>>,
     /// The first error of writing back since somebody was told (`mapping_set_error`).
     pub(super) write_back_error: Option<i32>,
     /// `FUSE_I_ADVISE_RDPLUS`, `FUSE_I_INIT_RDPLUS`
@@ -218,20 +218,5 @@ impl Inode {
         let attr = self.daemon.getattr(caller, self.number).await?;
         self.take_attr(attr, version).await;
         Ok(attr)
-    }
-}
-
-impl Kernel {
-    /// The inode that an answer has given (`fuse_iget`).
-    pub(super) async fn inode_of(&self, attr: Attr, version: u64) -> Arc<Inode> {
-        let known = lock(&self.inodes).get(&attr.ino.0).and_then(Weak::upgrade);
-        let inode = known.unwrap_or_else(|| {
-            let inode = Inode::new(attr, self.daemon.clone(), self.attr_version.clone());
-            lock(&self.inodes).insert(attr.ino.0, Arc::downgrade(&inode));
-            inode
-        });
-        inode.state().lookups += 1;
-        inode.take_attr(attr, version).await;
-        inode
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-use super::lock;
+use super::common::lock;
 
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::cache::page_of;
+use super::common::{PAGE_BYTES, lock};
 use super::daemon::Caller;
 use super::open_file::OpenFile;
 use super::page::Page;
-use super::{PAGE_BYTES, lock};
 
 /// A map of a whole file, however long it becomes.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Map {
             file.inode.drop_pages(0, u64::MAX).await;
         }
         if is_shared && file.may_write() {
-            file.inode.link_write_file(file);
+            file.inode.link_write_file(&file.handle);
         }
         Ok(Self { file: file.clone(), is_shared, own: Mutex::default() })
     }

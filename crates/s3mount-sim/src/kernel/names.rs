@@ -1,60 +1,14 @@
-//! The dentry cache, and walks of paths (`fs/namei.c`, `fuse_dentry_revalidate`, `fuse_lookup`).
+//! Names: walks of paths (`fs/namei.c`, `fuse_dentry_revalidate`, `fuse_lookup`).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::InodeNo;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-
+use super::common::{is_believed, lock, until};
+use super::core::Kernel;
 use super::daemon::Caller;
+use super::dentries::Dentry;
 use super::inode::{Inode, stale};
-use super::{Kernel, is_believed, lock, until};
-
-/// A name that the kernel knows.
-#[derive(Clone, Debug)]
-struct Dentry {
-    /// Its number: a name that was dropped and found again is another.
-    number: u64,
-    dir: Arc<Inode>,
-    /// Unset if there is nothing of this name.
-    inode: Option<Arc<Inode>>,
-    /// Until when the name is believed (`fuse_dentry_time`).
-    believed_until: Option<Instant>,
-}
-
-type Key = (u64, String);
-
-/// All names that the kernel knows.
-#[derive(Debug, Default)]
-pub(super) struct Dentries {
-    known: BTreeMap<Key, Dentry>,
-    /// Names that are being looked up (`d_alloc_parallel`).
-    under_way: BTreeSet<Key>,
-    was_found: Arc<Notify>,
-    next_number: u64,
-}
-
-impl Dentries {
-    /// Drops all names. The caller drops their inodes without the lock.
-    pub(super) fn take_all(&mut self) -> Vec<Arc<Inode>> {
-        std::mem::take(&mut self.known).into_values().filter_map(|dentry| dentry.inode).collect()
-    }
-
-    /// Drops a name, and those below it (`d_invalidate`).
-    fn drop_name(&mut self, key: &Key, dropped: &mut Vec<Dentry>) {
-        let Some(dentry) = self.known.remove(key) else { return };
-        if let Some(dir) = dentry.inode.as_ref().filter(|inode| inode.is_dir) {
-            let first = (dir.number.0, String::new());
-            let below: Vec<_> =
-                self.known.range(first..).take_while(|(key, _)| key.0 == dir.number.0).collect();
-            let below: Vec<Key> = below.into_iter().map(|(key, _)| key.clone()).collect();
-            below.iter().for_each(|key| self.drop_name(key, dropped));
-        }
-        dropped.push(dentry);
-    }
-}
+use s3mount_fs::InodeNo;
 
 /// How a name is looked up.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,8 +8,9 @@ use s3mount_fs::{InodeNo, KnownName};
 use tokio::time::Instant;
 
 use super::cache::page_of;
+use super::common::lock;
+use super::core::Kernel;
 use super::daemon::Daemon;
-use super::{Kernel, lock};
 
 /// How long a file that the kernel has to forget waits for the lock of its folder, and how long to wait before the next
 /// look at what it knows.

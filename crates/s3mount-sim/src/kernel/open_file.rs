@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use s3mount_fs::FileHandle;
-
-use super::Kernel;
-use super::daemon::{Caller, OpenAnswer};
+use super::core::Kernel;
+use super::daemon::Caller;
+use super::daemon::requests::OpenAnswer;
+use super::handle::Handle;
 use super::inode::Inode;
 use super::names::{Flags, Named};
-use super::readahead::Window;
+use super::window::Window;
 
 /// What an `open` makes. Descriptors, maps and READs that are under way share it; RELEASE follows the last of them.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) inode: Arc<Inode>,
-    pub(super) handle: FileHandle,
+    pub(super) handle: Arc<Handle>,
     /// `f_flags`
     flags: AtomicI32,
     /// `FOPEN_DIRECT_IO`
@@ -27,10 +27,9 @@ pub(super) struct OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// `fuse_file_put`, and locks of the description (`locks_remove_flock`).
+    /// Locks of the description go with it (`locks_remove_flock`).
     fn drop(&mut self) {
-        self.inode.locks.release_of_file(self.handle.0);
-        self.inode.daemon.release(self.inode.number, self.handle);
+        self.inode.locks.release_of_file(self.handle.number.0);
     }
 }
 
@@ -64,7 +63,7 @@ impl OpenFile {
         len: usize,
         has_owner: bool,
     ) -> Result<Vec<u8>, i32> {
-        let of = (self.inode.number, self.handle);
+        let of = (self.inode.number, self.handle.number);
         let is_direct = has_owner || self.is_o_direct();
         let bytes = self.inode.daemon.read(caller, of, (offset, len), is_direct).await?;
         // The device takes no longer answer (`fuse_copy_out_args`).
@@ -75,7 +74,7 @@ impl OpenFile {
     pub(super) async fn flush(&self, caller: &Caller) -> Result<(), i32> {
         self.inode.write_back(caller, 0, u64::MAX).await?;
         self.inode.take_write_back_error()?;
-        self.inode.daemon.flush(caller, (self.inode.number, self.handle)).await
+        self.inode.daemon.flush(caller, (self.inode.number, self.handle.number)).await
     }
 
     /// `fuse_fsync`
@@ -83,7 +82,7 @@ impl OpenFile {
         let _alone = self.inode.rwsem.write().await;
         self.inode.write_back(caller, 0, u64::MAX).await?;
         self.inode.take_write_back_error()?;
-        self.inode.daemon.fsync(caller, (self.inode.number, self.handle)).await
+        self.inode.daemon.fsync(caller, (self.inode.number, self.handle.number)).await
     }
 }
 
@@ -192,9 +191,10 @@ impl Kernel {
     }
 
     fn file_of(&self, inode: Arc<Inode>, answer: OpenAnswer, flags: i32) -> Arc<OpenFile> {
+        let handle = Handle { ino: inode.number, number: answer.handle, daemon: self.daemon.clone() };
         Arc::new(OpenFile {
             inode,
-            handle: answer.handle,
+            handle: Arc::new(handle),
             flags: AtomicI32::new(flags & !libc::O_TRUNC),
             is_direct: answer.is_direct,
             position: tokio::sync::Mutex::new(0),

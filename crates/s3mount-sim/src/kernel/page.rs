@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::{PAGE_BYTES, lock};
+use super::common::{PAGE_BYTES, lock};
 
 /// A page of a file. Who has found it keeps it, also when the page cache has dropped it meanwhile.
 #[derive(Debug)]

@@ -1,4 +1,8 @@
 //! Processes: their descriptors, and the system calls of their threads.
+//!
+//! - [`maps`]: maps of files.
+
+mod maps;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,12 +11,13 @@ use std::time::SystemTime;
 use s3mount_fs::FileKind;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
+use super::common::{MOST_BYTES, lock};
+use super::core::Kernel;
 use super::daemon::Caller;
 use super::inode::stale;
 use super::locks::Owner;
 use super::map::Map;
 use super::open_file::OpenFile;
-use super::{Kernel, lock};
 
 /// A descriptor of a process, or a map.
 pub type Fd = u32;
@@ -259,7 +264,7 @@ impl Process {
             Err(libc::EOPNOTSUPP | libc::EXDEV) => {}
             copied => return copied.map(|copied| copied as usize),
         }
-        let len = len.min(super::file_read::MOST_BYTES);
+        let len = len.min(MOST_BYTES);
         let bytes = source.read_at(&caller, offset, len).await?;
         Ok(target.write_at(&caller, offset_there, &bytes).await?.1)
     }
@@ -419,59 +424,7 @@ impl Process {
     }
 
     fn owner(&self, file: &OpenFile, is_flock: bool) -> Owner {
-        if is_flock { Owner::File(file.handle.0) } else { Owner::Process(self.0.pid) }
-    }
-
-    /// `mmap` of a whole file, shared or private. Returns the map's number.
-    ///
-    /// # Errors
-    /// The errno.
-    pub async fn mmap(&self, fd: Fd, is_shared: bool) -> Result<Fd, i32> {
-        let (_call, _caller) = self.begin().await?;
-        let map = Map::new(&self.file(fd)?, is_shared).await?;
-        Ok(insert_lowest(&mut lock(&self.0.maps), Arc::new(map)))
-    }
-
-    fn map(&self, map: Fd) -> Result<Arc<Map>, i32> {
-        lock(&self.0.maps).get(&map).cloned().ok_or(libc::EINVAL)
-    }
-
-    /// Reads bytes of a map. `EFAULT` stands for SIGBUS.
-    ///
-    /// # Errors
-    /// The errno.
-    pub async fn map_read(&self, map: Fd, offset: u64, len: usize) -> Result<Vec<u8>, i32> {
-        let (_call, caller) = self.begin().await?;
-        self.map(map)?.read(&caller, offset, len).await
-    }
-
-    /// Writes bytes to a map.
-    ///
-    /// # Errors
-    /// The errno.
-    pub async fn map_write(&self, map: Fd, offset: u64, data: &[u8]) -> Result<(), i32> {
-        let (_call, caller) = self.begin().await?;
-        self.map(map)?.write(&caller, offset, data).await
-    }
-
-    /// `msync`
-    ///
-    /// # Errors
-    /// The errno.
-    pub async fn msync(&self, map: Fd) -> Result<(), i32> {
-        let (_call, caller) = self.begin().await?;
-        self.map(map)?.sync(&caller).await
-    }
-
-    /// `munmap`
-    ///
-    /// # Errors
-    /// The errno.
-    pub async fn munmap(&self, map: Fd) -> Result<(), i32> {
-        let (_call, caller) = self.begin().await?;
-        let map = lock(&self.0.maps).remove(&map).ok_or(libc::EINVAL)?;
-        map.close(&caller).await;
-        Ok(())
+        if is_flock { Owner::File(file.handle.number.0) } else { Owner::Process(self.0.pid) }
     }
 
     /// The process ends: its maps go first, then its descriptors (`do_exit`). Calls under way end before.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use super::lock;
+use super::common::lock;
 
 /// A request of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

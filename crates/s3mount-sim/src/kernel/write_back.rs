@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::PAGE_BYTES;
-use super::daemon::{Caller, WriteRequest};
-use super::file_read::MOST_BYTES;
+use super::common::{MOST_BYTES, PAGE_BYTES};
+use super::daemon::Caller;
+use super::daemon::requests::WriteRequest;
+use super::handle::Handle;
 use super::inode::{Inode, stale};
-use super::open_file::OpenFile;
 use super::page::Page;
 
 impl Inode {
@@ -16,7 +16,7 @@ impl Inode {
     }
 
     /// A map of this file may be written to (`fuse_link_write_file`).
-    pub(super) fn link_write_file(&self, file: &Arc<OpenFile>) {
+    pub(super) fn link_write_file(&self, file: &Arc<Handle>) {
         let mut state = self.state();
         let is_there = state.write_files.iter().any(|known| known.as_ptr() == Arc::as_ptr(file));
         if !is_there {
@@ -25,7 +25,7 @@ impl Inode {
     }
 
     /// `fuse_write_file_get`
-    fn write_file(&self) -> Option<Arc<OpenFile>> {
+    fn write_file(&self) -> Option<Arc<Handle>> {
         let mut state = self.state();
         state.write_files.retain(|file| file.strong_count() > 0);
         state.write_files.iter().find_map(std::sync::Weak::upgrade)
@@ -89,7 +89,7 @@ impl Inode {
     }
 
     /// `fuse_send_writepage`, `fuse_writepage_end`
-    async fn send_run(&self, file: Option<&Arc<OpenFile>>, run: &[Arc<Page>]) -> Result<(), i32> {
+    async fn send_run(&self, file: Option<&Arc<Handle>>, run: &[Arc<Page>]) -> Result<(), i32> {
         let Some(offset) = run.first().map(|page| page.start()) else { return Ok(()) };
         let mut data: Vec<u8> = run.iter().flat_map(|page| page.state().bytes.clone()).collect();
         // What lies behind the end is cut off.
@@ -101,7 +101,7 @@ impl Inode {
             Some(file) => {
                 let request = WriteRequest {
                     ino: self.number,
-                    handle: file.handle,
+                    handle: file.number,
                     offset,
                     data,
                     flags: 0,

@@ -19,33 +19,33 @@ const MOST_COPIED: u64 = 2 << 30;
 
 /// The answer to an OPEN.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct OpenAnswer {
-    pub(in super::super) handle: FileHandle,
+pub(crate) struct OpenAnswer {
+    pub(crate) handle: FileHandle,
     /// `FOPEN_DIRECT_IO`
-    pub(in super::super) is_direct: bool,
+    pub(crate) is_direct: bool,
     /// `FOPEN_KEEP_CACHE`
-    pub(in super::super) keeps_cache: bool,
+    pub(crate) keeps_cache: bool,
 }
 
 /// What SETATTR sets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Setattr {
-    pub(in super::super) size: Option<u64>,
-    pub(in super::super) change: AttrChange,
-    pub(in super::super) handle: Option<FileHandle>,
+pub(crate) struct Setattr {
+    pub(crate) size: Option<u64>,
+    pub(crate) change: AttrChange,
+    pub(crate) handle: Option<FileHandle>,
 }
 
 /// A WRITE.
 #[derive(Clone, Debug)]
-pub(in super::super) struct WriteRequest {
-    pub(in super::super) ino: InodeNo,
-    pub(in super::super) handle: FileHandle,
-    pub(in super::super) offset: u64,
-    pub(in super::super) data: Vec<u8>,
+pub(crate) struct WriteRequest {
+    pub(crate) ino: InodeNo,
+    pub(crate) handle: FileHandle,
+    pub(crate) offset: u64,
+    pub(crate) data: Vec<u8>,
     /// The flags of the open file at this moment.
-    pub(in super::super) flags: i32,
+    pub(crate) flags: i32,
     /// `FUSE_WRITE_CACHE`: dirty pages of a map.
-    pub(in super::super) is_write_back: bool,
+    pub(crate) is_write_back: bool,
 }
 
 fn write_open(flags: i32) -> WriteOpen {
@@ -74,7 +74,7 @@ fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
 fn nothing<T>(_: &Daemon, _: T) {}
 
 impl Daemon {
-    pub(in super::super) async fn lookup(
+    pub(crate) async fn lookup(
         self: &Arc<Self>,
         caller: &Caller,
         parent: InodeNo,
@@ -87,22 +87,18 @@ impl Daemon {
         self.request(caller, number, Some(parent), work, forget).await
     }
 
-    pub(in super::super) fn forget(self: &Arc<Self>, ino: InodeNo, count: u64) {
+    pub(crate) fn forget(self: &Arc<Self>, ino: InodeNo, count: u64) {
         self.in_background(move |daemon| daemon.fs.forget(ino, count));
     }
 
-    pub(in super::super) async fn getattr(
-        self: &Arc<Self>,
-        caller: &Caller,
-        ino: InodeNo,
-    ) -> Result<Attr, i32> {
+    pub(crate) async fn getattr(self: &Arc<Self>, caller: &Caller, ino: InodeNo) -> Result<Attr, i32> {
         let number = self.record.sent(caller.pid, "GETATTR", ino.0, String::new);
         let fs = self.fs.clone();
         let work = async move { told(fs.getattr(ino)) };
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn setattr(
+    pub(crate) async fn setattr(
         self: &Arc<Self>,
         caller: &Caller,
         ino: InodeNo,
@@ -124,7 +120,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn open(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         caller: &Caller,
         ino: InodeNo,
@@ -153,7 +149,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn create(
+    pub(crate) async fn create(
         self: &Arc<Self>,
         caller: &Caller,
         parent: InodeNo,
@@ -176,7 +172,7 @@ impl Daemon {
     }
 
     /// A READ. One that `is_direct` goes straight to its caller.
-    pub(in super::super) async fn read(
+    pub(crate) async fn read(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -211,7 +207,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn write(
+    pub(crate) async fn write(
         self: &Arc<Self>,
         caller: &Caller,
         request: WriteRequest,
@@ -237,7 +233,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn flush(
+    pub(crate) async fn flush(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -259,7 +255,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) fn release(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
+    pub(crate) fn release(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
         self.in_background(move |daemon| {
             daemon.record.sent(0, "RELEASE", ino.0, String::new);
             daemon.fs.release(handle);
@@ -267,7 +263,7 @@ impl Daemon {
         });
     }
 
-    pub(in super::super) async fn fsync(
+    pub(crate) async fn fsync(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -278,7 +274,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn mkdir(
+    pub(crate) async fn mkdir(
         self: &Arc<Self>,
         caller: &Caller,
         parent: InodeNo,
@@ -293,7 +289,7 @@ impl Daemon {
         self.request(caller, number, Some(parent), work, nothing).await
     }
 
-    pub(in super::super) async fn remove(
+    pub(crate) async fn remove(
         self: &Arc<Self>,
         caller: &Caller,
         (parent, name): (InodeNo, &str),
@@ -309,7 +305,7 @@ impl Daemon {
         self.request(caller, number, Some(parent), work, nothing).await
     }
 
-    pub(in super::super) async fn rename(
+    pub(crate) async fn rename(
         self: &Arc<Self>,
         caller: &Caller,
         from: (InodeNo, &str),
@@ -331,11 +327,7 @@ impl Daemon {
         self.request(caller, number, Some(from.0), work, nothing).await
     }
 
-    pub(in super::super) async fn opendir(
-        self: &Arc<Self>,
-        caller: &Caller,
-        ino: InodeNo,
-    ) -> Result<FileHandle, i32> {
+    pub(crate) async fn opendir(self: &Arc<Self>, caller: &Caller, ino: InodeNo) -> Result<FileHandle, i32> {
         let number = self.record.sent(caller.pid, "OPENDIR", ino.0, String::new);
         let daemon = self.clone();
         let work = async move {
@@ -346,7 +338,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) fn releasedir(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
+    pub(crate) fn releasedir(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
         self.in_background(move |daemon| {
             daemon.record.sent(0, "RELEASEDIR", ino.0, String::new);
             daemon.fs.releasedir(handle);
@@ -355,7 +347,7 @@ impl Daemon {
     }
 
     /// Names for a READDIR. The kernel's buffer cuts them.
-    pub(in super::super) async fn readdir(
+    pub(crate) async fn readdir(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -368,7 +360,7 @@ impl Daemon {
     }
 
     /// Names with their attributes for a READDIRPLUS, as many as have `room` for their names.
-    pub(in super::super) async fn readdirplus(
+    pub(crate) async fn readdirplus(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -400,7 +392,7 @@ impl Daemon {
         self.request(caller, number, Some(ino), work, nothing).await
     }
 
-    pub(in super::super) async fn fallocate(
+    pub(crate) async fn fallocate(
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
@@ -415,7 +407,7 @@ impl Daemon {
         self.request(caller, number, None, work, nothing).await
     }
 
-    pub(in super::super) async fn copy_file_range(
+    pub(crate) async fn copy_file_range(
         self: &Arc<Self>,
         caller: &Caller,
         from: (FileHandle, u64),
