@@ -4,7 +4,7 @@
 //! requests are done. Some requests are refused, some are done and not answered, and some are done long after their
 //! client has given them up. Each change of an object is noted, with who has done it.
 
-mod client;
+pub mod client;
 mod faults;
 mod writer;
 
@@ -18,7 +18,6 @@ use s3mount_object::{ObjectClient as _, ObjectMeta};
 use s3mount_testkit::MemoryClient;
 use tokio::time::Instant;
 
-pub use self::client::MountClient;
 pub use self::faults::{Fate, Faults};
 use crate::draw::Draw;
 use crate::ticks::Ticks;

@@ -13,7 +13,8 @@ use tokio::runtime::Handle;
 
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
-use crate::store::{BEGIN, MountClient, SimStore};
+use crate::store::client::MountClient;
+use crate::store::{BEGIN, SimStore};
 
 /// The deadline of a call to the store.
 pub const TIMEOUT: Duration = Duration::from_secs(60);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use s3mount_sim::store::{Faults, MountClient, SimStore};
+use s3mount_sim::store::client::MountClient;
+use s3mount_sim::store::{Faults, SimStore};
 use s3mount_sim::ticks::Ticks;
 use s3mount_testkit::contract::{self, Store, WritableStore};
 

@@ -153,6 +153,7 @@ impl MountClient {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl ObjectClient for MountClient {
     fn get_object(
         &self,

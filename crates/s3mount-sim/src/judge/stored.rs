@@ -1,0 +1,144 @@
+//! What the store holds, compared with the model.
+
+use super::{Check, Judge, KNOWN_EMPTY, Opened, Rule, broken};
+use crate::content::{Found, decode, shown};
+use crate::history::Target;
+use crate::store::{By, SimStore, Version};
+
+impl Judge {
+    /// Faults that are known and not mended yet: an empty file is an object only some time after its `close`.
+    fn is_empty_at(&self, file: usize, asked: u64, now: u64) -> bool {
+        KNOWN_EMPTY && self.files[file].cells(asked, now).is_none_or(|(least, _)| least == 0)
+    }
+
+    /// All that was written to a file is stored, says the store's mount: since `asked`, the call by which it was to be
+    /// stored.
+    ///
+    /// # Errors
+    /// When the store did not have it.
+    pub fn stored(&mut self, store: &SimStore, opened: &Opened, asked: u64) -> Check {
+        let now = self.ticks.next();
+        let Some(file) = opened.file.filter(|_| !self.is_shared) else { return Ok(()) };
+        if self.is_empty_at(file, asked, now) {
+            return Ok(());
+        }
+        let path = self.names.iter().find(|(_, name)| name.targets(asked, now) == [Target::File(file)]);
+        let Some((path, _)) = path else { return Ok(()) };
+        let versions = store.versions(path);
+        let mut live = live(&versions, asked, now).into_iter().peekable();
+        if live.peek().is_none() {
+            return Err(broken(Rule::Stored, format!("{path} is not in the store")));
+        }
+        let mut wrong = String::new();
+        for version in live {
+            match &version.bytes {
+                Some(bytes) => match self.files[file].check_whole(bytes, asked, now) {
+                    Ok(()) => {
+                        self.files[file].stored = asked;
+                        return Ok(());
+                    }
+                    Err(text) => wrong = text,
+                },
+                None => "it was deleted".clone_into(&mut wrong),
+            }
+        }
+        Err(broken(Rule::Stored, format!("{path} in the store is not what was acknowledged: {wrong}")))
+    }
+
+    /// A name is gone from the store, unless somebody else has used it meanwhile.
+    ///
+    /// # Errors
+    /// When it is there.
+    pub fn gone(&self, store: &SimStore, path: &str) -> Check {
+        let now = self.ticks.now();
+        // No client can help a late request that makes an object where none is any more.
+        let is_late = || store.versions(path).last().is_some_and(|version| version.is_late);
+        if self.targets(path, now, now) == [Target::Nothing] && store.bytes(path).is_some() && !is_late() {
+            return Err(broken(Rule::Stored, format!("{path} was removed, and is in the store")));
+        }
+        Ok(())
+    }
+
+    /// Compares the store with the model, once all is over.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub fn finally(&self, store: &SimStore) -> Check {
+        let now = self.ticks.next();
+        let mut paths = self.paths();
+        paths.extend(store.ever());
+        paths.sort();
+        paths.dedup();
+        for path in &paths {
+            match self.targets(path, now, now)[..] {
+                [Target::File(file)] => {
+                    let bytes = store.bytes(path);
+                    let missing = || broken(Rule::Stored, format!("in the end, {path} is not in the store"));
+                    let file_of = &self.files[file];
+                    file_of.check_whole(&bytes.clone().ok_or_else(missing)?, now, now).map_err(|wrong| {
+                        broken(Rule::Stored, format!("in the end, {path} in the store is wrong: {wrong}"))
+                    })?;
+                    self.lines(file, &bytes.unwrap_or_default())?;
+                }
+                [Target::Nothing] => self.gone(store, path)?,
+                _ => {}
+            }
+            let refused = store.refuses_conditions();
+            for version in store.versions(path) {
+                if !version.saw_before && version.by != By::Stranger && !refused {
+                    let Version { by, operation, tick, .. } = version;
+                    let what =
+                        format!("{operation} of {by:?} at [{tick}] replaced {path}, which it had not seen");
+                    return Err(broken(Rule::Unseen, what));
+                }
+                self.is_whole(path, &version)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each line that was appended to a file is there once.
+    fn lines(&self, file: usize, bytes: &[u8]) -> Check {
+        if !self.files[file].only_grows() {
+            return Ok(());
+        }
+        let runs = decode(bytes, 0);
+        for (_, tag, cells) in self.appended.iter().filter(|(to, ..)| *to == file) {
+            let found = runs.iter().filter(|run| run.1 == Found::Written(*tag));
+            let count: u64 = found.map(|(range, _)| range.end - range.start).sum();
+            if count != *cells {
+                return Err(broken(
+                    Rule::Stored,
+                    format!("{count} of {cells} cells that {tag} appended: {}", shown(&runs)),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an object that a mount has written is what some file was at some time.
+    fn is_whole(&self, path: &str, version: &Version) -> Check {
+        let Some(bytes) = version.bytes.as_ref().filter(|_| version.by != By::Stranger) else {
+            return Ok(());
+        };
+        let runs = decode(bytes, 0);
+        if runs.iter().any(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
+            return Err(broken(Rule::Whole, format!("{path} at [{}] was {}", version.tick, shown(&runs))));
+        }
+        if self.is_shared
+            || self.is_unsure
+            || self.files.iter().any(|file| file.check_whole(bytes, 0, version.tick).is_ok())
+        {
+            return Ok(());
+        }
+        Err(broken(Rule::Whole, format!("{path} at [{}] was no file: {}", version.tick, shown(&runs))))
+    }
+}
+
+/// The versions that were there at some time between two moments.
+fn live(versions: &[Version], from: u64, to: u64) -> Vec<&Version> {
+    let is_live = |(at, version): &(usize, &Version)| {
+        version.tick <= to && versions.get(at + 1).is_none_or(|next| next.tick >= from)
+    };
+    versions.iter().enumerate().filter(is_live).map(|(_, version)| version).collect()
+}
