@@ -39,6 +39,7 @@ mod metrics;
 mod model;
 mod moto;
 mod names;
+mod one_inode;
 mod otlp;
 mod outage;
 mod panics;

@@ -165,10 +165,17 @@ impl Directories {
         let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let is_draft = matches!(named.target, Target::Draft(_));
         let name_ttl = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
-        Ok(Entry {
-            attr: self.inodes.lookup_or_insert(open.ino, &open.prefix, &named.name, &named.target),
-            name_ttl,
-        })
+        if let Some(attr) = self.inodes.look_up(open.ino, &open.prefix, &named.name, &named.target) {
+            return Ok(Entry { attr, name_ttl });
+        }
+        // A program of this mount has begun to write it, or has ended.
+        loop {
+            let (target, name_ttl) = self.namespace.get(&open.prefix, &named.name).await?;
+            if let Some(attr) = self.inodes.look_up(open.ino, &open.prefix, &named.name, &target) {
+                return Ok(Entry { attr, name_ttl });
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// What the name stands for that lies before the place `next`, and its directory.

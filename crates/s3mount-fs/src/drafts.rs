@@ -2,9 +2,17 @@
 //!
 //! A [`DraftFile`] is a draft and its place in the tree. It begins when a file is created, or when an object is
 //! opened for writing. It ends when the last writer has closed it: then what was written is a version of an
-//! object, and look-ups give that version's inode. Whoever still reads the draft keeps its inode.
+//! object. The file has one inode all the while.
+//!
+//! - [`life`]: which steps a draft takes in which state;
+//! - [`writers`]: who has changed it since it was published last.
+//!
+//! **Lock order:** a name's place in the tree (`tree_locks.rs`), then the turn of a draft, then the overlay, then the
+//! inodes, then the state of a draft.
 
 mod attributes;
+pub(crate) mod life;
+pub(crate) mod writers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +20,24 @@ use std::time::Duration;
 use s3mount_object::ObjectId;
 use s3mount_write::Draft;
 
+use self::life::{Life, Step, Verdict};
+use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// Nobody else appends to a file while this lives.
-pub(crate) type AppendTurn = tokio::sync::OwnedMutexGuard<()>;
+/// Nobody else changes a draft, its name, or what its name stands for, while this lives.
+pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
 
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct DraftFile {
     state: Mutex<State>,
-    /// Who publishes the draft, or changes what its name stands for, does so alone.
-    naming: tokio::sync::Mutex<()>,
-    /// Who appends does so alone. The kernel sees to that for the programs that have one inode open, and a draft may
-    /// have several.
-    appending: Arc<tokio::sync::Mutex<()>>,
-    /// Its newest inode, or 0.
+    /// Whoever writes, cuts, copies, renames, unlinks, publishes or ends the draft does so in turn: first come, first
+    /// served. Readers take no turn.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Its inode, or 0.
     ino: AtomicU64,
 }
 
@@ -38,17 +46,8 @@ struct State {
     draft: Arc<Draft>,
     prefix: Arc<str>,
     name: Arc<str>,
-    /// How many handles may write to it.
-    writers: usize,
-    /// How many of these change no byte that is there.
-    appenders: usize,
-    /// How many callers were told to look its name up again, and to open it then. The kernel does so only once, so
-    /// the name stands for the draft until they have come.
-    expected: usize,
-    /// Whether any handle was ever opened for writing.
-    was_opened: bool,
-    /// The thread that has written last.
-    last_writer: Option<u32>,
+    /// The handles that may write to it.
+    writers: Writers,
     /// The version that the store has under this name, as far as is known: an older one, or what was published of
     /// this draft.
     object: Option<ObjectId>,
@@ -57,6 +56,8 @@ struct State {
     attr: Option<DraftAttr>,
     /// Whether a handle was opened to append.
     is_log: bool,
+    /// Whether a handle was opened that writes around the kernel's page cache.
+    was_direct: bool,
     /// Whether a task publishes it in a while.
     is_delayed: bool,
 }
@@ -69,6 +70,8 @@ enum End {
     Sealed,
     /// Its name is gone. Its handles go on.
     Unlinked,
+    /// It could not be published. Its name stands for what the store has.
+    Failed,
 }
 
 /// The identity of the file, not its content, is what is compared.
@@ -92,52 +95,57 @@ impl DraftFile {
             draft,
             prefix: prefix.clone(),
             name: Arc::from(name),
-            writers: 0,
-            appenders: 0,
-            expected: 0,
-            was_opened: false,
-            last_writer: None,
+            writers: Writers::default(),
             object,
             end: End::NotYet,
             attr: None,
             is_log: false,
+            was_direct: false,
             is_delayed: false,
         });
-        Arc::new(Self {
-            state,
-            naming: tokio::sync::Mutex::default(),
-            appending: Arc::default(),
-            ino: AtomicU64::new(0),
-        })
+        Arc::new(Self { state, turn: Arc::default(), ino: AtomicU64::new(0) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Waits until nobody publishes the draft, renames it or deletes it. Nobody does so until the guard is dropped.
-    pub(crate) async fn hold_name(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.naming.lock().await
+    /// Waits until nobody else changes the draft or its name. Nobody else does so until the turn is dropped.
+    pub(crate) async fn turn(&self) -> Turn {
+        self.turn.clone().lock_owned().await
     }
 
-    /// Its newest inode, if it ever had one. The kernel may have forgotten it.
+    /// A turn, if nobody has or waits for one.
+    pub(crate) fn try_turn(&self) -> Option<Turn> {
+        self.turn.clone().try_lock_owned().ok()
+    }
+
+    /// In which state of its life it is.
+    pub(crate) fn life(&self) -> Life {
+        let state = self.lock();
+        match state.end {
+            End::Sealed => Life::Sealed,
+            End::Unlinked => Life::Unlinked,
+            End::Failed => Life::Failed,
+            End::NotYet if state.draft.has_failed() => Life::Failed,
+            End::NotYet if state.draft.is_dirty() => Life::Dirty,
+            End::NotYet => Life::Clean,
+        }
+    }
+
+    /// Whether it takes a step.
+    pub(crate) fn verdict(&self, step: Step) -> Verdict {
+        self.life().verdict(step)
+    }
+
+    /// Its inode, if it has got one. The kernel may have forgotten it.
     pub(crate) fn ino(&self) -> Option<InodeNo> {
         Some(self.ino.load(Ordering::Relaxed)).filter(|ino| *ino != 0).map(InodeNo)
     }
 
-    /// Notes its newest inode.
+    /// Notes its inode.
     pub(crate) fn note_ino(&self, ino: InodeNo) {
         self.ino.store(ino.0, Ordering::Relaxed);
-    }
-
-    /// A turn to append, if nobody else appends. The end of the file is where it is until the turn is dropped.
-    pub(crate) fn try_append_turn(&self) -> Option<AppendTurn> {
-        self.appending.clone().try_lock_owned().ok()
-    }
-
-    /// As [`try_append_turn`](Self::try_append_turn), but waits for who appends.
-    pub(crate) async fn append_turn(&self) -> AppendTurn {
-        self.appending.clone().lock_owned().await
     }
 
     /// The draft itself.
@@ -194,65 +202,64 @@ impl DraftFile {
         }
     }
 
-    /// Counts one more handle that may write; one that `appends` changes no byte that is there. Returns false if
-    /// the name stands for a version by now.
-    pub(crate) fn add_writer(&self, appends: bool) -> bool {
+    /// Counts one more handle that may write, which the thread `opener` opens; one that `appends` changes no byte that
+    /// is there. Returns nothing if its name stands for a version, or for another file, by now.
+    pub(crate) fn add_writer(&self, appends: bool, opener: u32) -> Option<WriterId> {
         let mut state = self.lock();
-        if state.end == End::Sealed {
-            return false;
+        if matches!(state.end, End::Sealed | End::Failed) {
+            return None;
         }
-        state.writers += 1;
-        state.appenders += usize::from(appends);
-        state.expected = state.expected.saturating_sub(1);
-        state.was_opened = true;
-        true
+        Some(state.writers.add(appends, opener))
     }
 
-    /// Counts one handle less that may write, which `appends` or not. Returns whether it was the last.
-    pub(crate) fn remove_writer(&self, appends: bool) -> bool {
+    /// Counts one handle less that may write. Returns whether it was the last.
+    pub(crate) fn remove_writer(&self, writer: WriterId) -> bool {
         let mut state = self.lock();
-        state.writers = state.writers.saturating_sub(1);
-        state.appenders = state.appenders.saturating_sub(usize::from(appends));
-        state.writers == 0
+        state.writers.remove(writer);
+        state.writers.is_empty()
     }
 
-    /// Notes that a thread has written.
-    pub(crate) fn note_writer(&self, thread: u32) {
-        self.lock().last_writer = Some(thread);
+    /// Notes that a handle has made the file, or emptied it.
+    pub(crate) fn note_emptied(&self, writer: WriterId) {
+        self.lock().writers.note_emptied(writer);
     }
 
-    /// The thread that has written last.
-    pub(crate) fn last_writer(&self) -> Option<u32> {
-        self.lock().last_writer
+    /// Notes that a thread writes through a handle.
+    pub(crate) fn note_write(&self, writer: WriterId, thread: u32) {
+        self.lock().writers.note_write(writer, thread);
     }
 
-    /// A caller is told to look its name up again. Returns false if the name stands for a version by now.
-    pub(crate) fn expect_writer(&self) -> bool {
+    /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this
+    /// process, and `is_last` whether the process has no other descriptor of the file.
+    pub(crate) fn close(
+        &self,
+        writer: WriterId,
+        is_of: impl Fn(u32) -> bool,
+        is_last: impl FnOnce() -> bool,
+    ) -> Close {
+        self.lock().writers.close(writer, is_of, is_last)
+    }
+
+    /// A program is told that its close has succeeded, before the file is published.
+    pub(crate) fn note_closed(&self, writer: WriterId) {
+        self.lock().writers.note_closed(writer);
+    }
+
+    /// Whether a program was told that its close has succeeded, and its changes are not published.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.lock().writers.has_closed()
+    }
+
+    /// Whether a handle that does not only append has changes that nobody has called complete.
+    pub(crate) fn is_half_written(&self) -> bool {
+        self.lock().writers.is_half_written()
+    }
+
+    /// Notes that all changes are published.
+    pub(crate) fn note_published(&self, object: &ObjectId) {
         let mut state = self.lock();
-        if state.end == End::Sealed {
-            return false;
-        }
-        state.expected += 1;
-        true
-    }
-
-    /// Whether callers were told to look its name up again who have not come yet.
-    pub(crate) fn is_expecting(&self) -> bool {
-        self.lock().expected > 0
-    }
-
-    /// Who has not come by now does not come any more.
-    pub(crate) fn expect_nobody(&self) {
-        self.lock().expected = 0;
-    }
-
-    /// Ends a draft that nobody has opened for writing. Returns whether it has ended just now.
-    pub(crate) fn seal_unopened(&self) -> bool {
-        if self.lock().was_opened {
-            return false;
-        }
-        self.expect_nobody();
-        self.seal()
+        state.object = Some(object.clone());
+        state.writers.note_published();
     }
 
     /// Notes that a handle was opened to append.
@@ -263,6 +270,16 @@ impl DraftFile {
     /// Whether a handle was opened to append.
     pub(crate) fn is_log(&self) -> bool {
         self.lock().is_log
+    }
+
+    /// Notes that a handle writes around the kernel's page cache.
+    pub(crate) fn note_direct(&self) {
+        self.lock().was_direct = true;
+    }
+
+    /// Whether any handle has written around the kernel's page cache.
+    pub(crate) fn was_direct(&self) -> bool {
+        self.lock().was_direct
     }
 
     /// Notes that a task is to publish it in a while. Returns false if there is one.
@@ -278,26 +295,35 @@ impl DraftFile {
     /// Ends the draft, unless somebody may still write to it. Returns whether it has ended just now.
     pub(crate) fn seal(&self) -> bool {
         let mut state = self.lock();
-        let is_used = state.writers > 0 || state.expected > 0;
-        let is_over = state.end == End::NotYet && !is_used && !state.draft.is_dirty();
+        let is_over = state.end == End::NotYet && state.writers.is_empty() && !state.draft.is_dirty();
         if is_over {
             state.end = End::Sealed;
         }
         is_over
     }
 
-    /// Ends a draft that could not be published: its name is no longer its own. Returns whether nobody writes to
-    /// it.
-    pub(crate) fn unlink(&self) -> bool {
-        let mut state = self.lock();
-        state.end = End::Unlinked;
-        state.writers == 0
+    /// Ends the draft because its name is gone, or stands for another file.
+    pub(crate) fn unlink(&self) {
+        self.lock().end = End::Unlinked;
     }
 
-    /// Whether `name` in the directory `prefix` stands for it still. Ask while you hold it.
+    /// Ends the draft because it can't be published, unless it has ended. Returns whether it has ended just now.
+    pub(crate) fn fail(&self) -> bool {
+        let mut state = self.lock();
+        let is_new = state.end == End::NotYet;
+        if is_new {
+            state.end = End::Failed;
+        }
+        is_new
+    }
+
+    /// Whether `name` in the directory `prefix` stands for it still. Ask in its turn.
     pub(crate) fn has_place(&self, prefix: &str, name: &str) -> bool {
-        let state = self.lock();
-        state.end != End::Sealed && (&*state.prefix, &*state.name) == (prefix, name)
+        let is_there = {
+            let state = self.lock();
+            (&*state.prefix, &*state.name) == (prefix, name)
+        };
+        is_there && self.verdict(Step::Name) == Verdict::Go
     }
 
     /// Whether its name stands for a version now.
@@ -312,18 +338,12 @@ impl DraftFile {
 
     /// Whether anybody may still write to it.
     pub(crate) fn has_writers(&self) -> bool {
-        self.lock().writers > 0
-    }
-
-    /// Whether anybody may still change bytes that are there.
-    pub(crate) fn is_patched(&self) -> bool {
-        let state = self.lock();
-        state.writers > state.appenders
+        !self.lock().writers.is_empty()
     }
 
     /// Whether nobody writes to it, and nothing is left to be published.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
-        state.writers == 0 && !state.draft.is_dirty()
+        state.writers.is_empty() && !state.draft.is_dirty()
     }
 }

@@ -18,15 +18,17 @@ mod attributes;
 mod changing;
 mod closing;
 mod copying;
+mod drafting;
 mod ending;
 mod folders;
+mod followed;
 mod housekeeping;
 mod keep;
 mod links;
 mod markers;
 mod modes;
 mod notices;
-mod open_file;
+pub(crate) mod open_file;
 pub(crate) mod opening;
 mod renamed;
 mod shown;
@@ -43,6 +45,7 @@ use s3mount_object::ByteRange;
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
+use self::drafting::Detached;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
 pub use self::open_file::{OpenMode, Opened};
@@ -100,6 +103,7 @@ pub struct Filesystem {
     attrs: Option<Arc<KnownAttrs>>,
     logs: Logs,
     modes: Modes,
+    detached: Detached,
     recorder: Arc<Recorder>,
     callers: Callers,
 }
@@ -160,6 +164,7 @@ impl Filesystem {
             attrs: None,
             logs: Logs::default(),
             modes: Modes::default(),
+            detached: Detached::default(),
             recorder: Arc::default(),
             callers: Callers::default(),
         }
@@ -195,10 +200,16 @@ impl Filesystem {
         if parent == ROOT && name == control::NAME {
             return Ok(self.control_entry(Control::Folder));
         }
-        let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
-        let is_known = self.ask_attr(parent, &prefix, name, &target).await?;
-        let name_ttl = if is_known { name_ttl } else { Duration::ZERO };
-        Ok(Entry { attr: self.inodes.lookup_or_insert(parent, &prefix, name, &target), name_ttl })
+        loop {
+            let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
+            let is_known = self.ask_attr(parent, &prefix, name, &target).await?;
+            let name_ttl = if is_known { name_ttl } else { Duration::ZERO };
+            if let Some(attr) = self.inodes.look_up(parent, &prefix, name, &target) {
+                return Ok(Entry { attr, name_ttl });
+            }
+            // A program of this mount has begun to write it, or has ended.
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The entry of a file of the daemon's own. Such a file never changes its number.
@@ -235,6 +246,10 @@ impl Filesystem {
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
         let open = match self.files.get(handle) {
+            Some(OpenFile::Object(open)) if open.was_written() => {
+                let read = ReadAt { handle, offset, len };
+                return self.read_followed((open.ino, None), &open.slot, read, reply);
+            }
             Some(OpenFile::Object(open)) => open,
             Some(OpenFile::Snapshot(bytes)) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -243,14 +258,8 @@ impl Filesystem {
             Some(OpenFile::Events(listener)) => return reply(Ok(&self.events(&listener, len))),
             Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
             Some(OpenFile::Draft(open)) => {
-                let runtime = self.namespace.requests().runtime();
-                spawn(runtime, async move {
-                    match open.file.draft().read(offset, len).await {
-                        Ok(bytes) => reply(Ok(&bytes)),
-                        Err(error) => reply(Err(error.into())),
-                    }
-                });
-                return;
+                let read = ReadAt { handle, offset, len };
+                return self.read_followed((open.ino, Some(&open.file)), &open.slot, read, reply);
             }
             None => return reply(Err(FsError::BadHandle(handle))),
         };
@@ -310,8 +319,9 @@ impl Filesystem {
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        let Some(OpenFile::Object(open)) = self.files.get(handle) else {
-            return self.read(handle, offset, len, reply);
+        let open = match self.files.get(handle) {
+            Some(OpenFile::Object(open)) if !open.was_written() => open,
+            _ => return self.read(handle, offset, len, reply),
         };
         if let Some(large) = &open.large {
             let readahead_bytes = self.fills.maps().readahead_bytes();
@@ -349,6 +359,7 @@ impl Filesystem {
         }
         match &closed {
             Some(OpenFile::Draft(open)) => self.release_draft(open),
+            Some(OpenFile::Object(open)) if open.was_written() => self.release_follower(open.ino),
             // The last hint may have no newline.
             Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
             // Of what the kernel reads by itself there are no READs.

@@ -1,11 +1,12 @@
 //! The inodes that the kernel knows.
 //!
-//! **Invariant:** an inode number stands for one directory, for one version of one object, or for one file that
-//! is being written, and is never used again. Another version is another inode. So neither the pages nor the attributes that the kernel
-//! keeps for an inode can become wrong. Of a file that is being written the kernel keeps neither.
+//! **Invariant:** an inode number stands for one directory, or for one file that only this mount changes, and is never
+//! used again. While a program of this mount writes the file, its inode stands for a draft, and then for the version
+//! that the draft has become. The kernel sees each such change, so neither the pages nor the attributes that it keeps
+//! for an inode can become wrong. What somebody else has written is another inode.
 
 mod attributes;
-mod draft;
+pub(crate) mod draft;
 mod oldest;
 mod outdated;
 pub(crate) mod renamed;
@@ -73,6 +74,8 @@ struct DraftNode {
     lookups: u64,
     /// As for a directory.
     is_outdated: bool,
+    /// Whether it was a version before, and has its place by age.
+    has_age: bool,
 }
 
 /// One version of a file, packed, because the kernel of a training job may know millions of them. The
@@ -90,6 +93,9 @@ struct Version {
     name_len: u16,
     /// As for a directory.
     is_outdated: bool,
+    /// Whether this mount has written it around the kernel's page cache, and nobody has opened it since. A map may have
+    /// brought pages in meanwhile.
+    may_have_old_pages: bool,
     /// When it was opened last. The kernel may hold pages of a file that was opened.
     opened: OpenClock,
     /// The attributes that are kept beside the object, if the mount shows them.
@@ -329,6 +335,12 @@ impl InodeTable {
         self.lock().directories.get(&ino).map_or(ROOT, |known| known.parent)
     }
 
+    /// As [`lookup_or_insert`](Self::lookup_or_insert), but returns nothing if the target was found before a draft of
+    /// this name has begun, or has ended: then the name has to be looked up again.
+    pub(crate) fn look_up(&self, parent: InodeNo, prefix: &str, name: &str, target: &Target) -> Option<Attr> {
+        self.give(parent, prefix, name, target, true)
+    }
+
     /// Finds the inode of `name` in `parent`, or makes one if there is none for this version. The kernel
     /// knows the inode from now on.
     pub(crate) fn lookup_or_insert(
@@ -338,13 +350,27 @@ impl InodeTable {
         name: &str,
         target: &Target,
     ) -> Attr {
+        self.give(parent, prefix, name, target, false).expect("nothing is checked")
+    }
+
+    fn give(
+        &self,
+        parent: InodeNo,
+        prefix: &str,
+        name: &str,
+        target: &Target,
+        is_checked: bool,
+    ) -> Option<Attr> {
         let found = match (target, self.attrs.get()) {
             (Target::File(file), Some(attrs)) => attrs.get(file).map(Box::new),
             _ => None,
         };
         let mut tables = self.lock();
         let newest = tables.newest(parent, name);
-        match target {
+        if is_checked && tables.is_overtaken(newest, target) {
+            return None;
+        }
+        Some(match target {
             Target::Draft(file) => {
                 let ino = tables.draft(parent, name, file);
                 drop(tables);
@@ -356,7 +382,7 @@ impl InodeTable {
                 {
                     known.lookups += 1;
                     known.is_outdated = false;
-                    return Tables::directory_attr(ino, self.mounted_at);
+                    return Some(Tables::directory_attr(ino, self.mounted_at));
                 }
                 let ino = tables.take_number();
                 let prefix = Arc::from(format!("{prefix}{name}/"));
@@ -375,7 +401,7 @@ impl InodeTable {
                     known.lookups += 1;
                     known.is_outdated = false;
                     known.update(millis(*mtime), found);
-                    return known.attr(ino);
+                    return Some(known.attr(ino));
                 }
                 let ino = tables.take_number();
                 let known = Version {
@@ -386,6 +412,7 @@ impl InodeTable {
                     lookups: 1,
                     name_len: u16::try_from(name.len()).expect("a name of at most 255 bytes"),
                     is_outdated: false,
+                    may_have_old_pages: false,
                     opened: OpenClock::NEVER,
                     found,
                 };
@@ -397,7 +424,7 @@ impl InodeTable {
                 }
                 attr
             }
-        }
+        })
     }
 
     /// The kernel forgets `count` of the look-ups that gave it an inode.

@@ -123,7 +123,6 @@ impl Namespace {
         self.snapshots.expire(now);
         // A listing takes several LISTs, and its last page may wait for its reader.
         self.overlay.expire(now, self.limit * 4);
-        self.end_idle_drafts(now);
     }
 
     /// How long a fresh answer is believed.

@@ -8,7 +8,9 @@ use s3mount_object::NewObject;
 use s3mount_write::Writer;
 
 use crate::FsError;
-use crate::drafts::{AppendTurn, DraftFile};
+use crate::drafts::writers::WriterId;
+use crate::drafts::{DraftFile, Turn};
+use crate::filesystem::open_file::ReaderSlot;
 use crate::keep_writer::ToKeep;
 use crate::numbers::InodeNo;
 
@@ -75,11 +77,49 @@ pub struct WriteOpen {
     pub is_exclusive: bool,
 }
 
-/// An open draft.
+/// What is known of the process that closes a descriptor.
+pub trait Closer: Send {
+    /// Whether a thread is of the process.
+    fn is_of(&self, thread: u32) -> bool;
+
+    /// Whether the process has another descriptor of the file `ino`, if that can be known.
+    fn has_another(&self, ino: InodeNo) -> Option<bool>;
+}
+
+/// Knows the threads of a process, and none of its descriptors.
+impl<F: Fn(u32) -> bool + Send> Closer for F {
+    fn is_of(&self, thread: u32) -> bool {
+        self(thread)
+    }
+
+    fn has_another(&self, _: InodeNo) -> Option<bool> {
+        None
+    }
+}
+
+/// An open draft. One that is only read follows its inode once it is a version.
 #[derive(Debug)]
 pub(crate) struct OpenDraft {
+    pub(crate) ino: InodeNo,
     pub(crate) file: Arc<DraftFile>,
     pub(crate) how: WriteOpen,
+    /// Set if it may change the file.
+    pub(crate) writer: Option<WriterId>,
+    /// Whether it goes through the kernel's page cache.
+    pub(crate) is_cached: bool,
+    pub(crate) slot: ReaderSlot,
+}
+
+impl OpenDraft {
+    pub(crate) fn new(
+        ino: InodeNo,
+        file: Arc<DraftFile>,
+        how: WriteOpen,
+        writer: Option<WriterId>,
+        is_cached: bool,
+    ) -> Self {
+        Self { ino, file, how, writer, is_cached, slot: ReaderSlot::default() }
+    }
 }
 
 /// What is left to do of a WRITE before its answer.
@@ -95,16 +135,11 @@ pub enum Later {
 #[derive(Debug)]
 pub struct LaterWrite {
     pub(crate) file: Arc<DraftFile>,
-    pub(crate) place: WritePlace,
+    pub(crate) writer: WriterId,
+    pub(crate) thread: u32,
+    /// Where the bytes go; unset if they go to the end.
+    pub(crate) offset: Option<u64>,
+    /// The draft's turn, if it is the write's by now. Some of the bytes may be there.
+    pub(crate) turn: Option<Turn>,
     pub(crate) data: Bytes,
-}
-
-/// Where bytes are to be written.
-#[derive(Debug)]
-pub(crate) enum WritePlace {
-    At(u64),
-    /// At this offset, which was the end. Some of the bytes may be there.
-    Appended(u64, AppendTurn),
-    /// At the end, once nobody else appends.
-    End,
 }

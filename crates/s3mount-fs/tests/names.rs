@@ -151,7 +151,6 @@ async fn only_what_the_mount_has_written_is_renamed_without_the_right_to_delete(
         |result| assert!(matches!(result, Err(FsError::NotAllowed("--allow-delete"))), "{result:?}");
     refused(fs.rename(place("old"), place("renamed"), false).await);
     // Opening a file for writing is not writing it.
-    assert!(matches!(fs.open_to_write(look_up(&fs, "old").await, WRITE).await, Err(FsError::Outdated)));
     let opened = fs.open_to_write(look_up(&fs, "old").await, WRITE).await.expect("a handle");
     refused(fs.rename(place("old"), place("renamed"), false).await);
     fs.release(opened.handle);
@@ -263,7 +262,6 @@ async fn a_file_is_never_cut_by_making_room() {
 #[tokio::test(start_paused = true)]
 async fn who_appends_to_an_object_that_is_deleted_meanwhile_is_told_that_it_is_stale() {
     let (client, fs) = mount(ALL);
-    assert!(matches!(fs.open_to_write(look_up(&fs, "old").await, APPEND).await, Err(FsError::Outdated)));
     let opened = fs.open_to_write(look_up(&fs, "old").await, APPEND).await.expect("a handle");
     if let Some(later) = fs.append(opened.handle, b" and more", 1).expect("memory") {
         fs.clone().finish_write(later).await.expect("the old bytes");

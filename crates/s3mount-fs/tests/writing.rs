@@ -55,55 +55,6 @@ async fn write(fs: &Arc<Filesystem>, handle: FileHandle, data: &[u8]) {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_does_not_open_the_draft_has_changed_nothing() {
-    let (client, fs) = mount();
-    let version = look_up(&fs, "old").await;
-    assert!(matches!(fs.open_to_write(version, EMPTY).await, Err(FsError::Outdated)));
-    let draft = look_up(&fs, "old").await;
-    assert_ne!(draft, version);
-    assert_eq!(fs.getattr(draft).expect("attributes").size, 8, "nothing was cut yet");
-    assert_eq!(fs.end_writes().await, 0);
-    assert_eq!(client.stored("old").0, b"old text");
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let again = look_up(&fs, "old").await;
-    assert!(!fs.is_draft(again), "the name stands for the version again");
-    // The draft's inode may come late. What it was made of is still there.
-    let opened = fs.open_to_write(draft, WRITE).await.expect("a handle");
-    assert!(fs.write(opened.handle, 0, b"OLD", 1).expect("memory").is_none());
-    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
-    assert_eq!(client.stored("old").0, b"OLD text");
-    fs.release(opened.handle);
-}
-
-/// Two programs open a version for writing at once. The kernel tells each only once to look the name up again.
-#[tokio::test(start_paused = true)]
-async fn who_was_told_to_come_again_finds_the_draft() {
-    let (client, fs) = mount();
-    let version = look_up(&fs, "old").await;
-    for _ in 0..2 {
-        assert!(matches!(fs.open_to_write(version, WRITE).await, Err(FsError::Outdated)));
-    }
-    let draft = look_up(&fs, "old").await;
-    let first = fs.open_to_write(draft, WRITE).await.expect("a handle");
-    assert!(fs.write(first.handle, 0, b"OLD", 1).expect("memory").is_none());
-    fs.clone().flush(first.handle, |_| true).await.expect("an object");
-    fs.release(first.handle);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(look_up(&fs, "old").await, draft, "the other program is still to come");
-    let second = fs.open_to_write(draft, WRITE).await.expect("a handle");
-    fs.release(second.handle);
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(!fs.is_draft(look_up(&fs, "old").await));
-    // Who still has the version before finds a draft, and need not come twice.
-    assert!(matches!(fs.open_to_write(version, WRITE).await, Err(FsError::Outdated)));
-    assert!(fs.is_draft(look_up(&fs, "old").await));
-    // Who never comes is not waited for.
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(!fs.is_draft(look_up(&fs, "old").await));
-    assert_eq!(client.stored("old").0, b"OLD text");
-}
-
 /// A file is removed while the close of its writer publishes it: `mkstemp`, `close`, `unlink`.
 #[tokio::test(start_paused = true)]
 async fn what_is_removed_while_it_is_published_stays_removed() {
@@ -202,28 +153,6 @@ async fn a_file_that_is_renamed_before_its_close_is_not_published_in_part() {
     fs.release(opened.handle);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((client.keys(), client.stored("moved").0), (vec!["moved".to_owned()], b"new text".to_vec()));
-}
-
-/// Two programs append to a log. Each opens it for each line, so it becomes a version and a draft again and again.
-#[tokio::test(start_paused = true)]
-async fn a_draft_that_is_open_keeps_its_inode_when_others_open_it_again() {
-    let (_, fs) = mount();
-    let version = look_up(&fs, "old").await;
-    assert!(matches!(fs.open_to_write(version, APPEND).await, Err(FsError::Outdated)));
-    let draft = look_up(&fs, "old").await;
-    let reader = fs.open_to_write(draft, WriteOpen::default()).await.expect("a handle");
-    for _ in 0..3 {
-        let writer = fs.open_to_write(look_up(&fs, "old").await, APPEND).await.expect("a handle");
-        write(&fs, writer.handle, b"line").await;
-        fs.clone().flush(writer.handle, |_| true).await.expect("an object");
-        fs.release(writer.handle);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let version = look_up(&fs, "old").await;
-        assert!(!fs.is_draft(version));
-        assert!(matches!(fs.open_to_write(version, APPEND).await, Err(FsError::Outdated)));
-        assert_eq!(look_up(&fs, "old").await, draft, "the kernel has it open");
-    }
-    fs.release(reader.handle);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,7 +80,7 @@ impl<I: std::hash::Hash + Eq, B> Modes<I, B> {
     /// it may take a while, so the caller drops it without the lock.
     pub(crate) fn release(&self, ino: I) -> Option<Arc<B>> {
         let mut modes = self.lock();
-        // Files of the daemon's own are released, too, and are not counted.
+        // The daemon's own files are released, too, and are not counted.
         let Entry::Occupied(mut known) = modes.entry(ino) else { return None };
         let (Mode::Daemon(count) | Mode::Passthrough(count, _)) = known.get_mut();
         *count -= 1;

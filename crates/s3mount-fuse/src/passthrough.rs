@@ -84,6 +84,19 @@ impl Passthrough {
         grant
     }
 
+    /// Counts a file of `ino` as opened through the daemon. Returns false if that can't be: the kernel reads the inode
+    /// by itself.
+    pub(crate) fn enter(&self, ino: INodeNo) -> bool {
+        match self.modes.open(ino, || None) {
+            Grant::Daemon => true,
+            Grant::Passthrough(backing) => {
+                drop(backing);
+                self.release(ino);
+                false
+            }
+        }
+    }
+
     /// Notes that a file of `ino` is released.
     pub(crate) fn release(&self, ino: INodeNo) {
         // The last one closes the kernel's file, and frees its blocks if it was evicted meanwhile.

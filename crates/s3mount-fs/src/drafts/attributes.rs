@@ -74,25 +74,4 @@ impl DraftFile {
         self.describe();
         self.draft().publish().await
     }
-
-    /// Publishes the draft if nobody has it open for writing. Returns `None` if somebody has: what they have written
-    /// so far is not complete, and is published when they close it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub(crate) async fn publish_closed(&self) -> Result<Option<Published>, WriteError> {
-        self.describe();
-        // Who opens it counts as a writer before changing anything.
-        self.draft().publish_if(|| !self.has_writers()).await
-    }
-
-    /// Publishes the draft if those who have it open for writing only append to it: so all of it is complete. Returns
-    /// `None` if anybody else has it open. What he has written so far is published when he closes it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub(crate) async fn publish_appended(&self) -> Result<Option<Published>, WriteError> {
-        self.describe();
-        self.draft().publish_if(|| !self.is_patched()).await
-    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Filesystem;
+use super::writing::note_change;
 use crate::FsError;
 use crate::numbers::FileHandle;
 
@@ -13,8 +14,10 @@ impl Filesystem {
     /// # Errors
     /// `ReadOnly` for a handle that may not write, and those of writing.
     pub async fn grow(self: Arc<Self>, handle: FileHandle, size: u64, thread: u32) -> Result<(), FsError> {
-        let file = self.written(handle).ok_or(FsError::ReadOnly)?;
-        file.note_writer(thread);
-        Ok(file.draft().grow(size).await?)
+        let (open, writer) = self.open_to_writer(handle).ok_or(FsError::ReadOnly)?;
+        let file = &open.file;
+        let _turn = file.turn().await;
+        note_change(file, writer, thread)?;
+        file.draft().grow(size).await.map_err(|error| self.failed(file, error))
     }
 }

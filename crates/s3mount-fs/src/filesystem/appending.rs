@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
+use crate::drafts::life::{Step, Verdict};
 use crate::sync::spawn;
 
 impl Filesystem {
@@ -33,7 +34,6 @@ impl Filesystem {
     /// Publishes a file whose delay is over. Returns false if that has to wait: somebody writes it anew.
     async fn publish_delayed(self: &Arc<Self>, file: &Arc<DraftFile>) -> bool {
         let result = if file.has_writers() {
-            // Who has it open is told by the next call, should it fail.
             self.publish_open(file).await
         } else {
             self.clone().end_closed_draft(file.clone()).await.map(|()| true)
@@ -42,20 +42,18 @@ impl Filesystem {
             let (prefix, name) = file.place();
             let key = format!("{prefix}{name}");
             tracing::error!(key, error = &error as &dyn std::error::Error, "what was appended is lost");
-            if !file.has_writers() {
-                self.logs.note_lost(key, error);
-            }
+            self.logs.note_lost(key, error);
             true
         })
     }
 
-    async fn publish_open(&self, file: &DraftFile) -> Result<bool, FsError> {
-        let _name = self.hold_draft(file).await;
-        if file.is_unlinked() || !file.draft().is_dirty() {
-            return Ok(true);
+    async fn publish_open(&self, file: &Arc<DraftFile>) -> Result<bool, FsError> {
+        let _held = self.hold_draft(file).await;
+        match file.verdict(Step::Publish) {
+            // Who has it open is told by the next call, should it have failed.
+            Verdict::Skip | Verdict::Fail | Verdict::LookAgain => Ok(true),
+            Verdict::Go if file.is_half_written() => Ok(false),
+            Verdict::Go => self.publish(file).await.map(|_| true),
         }
-        let Some(published) = file.publish_appended().await? else { return Ok(false) };
-        file.note_object(&published.object);
-        Ok(true)
     }
 }

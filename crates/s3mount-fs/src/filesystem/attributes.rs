@@ -14,6 +14,7 @@ use crate::attributes::known::{Found, KnownAttrs};
 use crate::attributes::stored::{AttrChange, StoredAttr};
 use crate::directory::DirEntry;
 use crate::drafts::DraftFile;
+use crate::drafts::life::{Life, Step, Verdict};
 use crate::inode::Node;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
@@ -180,10 +181,12 @@ impl Filesystem {
         let change = change.beyond(shown, config.file_mode, config.uid, config.gid);
         match self.inodes.node(ino) {
             _ if change.is_empty() => {}
-            Some(Node::Draft(file)) => {
-                self.add_writer(&file, true).await?;
+            Some(Node::Draft(_)) => {
+                let (file, writer) = self.add_writer(ino, true, 0).await?;
+                let turn = file.turn().await;
                 file.change_attr(change, attrs.now());
-                if file.remove_writer(true) {
+                drop(turn);
+                if file.remove_writer(writer) {
                     self.end_later(file, LINGER);
                 }
             }
@@ -227,18 +230,19 @@ impl Filesystem {
     /// # Errors
     /// Why it can't be published.
     pub(super) async fn end_closed_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
-        if self.attrs.is_none() || file.is_unlinked() {
+        let is_to_be_published =
+            |file: &DraftFile| file.verdict(Step::Publish) == Verdict::Go && !file.has_writers();
+        if self.attrs.is_none() || !matches!(file.life(), Life::Dirty | Life::Clean) {
             return self.end_draft(file).await;
         }
         let published = {
-            let _name = self.hold_draft(&file).await;
-            if file.is_unlinked() { None } else { file.publish_closed().await.ok() }
+            let _held = self.hold_draft(&file).await;
+            if is_to_be_published(&file) { self.publish(&file).await.map(drop) } else { Ok(()) }
         };
-        // Its name is gone; or the error is told, and the draft is given up.
-        let Some(published) = published else { return self.end_draft(file).await };
-        // Somebody writes to it again.
-        let Some(published) = published else { return Ok(()) };
-        file.note_object(&published.object);
+        if published.is_err() {
+            self.discard_unused(&file).await;
+            return published;
+        }
         tokio::time::sleep(LINGER).await;
         if file.has_writers() { Ok(()) } else { self.end_draft(file).await }
     }
@@ -251,7 +255,6 @@ impl Filesystem {
             if file.has_writers() {
                 return;
             }
-            file.expect_nobody();
             let (prefix, name) = file.place();
             if let Err(error) = fs.end_draft(file).await {
                 let error = &error as &dyn std::error::Error;

@@ -99,7 +99,7 @@ impl Filesystem {
                     }
                 }
                 Ok((Target::Draft(file), _)) => {
-                    let _alone = file.hold_name().await;
+                    let _alone = file.turn().await;
                     if !file.has_place(&prefix, name) {
                         // It has become a version meanwhile, or has another name.
                         tokio::task::yield_now().await;
@@ -115,9 +115,8 @@ impl Filesystem {
                     } else {
                         self.namespace.forget_draft(&prefix, name, &file);
                     }
-                    if file.unlink() {
-                        file.draft().discard().await;
-                    }
+                    file.unlink();
+                    self.discard_unused(&file).await;
                     if is_gone {
                         return Ok(());
                     }
@@ -223,7 +222,7 @@ impl Filesystem {
                 if let Some(Target::Draft(file)) = found
                     && (alone.is_empty() || Some(&source) != target.as_ref())
                 {
-                    alone.push(file.hold_name().await);
+                    alone.push(file.turn().await);
                     is_as_found &= file.has_place(prefix, name);
                 }
             }
@@ -282,10 +281,9 @@ impl Filesystem {
             }
             Target::Directory => return Err(FsError::IsDirectory),
         };
-        if let Some(Target::Draft(file)) = target
-            && file.unlink()
-        {
-            file.draft().discard().await;
+        if let Some(Target::Draft(file)) = target {
+            file.unlink();
+            self.discard_unused(file).await;
         }
         self.keep_parent(from.parent);
         self.namespace.note_gone(&prefixes.0, from.name);
@@ -320,10 +318,11 @@ impl Filesystem {
             draft.rename(key, Some(condition)).await;
             return Ok(None);
         };
-        let published = match file.publish_closed().await? {
-            Some(published) => version_of(published),
+        let published = if file.has_writers() {
             // What its writers have not closed is not complete. Until they do, the store has the version before.
-            None => File { object, size: draft.size(), mtime: draft.modified() },
+            File { object, size: draft.size(), mtime: draft.modified() }
+        } else {
+            version_of(self.publish(file).await?)
         };
         let moved = self.move_object(&published, key, &condition).await?;
         draft.follow(&published.object, &moved.object).await;

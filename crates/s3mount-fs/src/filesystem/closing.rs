@@ -1,33 +1,141 @@
-//! Ends drafts: those that are closed are published.
+//! Publishes drafts, and ends those that are closed.
 
 use std::sync::Arc;
+
+use s3mount_write::Published;
 
 use super::Filesystem;
 use super::writing::version_of;
 use crate::FsError;
-use crate::drafts::DraftFile;
-use crate::namespace::changes::UNOPENED;
+use crate::drafts::life::{Life, Step, Verdict};
+use crate::drafts::writers::{Close, WriterId};
+use crate::drafts::{DraftFile, Turn};
+use crate::inode::Node;
+use crate::numbers::{FileHandle, InodeNo};
 use crate::sync::spawn;
-use crate::writes::OpenDraft;
+use crate::tree_locks::NamesGuard;
+use crate::writes::{Closer, OpenDraft};
 
 impl Filesystem {
+    /// Keeps the name of a draft, and what it stands for, as it is until the guards are dropped.
+    pub(super) async fn hold_draft(&self, file: &DraftFile) -> (NamesGuard<'_>, Turn) {
+        loop {
+            let place = file.place();
+            let names = self.tree_locks.hold_names(&[(&place.0, &place.1)]).await;
+            let turn = file.turn().await;
+            if file.place() == place {
+                return (names, turn);
+            }
+        }
+    }
+
+    /// A process closes one of its descriptors. What it has written is an object once this returns, unless another
+    /// handle has changes that are not closed yet: then the file is published with these. A process that has only
+    /// inherited the descriptor publishes nothing.
+    ///
+    /// # Errors
+    /// Why it is no object, or what has failed before.
+    pub async fn flush(self: Arc<Self>, handle: FileHandle, closer: impl Closer) -> Result<(), FsError> {
+        let Some((open, writer)) = self.open_to_writer(handle) else { return Ok(()) };
+        let is_last = || closer.has_another(open.ino) == Some(false);
+        if open.file.close(writer, |thread| closer.is_of(thread), is_last) == Close::Nothing {
+            return Ok(());
+        }
+        drop(closer);
+        let delay = self.append_delay().filter(|_| open.how.appends);
+        if let Some(delay) = delay.filter(|_| !open.file.draft().has_failed()) {
+            open.file.note_closed(writer);
+            self.publish_later(&open.file, delay);
+            return Ok(());
+        }
+        self.publish_closed(&open.file, writer).await
+    }
+
+    /// Publishes what was written through a handle that is closed. While another handle has changes that are not closed
+    /// yet, the bytes are only made safe.
+    pub(super) async fn publish_closed(
+        &self,
+        file: &Arc<DraftFile>,
+        writer: WriterId,
+    ) -> Result<(), FsError> {
+        let _held = self.hold_draft(file).await;
+        match (file.verdict(Step::Publish), file.close(writer, |_| true, || true)) {
+            (Verdict::Skip, _) | (Verdict::Go, Close::Nothing) => Ok(()),
+            (Verdict::Go, Close::Keep) => {
+                file.describe();
+                file.draft().save().await.map_err(|error| self.failed(file, error))?;
+                file.note_closed(writer);
+                Ok(())
+            }
+            // One that has failed tells its error.
+            (Verdict::Go, Close::Publish) | (Verdict::Fail | Verdict::LookAgain, _) => {
+                self.publish(file).await.map(drop)
+            }
+        }
+    }
+
+    /// Publishes a draft. The caller has its turn.
+    ///
+    /// # Errors
+    /// Why it can't be published: then its name stands for what the store has.
+    pub(super) async fn publish(&self, file: &Arc<DraftFile>) -> Result<Published, FsError> {
+        let published = file.publish().await.map_err(|error| self.failed(file, error))?;
+        file.note_published(&published.object);
+        Ok(published)
+    }
+
+    /// What was written to the file of a handle is safe once this returns.
+    ///
+    /// # Errors
+    /// Why it is not, or what has failed before.
+    pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
+        let Some(file) = self.draft_of_handle(handle) else { return Ok(()) };
+        let _held = self.hold_draft(&file).await;
+        if file.verdict(Step::Publish) == Verdict::Skip {
+            return Ok(());
+        }
+        if !self.writes.as_ref().is_some_and(|writes| writes.publishes_on_fsync) {
+            file.describe();
+            file.draft().sync().await.map_err(|error| self.failed(&file, error))?;
+            if file.draft().is_dirty() {
+                return Ok(());
+            }
+        }
+        self.publish(&file).await.map(drop)
+    }
+
     /// Closes a handle of a draft.
     pub(super) fn release_draft(self: &Arc<Self>, open: &OpenDraft) {
-        if open.how.writes && open.file.remove_writer(open.how.appends) {
-            let draft = open.file.draft();
-            let is_log = open.how.appends && draft.is_dirty() && !draft.has_failed();
-            if let Some(delay) = self.append_delay().filter(|_| is_log && !open.file.is_unlinked()) {
-                self.publish_later(&open.file, delay);
+        let file = &open.file;
+        let is_last = open.writer.is_some_and(|writer| file.remove_writer(writer));
+        if is_last {
+            let is_log = open.how.appends && file.life() == Life::Dirty;
+            if let Some(delay) = self.append_delay().filter(|_| is_log) {
+                self.publish_later(file, delay);
                 return;
             }
-            let (fs, file) = (self.clone(), open.file.clone());
-            spawn(self.namespace.requests().runtime(), async move {
-                let (prefix, name) = file.place();
-                if let Err(error) = fs.end_closed_draft(file).await {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(key = format!("{prefix}{name}"), error, "what was written is lost");
-                }
-            });
+        }
+        if !is_last && file.verdict(Step::Discard) != Verdict::Go {
+            return;
+        }
+        let (fs, file) = (self.clone(), file.clone());
+        spawn(self.namespace.requests().runtime(), async move {
+            let (prefix, name) = file.place();
+            if let Err(error) = fs.clone().end_closed_draft(file).await {
+                let key = format!("{prefix}{name}");
+                tracing::error!(key, error = &error as &dyn std::error::Error, "what was written is lost");
+                fs.logs.note_lost(key, error);
+            }
+        });
+    }
+
+    /// Closes a handle that was opened to read a version, and has followed the file since.
+    pub(super) fn release_follower(self: &Arc<Self>, ino: InodeNo) {
+        if let Some(Node::Draft(file)) = self.inodes.node(ino)
+            && file.verdict(Step::Discard) == Verdict::Go
+        {
+            let fs = self.clone();
+            spawn(self.namespace.requests().runtime(), async move { fs.discard_unused(&file).await });
         }
     }
 
@@ -37,75 +145,81 @@ impl Filesystem {
     /// # Errors
     /// Why it can't be published.
     pub(super) async fn end_draft(self: Arc<Self>, file: Arc<DraftFile>) -> Result<(), FsError> {
-        let _name = self.hold_draft(&file).await;
-        if file.is_unlinked() {
-            file.draft().discard().await;
-            return Ok(());
-        }
-        let published = loop {
-            let Some(published) = file.publish_closed().await.transpose() else { return Ok(()) };
-            // It may have got other attributes in the meantime.
-            if published.is_err() || !file.draft().is_dirty() || file.has_writers() {
-                break published;
+        let ended = {
+            let _held = self.hold_draft(&file).await;
+            match file.life() {
+                Life::Failed | Life::Unlinked | Life::Sealed => Ok(()),
+                Life::Dirty | Life::Clean if file.has_writers() => Ok(()),
+                Life::Dirty | Life::Clean => {
+                    let published = self.publish(&file).await;
+                    published.map(|published| {
+                        self.seal(&file, &version_of(published));
+                    })
+                }
             }
         };
-        let (prefix, name) = file.place();
-        match published {
-            Ok(published) => {
-                file.note_object(&published.object);
-                let version = version_of(published);
-                self.note_attr(&version, file.published_attr());
-                if file.seal() {
-                    // Who finds the version goes on with the draft.
-                    if file.is_log() {
-                        self.logs.keep(file.clone());
-                    }
-                    self.namespace.note_file(&prefix, &name, &version);
-                } else if file.is_expecting() {
-                    self.end_later(file.clone(), UNOPENED);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if file.unlink() {
-                    file.draft().discard().await;
-                    self.namespace.forget_draft(&prefix, &name, &file);
-                    // Another version may be there than the one that was to be replaced.
-                    self.namespace.forget(&prefix, &name);
-                }
-                Err(error.into())
-            }
+        self.discard_unused(&file).await;
+        ended
+    }
+
+    /// Has the name of a draft stand for its version at once, if nobody writes to it and nothing is left to be
+    /// published. Returns whether it does.
+    pub(super) async fn end_idle(&self, file: &Arc<DraftFile>) -> bool {
+        let _held = self.hold_draft(file).await;
+        if file.verdict(Step::Seal) != Verdict::Go || file.has_writers() {
+            return false;
+        }
+        match self.publish(file).await {
+            Ok(published) => self.seal(file, &version_of(published)),
+            Err(_) => false,
         }
     }
 
-    /// Ends all drafts, because the mount ends: those that are closed are published. Of one that is still open,
-    /// its writer has not said that it is complete, and can't say so any more: it is given up. Returns how many
-    /// are lost in either way.
+    /// Ends all drafts, because the mount ends. Those are published that are closed, or that a program has closed
+    /// whose close was told of success, and those that only appenders have open. Of what else is still open, its writer
+    /// has not said that it is complete, and can't say so any more: it is given up. Returns how many are lost in
+    /// either way.
     pub async fn end_writes(self: &Arc<Self>) -> usize {
         let mut lost = 0;
         for file in self.namespace.drafts() {
-            let (prefix, name) = file.place();
-            let key = format!("{prefix}{name}");
-            if file.is_idle() || self.clone().end_closed(&file, &key).await {
-                continue;
+            if matches!(file.life(), Life::Dirty | Life::Clean)
+                && !file.is_idle()
+                && !self.end_open(&file).await
+            {
+                lost += 1;
             }
-            lost += 1;
         }
         lost
     }
 
-    async fn end_closed(self: Arc<Self>, file: &Arc<DraftFile>, key: &str) -> bool {
-        if file.has_writers() {
+    /// Ends one draft, because the mount ends. Returns whether it is stored.
+    async fn end_open(self: &Arc<Self>, file: &Arc<DraftFile>) -> bool {
+        let (prefix, name) = file.place();
+        let key = format!("{prefix}{name}");
+        if file.is_half_written() && !file.has_closed() {
             tracing::error!(key, "the file was still open for writing, so it is not written");
             file.draft().discard().await;
             return false;
         }
-        match self.end_draft(file.clone()).await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::error!(key, error = &error as &dyn std::error::Error, "what was written is lost");
-                false
+        let ended = if file.has_writers() {
+            if file.is_half_written() {
+                tracing::warn!(
+                    key,
+                    "the file is written as it is: one program has closed it, and another has not"
+                );
             }
+            let _held = self.hold_draft(file).await;
+            if file.verdict(Step::Publish) == Verdict::Skip {
+                Ok(())
+            } else {
+                self.publish(file).await.map(drop)
+            }
+        } else {
+            self.clone().end_draft(file.clone()).await
+        };
+        if let Err(error) = &ended {
+            tracing::error!(key, error = error as &dyn std::error::Error, "what was written is lost");
         }
+        ended.is_ok()
     }
 }

@@ -7,6 +7,7 @@ use s3mount_object::{ByteRange, ObjectId};
 
 use super::Filesystem;
 use super::open_file::OpenFile;
+use super::writing::note_change;
 use crate::FsError;
 use crate::inode::Node;
 use crate::numbers::FileHandle;
@@ -24,29 +25,37 @@ impl Filesystem {
         len: u64,
         thread: u32,
     ) -> Result<u64, FsError> {
-        let (Some((version, size)), Some(file)) = (self.version_of_handle(from.0), self.written(to.0)) else {
+        let (Some((version, size)), Some((open, writer))) =
+            (self.version_of_handle(from.0), self.open_to_writer(to.0))
+        else {
             return Err(FsError::NotCopied);
         };
+        let file = &open.file;
+        let _turn = file.turn().await;
         let range = ByteRange::new(from.1.min(size), from.1.saturating_add(len).min(size));
         let draft = file.draft();
         if !draft.suits_copy(&version, range, to.1) {
             return Err(FsError::NotCopied);
         }
-        file.note_writer(thread);
-        draft.copy_from(&version, size, range, to.1).await?;
+        note_change(file, writer, thread)?;
+        draft.copy_from(&version, size, range, to.1).await.map_err(|error| self.failed(file, error))?;
         Ok(range.len())
     }
 
     /// The version of which an open file has the bytes, and its length. A file that has changed since it was
     /// published has none, and neither has one whose name stands for something else by now: it may be gone.
     fn version_of_handle(&self, handle: FileHandle) -> Option<(ObjectId, u64)> {
-        match self.files.get(handle)? {
-            OpenFile::Object(open) => match self.inodes.node(open.ino)? {
-                Node::File(file) if !self.inodes.is_outdated(open.ino) => Some((file.object, file.size)),
-                Node::File(_) | Node::Directory(_) | Node::Draft(_) => None,
-            },
-            OpenFile::Draft(open) => open.file.draft().version(),
-            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
+        let ino = match self.files.get(handle)? {
+            OpenFile::Object(open) => open.ino,
+            OpenFile::Draft(open) => open.ino,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => {
+                return None;
+            }
+        };
+        match self.inodes.node(ino)? {
+            Node::File(file) if !self.inodes.is_outdated(ino) => Some((file.object, file.size)),
+            Node::Draft(file) => file.draft().version(),
+            Node::File(_) | Node::Directory(_) => None,
         }
     }
 }

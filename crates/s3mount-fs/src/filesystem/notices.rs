@@ -57,11 +57,8 @@ impl Filesystem {
     fn open_inodes(&self) -> HashSet<InodeNo> {
         self.files.filter_map(|file| match file {
             OpenFile::Object(open) => Some(open.ino),
-            OpenFile::Snapshot(_)
-            | OpenFile::Events(_)
-            | OpenFile::Hints(_)
-            | OpenFile::Keep(_)
-            | OpenFile::Draft(_) => None,
+            OpenFile::Draft(open) => Some(open.ino),
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => None,
         })
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_metrics::Listener;
-use s3mount_prefetch::ObjectReader;
+use s3mount_prefetch::{ObjectReader, Prefetcher};
 
 use crate::ahead::hints::HintWriter;
 use crate::keep_writer::KeepWriter;
+use crate::namespace::names::File;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
@@ -37,7 +38,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// A file of the daemon's own, or a draft. The kernel must not keep its pages.
+    /// A file of the daemon's own, or a draft that is only read. The kernel must not keep its pages.
     pub(super) fn own(handle: FileHandle) -> Self {
         Self { handle, mode: OpenMode::Direct, is_random_map: false, keep_cache: false }
     }
@@ -59,6 +60,28 @@ pub(crate) enum OpenFile {
     Draft(Arc<OpenDraft>),
 }
 
+/// The reader of a handle whose file was written since it was opened. It is the reader of one version at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReaderSlot(Arc<Mutex<Option<Arc<ObjectReader>>>>);
+
+impl ReaderSlot {
+    /// A reader of `version`.
+    pub(crate) fn of(&self, version: &File, prefetcher: &Prefetcher) -> Arc<ObjectReader> {
+        let mut slot = lock(&self.0);
+        match &*slot {
+            Some(reader) if *reader.object() == version.object => reader.clone(),
+            _ => {
+                let reader = prefetcher.open(&version.object, version.size);
+                let before = slot.replace(reader.clone());
+                drop(slot);
+                // This may cancel GETs: no lock may be held.
+                drop(before);
+                reader
+            }
+        }
+    }
+}
+
 /// An open version of an object.
 #[derive(Debug)]
 pub(crate) struct OpenObject {
@@ -72,6 +95,9 @@ pub(crate) struct OpenObject {
     /// Whether the file was renamed since, and where its bytes are now.
     was_renamed: AtomicBool,
     renamed: Mutex<Option<Arc<ObjectReader>>>,
+    /// Whether this mount has begun to write the file since it was opened. Then READs follow the inode.
+    was_written: AtomicBool,
+    pub(crate) slot: ReaderSlot,
     /// Set for a large file if `--direct-io auto` is on.
     pub(crate) large: Option<OpenLarge>,
     pub(crate) fills: OpenFills,
@@ -94,6 +120,8 @@ impl OpenObject {
             was_read: AtomicBool::new(false),
             was_renamed: AtomicBool::new(false),
             renamed: Mutex::new(None),
+            was_written: AtomicBool::new(false),
+            slot: ReaderSlot::default(),
             large,
             fills,
         }
@@ -116,6 +144,16 @@ impl OpenObject {
     pub(crate) fn set_renamed(&self, reader: Arc<ObjectReader>) {
         *lock(&self.renamed) = Some(reader);
         self.was_renamed.store(true, Ordering::Release);
+    }
+
+    /// Notes that this mount has begun to write the file.
+    pub(crate) fn set_written(&self) {
+        self.was_written.store(true, Ordering::Release);
+    }
+
+    /// Whether this mount has begun to write the file since it was opened.
+    pub(crate) fn was_written(&self) -> bool {
+        self.was_written.load(Ordering::Acquire)
     }
 
     /// Whether anything was read of it since it was opened.

@@ -12,10 +12,14 @@ use super::Filesystem;
 use super::open_file::{OpenFile, OpenMode, OpenObject, Opened};
 use crate::FsError;
 use crate::control::Control;
+use crate::drafts::DraftFile;
+use crate::drafts::life::{Step, Verdict};
 use crate::inode::Node;
+use crate::inode::draft::Since;
 use crate::metrics::OpenedAs;
 use crate::namespace::names;
 use crate::numbers::InodeNo;
+use crate::writes::WriteOpen;
 
 /// A file that may be opened. Nothing is open before [`finish`](Self::finish), so it may be dropped.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ enum Target {
     /// A file of the daemon's own.
     Own(OpenFile),
     Object(ObjectOpening),
+    /// A file that is being written.
+    Draft(InodeNo, Arc<DraftFile>),
 }
 
 #[derive(Debug)]
@@ -57,7 +63,7 @@ impl Filesystem {
     /// # Errors
     /// As of [`begin_open`](Self::begin_open).
     pub fn open_by(self: &Arc<Self>, ino: InodeNo, pid: u32) -> Result<Opened, FsError> {
-        Ok(self.begin_open(ino, pid)?.finish(false))
+        self.begin_open(ino, pid)?.finish(false)
     }
 
     /// Begins to open a file for reading, for the process `pid`. The number 0 is an unknown process.
@@ -74,18 +80,18 @@ impl Filesystem {
             Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.listen()?))),
             Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
             Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
-            None => {
-                let file = match self.inodes.node(ino) {
-                    Some(Node::File(file)) => file,
-                    Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
-                    // Drafts are opened by `open_to_write`.
-                    Some(Node::Draft(_)) | None => return Err(FsError::UnknownInode(ino)),
-                };
-                if self.inodes.is_outdated(ino) {
-                    return Err(FsError::Outdated);
+            None => match self.inodes.node(ino) {
+                Some(Node::File(_)) if self.inodes.is_outdated(ino) => return Err(FsError::Outdated),
+                Some(Node::File(file)) => {
+                    Target::Object(ObjectOpening { ino, pid, file, reader: None, is_whole: false })
                 }
-                Target::Object(ObjectOpening { ino, pid, file, reader: None, is_whole: false })
-            }
+                Some(Node::Draft(file)) if file.verdict(Step::Open) == Verdict::Go => {
+                    Target::Draft(ino, file)
+                }
+                Some(Node::Draft(_)) => return Err(FsError::Outdated),
+                Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
+                None => return Err(FsError::UnknownInode(ino)),
+            },
         };
         Ok(Opening { fs: self.clone(), target })
     }
@@ -94,7 +100,7 @@ impl Filesystem {
 impl Opening {
     /// Whether it is a file of the bucket.
     pub fn is_object(&self) -> bool {
-        matches!(self.target, Target::Object(_))
+        matches!(self.target, Target::Object(_) | Target::Draft(..))
     }
 
     /// Goes on with the file on a disk of this machine that holds the whole version, byte for byte: in this
@@ -102,6 +108,9 @@ impl Opening {
     /// long.
     pub fn with_whole_file(mut self, then: impl FnOnce(Self, Option<Arc<File>>) + Send + 'static) {
         let Target::Object(opening) = &mut self.target else { return then(self, None) };
+        if self.fs.has_just_detached(opening.ino) {
+            return then(self, None);
+        }
         let reader = self.fs.prefetcher.open(&opening.file.object, opening.file.size);
         opening.reader = Some(reader.clone());
         reader.with_whole_file(move |whole| {
@@ -114,19 +123,34 @@ impl Opening {
 
     /// Opens the file. If it `is_passthrough`, the kernel reads it by itself, from the file that
     /// [`with_whole_file`](Self::with_whole_file) has found.
-    pub fn finish(self, is_passthrough: bool) -> Opened {
+    ///
+    /// # Errors
+    /// `Outdated` if the kernel can't read it by itself after all, because it is being written by now.
+    pub fn finish(self, is_passthrough: bool) -> Result<Opened, FsError> {
         let Self { fs, target } = self;
         match target {
-            Target::Own(file) => Opened::own(fs.files.insert(file)),
+            Target::Own(file) => Ok(Opened::own(fs.files.insert(file))),
+            Target::Draft(ino, file) => Ok(fs.opened_draft(ino, &file, WriteOpen::default(), None)),
             Target::Object(opening) => fs.open_object(&opening, is_passthrough),
         }
     }
 }
 
 impl Filesystem {
-    fn open_object(self: &Arc<Self>, opening: &ObjectOpening, is_passthrough: bool) -> Opened {
+    /// Whether an inode was given to the kernel just now because somebody is going to write the file.
+    fn has_just_detached(&self, ino: InodeNo) -> bool {
+        let place = self.inodes.parent_and_name(ino).filter(|_| self.allows_writes());
+        place.is_some_and(|(parent, name)| self.detached.has(parent, &name))
+    }
+
+    fn open_object(
+        self: &Arc<Self>,
+        opening: &ObjectOpening,
+        is_passthrough: bool,
+    ) -> Result<Opened, FsError> {
         let ObjectOpening { ino, pid, ref file, is_whole, .. } = *opening;
-        let keep_cache = !self.prefetcher.take_condemned(&file.object);
+        let is_condemned = self.prefetcher.take_condemned(&file.object);
+        let keep_cache = !(self.inodes.take_old_pages(ino) || is_condemned);
         let reader = self.prefetcher.open(&file.object, file.size);
         // The kernel's page cache may still hold a file that was opened before: then it needs no request.
         let was_opened_before = self.inodes.open(ino);
@@ -155,7 +179,28 @@ impl Filesystem {
         };
         self.metrics.opens.at(opened_as).inc();
         let open = OpenObject::new(ino, reader, was_opened_before, is_passthrough, large, fills);
-        let handle = self.files.insert(OpenFile::Object(Arc::new(open)));
-        Opened { handle, mode, keep_cache, is_random_map }
+        let open = Arc::new(open);
+        let handle = self.files.insert(OpenFile::Object(open.clone()));
+        let opened = Opened { handle, mode, keep_cache, is_random_map };
+        if !self.allows_writes() {
+            return Ok(opened);
+        }
+        // Who begins to write it from now on finds this handle.
+        match self.inodes.since(ino, file.object.etag()) {
+            Since::Same => Ok(opened),
+            Since::Other => {
+                open.set_written();
+                Ok(opened)
+            }
+            Since::Draft => {
+                self.release(handle);
+                match self.inodes.node(ino) {
+                    Some(Node::Draft(file)) if !is_passthrough => {
+                        Ok(self.opened_draft(ino, &file, WriteOpen::default(), None))
+                    }
+                    _ => Err(FsError::Outdated),
+                }
+            }
+        }
     }
 }

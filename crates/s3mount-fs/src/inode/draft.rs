@@ -1,9 +1,17 @@
 //! Inodes of files that are being written.
+//!
+//! A version that this mount begins to write becomes a draft, and the draft a version again, under the same number.
 
 use std::sync::Arc;
 
-use super::{DraftNode, InodeNo, Tables};
+use s3mount_object::ETag;
+
+use super::{DraftNode, InodeNo, InodeTable, Tables, Version};
+use crate::attributes::known::Found;
 use crate::drafts::DraftFile;
+use crate::drafts::life::Life;
+use crate::namespace::names::{File, Target};
+use crate::time::millis;
 
 impl DraftNode {
     /// The kernel forgets `count` look-ups. Returns whether it does not know the inode any more.
@@ -14,8 +22,7 @@ impl DraftNode {
 }
 
 impl Tables {
-    /// Finds the inode of a draft that has the name `name` in `parent`, or makes one. A program may still have it open
-    /// from before the name stood for a version. Its locks and its maps are those of the inode.
+    /// Finds the inode of a draft that has the name `name` in `parent`, or makes one.
     pub(super) fn draft(&mut self, parent: InodeNo, name: &str, file: &Arc<DraftFile>) -> InodeNo {
         if let Some(ino) = file.ino()
             && let Some(known) = self.drafts.get_mut(&ino)
@@ -30,11 +37,141 @@ impl Tables {
             return ino;
         }
         let ino = self.take_number();
-        let known =
-            DraftNode { parent, name: Arc::from(name), file: file.clone(), lookups: 1, is_outdated: false };
+        let known = DraftNode {
+            parent,
+            name: Arc::from(name),
+            file: file.clone(),
+            lookups: 1,
+            is_outdated: false,
+            has_age: false,
+        };
         self.set_newest(ino, parent, name);
         self.drafts.insert(ino, known);
         file.note_ino(ino);
         ino
+    }
+
+    /// Whether the newest inode of a name is one of a draft, and `target` is from before or after that draft.
+    pub(super) fn is_overtaken(&self, newest: Option<InodeNo>, target: &Target) -> bool {
+        match target {
+            Target::Directory => false,
+            Target::Draft(file) => matches!(file.life(), Life::Sealed | Life::Failed),
+            Target::File(_) => newest
+                .and_then(|ino| self.drafts.get(&ino))
+                .is_some_and(|known| matches!(known.file.life(), Life::Dirty | Life::Clean)),
+        }
+    }
+}
+
+/// What an inode stands for, beside what its opener has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// Still the same version.
+    Same,
+    /// A file that is being written.
+    Draft,
+    /// Another version.
+    Other,
+}
+
+impl InodeTable {
+    /// The newest inode of `name` in `parent`, if it stands for the version with this ETag, stands for a draft of this
+    /// version from now on. Returns it.
+    pub(crate) fn become_draft(
+        &self,
+        (parent, name): (InodeNo, &str),
+        etag: &ETag,
+        file: &Arc<DraftFile>,
+    ) -> Option<InodeNo> {
+        let mut tables = self.lock();
+        let ino = tables.newest(parent, name)?;
+        tables.versions.get(&ino).filter(|known| known.etag() == etag.as_str())?;
+        let known = tables.versions.remove(&ino)?;
+        let name = Arc::from(known.name());
+        let lookups = known.lookups.into();
+        let draft =
+            DraftNode { parent, name, file: file.clone(), lookups, is_outdated: false, has_age: true };
+        tables.drafts.insert(ino, draft);
+        file.note_ino(ino);
+        Some(ino)
+    }
+
+    /// The inode of a draft stands for the version that the draft has become. With `keeps_pages`, what the kernel has of
+    /// the inode is right.
+    pub(crate) fn become_version(
+        &self,
+        file: &DraftFile,
+        version: &File,
+        found: Option<Found>,
+        keeps_pages: bool,
+    ) {
+        let mut tables = self.lock();
+        let Some(ino) = file.ino() else { return };
+        if tables.drafts.get(&ino).is_none_or(|known| *known.file != *file) {
+            return;
+        }
+        let Some(known) = tables.drafts.remove(&ino) else { return };
+        tables.opens = tables.opens.next();
+        let now = Version {
+            parent: known.parent,
+            text: format!("{}{}", known.name, version.object.etag().as_str()).into(),
+            size: version.size,
+            modified: millis(version.mtime),
+            lookups: u32::try_from(known.lookups).unwrap_or(u32::MAX),
+            name_len: u16::try_from(known.name.len()).expect("a name of at most 255 bytes"),
+            is_outdated: false,
+            may_have_old_pages: !keeps_pages,
+            opened: tables.opens,
+            found: found.map(Box::new),
+        };
+        tables.versions.insert(ino, now);
+        if !known.has_age && tables.note_new(ino, self.limit) {
+            self.has_too_many.notify_one();
+        }
+        drop(tables);
+        // This may drop the last of a draft, which gives its memory back: no lock may be held.
+        drop(known);
+    }
+
+    /// What an inode stands for that stood for the version with this ETag.
+    pub(crate) fn since(&self, ino: InodeNo, etag: &ETag) -> Since {
+        let tables = self.lock();
+        match tables.versions.get(&ino) {
+            Some(known) if known.etag() == etag.as_str() => Since::Same,
+            Some(_) => Since::Other,
+            None if tables.drafts.contains_key(&ino) => Since::Draft,
+            // The kernel has forgotten it, which it does not do with an inode that is open.
+            None => Since::Same,
+        }
+    }
+
+    /// Whether the kernel may have pages of the inode from before its version was written. It is asked once.
+    pub(crate) fn take_old_pages(&self, ino: InodeNo) -> bool {
+        let mut tables = self.lock();
+        tables.versions.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.may_have_old_pages))
+    }
+
+    /// Whether look-ups give this inode for its name.
+    pub(crate) fn is_newest(&self, ino: InodeNo) -> bool {
+        let tables = self.lock();
+        tables.parent_and_name(ino).is_some_and(|(parent, name)| tables.newest(parent, name) == Some(ino))
+    }
+
+    /// The newest inode of `name` in `parent`, if the kernel knows any.
+    pub(crate) fn newest(&self, parent: InodeNo, name: &str) -> Option<InodeNo> {
+        self.lock().newest(parent, name)
+    }
+
+    /// Takes the name from an inode: who looks it up gets another inode from now on, and the kernel is told so.
+    pub(crate) fn detach(&self, ino: InodeNo) {
+        let mut tables = self.lock();
+        let place = tables.parent_and_name(ino).map(|(parent, name)| (parent, name.to_owned()));
+        if let Some((parent, name)) = place
+            && tables.newest(parent, &name) == Some(ino)
+        {
+            tables.remove_newest(parent, &name);
+        }
+        drop(tables);
+        self.outdate_version(ino);
     }
 }

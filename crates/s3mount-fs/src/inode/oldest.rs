@@ -22,8 +22,8 @@ impl Tables {
     pub(super) fn note_new(&mut self, ino: InodeNo, limit: usize) -> bool {
         self.by_age.push_back(ino);
         if self.by_age.len() > self.versions.len() * 2 + FORGOTTEN {
-            let versions = &self.versions;
-            self.by_age.retain(|ino| versions.contains_key(ino));
+            let (versions, drafts) = (&self.versions, &self.drafts);
+            self.by_age.retain(|ino| versions.contains_key(ino) || drafts.contains_key(ino));
             self.by_age.shrink_to(self.by_age.len() * 2);
         }
         let has_come = !self.are_too_many && self.versions.len() > limit;
@@ -57,7 +57,13 @@ impl InodeTable {
                 break;
             }
             let Some(ino) = tables.by_age.pop_front() else { break };
-            let Some(known) = tables.versions.get(&ino) else { continue };
+            let Some(known) = tables.versions.get(&ino) else {
+                if tables.drafts.contains_key(&ino) {
+                    // It becomes a version again.
+                    tables.by_age.push_back(ino);
+                }
+                continue;
+            };
             let was_opened_lately = known.opened.was_ever() && tables.opens.since(known.opened) < lately;
             if !was_opened_lately && !is_open(ino) {
                 oldest.entry(known.parent).or_default().push(KnownName { ino, name: known.name().into() });

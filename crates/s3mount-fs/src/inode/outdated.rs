@@ -40,7 +40,10 @@ impl InodeTable {
         let mut tables = self.lock();
         let Some(folder) = tables.directory(root, prefix) else { return };
         for name in names {
-            if let Some(ino) = tables.newest(folder, name) {
+            // What a draft has been published as is no news.
+            if let Some(ino) = tables.newest(folder, name)
+                && !tables.drafts.contains_key(&ino)
+            {
                 tables.outdate(folder, ino);
             }
         }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use s3mount_object::ListObjects;
 use s3mount_write::Moved;
@@ -14,9 +13,6 @@ use super::overlay::Change;
 use super::page::Page;
 use crate::FsError;
 use crate::drafts::DraftFile;
-
-/// How long a draft that nobody has opened is kept. The kernel opens it within milliseconds.
-pub(crate) const UNOPENED: Duration = Duration::from_secs(10);
 
 impl Namespace {
     /// `name` in the directory `prefix` is a file that is being written.
@@ -61,6 +57,23 @@ impl Namespace {
         self.keep(prefix, Page::of_one(name, Some(file), now));
     }
 
+    /// The draft that `name` stands for becomes this version, if it still can, as `seal` tells: nobody sees the name
+    /// in between. Returns whether it has.
+    pub(crate) fn note_sealed(
+        &self,
+        (prefix, name): (&Arc<str>, &str),
+        draft: &Arc<DraftFile>,
+        file: &File,
+        seal: impl FnOnce() -> bool,
+    ) -> bool {
+        let now = Instant::now();
+        // As in `note_file`.
+        self.keep(prefix, Page::of_one(name, Some(file), now));
+        let is_sealed = self.overlay.end_draft(prefix, name, draft, Change::File(file.clone()), now, seal);
+        self.keep(prefix, Page::of_one(name, Some(file), now));
+        is_sealed
+    }
+
     /// This mount has deleted or renamed what had this name, a file or a folder.
     pub(crate) fn note_gone(&self, prefix: &Arc<str>, name: &str) {
         let now = Instant::now();
@@ -98,15 +111,6 @@ impl Namespace {
         }
         for prefix in [from, to] {
             self.snapshots.forget_below(prefix, now);
-        }
-    }
-
-    /// Ends drafts that nobody has opened after all: whoever was to look the name up again has not come.
-    pub(crate) fn end_idle_drafts(&self, now: Instant) {
-        for (prefix, name, draft) in self.overlay.old_drafts(now, UNOPENED) {
-            if draft.seal_unopened() {
-                self.overlay.remove_draft(&prefix, &name, &draft);
-            }
         }
     }
 

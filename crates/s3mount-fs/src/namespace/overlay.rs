@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::names::{File, Target};
 use super::page::Page;
 use crate::drafts::DraftFile;
+use crate::drafts::life::Life;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// What a name has become.
@@ -35,9 +36,10 @@ impl Change {
         matches!(self, Change::Draft(_) | Change::Folder)
     }
 
-    /// What the name stands for, if listings never show it.
+    /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
     fn target(&self) -> Option<Target> {
         match self {
+            Change::Draft(draft) if draft.life() == Life::Failed => None,
             Change::Draft(draft) => Some(Target::Draft(draft.clone())),
             Change::Folder => Some(Target::Directory),
             Change::File(_) | Change::Gone => None,
@@ -85,7 +87,9 @@ impl Overlay {
         make: impl FnOnce() -> Option<Arc<DraftFile>>,
     ) -> Option<Arc<DraftFile>> {
         let mut folders = self.lock();
-        if let Some((Change::Draft(known), _)) = folders.get(prefix).and_then(|names| names.get(name)) {
+        if let Some((Change::Draft(known), _)) = folders.get(prefix).and_then(|names| names.get(name))
+            && known.life() != Life::Failed
+        {
             return Some(known.clone());
         }
         let draft = make()?;
@@ -125,23 +129,28 @@ impl Overlay {
         }
     }
 
-    /// The drafts that have had their names for longer than `age`, with these.
-    pub(crate) fn old_drafts(
+    /// `name` stands for what the draft has become, `change`, if it stands for the draft, and `end` ends that.
+    pub(crate) fn end_draft(
         &self,
+        prefix: &Arc<str>,
+        name: &str,
+        draft: &Arc<DraftFile>,
+        change: Change,
         now: Instant,
-        age: Duration,
-    ) -> Vec<(Arc<str>, Box<str>, Arc<DraftFile>)> {
-        let mut old = Vec::new();
-        for (prefix, names) in &*self.lock() {
-            for (name, (change, at)) in names {
-                if let Change::Draft(draft) = change
-                    && now.saturating_duration_since(*at) > age
-                {
-                    old.push((prefix.clone(), name.clone(), draft.clone()));
+        end: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut folders = self.lock();
+        let known = folders.get_mut(prefix).and_then(|names| names.get_mut(name));
+        match known {
+            Some(known) if matches!(&known.0, Change::Draft(known) if Arc::ptr_eq(known, draft)) => {
+                let has_ended = end();
+                if has_ended {
+                    *known = (change, now);
                 }
+                has_ended
             }
+            _ => false,
         }
-        old
     }
 
     /// All drafts.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{
     BackingId, Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request,
 };
-use s3mount_fs::{OpenMode, Opening};
+use s3mount_fs::{OpenMode, Opened, Opening};
 
 use super::Adapter;
 use super::convert::{fs_handle, fs_inode};
@@ -25,11 +25,11 @@ struct Open {
 
 impl Adapter {
     pub(super) fn on_open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY && !self.fs.is_writable(fs_inode(ino));
-        if writes && !self.fs.allows_writes() {
-            return reply.error(Errno::EROFS);
-        }
-        if writes || (self.fs.allows_writes() && self.fs.is_draft(fs_inode(ino))) {
+        let changes = flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & libc::O_TRUNC != 0;
+        if changes && !self.fs.is_writable(fs_inode(ino)) {
+            if !self.fs.allows_writes() {
+                return reply.error(Errno::EROFS);
+            }
             return self.on_open_to_write(req, ino, flags, reply);
         }
         let request = self.pending(Operation::Open).called_by(req.pid(), ino, 0, 0);
@@ -39,7 +39,8 @@ impl Adapter {
         };
         let open = Open { flags, request, readahead: self.readahead.clone() };
         let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
-            return open.finish(opening, Grant::Daemon, reply);
+            open.finish(ino, opening, Grant::Daemon, reply);
+            return;
         };
         let is_on = passthrough.is_on();
         let reply = SharedReply::new(reply);
@@ -48,7 +49,9 @@ impl Adapter {
             // Nothing is open yet for a caller that was killed meanwhile.
             if let Some(reply) = answer.take() {
                 let grant = passthrough.open(ino, whole.as_deref(), &reply);
-                open.finish(opening, grant, reply);
+                if !open.finish(ino, opening, grant, reply) {
+                    passthrough.release(ino);
+                }
             }
         };
         if is_on {
@@ -69,24 +72,25 @@ impl Adapter {
 }
 
 impl Open {
-    /// Opens the file, and answers.
-    fn finish(self, opening: Opening, grant: Grant<BackingId>, reply: ReplyOpen) {
+    /// Opens the file, and answers. Returns whether it is open.
+    fn finish(self, ino: INodeNo, opening: Opening, grant: Grant<BackingId>, reply: ReplyOpen) -> bool {
         let Self { flags, request, readahead } = self;
+        let opened = match opening.finish(matches!(grant, Grant::Passthrough(_))) {
+            Ok(opened) => opened,
+            Err(error) => {
+                reply.error(request.errno(ino, &error));
+                return false;
+            }
+        };
         match grant {
             Grant::Daemon => {
-                let opened = opening.finish(false);
                 // A program may map a file that is opened directly, too.
                 if let Some(readahead) = readahead.get() {
                     readahead.before_open(opened.is_random_map);
                 }
-                let mut answer = FopenFlags::empty();
-                // The pages that the kernel holds for this inode are of this very version.
-                answer.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-                answer.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
-                reply.opened(FileHandle(opened.handle.0), answer);
+                reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));
             }
             Grant::Passthrough(backing) => {
-                let opened = opening.finish(true);
                 // With this flag, the daemon serves what is read, and the disk's file what is mapped. Without
                 // it, a read by O_DIRECT would have to be aligned as the disk wants it.
                 let is_direct = opened.mode == OpenMode::Direct || flags.0 & libc::O_DIRECT != 0;
@@ -96,5 +100,15 @@ impl Open {
             }
         }
         request.done();
+        true
     }
+}
+
+/// The answer to an OPEN that the daemon serves.
+pub(super) fn answer_flags(opened: &Opened) -> FopenFlags {
+    let mut answer = FopenFlags::empty();
+    // The pages that the kernel holds for this inode are of this very version.
+    answer.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    answer.set(FopenFlags::FOPEN_DIRECT_IO, opened.mode == OpenMode::Direct);
+    answer
 }

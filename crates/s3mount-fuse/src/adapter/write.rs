@@ -3,15 +3,16 @@
 use std::ffi::OsStr;
 
 use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen,
-    ReplyWrite, Request, WriteFlags,
+    Errno, FileHandle, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen, ReplyWrite,
+    Request, WriteFlags,
 };
-use procfs::process::Process;
-use s3mount_fs::{StoredAttr, WriteOpen};
+use s3mount_fs::{FsError, StoredAttr, WriteOpen};
 
 use super::Adapter;
 use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
+use super::open::answer_flags;
+use crate::closing::ClosingProcess;
 use crate::metrics::Operation;
 
 /// The most bytes of one answer to COPY_FILE_RANGE, whose length has 32 bits. Programs go on after a short one.
@@ -36,24 +37,6 @@ fn is_append((flags, write_flags): (OpenFlags, WriteFlags)) -> bool {
     flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
 }
 
-/// The process of a thread, unless the thread is gone.
-fn process_of(thread: u32) -> Option<i32> {
-    Process::new(i32::try_from(thread).ok()?)
-        .and_then(|process| process.status())
-        .ok()
-        .map(|status| status.tgid)
-}
-
-/// Whether two threads are of one process. A thread that has written may be gone by now: it counts as one of the
-/// process that closes the file.
-fn are_of_one_process(one: u32, other: u32) -> bool {
-    one == other
-        || match (process_of(one), process_of(other)) {
-            (Some(one), Some(other)) => one == other,
-            _ => true,
-        }
-}
-
 impl Adapter {
     pub(super) fn on_create(
         &self,
@@ -68,26 +51,42 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let (fs, shown) = (self.fs.clone(), self.fs.clone());
-        let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
+        let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
+        let (attr, opener) = (StoredAttr::new_file(mode, req.uid(), req.gid()), req.pid());
         let work = async move {
-            let created = fs.create_as(fs_inode(parent), &name, write_open(flags), attr).await?;
-            fs.note_mode(created.0.attr.ino, mode);
-            Ok(created)
+            let how = write_open(flags);
+            let (entry, opened) = fs.create_by(fs_inode(parent), &name, how, attr, opener).await?;
+            if passthrough.is_some_and(|passthrough| !passthrough.enter(INodeNo(entry.attr.ino.0))) {
+                fs.release(opened.handle);
+                fs.forget(entry.attr.ino, 1);
+                return Err(FsError::Outdated);
+            }
+            fs.note_mode(entry.attr.ino, mode);
+            Ok((entry, opened))
         };
         self.change(req, Some(parent), Operation::Create, reply, work, move |reply, (entry, opened)| {
             let attr = file_attr(entry.attr, &shown);
             let handle = FileHandle(opened.handle.0);
-            reply.created(&entry.attr.ttl, &attr, GENERATION, handle, FopenFlags::FOPEN_DIRECT_IO);
+            reply.created(&entry.attr.ttl, &attr, GENERATION, handle, answer_flags(&opened));
         });
     }
 
-    /// Opens a file for writing, or a draft in any way.
+    /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let fs = self.fs.clone();
-        let work = async move { fs.open_to_write(fs_inode(ino), write_open(flags.0)).await };
+        let (fs, passthrough, opener) = (self.fs.clone(), self.passthrough.clone(), req.pid());
+        let work = async move {
+            if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
+                fs.detach(fs_inode(ino));
+                return Err(FsError::Outdated);
+            }
+            let opened = fs.open_to_write_by(fs_inode(ino), write_open(flags.0), opener).await;
+            if let (Err(_), Some(passthrough)) = (&opened, &passthrough) {
+                passthrough.release(ino);
+            }
+            opened
+        };
         self.change(req, None, Operation::Open, reply, work, |reply, opened| {
-            reply.opened(FileHandle(opened.handle.0), FopenFlags::FOPEN_DIRECT_IO);
+            reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));
         });
     }
 
@@ -121,8 +120,7 @@ impl Adapter {
             // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
             return reply.error(Errno::ENOSYS);
         }
-        let (fs, thread) = (self.fs.clone(), req.pid());
-        let work = fs.flush(fs_handle(fh), move |writer| are_of_one_process(writer, thread));
+        let work = self.fs.clone().flush(fs_handle(fh), ClosingProcess::of(req.pid()));
         self.change(req, None, Operation::Flush, reply, work, |reply, ()| reply.ok());
     }
 

@@ -35,6 +35,20 @@ impl Draft {
         self.publish().await.map(drop)
     }
 
+    /// Has the store take the bytes of a file of more than a part, as [`sync`](Self::sync) does. Nothing is published:
+    /// a shorter file stays in memory.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn save(&self) -> Result<(), WriteError> {
+        let _turn = self.turn.lock().await;
+        self.state().check()?;
+        if self.is_small() {
+            return Ok(());
+        }
+        self.upload_all(false).await.map_err(|error| self.fail(error))
+    }
+
     /// Waits until the object shows all bytes. Returns the version that is published now; nothing is written
     /// if that is up to date.
     ///
@@ -43,19 +57,6 @@ impl Draft {
     pub async fn publish(&self) -> Result<Published, WriteError> {
         let _turn = self.turn.lock().await;
         self.publish_alone().await
-    }
-
-    /// As [`publish`](Self::publish), but returns `None`, and writes nothing, unless it `is_wanted`. That is asked
-    /// when all changes have come to their end, and no other begins before the file is published.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn publish_if(
-        &self,
-        is_wanted: impl FnOnce() -> bool,
-    ) -> Result<Option<Published>, WriteError> {
-        let _turn = self.turn.lock().await;
-        if is_wanted() { self.publish_alone().await.map(Some) } else { Ok(None) }
     }
 
     /// Publishes while it is its turn.

@@ -1,0 +1,201 @@
+//! Who has a draft open for writing, and who has changed it since it was published last. Pure.
+
+use std::collections::BTreeMap;
+
+/// The number of a handle that may write to a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WriterId(u64);
+
+/// The most threads of one handle that are told apart between two publications.
+const MOST_THREADS: usize = 64;
+
+/// A thread that nobody knows. It counts as one of any process.
+const UNKNOWN: u32 = 0;
+
+/// A handle that may write.
+#[derive(Debug)]
+struct Writer {
+    /// Whether it changes no byte that is there.
+    appends: bool,
+    /// The thread that has opened it.
+    opener: u32,
+    /// Whether its open has made the file, or emptied it, since the last publication.
+    has_emptied: bool,
+    /// The threads that have written through it since the last publication.
+    threads: Vec<u32>,
+}
+
+impl Writer {
+    fn has_changes(&self) -> bool {
+        self.has_emptied || !self.threads.is_empty()
+    }
+}
+
+/// What is to be done when a process closes a descriptor of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// Nothing: the process has only inherited the descriptor, or has changed nothing.
+    Nothing,
+    /// The file is published: nobody else is in the midst of changing it.
+    Publish,
+    /// The bytes are made safe, and the file is published by who else is changing it.
+    Keep,
+}
+
+/// The handles that may write to a draft.
+#[derive(Debug, Default)]
+pub(crate) struct Writers {
+    open: BTreeMap<WriterId, Writer>,
+    next: u64,
+    /// Whether a program was told of success by its `close`, and its changes are not published.
+    has_closed: bool,
+}
+
+impl Writers {
+    /// Counts one more handle, which `opener` opens; one that `appends` changes no byte that is there.
+    pub(crate) fn add(&mut self, appends: bool, opener: u32) -> WriterId {
+        let id = WriterId(self.next);
+        self.next += 1;
+        self.open.insert(id, Writer { appends, opener, has_emptied: false, threads: Vec::new() });
+        id
+    }
+
+    /// A handle is closed.
+    pub(crate) fn remove(&mut self, id: WriterId) {
+        self.open.remove(&id);
+    }
+
+    /// Whether no handle may write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Notes that a handle has made the file, or emptied it.
+    pub(crate) fn note_emptied(&mut self, id: WriterId) {
+        if let Some(writer) = self.open.get_mut(&id) {
+            writer.has_emptied = true;
+        }
+    }
+
+    /// Notes that a thread has written through a handle.
+    pub(crate) fn note_write(&mut self, id: WriterId, thread: u32) {
+        let Some(writer) = self.open.get_mut(&id) else { return };
+        if !writer.threads.contains(&thread) {
+            let thread = if writer.threads.len() < MOST_THREADS { thread } else { UNKNOWN };
+            if writer.threads.last() != Some(&UNKNOWN) {
+                writer.threads.push(thread);
+            }
+        }
+    }
+
+    /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this
+    /// process, and `is_last` whether the process has no other descriptor of the file.
+    pub(crate) fn close(
+        &self,
+        id: WriterId,
+        is_of: impl Fn(u32) -> bool,
+        is_last: impl FnOnce() -> bool,
+    ) -> Close {
+        let Some(writer) = self.open.get(&id) else { return Close::Nothing };
+        let is_complete = if writer.threads.is_empty() {
+            // Who has made an empty file has said all of it by closing it. A shell that redirects the output of a
+            // program closes one descriptor, too, and has another.
+            writer.has_emptied && is_of(writer.opener) && is_last()
+        } else {
+            writer.threads.iter().any(|thread| *thread == UNKNOWN || is_of(*thread))
+        };
+        match is_complete {
+            false => Close::Nothing,
+            true if self.is_half_written_but_for(Some(id)) => Close::Keep,
+            true => Close::Publish,
+        }
+    }
+
+    /// Whether a handle that does not only append has changes that nobody has called complete.
+    pub(crate) fn is_half_written(&self) -> bool {
+        self.is_half_written_but_for(None)
+    }
+
+    fn is_half_written_but_for(&self, but: Option<WriterId>) -> bool {
+        self.open.iter().any(|(id, writer)| Some(*id) != but && !writer.appends && writer.has_changes())
+    }
+
+    /// A program is told that its close has succeeded, before the file is published.
+    pub(crate) fn note_closed(&mut self, id: WriterId) {
+        self.has_closed = true;
+        if let Some(writer) = self.open.get_mut(&id) {
+            writer.has_emptied = false;
+            writer.threads.clear();
+        }
+    }
+
+    /// Whether a program was told that its close has succeeded, and its changes are not published.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.has_closed
+    }
+
+    /// All changes are published.
+    pub(crate) fn note_published(&mut self) {
+        self.has_closed = false;
+        for writer in self.open.values_mut() {
+            writer.has_emptied = false;
+            writer.threads.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Close, MOST_THREADS, Writers};
+
+    #[test]
+    fn who_closes_what_he_has_written_publishes_it() {
+        let mut writers = Writers::default();
+        let id = writers.add(false, 1);
+        let close = |writers: &Writers, process: u32| writers.close(id, |thread| thread == process, || true);
+        assert_eq!(close(&writers, 1), Close::Nothing, "nothing has changed");
+        writers.note_write(id, 1);
+        assert_eq!(close(&writers, 2), Close::Nothing, "a child has inherited it");
+        assert_eq!(close(&writers, 1), Close::Publish);
+        writers.note_write(id, 2);
+        assert_eq!((close(&writers, 1), close(&writers, 2)), (Close::Publish, Close::Publish));
+        writers.note_published();
+        assert_eq!(close(&writers, 1), Close::Nothing);
+        for thread in 10..10 + 2 * MOST_THREADS as u32 {
+            writers.note_write(id, thread);
+        }
+        assert_eq!(close(&writers, 1), Close::Publish, "so many are not told apart");
+    }
+
+    #[test]
+    fn who_closes_an_empty_file_has_to_have_no_other_descriptor() {
+        let mut writers = Writers::default();
+        let id = writers.add(false, 1);
+        writers.note_emptied(id);
+        assert_eq!(writers.close(id, |thread| thread == 1, || false), Close::Nothing);
+        assert_eq!(writers.close(id, |thread| thread == 2, || true), Close::Nothing);
+        assert_eq!(writers.close(id, |thread| thread == 1, || true), Close::Publish);
+    }
+
+    #[test]
+    fn half_a_file_is_not_published() {
+        let mut writers = Writers::default();
+        let [one, other] = [1, 2].map(|thread| writers.add(false, thread));
+        let log = writers.add(true, 3);
+        writers.note_write(one, 1);
+        writers.note_write(log, 3);
+        assert_eq!(writers.close(one, |_| true, || true), Close::Publish, "lines are whole");
+        writers.note_write(other, 2);
+        assert_eq!(writers.close(one, |_| true, || true), Close::Keep);
+        assert_eq!(writers.close(log, |_| true, || true), Close::Keep);
+        writers.note_closed(one);
+        assert!(writers.has_closed() && writers.is_half_written());
+        assert_eq!(writers.close(other, |_| true, || true), Close::Publish, "the other has closed it");
+        writers.note_published();
+        assert!(!writers.has_closed() && !writers.is_half_written());
+        for id in [one, other, log] {
+            writers.remove(id);
+        }
+        assert!(writers.is_empty());
+    }
+}

@@ -1,0 +1,381 @@
+//! Where drafts begin and end. A draft, its name and its inode change together here, or not at all.
+//!
+//! The inode of a version that is opened for writing becomes the inode of a draft, and that of a version again once
+//! the last writer has closed the draft. So locks, maps, and whoever has the file open go on. Two opens are exceptions,
+//! and give the name another inode: an open that empties a file which others have open for reading leaves them the
+//! version that they opened, and a file that the kernel reads by itself can't be opened in another way. Such an open
+//! fails with `ESTALE`, and the kernel looks the name up again, once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_object::{Condition, UserMetadata};
+use s3mount_write::WriteError;
+use tokio::time::Instant;
+
+use super::Filesystem;
+use super::open_file::{OpenFile, OpenMode, Opened};
+use crate::FsError;
+use crate::attributes::stored::StoredAttr;
+use crate::drafts::DraftFile;
+use crate::drafts::life::{Step, Verdict};
+use crate::drafts::writers::WriterId;
+use crate::inode::Node;
+use crate::namespace::names::{File, Target};
+use crate::numbers::{FileHandle, InodeNo};
+use crate::sync::{Mutex, lock};
+use crate::writes::{OpenDraft, WriteOpen};
+
+/// How long an open may take from the look-up that gave it another inode.
+const LOOKED_UP: Duration = Duration::from_secs(10);
+
+/// Names that have just got another inode, each for one program that opens it next.
+#[derive(Debug, Default)]
+pub(super) struct Detached(Mutex<HashMap<(InodeNo, Arc<str>), Instant>>);
+
+impl Detached {
+    fn note(&self, parent: InodeNo, name: &Arc<str>) {
+        let mut names = lock(&self.0);
+        names.retain(|_, since| since.elapsed() < LOOKED_UP);
+        names.insert((parent, name.clone()), Instant::now());
+    }
+
+    /// Whether a name has just got another inode.
+    pub(super) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
+        let names = lock(&self.0);
+        names.get(&(parent, name.clone())).is_some_and(|since| since.elapsed() < LOOKED_UP)
+    }
+
+    fn take(&self, parent: InodeNo, name: &Arc<str>) -> bool {
+        let since = lock(&self.0).remove(&(parent, name.clone()));
+        since.is_some_and(|since| since.elapsed() < LOOKED_UP)
+    }
+}
+
+impl Filesystem {
+    /// Opens a file for writing.
+    ///
+    /// # Errors
+    /// As of [`open_to_write_by`](Self::open_to_write_by).
+    pub async fn open_to_write(self: &Arc<Self>, ino: InodeNo, how: WriteOpen) -> Result<Opened, FsError> {
+        self.open_to_write_by(ino, how, 0).await
+    }
+
+    /// Opens a file for writing, or to empty it, for the thread `opener`. The number 0 is an unknown thread.
+    ///
+    /// # Errors
+    /// `Outdated` if the kernel has to look the name up again. `NotAllowed` if objects may not be overwritten.
+    pub async fn open_to_write_by(
+        self: &Arc<Self>,
+        ino: InodeNo,
+        how: WriteOpen,
+        opener: u32,
+    ) -> Result<Opened, FsError> {
+        if how.writes || how.truncates {
+            self.writer()?;
+        }
+        loop {
+            let file = match self.inodes.node(ino) {
+                Some(Node::Draft(file)) => Some(file),
+                Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
+                None => return Err(FsError::UnknownInode(ino)),
+                Some(Node::File(version)) => self.draft_of_inode(ino, &version, how.truncates).await?,
+            };
+            if let Some(file) = file
+                && let Some(opened) = self.open_draft(ino, &file, how, opener).await?
+            {
+                return Ok(opened);
+            }
+            // It has become a draft, or a version, in between.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Makes the version that an inode stands for a draft. Returns nothing if somebody else has done so.
+    pub(super) async fn draft_of_inode(
+        &self,
+        ino: InodeNo,
+        version: &File,
+        is_truncated: bool,
+    ) -> Result<Option<Arc<DraftFile>>, FsError> {
+        self.writer()?;
+        let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
+        let (prefix, _name) = self.hold_name(parent, &name).await?;
+        self.logs.check(&format!("{prefix}{name}"))?;
+        if self.inodes.is_outdated(ino) {
+            return Err(FsError::Outdated);
+        }
+        match self.namespace.get(&prefix, &name).await?.0 {
+            Target::File(newest) if newest.object.etag() == version.object.etag() => {
+                self.rights().overwrite()?;
+                let is_newest = self.inodes.is_newest(ino);
+                if is_newest && self.has_to_detach(ino, (parent, &name), is_truncated) {
+                    self.detach(ino);
+                    return Err(FsError::Outdated);
+                }
+                if !is_newest && matches!(self.inodes.node(ino), Some(Node::File(_))) {
+                    return Err(FsError::Outdated);
+                }
+                self.begin_draft((parent, &prefix, &name), &newest, is_truncated).await.map(Some)
+            }
+            Target::Draft(_) if matches!(self.inodes.node(ino), Some(Node::Draft(_))) => Ok(None),
+            // The kernel will find what is there.
+            Target::File(_) | Target::Draft(_) | Target::Directory => Err(FsError::Outdated),
+        }
+    }
+
+    /// Whether who opens an inode for writing needs another inode.
+    fn has_to_detach(&self, ino: InodeNo, (parent, name): (InodeNo, &Arc<str>), is_truncated: bool) -> bool {
+        let is_passed = self
+            .files
+            .any(|file| matches!(file, OpenFile::Object(open) if open.ino == ino && open.is_passthrough));
+        // Who was told to look the name up again is not told so twice: the kernel tries only once.
+        is_passed || (is_truncated && !self.detached.take(parent, name) && self.has_readers(ino))
+    }
+
+    /// Gives a name another inode before its version becomes a draft, where that is needed. Who makes a file is given an
+    /// inode with the answer.
+    pub(super) fn make_way(&self, (parent, name): (InodeNo, &str), is_truncated: bool) {
+        if let Some(ino) = self.inodes.newest(parent, name)
+            && self.has_to_detach(ino, (parent, &Arc::from(name)), is_truncated)
+        {
+            self.inodes.detach(ino);
+        }
+    }
+
+    /// Whether an inode is open for reading alone.
+    fn has_readers(&self, ino: InodeNo) -> bool {
+        self.files.any(|file| match file {
+            OpenFile::Object(open) => open.ino == ino,
+            OpenFile::Draft(open) => open.ino == ino && !open.how.writes,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+        })
+    }
+
+    /// Gives the name of an inode to another inode, which the kernel finds when it looks the name up again. Who has
+    /// this one open goes on with the version that he has opened.
+    pub fn detach(&self, ino: InodeNo) {
+        if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
+            self.detached.note(parent, &name);
+            self.inodes.detach(ino);
+        }
+    }
+
+    /// The draft in the place of a version, empty if it `is_truncated`. Its inode stands for the draft from now on, and
+    /// whoever has it open sees the draft.
+    pub(super) async fn begin_draft(
+        &self,
+        (parent, prefix, name): (InodeNo, &Arc<str>, &str),
+        version: &File,
+        is_truncated: bool,
+    ) -> Result<Arc<DraftFile>, FsError> {
+        let (writer, rights) = (self.writer()?, self.rights());
+        rights.overwrite()?;
+        let place = (parent, name);
+        let begin = |file: &Arc<DraftFile>| {
+            self.inodes.become_draft(place, version.object.etag(), file);
+        };
+        let kept_draft = || if is_truncated { None } else { self.logs.take(version).inspect(begin) };
+        let file = match self.namespace.note_draft_of_version(prefix, name, kept_draft) {
+            Some(file) => file,
+            None => {
+                let kept = self.kept_of(version).await?;
+                let object = match &kept {
+                    Some(kept) if !is_truncated => kept.object(self.new_object(name)),
+                    _ => self.new_object(name),
+                };
+                let draft = if is_truncated {
+                    writer.create(version.object.key(), object)
+                } else {
+                    writer.edit(&version.object, version.size, object)
+                };
+                draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
+                let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
+                if let Some(kept) = kept {
+                    if is_truncated {
+                        file.keep_attr(StoredAttr { mtime: None, ..kept.attr }, UserMetadata::new());
+                    } else {
+                        file.keep_attr(kept.attr, kept.object.metadata);
+                    }
+                }
+                let made = || Some(file.clone()).inspect(begin);
+                self.namespace.note_draft_of_version(prefix, name, made).unwrap_or(file)
+            }
+        };
+        if let Some(ino) = file.ino() {
+            self.tell_readers(ino);
+        }
+        Ok(file)
+    }
+
+    /// Tells who has an inode open that it does not stand for the version any more that was opened.
+    fn tell_readers(&self, ino: InodeNo) {
+        let open: Vec<_> = self.files.filter_map(|file| match file {
+            OpenFile::Object(open) if open.ino == ino => Some(open.clone()),
+            _ => None,
+        });
+        for reader in open {
+            reader.set_written();
+        }
+    }
+
+    /// Opens a draft. Returns nothing if its name stands for a version by now.
+    pub(super) async fn open_draft(
+        &self,
+        ino: InodeNo,
+        file: &Arc<DraftFile>,
+        how: WriteOpen,
+        opener: u32,
+    ) -> Result<Option<Opened>, FsError> {
+        if how.truncates && file.is_idle() && self.has_readers(ino) && self.end_idle(file).await {
+            // They keep the version.
+            return Ok(None);
+        }
+        if file.verdict(Step::Open) != Verdict::Go {
+            return if file.is_sealed() { Ok(None) } else { Err(FsError::Outdated) };
+        }
+        let writer = if how.writes || how.truncates {
+            let Some(writer) = file.add_writer(how.appends, opener) else { return Ok(None) };
+            Some(writer)
+        } else {
+            None
+        };
+        if let Some(writer) = writer {
+            if how.appends {
+                file.note_log();
+            }
+            if how.truncates
+                && let Err(error) = self.empty(file, writer).await
+            {
+                file.remove_writer(writer);
+                return Err(error);
+            }
+        }
+        Ok(Some(self.opened_draft(ino, file, how, writer)))
+    }
+
+    /// A handle of a draft.
+    pub(super) fn opened_draft(
+        &self,
+        ino: InodeNo,
+        file: &Arc<DraftFile>,
+        how: WriteOpen,
+        writer: Option<WriterId>,
+    ) -> Opened {
+        // A WRITE around the page cache drops the pages before it is sent, so who reads through the page cache could
+        // bring the old ones back. What is written through the page cache changes them.
+        let is_cached = how.writes && self.has_cached(ino);
+        if how.writes && !is_cached {
+            file.note_direct();
+        }
+        let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
+        let handle = self.files.insert(OpenFile::Draft(Arc::new(open)));
+        let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
+        Opened { mode, keep_cache: is_cached, ..Opened::own(handle) }
+    }
+
+    /// Whether an inode is open through the kernel's page cache, or may be mapped.
+    fn has_cached(&self, ino: InodeNo) -> bool {
+        self.files.any(|file| match file {
+            OpenFile::Object(open) => open.ino == ino && !open.is_passthrough,
+            OpenFile::Draft(open) => open.ino == ino && open.is_cached,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+        })
+    }
+
+    /// Empties a draft that is being opened.
+    async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId) -> Result<(), FsError> {
+        let _turn = file.turn().await;
+        if file.size() > 0 {
+            let cut = file.draft().truncate(0).await;
+            cut.map_err(|error| self.failed(file, error))?;
+        }
+        file.note_emptied(writer);
+        Ok(())
+    }
+
+    /// Has the name of a draft stand for the version that the draft has become, unless somebody has it open for
+    /// writing. The caller has the draft's turn.
+    pub(super) fn seal(&self, file: &Arc<DraftFile>, version: &File) -> bool {
+        self.note_attr(version, file.published_attr());
+        let found = self.attrs.as_ref().and_then(|attrs| attrs.get(version));
+        let (prefix, name) = file.place();
+        let is_sealed = self.namespace.note_sealed((&prefix, &name), file, version, || {
+            let is_sealed = file.seal();
+            if is_sealed {
+                self.inodes.become_version(file, version, found, !file.was_direct());
+            }
+            is_sealed
+        });
+        if is_sealed && file.is_log() {
+            // Who appends next goes on with the draft.
+            self.logs.keep(file.clone());
+        }
+        is_sealed
+    }
+
+    /// Notes that a draft can't be published any more, if the error says so. Its name stands for what the store has
+    /// from now on, and its handles keep the error. The caller has the draft's turn.
+    pub(super) fn failed(&self, file: &Arc<DraftFile>, error: WriteError) -> FsError {
+        if file.draft().has_failed() && file.fail() {
+            let (prefix, name) = file.place();
+            self.namespace.forget_draft(&prefix, &name, file);
+            self.namespace.forget(&prefix, &name);
+            if let Some(ino) = file.ino() {
+                self.inodes.detach(ino);
+            }
+            if let WriteError::Failed(cause) = &error
+                && file.has_closed()
+            {
+                let lost = FsError::Write(WriteError::Failed(cause.clone()));
+                self.logs.note_lost(format!("{prefix}{name}"), lost);
+            }
+        }
+        error.into()
+    }
+
+    /// Gives the bytes of a draft up that can't become an object any more, once nobody has it open.
+    pub(super) async fn discard_unused(&self, file: &Arc<DraftFile>) {
+        if file.verdict(Step::Discard) == Verdict::Go && !self.is_open(file) {
+            file.draft().discard().await;
+        }
+    }
+
+    /// Whether any handle reads or writes a draft.
+    fn is_open(&self, file: &Arc<DraftFile>) -> bool {
+        let ino = file.ino();
+        self.files.any(|open| match open {
+            OpenFile::Draft(open) => Arc::ptr_eq(&open.file, file) || Some(open.ino) == ino,
+            OpenFile::Object(open) => Some(open.ino) == ino,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => false,
+        })
+    }
+
+    /// The draft that is open under a handle for writing, and the handle.
+    pub(super) fn open_to_writer(&self, handle: FileHandle) -> Option<(Arc<OpenDraft>, WriterId)> {
+        match self.files.get(handle) {
+            Some(OpenFile::Draft(open)) if open.how.writes => {
+                let writer = open.writer?;
+                Some((open, writer))
+            }
+            _ => None,
+        }
+    }
+
+    /// The draft that is open under a handle in any way.
+    pub(super) fn draft_of_handle(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
+        let ino = match self.files.get(handle)? {
+            OpenFile::Draft(open) if open.how.writes => return Some(open.file.clone()),
+            OpenFile::Draft(open) => open.ino,
+            OpenFile::Object(open) => open.ino,
+            OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => {
+                return None;
+            }
+        };
+        match self.inodes.node(ino)? {
+            Node::Draft(file) => Some(file),
+            Node::File(_) | Node::Directory(_) => None,
+        }
+    }
+}

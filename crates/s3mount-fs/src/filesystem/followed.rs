@@ -1,0 +1,99 @@
+//! Reads of files that this mount writes: they follow the inode, from a version to a draft and to the next version.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use s3mount_prefetch::ReadError;
+use s3mount_write::WriteError;
+
+use super::Filesystem;
+use super::open_file::{ReadAt, ReaderSlot};
+use crate::FsError;
+use crate::drafts::DraftFile;
+use crate::inode::Node;
+use crate::namespace::names::File;
+use crate::numbers::InodeNo;
+use crate::sync::spawn;
+
+impl Filesystem {
+    /// Reads what an inode stands for now. `slot` keeps the reader of the handle from one READ to the next. Without an
+    /// inode that the kernel knows, the bytes are those of `file`.
+    pub(super) fn read_followed<R>(
+        self: &Arc<Self>,
+        (ino, file): (InodeNo, Option<&Arc<DraftFile>>),
+        slot: &ReaderSlot,
+        read: ReadAt,
+        reply: R,
+    ) where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        let version = match self.inodes.node(ino) {
+            Some(Node::Draft(file)) => return self.spawn_read(file, read, reply),
+            Some(Node::File(version)) => version,
+            Some(Node::Directory(_)) | None => {
+                return match file {
+                    Some(file) => self.spawn_read(file.clone(), read, reply),
+                    None => reply(Err(FsError::BadHandle(read.handle))),
+                };
+            }
+        };
+        let reader = slot.of(&version, &self.prefetcher);
+        let (fs, again) = (self.clone(), slot.clone());
+        reader.read(read.offset, read.len, move |result| match result {
+            Ok(bytes) => reply(Ok(bytes)),
+            Err(source) if source.is_stale() => {
+                let runtime = fs.namespace.requests().runtime().clone();
+                spawn(&runtime, async move {
+                    fs.after_stale_followed((ino, version), &again, read, source, reply)
+                });
+            }
+            Err(error) => reply(Err(error.into())),
+        });
+    }
+
+    /// Answers a READ that found its version gone: if this mount has renamed or changed the file since, from what the
+    /// inode stands for now.
+    fn after_stale_followed<R>(
+        self: &Arc<Self>,
+        (ino, version): (InodeNo, File),
+        slot: &ReaderSlot,
+        read: ReadAt,
+        source: ReadError,
+        reply: R,
+    ) where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        match self.inodes.node(ino) {
+            Some(Node::Draft(_)) => self.read_followed((ino, None), slot, read, reply),
+            Some(Node::File(now)) if now.object != version.object => {
+                self.read_followed((ino, None), slot, read, reply);
+            }
+            _ => reply(Err(FsError::Stale { parent_and_name: self.forget_name(ino), source })),
+        }
+    }
+
+    fn spawn_read<R>(self: &Arc<Self>, file: Arc<DraftFile>, read: ReadAt, reply: R)
+    where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        let fs = self.clone();
+        spawn(self.namespace.requests().runtime(), async move {
+            match fs.read_draft(&file, read).await {
+                Ok(bytes) => reply(Ok(&bytes)),
+                Err(error) => reply(Err(error.into())),
+            }
+        });
+    }
+
+    /// Reads a draft. While the draft gets another name, the object that it is made of may be gone before the draft
+    /// knows where the copy is.
+    async fn read_draft(&self, file: &DraftFile, read: ReadAt) -> Result<Bytes, WriteError> {
+        match file.draft().read(read.offset, read.len).await {
+            Err(WriteError::SourceGone(_)) => {
+                drop(self.hold_draft(file).await);
+                file.draft().read(read.offset, read.len).await
+            }
+            read => read,
+        }
+    }
+}
