@@ -22,7 +22,13 @@ impl Draft {
     }
 
     /// The bytes of a range in memory of their own. If the file changes meanwhile, they may be older or newer ones.
-    pub(super) async fn gather(&self, start: u64, end: u64) -> Result<Vec<Bytes>, WriteError> {
+    /// If the file `may_keep` what is fetched of a version, it does where the drafts have memory to spare.
+    pub(super) async fn gather(
+        &self,
+        start: u64,
+        end: u64,
+        may_keep: bool,
+    ) -> Result<Vec<Bytes>, WriteError> {
         let _one = self.gathering.lock().await;
         let end = end.min(self.size());
         let (mut gathered, mut at) = (Vec::new(), start);
@@ -30,7 +36,7 @@ impl Draft {
             let mut buffer = self.wait_for_buffer(end - at, Need::Least).await?;
             let len = (buffer.as_ref().len() as u64).min(end - at);
             for target in buffer.as_mut()[..index(len)].chunks_mut(index(BLOCK)) {
-                self.gather_block(at, target).await?;
+                self.gather_block(at, target, may_keep).await?;
                 at += target.len() as u64;
             }
             gathered.push(Bytes::from_owner(buffer).slice(..index(len)));
@@ -38,7 +44,7 @@ impl Draft {
         Ok(gathered)
     }
 
-    async fn gather_block(&self, at: u64, into: &mut [u8]) -> Result<(), WriteError> {
+    async fn gather_block(&self, at: u64, into: &mut [u8], may_keep: bool) -> Result<(), WriteError> {
         let (holes, spool) = {
             let state = self.state();
             state.check()?;
@@ -50,7 +56,7 @@ impl Draft {
         };
         for hole in holes {
             let target = &mut into[index(hole.start - at)..index(hole.end - at)];
-            self.bring(&hole, spool.clone(), target, false).await?;
+            self.bring(&hole, spool.clone(), target, may_keep).await?;
         }
         Ok(())
     }

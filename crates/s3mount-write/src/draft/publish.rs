@@ -150,7 +150,8 @@ impl Draft {
         let size = self.size();
         let pieces = match self.lying(0, size) {
             Some(pieces) => pieces,
-            None => self.gather(0, size).await?,
+            // Who appends next finds them in memory.
+            None => self.gather(0, size, true).await?,
         };
         let (body, written) = {
             let _turn = self.shared.requests.acquire().await;

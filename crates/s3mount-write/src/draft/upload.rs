@@ -118,7 +118,7 @@ impl Draft {
     async fn take_gathered(&self, cell: Cell) -> Result<Vec<Bytes>, WriteError> {
         // What changes from now on makes the part one that is to be sent again.
         self.state().cells.take(cell.number);
-        self.gather(cell.start, cell.end).await
+        self.gather(cell.start, cell.end, false).await
     }
 
     async fn copy(&self, cell: Cell, object: &ObjectId, range: ByteRange) -> Result<WrittenPart, WriteError> {
