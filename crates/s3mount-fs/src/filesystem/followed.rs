@@ -44,7 +44,7 @@ impl Filesystem {
             Err(source) if source.is_stale() => {
                 let runtime = fs.namespace.requests().runtime().clone();
                 spawn(&runtime, async move {
-                    fs.after_stale_followed((ino, version), &again, read, source, reply)
+                    fs.after_stale_followed((ino, version), &again, read, source, reply);
                 });
             }
             Err(error) => reply(Err(error.into())),
