@@ -280,7 +280,7 @@ mod tests {
         let waited = timeout(Duration::from_secs(1), async {
             let answer = client.head_bucket();
             tokio::join!(answer, async {
-                assert_eq!(metrics.in_flight.at(ReadOperation::HeadBucket).get(), 1)
+                assert_eq!(metrics.in_flight.at(ReadOperation::HeadBucket).get(), 1);
             })
         });
         waited.await.expect_err("it never answers");
