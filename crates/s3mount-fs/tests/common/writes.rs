@@ -35,12 +35,10 @@ fn make() -> (Arc<MemoryClient>, Filesystem) {
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writes = Writes {
         writer: Writer::new(client.clone(), pool, config, &runtime),
-        client: client.clone(),
         rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 100 },
         object: NewObject::default(),
         append_delay: std::time::Duration::ZERO,
         publishes_on_fsync: false,
-        retry_budget: Arc::default(),
     };
     let config = FsConfig { allows_writes: true, ..FsConfig::default() };
     let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);

@@ -70,11 +70,11 @@ impl OpenFile {
         if bytes.len() > len { Err(libc::EIO) } else { Ok(bytes) }
     }
 
-    /// A descriptor is closed (`fuse_flush`).
-    pub(super) async fn flush(&self, caller: &Caller) -> Result<(), i32> {
+    /// A descriptor is closed (`fuse_flush`). Its process may have another descriptor of the file.
+    pub(super) async fn flush(&self, caller: &Caller, has_another: bool) -> Result<(), i32> {
         self.inode.write_back(caller, 0, u64::MAX).await?;
         self.inode.take_write_back_error()?;
-        self.inode.daemon.flush(caller, (self.inode.number, self.handle.number)).await
+        self.inode.daemon.flush(caller, (self.inode.number, self.handle.number), has_another).await
     }
 
     /// `fuse_fsync`

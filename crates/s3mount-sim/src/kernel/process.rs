@@ -281,7 +281,8 @@ impl Process {
 
     /// `filp_close`
     async fn close_file(&self, caller: &Caller, file: &OpenFile) -> Result<(), i32> {
-        let flushed = file.flush(caller).await;
+        let has_another = lock(&self.0.files).values().any(|open| open.inode.number == file.inode.number);
+        let flushed = file.flush(caller, has_another).await;
         file.inode.locks.release(Owner::Process(self.0.pid));
         flushed
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use s3mount_fs::{
-    Attr, AttrChange, DirEntry, DirOffset, Entry, FileHandle, FsError, InodeNo, KnownName, OpenMode, Opened,
-    Place, StoredAttr, WriteOpen,
+    Attr, AttrChange, Closer, DirEntry, DirOffset, Entry, FileHandle, FsError, InodeNo, KnownName, OpenMode,
+    Opened, Place, StoredAttr, WriteOpen,
 };
 
 use super::{Caller, Daemon};
@@ -61,9 +61,28 @@ fn writes(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
-/// What the adapter answers to an open that it knows nothing else of.
-fn direct(opened: Opened) -> OpenAnswer {
-    OpenAnswer { handle: opened.handle, is_direct: true, keeps_cache: false }
+/// What the adapter answers to an OPEN (`answer_flags`).
+fn answer(opened: Opened) -> OpenAnswer {
+    let is_direct = opened.mode == OpenMode::Direct;
+    OpenAnswer { handle: opened.handle, is_direct, keeps_cache: opened.keep_cache }
+}
+
+/// The process that closes a descriptor.
+struct ClosingProcess {
+    daemon: Arc<Daemon>,
+    pid: u32,
+    /// Whether it has another descriptor of the file.
+    has_another: bool,
+}
+
+impl Closer for ClosingProcess {
+    fn is_of(&self, thread: u32) -> bool {
+        self.daemon.are_of_one_process(thread, self.pid)
+    }
+
+    fn has_another(&self, _: InodeNo) -> Option<bool> {
+        Some(self.has_another)
+    }
 }
 
 /// What the kernel is told of an error.
@@ -133,15 +152,10 @@ impl Daemon {
             if writes && !fs.allows_writes() {
                 return Err(libc::EROFS);
             }
-            if writes || (fs.allows_writes() && fs.is_draft(ino)) {
-                return told(fs.open_to_write(ino, write_open(flags)).await.map(direct));
+            if writes {
+                return told(fs.open_to_write_by(ino, write_open(flags), pid).await.map(answer));
             }
-            let opened = told(fs.begin_open(ino, pid))?.finish(false);
-            Ok(OpenAnswer {
-                handle: opened.handle,
-                is_direct: opened.mode == OpenMode::Direct,
-                keeps_cache: opened.keep_cache,
-            })
+            told(fs.begin_open(ino, pid).and_then(|opening| opening.finish(false)).map(answer))
         };
         let daemon = self.clone();
         let work =
@@ -159,14 +173,14 @@ impl Daemon {
     ) -> Result<(Entry, OpenAnswer), i32> {
         let number =
             self.record.sent(caller.pid, "CREATE", parent.0, || format!("{name} {}", flags_text(flags)));
-        let (daemon, name) = (self.clone(), name.to_owned());
+        let (daemon, name, opener) = (self.clone(), name.to_owned(), caller.pid);
         let work = async move {
             let attr = StoredAttr::new_file(mode, 0, 0);
-            let created = daemon.fs.create_as(parent, &name, write_open(flags), attr).await;
+            let created = daemon.fs.create_by(parent, &name, write_open(flags), attr, opener).await;
             let (entry, opened) = told(created)?;
             daemon.fs.note_mode(entry.attr.ino, mode);
             daemon.opened(false, opened.handle);
-            Ok((entry, direct(opened)))
+            Ok((entry, answer(opened)))
         };
         self.request(caller, number, Some(parent), work, nothing).await
     }
@@ -237,6 +251,7 @@ impl Daemon {
         self: &Arc<Self>,
         caller: &Caller,
         (ino, handle): (InodeNo, FileHandle),
+        has_another: bool,
     ) -> Result<(), i32> {
         if !self.sends_flush() {
             return Ok(());
@@ -248,9 +263,8 @@ impl Daemon {
                 daemon.no_flush.store(true, Ordering::Relaxed);
                 return Ok(());
             }
-            let of = daemon.clone();
-            let is_of = move |writer| of.are_of_one_process(writer, closer);
-            told(daemon.fs.clone().flush(handle, is_of).await)
+            let closer = ClosingProcess { daemon: daemon.clone(), pid: closer, has_another };
+            told(daemon.fs.clone().flush(handle, closer).await)
         };
         self.request(caller, number, None, work, nothing).await
     }
