@@ -140,8 +140,7 @@ impl Draft {
         let left = self.state().leave_old_upload();
         if let Some(begun) = left {
             tracing::debug!(key = begun.upload.key, "uploaded anew, because the file has another key");
-            let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+            self.shared.abort_later(begun.upload, async {});
         }
     }
 
@@ -198,15 +197,13 @@ impl Draft {
         };
         self.drop_spool().await;
         if let Some(begun) = upload {
-            let shared = self.shared.clone();
             let mut ended = self.ended.subscribe();
             let me = self.me.upgrade();
-            self.shared.runtime.spawn(async move {
+            self.shared.abort_later(begun.upload, async move {
                 // A part that arrives after the end of its upload stays there for ever.
                 if let Some(draft) = me {
                     let _ = ended.wait_for(|_| draft.state().cells.claimed() == 0).await;
                 }
-                shared.abort(&begun.upload).await;
             });
         }
     }
@@ -216,8 +213,7 @@ impl Drop for Draft {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(begun) = state.upload.take() {
-            let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+            self.shared.abort_later(begun.upload, async {});
         }
     }
 }

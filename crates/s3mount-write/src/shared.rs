@@ -8,7 +8,7 @@ use bytes::Bytes;
 use s3mount_memory::{Share, UNIT_BYTES};
 use s3mount_object::UploadId;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::grid::{Grid, LEAST_PART};
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     /// The uploads that are under way, as the journal has them, by their ids.
     pub(crate) noted: Mutex<HashMap<String, Noted>>,
     pub(crate) written: WrittenVersions,
+    /// How many uploads are being given up in the background.
+    pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,
 }
 
@@ -89,6 +91,27 @@ impl Shared {
         if self.store.abort(upload).await {
             self.ended(upload);
         }
+    }
+
+    /// Gives an upload up in the background, once `before` is over.
+    pub(crate) fn abort_later(
+        self: &Arc<Self>,
+        upload: Arc<UploadId>,
+        before: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.aborting.send_modify(|under_way| *under_way += 1);
+        let shared = self.clone();
+        self.runtime.spawn(async move {
+            before.await;
+            shared.abort(&upload).await;
+            shared.aborting.send_modify(|under_way| *under_way -= 1);
+        });
+    }
+
+    /// Waits until no upload is being given up in the background.
+    pub(crate) async fn settled(&self) {
+        // The sender is here, so it is not gone.
+        let _ = self.aborting.subscribe().wait_for(|under_way| *under_way == 0).await;
     }
 
     /// Waits for memory beside the pool, if the client has to join the pieces of a body.

@@ -7,7 +7,7 @@ use s3mount_memory::{BufferPool, Share};
 use s3mount_metrics::Registry;
 use s3mount_object::{Description, NewObject, ObjectError, ObjectId};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::relief::Givers;
@@ -56,6 +56,7 @@ impl Writer {
             config,
             noted: Mutex::default(),
             written: WrittenVersions::default(),
+            aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
     }
@@ -109,6 +110,11 @@ impl Writer {
     /// Those of the store, if retries don't help.
     pub async fn describe(&self, key: &str) -> Result<Description, ObjectError> {
         self.0.store.bucket.describe(key).await
+    }
+
+    /// Waits until no upload is being given up in the background.
+    pub async fn settled(&self) {
+        self.0.settled().await;
     }
 
     /// The metrics of all its drafts.

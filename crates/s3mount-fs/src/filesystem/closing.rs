@@ -189,6 +189,10 @@ impl Filesystem {
                 lost += 1;
             }
         }
+        // What is given up leaves no upload behind.
+        if let Some(writes) = &self.writes {
+            writes.writer.settled().await;
+        }
         lost
     }
 

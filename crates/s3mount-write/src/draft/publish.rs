@@ -170,8 +170,7 @@ impl Draft {
     pub(super) fn give_up_upload(&self) {
         let upload = self.state().upload.take();
         if let Some(begun) = upload {
-            let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { shared.abort(&begun.upload).await });
+            self.shared.abort_later(begun.upload, async {});
         }
     }
 
