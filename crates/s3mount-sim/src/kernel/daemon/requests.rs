@@ -148,11 +148,11 @@ impl Daemon {
         let number = self.record.sent(caller.pid, "OPEN", ino.0, || flags_text(flags));
         let (fs, pid) = (self.fs.clone(), caller.pid);
         let work = async move {
-            let writes = writes(flags) && !fs.is_writable(ino);
-            if writes && !fs.allows_writes() {
+            let changes = (writes(flags) || flags & libc::O_TRUNC != 0) && !fs.is_writable(ino);
+            if changes && !fs.allows_writes() {
                 return Err(libc::EROFS);
             }
-            if writes {
+            if changes {
                 return told(fs.open_to_write_by(ino, write_open(flags), pid).await.map(answer));
             }
             told(fs.begin_open(ino, pid).and_then(|opening| opening.finish(false)).map(answer))
