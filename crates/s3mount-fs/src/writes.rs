@@ -10,7 +10,7 @@ use s3mount_write::Writer;
 use crate::FsError;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
-use crate::filesystem::open_file::ReaderSlot;
+use crate::filesystem::reader_slot::ReaderSlot;
 use crate::keep_writer::ToKeep;
 use crate::numbers::InodeNo;
 

@@ -1,5 +1,6 @@
 //! A bucket in memory, without a network, for tests of single layers.
 
+mod failing;
 mod faults;
 mod writer;
 
@@ -17,6 +18,7 @@ use s3mount_object::{
     PutAnswer, PutObject, UploadParts, UserMetadata,
 };
 
+use self::faults::Faults;
 use crate::lent::Lent;
 use crate::list::{Query, is_directory_prefix, page, unordered_page};
 use crate::object::{Content, Object};
@@ -47,9 +49,7 @@ struct State {
     requests: Requests,
     ranges: Vec<(String, Range<u64>)>,
     latency: Duration,
-    failures: VecDeque<ErrorKind>,
-    fails_all: Option<ErrorKind>,
-    chances: faults::Chances,
+    faults: Faults,
     pages: VecDeque<ListPage>,
     stalls: VecDeque<Duration>,
     flips: VecDeque<bool>,
@@ -259,7 +259,7 @@ impl MemoryClient {
         let (latency, failure) = {
             let mut state = self.lock();
             let stall = state.stalls.pop_front().unwrap_or_default();
-            (state.latency + stall, state.failure())
+            (state.latency + stall, state.faults.failure())
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;

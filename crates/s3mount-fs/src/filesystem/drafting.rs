@@ -6,13 +6,10 @@
 //! version that they opened, and a file that the kernel reads by itself can't be opened in another way. Such an open
 //! fails with `ESTALE`, and the kernel looks the name up again, once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use s3mount_object::{Condition, UserMetadata};
 use s3mount_write::WriteError;
-use tokio::time::Instant;
 
 use super::Filesystem;
 use super::open_file::{OpenFile, OpenMode, Opened};
@@ -24,34 +21,7 @@ use crate::drafts::writers::WriterId;
 use crate::inode::Node;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FileHandle, InodeNo};
-use crate::sync::{Mutex, lock};
 use crate::writes::{OpenDraft, WriteOpen};
-
-/// How long an open may take from the look-up that gave it another inode.
-const LOOKED_UP: Duration = Duration::from_secs(10);
-
-/// Names that have just got another inode, each for one program that opens it next.
-#[derive(Debug, Default)]
-pub(super) struct Detached(Mutex<HashMap<(InodeNo, Arc<str>), Instant>>);
-
-impl Detached {
-    fn note(&self, parent: InodeNo, name: &Arc<str>) {
-        let mut names = lock(&self.0);
-        names.retain(|_, since| since.elapsed() < LOOKED_UP);
-        names.insert((parent, name.clone()), Instant::now());
-    }
-
-    /// Whether a name has just got another inode.
-    pub(super) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
-        let names = lock(&self.0);
-        names.get(&(parent, name.clone())).is_some_and(|since| since.elapsed() < LOOKED_UP)
-    }
-
-    fn take(&self, parent: InodeNo, name: &Arc<str>) -> bool {
-        let since = lock(&self.0).remove(&(parent, name.clone()));
-        since.is_some_and(|since| since.elapsed() < LOOKED_UP)
-    }
-}
 
 impl Filesystem {
     /// Opens a file for writing.

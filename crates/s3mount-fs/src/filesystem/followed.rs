@@ -7,7 +7,8 @@ use s3mount_prefetch::ReadError;
 use s3mount_write::WriteError;
 
 use super::Filesystem;
-use super::open_file::{ReadAt, ReaderSlot};
+use super::open_file::ReadAt;
+use super::reader_slot::ReaderSlot;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::Node;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_metrics::Listener;
-use s3mount_prefetch::{ObjectReader, Prefetcher};
+use s3mount_prefetch::ObjectReader;
 
+use super::reader_slot::ReaderSlot;
 use crate::ahead::hints::HintWriter;
 use crate::keep_writer::KeepWriter;
-use crate::namespace::names::File;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
@@ -58,28 +58,6 @@ pub(crate) enum OpenFile {
     Keep(Arc<KeepWriter>),
     /// A file that this mount is writing.
     Draft(Arc<OpenDraft>),
-}
-
-/// The reader of a handle whose file was written since it was opened. It is the reader of one version at a time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReaderSlot(Arc<Mutex<Option<Arc<ObjectReader>>>>);
-
-impl ReaderSlot {
-    /// A reader of `version`.
-    pub(crate) fn of(&self, version: &File, prefetcher: &Prefetcher) -> Arc<ObjectReader> {
-        let mut slot = lock(&self.0);
-        match &*slot {
-            Some(reader) if *reader.object() == version.object => reader.clone(),
-            _ => {
-                let reader = prefetcher.open(&version.object, version.size);
-                let before = slot.replace(reader.clone());
-                drop(slot);
-                // This may cancel GETs: no lock may be held.
-                drop(before);
-                reader
-            }
-        }
-    }
 }
 
 /// An open version of an object.

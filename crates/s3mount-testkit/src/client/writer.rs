@@ -102,7 +102,7 @@ impl MemoryClient {
         *self.lock().writes.entry(operation).or_default() += 1;
         self.wait(operation, key).await?;
         let mut state = self.lock();
-        let done = act(&mut state).and_then(|answer| state.lost_answer().map_or(Ok(answer), Err));
+        let done = act(&mut state).and_then(|answer| state.faults.lost_answer().map_or(Ok(answer), Err));
         done.map_err(|kind| ObjectError::new(kind, operation, key))
     }
 

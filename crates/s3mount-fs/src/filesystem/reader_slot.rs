@@ -1,0 +1,30 @@
+//! The readers of files that are written while they are open.
+
+use std::sync::Arc;
+
+use s3mount_prefetch::{ObjectReader, Prefetcher};
+
+use crate::namespace::names::File;
+use crate::sync::{Mutex, lock};
+
+/// The reader of a handle whose file was written since it was opened. It is the reader of one version at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReaderSlot(Arc<Mutex<Option<Arc<ObjectReader>>>>);
+
+impl ReaderSlot {
+    /// A reader of `version`.
+    pub(crate) fn of(&self, version: &File, prefetcher: &Prefetcher) -> Arc<ObjectReader> {
+        let mut slot = lock(&self.0);
+        match &*slot {
+            Some(reader) if *reader.object() == version.object => reader.clone(),
+            _ => {
+                let reader = prefetcher.open(&version.object, version.size);
+                let before = slot.replace(reader.clone());
+                drop(slot);
+                // This may cancel GETs: no lock may be held.
+                drop(before);
+                reader
+            }
+        }
+    }
+}
