@@ -103,7 +103,7 @@ pub struct Filesystem {
     has_folder_markers: bool,
     /// Unset if attributes are not kept.
     attrs: Option<Arc<KnownAttrs>>,
-    logs: Logs,
+    logs: Arc<Logs>,
     modes: Modes,
     detached: Detached,
     recorder: Arc<Recorder>,
@@ -124,7 +124,10 @@ impl Filesystem {
         let namespace = Namespace::new(bucket.into(), &config, names, inodes.clone(), runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
-        spawn(runtime, keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes)));
+        let logs = Arc::<Logs>::default();
+        let house =
+            keep_house(Arc::downgrade(&namespace), walks, Arc::downgrade(&inodes), Arc::downgrade(&logs));
+        spawn(runtime, house);
         let (metrics, registry) = (Arc::<FsMetrics>::default(), Registry::default());
         prefetcher.register(&registry);
         // `show` brings them up to date: the registry can't own the filesystem, which owns it.
@@ -164,7 +167,7 @@ impl Filesystem {
             tree_locks: TreeLocks::default(),
             has_folder_markers: false,
             attrs: None,
-            logs: Logs::default(),
+            logs,
             modes: Modes::default(),
             detached: Detached::default(),
             recorder: Arc::default(),

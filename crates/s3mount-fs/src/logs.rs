@@ -52,6 +52,16 @@ impl Logs {
         kept.remove(at).map(|(_, file)| file)
     }
 
+    /// Drops the drafts that nobody has come back to in time.
+    pub(crate) fn expire(&self) {
+        let mut kept = lock(&self.kept);
+        let old = kept.partition_point(|(since, _)| since.elapsed() >= KEPT);
+        let expired: Vec<_> = kept.drain(..old).collect();
+        drop(kept);
+        // This gives memory back: no lock may be held.
+        drop(expired);
+    }
+
     /// Notes that bytes of a key are lost, for who opens it next.
     pub(crate) fn note_lost(&self, key: String, error: FsError) {
         let mut lost = lock(&self.lost);

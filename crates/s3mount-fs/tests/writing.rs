@@ -31,9 +31,17 @@ fn mount_with(rights: Rights) -> (Arc<MemoryClient>, Arc<Filesystem>) {
 
 /// A mount on which `close` leaves what was appended unpublished for a while.
 fn mount_delayed(rights: Rights, append_delay: Duration) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_of(BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"), rights, append_delay)
+}
+
+fn mount_of(
+    pool: BufferPool,
+    rights: Rights,
+    append_delay: Duration,
+) -> (Arc<MemoryClient>, Arc<Filesystem>) {
     let client = Arc::new(MemoryClient::new());
     client.put("old", "old text");
-    let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
+    let runtime = Handle::current();
     let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
     let writer = Writer::new(client.clone(), pool, config, &runtime);
@@ -249,4 +257,19 @@ async fn makers_of_files_do_not_wait_for_listings() {
     let began = Instant::now();
     assert_eq!(fs.lookup(folder, "zz").await.expect("theirs").attr.size, 6);
     assert!(began.elapsed().is_zero(), "the listings show what others write");
+}
+
+/// The next program that appends finds the end of a log in memory, for two minutes.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_nobody_comes_back_to_gives_its_memory_back() {
+    let pool = BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool");
+    let (_client, fs) = mount_of(pool.clone(), ALL, Duration::ZERO);
+    let (_, opened) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+    write(&fs, opened.handle, b"line").await;
+    fs.clone().flush(opened.handle, |_| true).await.expect("an object");
+    fs.release(opened.handle);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(pool.budget().used_bytes() > 0, "it is kept");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(pool.budget().used_bytes(), 0);
 }

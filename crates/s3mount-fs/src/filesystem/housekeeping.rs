@@ -1,4 +1,4 @@
-//! Every few seconds, expired names are dropped and unused memory is given back to the machine.
+//! Every few seconds, expired names and logs are dropped, and unused memory is given back to the machine.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use s3mount_memory::trim_heap;
 
 use crate::directory::list_ahead::Walks;
 use crate::inode::{INODE_BYTES, InodeTable};
+use crate::logs::Logs;
 use crate::namespace::Namespace;
 
 /// How often expired names are dropped.
@@ -15,18 +16,24 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Memory of names, in bytes, that is worth giving back once half of it is unused.
 const WORTH_TRIMMING: usize = 16 << 20;
 
-/// Drops expired names, and gives memory back once many of them are gone. Ends when the mount ends.
-pub(super) async fn keep_house(namespace: Weak<Namespace>, walks: Weak<Walks>, inodes: Weak<InodeTable>) {
+/// Drops expired names and logs, and gives memory back once many names are gone. Ends when the mount ends.
+pub(super) async fn keep_house(
+    namespace: Weak<Namespace>,
+    walks: Weak<Walks>,
+    inodes: Weak<InodeTable>,
+    logs: Weak<Logs>,
+) {
     let mut most_bytes = 0;
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let (Some(namespace), Some(walks), Some(inodes)) =
-            (namespace.upgrade(), walks.upgrade(), inodes.upgrade())
+        let (Some(namespace), Some(walks), Some(inodes), Some(logs)) =
+            (namespace.upgrade(), walks.upgrade(), inodes.upgrade(), logs.upgrade())
         else {
             return;
         };
         namespace.expire();
         walks.expire();
+        logs.expire();
         let bytes = namespace.bytes() + inodes.len() * INODE_BYTES;
         most_bytes = most_bytes.max(bytes);
         if most_bytes > WORTH_TRIMMING && bytes < most_bytes / 2 {
