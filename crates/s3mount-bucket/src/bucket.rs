@@ -145,7 +145,8 @@ impl<C: ?Sized> Bucket<C> {
         let slow = operation.slow_after(bytes);
         // Two attempts find the time for the bytes.
         let timeout = self.timeout.max((slow - operation.slow_after(0)) * 8);
-        self.retries_until(operation, target, slow, Instant::now() + timeout)
+        // An attempt that stalls leaves time for another.
+        self.retries_until(operation, target, slow.min(timeout / 8), Instant::now() + timeout)
     }
 
     /// As [`retries`](Self::retries), for an answer that is slow after `slow`, and until `deadline`.

@@ -36,7 +36,10 @@ where
         if !passes || Instant::now() + pause >= deadline {
             return Err(error);
         }
-        tracing::warn!(%error, ?pause, "the store does not serve the bucket yet, trying again");
+        // What can't be reached is told by the error in a moment.
+        if *error.kind() != ErrorKind::Network {
+            tracing::warn!(%error, ?pause, "the store does not serve the bucket yet, trying again");
+        }
         sleep(pause).await;
     }
 }
