@@ -26,6 +26,9 @@ use crate::{Class, Operation};
 /// A request that waits for the budget asks it again after this time.
 const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 
+/// An attempt may go on for this time after the deadline. Who waits with the same deadline tells what was waited for.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// The attempts at one request: how long each may take, and when the next may be made.
 #[derive(Debug)]
 pub struct Retries<'a> {
@@ -58,7 +61,7 @@ impl<'a> Retries<'a> {
     }
 
     /// Makes one attempt, once there is a permit for it. An attempt that makes no progress for too long, or until
-    /// the deadline, is dropped, which cancels its request and closes its connection.
+    /// just after the deadline, is dropped, which cancels its request and closes its connection.
     ///
     /// # Errors
     /// The error of the attempt; `TimedOut` when the attempt was given up, or got no permit before the deadline.
@@ -72,7 +75,8 @@ impl<'a> Retries<'a> {
         let Ok(_permit) = timeout_at(self.deadline, self.door.limits.permit(self.class)).await else {
             return Err(late("no connection was free".to_owned()));
         };
-        let limit = self.attempts.limit().min(self.deadline - Instant::now());
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let limit = self.attempts.limit().min(left + GRACE);
         let result = timeout(limit, attempt).await.unwrap_or_else(|_| {
             self.door.budget.metrics().stalls.inc();
             Err(late(format!("stalled for {limit:?}")))
