@@ -120,7 +120,12 @@ impl ListRequests {
 
     async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ObjectError>>) -> Result<T, FsError> {
         let limit = self.bucket.timeout();
-        timeout(limit, answer).await.map_or(Err(FsError::TimedOut(limit)), |answer| Ok(answer?))
+        match timeout(limit, answer).await {
+            // The last attempt may end at the same moment.
+            Ok(Err(error)) if *error.kind() == ErrorKind::TimedOut => Err(FsError::TimedOut(limit)),
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(FsError::TimedOut(limit)),
+        }
     }
 
     async fn attempts(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, ObjectError> {
