@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::late::LateWrites;
 use crate::own::Uploads;
 use crate::{Limits, RetryBudget};
 
@@ -12,6 +13,7 @@ pub(crate) struct Door {
     pub(crate) budget: Arc<RetryBudget>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) uploads: Uploads,
+    pub(crate) late: LateWrites,
     /// Whether the store has said that it knows no condition for a deletion.
     pub(crate) deletes_unseen: AtomicBool,
     seed: u64,
@@ -20,8 +22,8 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(limits: Arc<Limits>, seed: u64) -> Self {
-        let (budget, uploads) = (Arc::default(), Uploads::default());
-        Self { budget, limits, uploads, deletes_unseen: false.into(), seed, drawn: AtomicU64::new(0) }
+        let (budget, uploads, late) = (Arc::default(), Uploads::default(), LateWrites::default());
+        Self { budget, limits, uploads, late, deletes_unseen: false.into(), seed, drawn: AtomicU64::new(0) }
     }
 
     /// The next number of a sequence that differs between doors (SplitMix64).

@@ -14,6 +14,7 @@ mod bucket;
 mod budget;
 mod door;
 mod first;
+mod late;
 mod limits;
 mod measured;
 mod metrics;

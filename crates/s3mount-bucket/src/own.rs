@@ -26,7 +26,7 @@ const MOST_UPLOADS: usize = 1 << 14;
 
 /// The mark of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(String);
+pub(crate) struct Mark(pub(crate) String);
 
 /// The uploads that are under way, by their ids, and the marks of their objects.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use s3mount_object::{
     ObjectId, ObjectWriter, UploadId, UploadsPage, Written, WrittenPart,
 };
 
-use crate::own::{MARK, Own, marked};
+use crate::own::{MARK, Mark, Own, marked};
 use crate::{Bucket, Failure, Operation};
 
 /// What became of a version that was to be deleted.
@@ -22,7 +22,8 @@ pub enum Deleted {
 }
 
 impl<C: ObjectWriter + ?Sized> Bucket<C> {
-    /// Writes an object whole (PutObject).
+    /// Writes an object whole (PutObject). Where the store may still carry out an earlier write of the key, it is
+    /// an upload of one part instead: see [`late`](crate::late).
     ///
     /// # Errors
     /// Those of all writes; see [`ObjectWriter`].
@@ -33,10 +34,44 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        let (object, mark) = marked(self.door.random(), object);
-        let attempt = || self.client.put(key, body.clone(), &object, condition);
-        let put = self.send(Operation::PutObject, (key, body.len()), attempt).await;
-        self.own(key, Own { mark, size: body.len(), checksum: body.checksum() }, put).await
+        if self.door.late.may_come(key) && body.len() > 0 {
+            return self.put_as_upload(key, body, object, condition).await;
+        }
+        let (object, mark) = &marked(self.door.random(), object);
+        let put = |condition: Option<Condition>| async move {
+            let own = Own { mark: mark.clone(), size: body.len(), checksum: body.checksum() };
+            let mut is_unknown = false;
+            let attempt = || self.client.put(key, body.clone(), object, condition.as_ref());
+            let put =
+                self.send_noting(Operation::PutObject, (key, body.len()), attempt, &mut is_unknown).await;
+            self.note_late(key, mark.as_ref().filter(|_| is_unknown));
+            self.own_noting(key, own, put).await
+        };
+        Ok(self.over_late_ones(key, condition, put).await?)
+    }
+
+    /// Writes an object as an upload of one part, so that its ETag is none that another version of it has had.
+    async fn put_as_upload(
+        &self,
+        key: &str,
+        body: &Body,
+        object: &NewObject,
+        condition: Option<&Condition>,
+    ) -> Result<Written, ObjectError> {
+        let has_checksums = body.checksum().is_some();
+        let upload = self.create_upload(key, object, has_checksums, &mut false).await?;
+        let written = async {
+            let part = self.put_part(&upload, 1, body).await?;
+            let parts = [WrittenPart { checksum: body.checksum().or(part.checksum), ..part }];
+            Ok(self.complete(&upload, &parts, (body.checksum(), has_checksums), condition).await?)
+        };
+        let written = written.await;
+        if written.is_err()
+            && let Err(error) = self.abort(&upload).await
+        {
+            tracing::warn!(key, %error, "an upload could not be given up");
+        }
+        written
     }
 
     /// Begins an upload in parts (CreateMultipartUpload). With `has_checksums`, each part that is put has to bring its
@@ -102,13 +137,15 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         condition: Option<&Condition>,
     ) -> Result<Written, Failure> {
         let (checksum, has_checksums) = own;
-        let completion =
-            Completion { condition: condition.cloned(), checksum: checksum.filter(|_| has_checksums) };
         let size = parts.iter().map(|part| part.len).sum();
-        let attempt = || self.client.complete(upload, parts, &completion);
-        let completed = self.send(Operation::CompleteMultipartUpload, (&upload.key, size), attempt).await;
-        let own = Own { mark: self.door.uploads.mark(&upload.id), size, checksum };
-        let completed = self.own_noting(&upload.key, own, completed).await;
+        let mark = &self.door.uploads.mark(&upload.id);
+        let complete = |condition: Option<Condition>| async move {
+            let completion = Completion { condition, checksum: checksum.filter(|_| has_checksums) };
+            let attempt = || self.client.complete(upload, parts, &completion);
+            let completed = self.send(Operation::CompleteMultipartUpload, (&upload.key, size), attempt).await;
+            self.own_noting(&upload.key, Own { mark: mark.clone(), size, checksum }, completed).await
+        };
+        let completed = self.over_late_ones(&upload.key, condition, complete).await;
         if completed.is_ok() {
             self.door.uploads.ended(&upload.id);
         }
@@ -139,10 +176,15 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        let (object, mark) = marked(self.door.random(), object);
-        let attempt = || self.client.copy(source, key, Some(&object), condition);
-        let copied = self.send(Operation::CopyObject, (key, size), attempt).await;
-        self.own(key, Own { mark, size, checksum: None }, copied).await
+        let (object, mark) = &marked(self.door.random(), object);
+        let copy = |condition: Option<Condition>| async move {
+            let (mut is_unknown, own) = (false, Own { mark: mark.clone(), size, checksum: None });
+            let attempt = || self.client.copy(source, key, Some(object), condition.as_ref());
+            let copied = self.send_noting(Operation::CopyObject, (key, size), attempt, &mut is_unknown).await;
+            self.note_late(key, mark.as_ref().filter(|_| is_unknown));
+            self.own_noting(key, own, copied).await
+        };
+        Ok(self.over_late_ones(key, condition, copy).await?)
     }
 
     /// As [`copy`](Self::copy), and the copy has all that the source has beside its bytes, except the storage class
@@ -270,13 +312,38 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         Ok(all)
     }
 
-    async fn own(
+    /// An attempt at a write with this mark has no answer: the store may still carry it out.
+    fn note_late(&self, key: &str, mark: Option<&Mark>) {
+        if let Some(mark) = mark {
+            self.door.late.note(key, mark.clone());
+        }
+    }
+
+    /// Makes a write. Where its condition does not hold because an earlier write of this mount was carried out late,
+    /// it is made again and replaces that.
+    async fn over_late_ones<F>(
         &self,
         key: &str,
-        own: Own,
-        written: Result<Written, Failure>,
-    ) -> Result<Written, ObjectError> {
-        self.own_noting(key, own, written).await.map_err(ObjectError::from)
+        condition: Option<&Condition>,
+        write: impl Fn(Option<Condition>) -> F,
+    ) -> Result<Written, Failure>
+    where
+        F: Future<Output = Result<Written, Failure>>,
+    {
+        let failure = match write(condition.cloned()).await {
+            Err(failure) if *failure.error.kind() == ErrorKind::PreconditionFailed => failure,
+            written => return written,
+        };
+        if condition.is_none() || !self.door.late.may_come(key) {
+            return Err(failure);
+        }
+        match self.describe_marked(key).await {
+            Ok(found) if self.door.late.is_one(key, &found) => {
+                tracing::info!(key, "replaces an earlier write of this mount, which the store has done late");
+                write(Some(Condition::Matches(found.meta.etag))).await
+            }
+            Ok(_) | Err(_) => Err(failure),
+        }
     }
 
     /// What became of a write: one that failed may be done all the same.

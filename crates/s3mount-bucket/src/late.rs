@@ -1,0 +1,143 @@
+//! Writes that the store may still carry out.
+//!
+//! An attempt that has no answer may be carried out seconds later, when the write was made again with success, and even
+//! after later ones. Its condition stops it then, except in two cases. The name may be free again, because its file was
+//! removed or renamed. Or the object may have the ETag again that the late write waits for, because its bytes are the
+//! same again: an ETag is no more than their MD5.
+//!
+//! So the marks of such writes are known for as long as the store may take them. Who meets one of these objects has met
+//! no stranger, and replaces it. And what is written next to such a key is written as an upload of one part: this ETag
+//! is of another form, which no earlier version of these bytes has.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use s3mount_object::Description;
+use tokio::time::Instant;
+
+use crate::own::{MARK, Mark};
+
+/// How long the store may carry out a request: S3 refuses one whose signature is older.
+const LIFE: Duration = Duration::from_secs(15 * 60);
+
+/// So many keys have late writes at a time. Those of others meet conflicts.
+const MOST_KEYS: usize = 4096;
+
+/// So many late writes of one key are known.
+const MOST_OF_A_KEY: usize = 16;
+
+/// The writes that may still be carried out, by their keys: until when, and their marks.
+#[derive(Debug, Default)]
+pub(crate) struct LateWrites(Mutex<HashMap<String, Vec<(Instant, Mark)>>>);
+
+impl LateWrites {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(Instant, Mark)>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An attempt at the write with this mark has no answer.
+    pub(crate) fn note(&self, key: &str, mark: Mark) {
+        let (now, mut keys) = (Instant::now(), self.lock());
+        if keys.len() >= MOST_KEYS {
+            keys.retain(|_, writes| writes.iter().any(|(until, _)| *until > now));
+        }
+        if keys.len() < MOST_KEYS || keys.contains_key(key) {
+            let writes = keys.entry(key.to_owned()).or_default();
+            writes.retain(|(until, _)| *until > now);
+            if writes.len() == MOST_OF_A_KEY {
+                writes.remove(0);
+            }
+            writes.push((now + LIFE, mark));
+        }
+    }
+
+    /// Whether any write of this key may still be carried out.
+    pub(crate) fn may_come(&self, key: &str) -> bool {
+        let now = Instant::now();
+        self.lock().get(key).is_some_and(|writes| writes.iter().any(|(until, _)| *until > now))
+    }
+
+    /// Whether an object is one of these writes.
+    pub(crate) fn is_one(&self, key: &str, found: &Description) -> bool {
+        let keys = self.lock();
+        let (Some(writes), Some(mark)) = (keys.get(key), found.object.metadata.get(MARK)) else {
+            return false;
+        };
+        writes.iter().any(|(_, Mark(late))| late == mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use s3mount_object::{Body, Condition, ErrorKind, NewObject, ObjectWriter, Written};
+    use s3mount_testkit::MemoryClient;
+
+    use crate::WritableBucket;
+
+    const KEY: &str = "k";
+
+    fn body(text: &'static str) -> Body {
+        Body::new([Bytes::from_static(text.as_bytes())])
+    }
+
+    /// A bucket, and its store without the bucket's retries.
+    fn bucket() -> (WritableBucket, Arc<MemoryClient>) {
+        let client = Arc::new(MemoryClient::new());
+        (WritableBucket::from(client.clone()), client)
+    }
+
+    async fn put(bucket: &WritableBucket, text: &'static str, condition: Condition) -> Written {
+        let written = bucket.put(KEY, &body(text), &NewObject::default(), Some(&condition)).await;
+        written.expect("nobody else writes")
+    }
+
+    /// What the store has at the key, to be written again as it is.
+    async fn as_it_is(client: &MemoryClient) -> NewObject {
+        client.describe(KEY).await.expect("an object").object
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_replaces_an_earlier_one_that_the_store_has_done_late() {
+        let (bucket, client) = bucket();
+        client.lose_next(1);
+        put(&bucket, "one", Condition::Absent).await;
+        let late = as_it_is(&client).await;
+        bucket.delete_whatever(KEY).await.expect("it is gone");
+        ObjectWriter::put(&*client, KEY, body("one"), &late, Some(&Condition::Absent))
+            .await
+            .expect("nothing is there");
+        put(&bucket, "two", Condition::Absent).await;
+        assert_eq!(client.stored(KEY).0, b"two");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_stranger_has_written_meanwhile_is_not_replaced() {
+        let (bucket, client) = bucket();
+        client.lose_next(1);
+        put(&bucket, "one", Condition::Absent).await;
+        bucket.delete_whatever(KEY).await.expect("it is gone");
+        ObjectWriter::put(&*client, KEY, body("theirs"), &NewObject::default(), None).await.expect("a store");
+        let refused = bucket.put(KEY, &body("two"), &NewObject::default(), Some(&Condition::Absent)).await;
+        assert_eq!(*refused.expect_err("it is not this mount's").kind(), ErrorKind::PreconditionFailed);
+        assert_eq!(client.stored(KEY).0, b"theirs");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_write_finds_no_version_of_the_bytes_that_it_was_to_replace() {
+        let (bucket, client) = bucket();
+        let first = put(&bucket, "A", Condition::Absent).await;
+        client.lose_next(1);
+        let second = put(&bucket, "B", Condition::Matches(first.etag.clone())).await;
+        let late = as_it_is(&client).await;
+        put(&bucket, "A", Condition::Matches(second.etag)).await;
+        let refused =
+            ObjectWriter::put(&*client, KEY, body("B"), &late, Some(&Condition::Matches(first.etag))).await;
+        assert_eq!(*refused.expect_err("it comes too late").kind(), ErrorKind::PreconditionFailed);
+        assert_eq!(client.stored(KEY).0, b"A");
+        assert_eq!(client.open_uploads().len(), 0);
+    }
+}
