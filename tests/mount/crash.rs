@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use s3mount_testkit::{FirstByte, Sequence, Shape, TestS3, content, mix};
 
-use crate::world::{BUCKET, World};
+use crate::world::{BUCKET, World, wait_for};
 
 const FLAGS: [&str; 6] =
     ["--allow-overwrite", "--allow-delete", "--write-part-size", "5MiB", "--memory-limit", "128MiB"];
@@ -92,6 +93,47 @@ fn check(world: &World, known: &mut BTreeMap<String, Known>) {
             world.server.delete(BUCKET, &temporary);
         }
         known.promised = found;
+    }
+}
+
+/// Makes, renames, removes and reads files of one folder until the daemon is gone.
+const BUSY: &str = "
+import os, random, sys
+d = sys.argv[1]
+while True:
+    try:
+        one, other = (f'{d}/f{random.randrange(6)}' for _ in range(2))
+        match random.randrange(4):
+            case 0: open(one, 'wb').write(b'x' * random.randrange(1000))
+            case 1: os.unlink(one)
+            case 2: os.rename(one, other)
+            case 3: open(one, 'rb').read(); os.listdir(d)
+    except OSError as error:
+        if error.errno in (103, 107): sys.exit()
+";
+
+/// A thread of the daemon that waits in the kernel for a folder can't be killed, and a program that holds the folder
+/// waits for the daemon. Without a warden, more than every other round hangs.
+#[test]
+fn who_waits_for_a_daemon_that_is_killed_is_let_go() {
+    for round in 0..4 {
+        let slow = Shape { first_byte: FirstByte::Fixed(30.0), ..Shape::fast() };
+        let server = TestS3::builder().shape(slow).object(BUCKET, "d/f0", "text");
+        let world = World::new(server, &FLAGS);
+        let busy = || {
+            let mut python = Command::new("/usr/bin/python3");
+            python.args(["-c", BUSY]).arg(world.path("d")).spawn().expect("a program")
+        };
+        let mut programs: Vec<_> = (0..8).map(|_| busy()).collect();
+        for number in 0..30 {
+            thread::sleep(Duration::from_millis(50));
+            let theirs = format!("theirs, {number} of {round}");
+            world.server.put(BUCKET, &format!("d/f{}", number % 6), theirs);
+        }
+        world.crash();
+        for program in &mut programs {
+            wait_for("a program's end", || program.try_wait().expect("a program").is_some());
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod metrics;
 mod metrics_server;
 mod mount;
 mod otlp;
+pub(crate) mod warden;
 
 use std::process::ExitCode;
 

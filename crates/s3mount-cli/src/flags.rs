@@ -142,6 +142,19 @@ pub(crate) enum Command {
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
+    /// Wait until a daemon has ended, and let those go who wait for it. Each daemon starts one.
+    #[command(hide = true)]
+    Warden {
+        /// Process number of the daemon.
+        #[arg(value_name = "PID")]
+        daemon: u32,
+        /// The kernel's number of its mount.
+        #[arg(value_name = "ID")]
+        id: u64,
+        /// Where it is mounted.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Write the manual pages of all commands.
     #[command(hide = true)]
     Man {

@@ -18,7 +18,7 @@ use commands::{
     warm,
 };
 pub use daemon::DaemonMetrics;
-use daemon::start;
+use daemon::{start, warden};
 use flags::{Command, helper};
 use layers::Parsed;
 pub use layers::page::configuration_page;
@@ -58,6 +58,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Some(Command::Man { dir }) => generate::man(&dir).map(|()| ExitCode::SUCCESS),
+        Some(Command::Warden { daemon, id, dir }) => {
+            warden::run(daemon, id, &dir).map(|()| ExitCode::SUCCESS)
+        }
         None => start(&args.mount, None),
     };
     result.unwrap_or_else(|error| {

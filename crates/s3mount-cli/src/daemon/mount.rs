@@ -28,6 +28,7 @@ use super::manager;
 use super::metrics::DaemonMetrics;
 use super::metrics_server;
 use super::otlp::Exporter;
+use super::warden;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
@@ -128,6 +129,11 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     };
     let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
     let there = config.target.dir().and_then(mount_at);
+    // A mount that another process has made has its own.
+    if let Some(Err(error)) = there.as_ref().map(warden::start) {
+        tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
+            `umount --force` is called");
+    }
     ready();
     if let Some(leftovers) = leftovers {
         leftovers.put_in_order(runtime.handle());

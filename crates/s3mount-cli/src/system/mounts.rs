@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct MountedAt {
     /// The kernel's number of the mount. It tells mounts apart that are stacked in one folder.
     pub(crate) id: u64,
+    /// The minor number of its device, by which the kernel names a FUSE connection.
+    pub(crate) device: u64,
     pub(crate) dir: PathBuf,
     /// The type of the mount, such as `fuse.s3mount`.
     pub(crate) kind: String,
@@ -56,6 +58,7 @@ fn parse(line: &[u8]) -> Option<MountedAt> {
     };
     Some(MountedAt {
         id: std::str::from_utf8(fields[0]).ok()?.parse().ok()?,
+        device: std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?.1.parse().ok()?,
         dir: PathBuf::from(OsString::from_vec(unescape(fields.get(4)?))),
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: String::from_utf8_lossy(&unescape(source)).into_owned(),
@@ -106,6 +109,7 @@ mod tests {
         let line = br"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
         let mount = MountedAt {
             id: 36,
+            device: 45,
             dir: PathBuf::from("/mnt/a b"),
             kind: "fuse.s3mount".into(),
             source: "s3://b/p q/".into(),

@@ -1,0 +1,104 @@
+//! Lets go those who wait for a daemon that was killed.
+//!
+//! The kernel ends a mount when the last thread of its daemon closes `/dev/fuse`. A thread that tells the kernel of a
+//! name waits inside the kernel for the folder's lock, and no signal ends that wait. A program that makes, renames or
+//! removes a file in this folder holds the lock until the daemon answers. If the daemon is killed between the two
+//! (SIGKILL, or because memory is short), each waits for the other for ever, and so does every program that comes to
+//! the mount: 5 of 8 kills did so beside eight such programs.
+//!
+//! So each daemon has a warden: a process of the same program, which sleeps until the kernel says by a signal that the
+//! daemon's first thread has ended. If the mount is still there then, it aborts the mount's connection. All who wait
+//! get `ENOTCONN`, and the folder is left as after any kill. No file descriptor or pidfd would tell: all of the
+//! daemon's files stay open as long as the thread waits.
+#![expect(unsafe_code, reason = "a process that is told of its parent's end")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, parent_id};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+
+use crate::system::mounts::{MountedAt, mount_at};
+
+/// The signal by which the kernel tells of the daemon's end.
+const ENDED: Signal = Signal::SIGUSR1;
+
+/// How long a thread may take from this signal to its end.
+const SIGNAL_LEAD: Duration = Duration::from_secs(1);
+
+/// Folder of the kernel's list of FUSE connections, where somebody has mounted it.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+/// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
+pub(super) fn start(there: &MountedAt) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("s3mount").arg("warden").arg(std::process::id().to_string()).arg(there.id.to_string());
+    command.arg(&there.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: between fork and exec these calls allocate nothing and take no lock.
+    unsafe {
+        command.pre_exec(|| {
+            // It has to outlive all signals that end a daemon, and must not lose the one that it waits for.
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
+            set_pdeathsig(ENDED)?;
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Waits until the process `daemon` has ended, and aborts the connection of its mount, if that is still there: the one
+/// with the number `id` at `dir`.
+pub(crate) fn run(daemon: u32, id: u64, dir: &Path) -> anyhow::Result<()> {
+    // What the daemon has open without knowing must not stay open.
+    // SAFETY: nothing has opened a file yet that is used afterwards.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    let mut ended = SigSet::empty();
+    ended.add(ENDED);
+    // The kernel sends the signal just before the daemon's first thread is a zombie. Another thread may wait in the
+    // kernel: then this process stays the daemon's child.
+    while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
+        ended.wait()?;
+    }
+    if let Some(mount) = mount_at(dir).filter(|mount| mount.id == id) {
+        abort(&mount)?;
+    }
+    Ok(())
+}
+
+/// Whether the first thread of a process has ended, or does so within `limit`.
+fn has_ended(pid: u32, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    let is_zombie = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    };
+    while !is_zombie() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// Aborts the connection of a mount, and leaves the mount where it is.
+fn abort(mount: &MountedAt) -> anyhow::Result<()> {
+    // Who has mounted it may do this, also without privileges.
+    if std::fs::write(Path::new(CONNECTIONS).join(mount.device.to_string()).join("abort"), "1").is_ok() {
+        return Ok(());
+    }
+    // This aborts first, and then finds the mount in use: by this file. To open it asks the daemon nothing.
+    let root = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&mount.dir)?;
+    match umount2(format!("/proc/self/fd/{}", root.as_raw_fd()).as_str(), MntFlags::MNT_FORCE) {
+        Ok(()) | Err(nix::errno::Errno::EBUSY) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
