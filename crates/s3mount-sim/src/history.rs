@@ -121,6 +121,11 @@ impl File {
         self.edits.iter().all(|edit| matches!(edit.what, Edit::Append { .. }) || edit.asked == NEVER)
     }
 
+    /// Whether a program has made it.
+    pub fn is_new(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Whether something may have changed between two moments.
     pub fn may_change(&self, from: u64, to: u64) -> bool {
         self.edits.iter().any(|edit| edit.asked <= to && edit.answered >= from)

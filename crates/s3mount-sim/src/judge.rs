@@ -157,6 +157,10 @@ impl Judge {
     pub fn opened(&mut self, opening: Opening, answer: Result<(), i32>) -> Result<Option<Opened>, Broken> {
         let Opening { asked, path, flags, made, cuts } = opening;
         let now = self.ticks.next();
+        if answer == Err(libc::ENOTCONN) {
+            // The daemon was killed: what was asked for may have been done.
+            return Err(broken(Rule::Errno, format!("open({path}) has no answer")));
+        }
         if let Some((change, _)) = made {
             self.name(&path).withdraw(change);
         }
@@ -376,6 +380,9 @@ impl Judge {
         answer: Result<(), i32>,
     ) -> Check {
         let now = self.ticks.next();
+        if answer == Err(libc::ENOTCONN) {
+            return Err(broken(Rule::Errno, format!("{call}({path}) has no answer")));
+        }
         let mut own = Vec::new();
         for (path, change) in changes {
             own.push((self.name(&path).take(change), path, change));

@@ -19,7 +19,7 @@ use crate::programs::{Act, Program, Slot};
 use crate::scenario::Scenario;
 use crate::store::SimStore;
 use crate::ticks::Ticks;
-use crate::world::SimMount;
+use crate::world::Place;
 
 /// No call takes longer: some take several requests, and each of these may take a minute.
 const LONGEST_CALL: Duration = Duration::from_secs(300);
@@ -89,30 +89,30 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     let judge = Mutex::new(Judge::new(&scenario.objects, scenario.is_shared(), ticks.clone()));
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
-    let mounts: Vec<SimMount> = scenario
+    let places: Vec<Arc<Place>> = scenario
         .mounts
         .iter()
         .enumerate()
         .map(|(number, plan)| {
             let draw = Arc::new(Draw::new(scenario.seed ^ (number as u64 + 1) << 32));
-            SimMount::new(&store, number, plan, draw)
+            Arc::new(Place::new(&store, number, plan, draw, scenario.kills()))
         })
         .collect();
     let players: Vec<_> = scenario
         .programs
         .iter()
         .map(|program| {
-            let process = program
-                .mount
-                .map(|mount| Process::new(&mounts[mount].kernel, u32::from(program.number) + 100));
             let draw = Draw::new(scenario.seed ^ u64::from(program.number) << 40);
-            let player = Player {
+            let mut player = Player {
                 world: world.clone(),
-                process,
+                place: program.mount.map(|mount| places[mount].clone()),
+                life: 0,
+                process: None,
                 program: program.clone(),
                 draw,
                 open: BTreeMap::new(),
             };
+            player.start();
             tokio::spawn(player.play())
         })
         .collect();
@@ -122,7 +122,7 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
         }
     }
     if !world.is_broken() {
-        let ended = timeout(AFTER, end(&world, &mounts, scenario)).await;
+        let ended = timeout(AFTER, end(&world, &places, scenario)).await;
         let late =
             |_| Err(Broken { rule: Rule::Waits, what: "the end of the mounts takes too long".to_owned() });
         world.tell(ended.unwrap_or_else(late));
@@ -132,7 +132,8 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
 }
 
 /// What has to be true once nobody does anything any more.
-async fn end(world: &World, mounts: &[SimMount], scenario: &Scenario) -> Check {
+async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check {
+    let mounts: Vec<_> = places.iter().map(|place| place.mount()).collect();
     for (number, mount) in mounts.iter().enumerate() {
         while mount.kernel.open_handles() > 0 {
             sleep(Duration::from_millis(50)).await;
@@ -150,11 +151,11 @@ async fn end(world: &World, mounts: &[SimMount], scenario: &Scenario) -> Check {
     if uploads > 0 && scenario.faults.most == 0 {
         return Err(Broken { rule: Rule::Rest, what: format!("{uploads} uploads are left") });
     }
-    for mount in mounts {
+    for mount in &mounts {
         mount.kernel.drop_caches();
     }
     sleep(Duration::from_secs(10)).await;
-    for mount in mounts {
+    for mount in &mounts {
         mount.is_at_rest().map_err(|what| Broken { rule: Rule::Rest, what })?;
     }
     Ok(())
@@ -163,6 +164,10 @@ async fn end(world: &World, mounts: &[SimMount], scenario: &Scenario) -> Check {
 /// A program that runs.
 struct Player {
     world: Arc<World>,
+    /// The folder that it uses; a stranger uses none.
+    place: Option<Arc<Place>>,
+    /// How many daemons had been killed there when it was started.
+    life: u64,
     process: Option<Process>,
     program: Program,
     draw: Draw,
@@ -170,13 +175,38 @@ struct Player {
 }
 
 impl Player {
+    /// The program is started on the mount that is there now.
+    fn start(&mut self) {
+        let Some(place) = &self.place else { return };
+        self.life = place.life().0;
+        self.process = Some(Process::new(&place.mount().kernel, u32::from(self.program.number) + 100));
+        self.open.clear();
+    }
+
+    /// Whether the daemon that it uses was killed.
+    fn is_cut_off(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.life() != (self.life, true))
+    }
+
+    /// Where the daemon was killed, the program is started anew once there is another.
+    async fn go_on(&mut self) {
+        while self.is_cut_off() {
+            if let Some(place) = &self.place {
+                place.is_alive().await;
+            }
+            self.start();
+        }
+    }
+
     async fn play(mut self) {
         let acts = std::mem::take(&mut self.program.acts);
         for (call, act) in acts {
             if self.world.is_broken() {
                 return;
             }
+            self.go_on().await;
             self.draw.pause().await;
+            self.go_on().await;
             let number = self.program.number;
             self.world.ticks.note(|| format!("{number}.{call} {act}"));
             let done = timeout(LONGEST_CALL, AssertUnwindSafe(self.act(call, &act)).catch_unwind()).await;
@@ -187,15 +217,49 @@ impl Player {
                     Err(Broken { rule: Rule::Waits, what: format!("{number}.{call} {act} has no answer") })
                 }
             };
+            let check = check.or_else(|broken| self.unless_cut_off(broken));
             self.world.tell(check.map_err(|broken| Broken {
                 what: format!("{number}.{call} {act}: {}", broken.what),
                 ..broken
             }));
         }
+        if self.is_cut_off() {
+            return;
+        }
         for slot in self.open.keys().copied().collect::<Vec<_>>() {
             let check = self.close(slot).await;
-            self.world.tell(check);
+            self.world.tell(check.or_else(|broken| self.unless_cut_off(broken)));
+            if self.is_cut_off() {
+                return;
+            }
         }
+    }
+
+    /// Who uses a mount whose daemon is killed gets errors.
+    fn unless_cut_off(&self, broken: Broken) -> Check {
+        if broken.rule == Rule::Errno && self.is_cut_off() { Ok(()) } else { Err(broken) }
+    }
+
+    /// Kills the daemon. Another takes its place, and finds what the store holds.
+    async fn kill(&self) -> Check {
+        let Some(place) = &self.place else { return Ok(()) };
+        if self.is_cut_off() {
+            return Ok(());
+        }
+        place.kill().await;
+        let world = &self.world;
+        let recovered = place.recover().await;
+        let uploads = world.store.open_uploads();
+        if world.store.has_no_faults() && !world.judge().is_shared() {
+            recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
+            if uploads > 0 {
+                let what = format!("{uploads} uploads are left by the daemon that was killed");
+                return Err(Broken { rule: Rule::Rest, what });
+            }
+        }
+        let check = world.judge().killed(&world.store);
+        place.revive();
+        check
     }
 
     fn note<T: std::fmt::Debug>(&self, call: u16, answer: &T) {
@@ -209,6 +273,9 @@ impl Player {
         if let Act::Pause(milliseconds) = act {
             sleep(Duration::from_millis(*milliseconds)).await;
             return Ok(());
+        }
+        if *act == Act::Kill {
+            return self.kill().await;
         }
         let Some(process) = self.process.as_ref() else {
             match act {

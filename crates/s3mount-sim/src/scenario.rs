@@ -43,6 +43,8 @@ pub struct Mix {
     pub has_faults: bool,
     /// Whether files are long.
     pub is_long: bool,
+    /// Whether daemons are killed.
+    pub has_kills: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -55,6 +57,7 @@ const ONE: Mix = Mix {
     has_stranger: false,
     has_faults: false,
     is_long: false,
+    has_kills: false,
     off: None,
 };
 
@@ -105,6 +108,8 @@ pub const MIXES: &[Mix] = &[
         off: UNCONDITIONAL,
         ..ONE
     },
+    Mix { name: "kills", weight: 3, kinds: SAVING, has_kills: true, ..ONE },
+    Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },
     Mix { name: "mounts", weight: 3, mounts: 3, off: UNCONDITIONAL, ..ONE },
     Mix { name: "mounts, faults", weight: 3, mounts: 3, has_faults: true, off: UNCONDITIONAL, ..ONE },
 ];
@@ -167,6 +172,10 @@ impl Scenario {
         if mix.has_stranger {
             let number = programs.len() as u16 + 1;
             programs.push(theme.program(draw, Kind::Stranger, number, None));
+        }
+        if mix.has_kills {
+            let number = programs.len() as u16 + 1;
+            programs.push(theme.program(draw, Kind::Killer, number, Some(draw.below(mounts) as usize)));
         }
         let mut objects = Vec::new();
         for name in &theme.names {

@@ -146,6 +146,11 @@ impl SimStore {
         self.faults.refuses_conditions
     }
 
+    /// Whether all requests are answered as they should be.
+    pub fn has_no_faults(&self) -> bool {
+        self.faults.most == 0
+    }
+
     /// How many requests of each operation came.
     pub fn requests(&self) -> BTreeMap<&'static str, u64> {
         self.lock().requests.clone()

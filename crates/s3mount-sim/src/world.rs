@@ -1,6 +1,7 @@
 //! Mounts over the store, each with a kernel, as the product joins them.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use s3mount_bucket::WritableBucket;
@@ -8,8 +9,11 @@ use s3mount_fs::{Filesystem, FsConfig, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
-use s3mount_write::{WriteConfig, Writer};
+use s3mount_write::{Found, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
+use tempfile::TempDir;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
@@ -32,6 +36,130 @@ pub struct MountPlan {
     pub append_delay: Duration,
 }
 
+/// A new journal in this folder.
+fn journal(journals: &Path) -> Journal {
+    let owner = Owner::this(StoreAddress::default(), UNIX_EPOCH + BEGIN);
+    Journal::open(journals, &owner).expect("room for a journal")
+}
+
+/// A folder that has one mount after another: where a daemon is killed, the next takes its place.
+#[derive(Debug)]
+pub struct Place {
+    store: Arc<SimStore>,
+    number: usize,
+    plan: MountPlan,
+    draw: Arc<Draw>,
+    /// Where the journals are, if daemons are killed.
+    journals: Option<TempDir>,
+    mount: Mutex<Arc<SimMount>>,
+    /// How many daemons have been here, and whether the last one lives.
+    life: watch::Sender<(u64, bool)>,
+}
+
+/// How many mounts may take one another's place. Each has a number of its own at the store.
+const LIVES: usize = 1_000;
+
+/// How long requests may still be done after their client is gone.
+const LATE: Duration = Duration::from_secs(200);
+
+impl Place {
+    /// A folder with its first mount. With `may_be_killed`, its mounts keep journals.
+    ///
+    /// # Panics
+    /// When the machine has no memory, or no room for journals.
+    pub fn new(
+        store: &Arc<SimStore>,
+        number: usize,
+        plan: &MountPlan,
+        draw: Arc<Draw>,
+        may_be_killed: bool,
+    ) -> Self {
+        let journals = may_be_killed.then(|| TempDir::new().expect("a folder"));
+        let first = SimMount::new(store, number, plan, draw.clone(), journals.as_ref().map(TempDir::path));
+        Self {
+            store: store.clone(),
+            number,
+            plan: plan.clone(),
+            draw,
+            journals,
+            mount: Mutex::new(Arc::new(first)),
+            life: watch::Sender::new((0, true)),
+        }
+    }
+
+    /// The mount that is there now, or was until just now.
+    pub fn mount(&self) -> Arc<SimMount> {
+        self.mount.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many daemons were killed here, and whether there is one now.
+    pub fn life(&self) -> (u64, bool) {
+        *self.life.borrow()
+    }
+
+    /// Waits until a daemon is there. Returns how many were killed before it.
+    pub async fn is_alive(&self) -> u64 {
+        let mut life = self.life.subscribe();
+        let alive = life.wait_for(|(_, is_alive)| *is_alive).await;
+        alive.map_or(0, |life| life.0)
+    }
+
+    /// Kills the daemon: what it has sent may still be done, and nothing else. Returns once no request of its is under
+    /// way any more.
+    pub async fn kill(&self) {
+        self.life.send_modify(|life| life.1 = false);
+        let mount = self.mount();
+        mount.client.die();
+        mount.kernel.kill();
+        sleep(LATE).await;
+    }
+
+    /// Another daemon takes the place of one that was killed.
+    ///
+    /// # Panics
+    /// When the machine has no memory, or no room for journals.
+    pub fn revive(&self) {
+        let (lives, _) = self.life();
+        let number = self.number + LIVES * (lives as usize + 1);
+        let journals = self.journals.as_ref().map(TempDir::path);
+        let next = SimMount::new(&self.store, number, &self.plan, self.draw.clone(), journals);
+        *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        self.life.send_replace((lives + 1, true));
+    }
+
+    /// What daemons that were killed have left at the store is put in order, as the next one does it.
+    ///
+    /// # Errors
+    /// What could not be put in order.
+    ///
+    /// # Panics
+    /// When the journals can't be read.
+    pub async fn recover(&self) -> Result<(), String> {
+        let Some(journals) = &self.journals else { return Ok(()) };
+        let client = MountClient::new(self.store.clone(), self.number + LIVES / 2);
+        let recovery = Recovery::new(WritableBucket::seeded(client, 64, self.draw.next()), TIMEOUT, false);
+        let mut wrong = Vec::new();
+        // All of them are in this process, so the locks don't say which one is dead. None is alive now.
+        for found in Found::all(journals.path()).expect("a folder of journals") {
+            let Found::Live(_, records) = found else { continue };
+            for record in records {
+                match recovery.recover(&record).await {
+                    Ok(Recovered::Unsure(listed)) => {
+                        for left in listed {
+                            wrong.extend(
+                                recovery.abort(&left.upload).await.err().map(|error| error.to_string()),
+                            );
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => wrong.push(error.to_string()),
+                }
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+    }
+}
+
 /// One mount.
 #[derive(Debug)]
 pub struct SimMount {
@@ -48,11 +176,17 @@ pub struct SimMount {
 }
 
 impl SimMount {
-    /// Mounts the bucket, as the mount of this number.
+    /// Mounts the bucket, as the mount of this number, which keeps its journal in the folder `journals`.
     ///
     /// # Panics
-    /// When the machine has no memory.
-    pub fn new(store: &Arc<SimStore>, number: usize, plan: &MountPlan, draw: Arc<Draw>) -> Self {
+    /// When the machine has no memory, or no room for the journal.
+    pub fn new(
+        store: &Arc<SimStore>,
+        number: usize,
+        plan: &MountPlan,
+        draw: Arc<Draw>,
+        journals: Option<&Path>,
+    ) -> Self {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
         let bucket = WritableBucket::seeded(client.clone(), 64, draw.next());
@@ -70,6 +204,7 @@ impl SimMount {
             max_requests: 8,
             timeout: TIMEOUT,
             started_at: UNIX_EPOCH + BEGIN,
+            journal: journals.map_or_else(Journal::default, journal),
             ..WriteConfig::default()
         };
         let readers = prefetcher.clone();
@@ -96,12 +231,6 @@ impl SimMount {
         let fs = Arc::new(fs);
         let kernel = Kernel::new(fs.clone(), KernelConfig::new(draw));
         Self { client, fs, kernel, writer, pool }
-    }
-
-    /// The daemon is killed: what it has sent may still be done, and nothing else.
-    pub fn kill(&self) {
-        self.client.die();
-        self.kernel.kill();
     }
 
     /// Whether the mount holds nothing any more.

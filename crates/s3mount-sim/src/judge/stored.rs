@@ -2,7 +2,7 @@
 
 use super::{Check, Judge, KNOWN_EMPTY, Opened, Rule, broken};
 use crate::content::{Found, decode, shown};
-use crate::history::Target;
+use crate::history::{Edit, File, Name, Target, Value};
 use crate::store::{By, SimStore, Version};
 
 impl Judge {
@@ -95,6 +95,74 @@ impl Judge {
             }
         }
         Ok(())
+    }
+
+    /// A daemon was killed, and nothing that it has sent is under way any more. What was acknowledged has to be in the
+    /// store. From here on, the files are what the store has.
+    ///
+    /// # Errors
+    /// When something is not there.
+    pub fn killed(&mut self, store: &SimStore) -> Check {
+        if self.is_shared {
+            return Ok(());
+        }
+        let now = self.ticks.next();
+        let mut paths = self.paths();
+        paths.extend(store.ever());
+        paths.sort();
+        paths.dedup();
+        for path in &paths {
+            self.survives(path, now, store)?;
+        }
+        let asked = self.ticks.next();
+        (self.names, self.appended, self.writers) = Default::default();
+        for path in paths {
+            let Some(bytes) = store.bytes(&path) else { continue };
+            let mut file = File::default();
+            for (cells, found) in decode(&bytes, 0) {
+                let value = match found {
+                    Found::Written(tag) => Value::Written(tag),
+                    _ => Value::Zeros,
+                };
+                let edit = file.ask(asked, Edit::Write(cells, value));
+                file.answer(edit, self.ticks.next());
+            }
+            file.stored = self.ticks.next();
+            self.names.insert(path, Name::of(self.files.len()));
+            self.files.push(file);
+        }
+        Ok(())
+    }
+
+    /// Whether the store has of a name what the mount has acknowledged that was killed.
+    fn survives(&self, path: &str, now: u64, store: &SimStore) -> Check {
+        let targets = self.targets(path, now, now);
+        let bytes = store.bytes(path);
+        let mut wrong = String::new();
+        for target in &targets {
+            let Target::File(file) = target else {
+                // No client can help a late request that makes an object where none is any more.
+                let is_late = || store.versions(path).last().is_some_and(|version| version.is_late);
+                if *target == Target::Unknown || bytes.is_none() || is_late() {
+                    return Ok(());
+                }
+                "it was removed".clone_into(&mut wrong);
+                continue;
+            };
+            let file = &self.files[*file];
+            // Of a file that was never closed, nothing has to be there.
+            if file.stored == 0 && file.is_new() {
+                return Ok(());
+            }
+            match &bytes {
+                None => "it is not there".clone_into(&mut wrong),
+                Some(bytes) => match file.check_whole(bytes, file.stored, now) {
+                    Ok(()) => return Ok(()),
+                    Err(text) => wrong = text,
+                },
+            }
+        }
+        Err(broken(Rule::Stored, format!("after the kill, {path} in the store is wrong: {wrong}")))
     }
 
     /// Each line that was appended to a file is there once.
