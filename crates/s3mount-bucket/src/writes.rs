@@ -34,7 +34,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        if self.door.late.may_come(key) && body.len() > 0 {
+        if self.door.late.may_come(key) && !body.is_empty() {
             return self.put_as_upload(key, body, object, condition).await;
         }
         let (object, mark) = &marked(self.door.random(), object);
