@@ -69,6 +69,10 @@ fn a_new_file_is_an_object_once_it_is_closed() {
     drop(file);
     assert_eq!(stored(&world, "new/a.txt").expect("an object"), b"hello world");
     assert_eq!(world.server.stats().put_object.requests, 1);
+    let written = path.metadata().and_then(|file| file.modified()).expect("a time");
+    wait_for("the file is released", || world.gauge("open_files") <= 1);
+    let at_rest = path.metadata().and_then(|file| file.modified()).expect("a time");
+    assert_eq!(written, at_rest, "editors compare the two");
     assert_eq!(fs::read(&path).expect("the same"), b"hello world");
     assert_eq!(run("ls", &[world.path("new")]), "a.txt\n");
     // A file without bytes is an object, too, after a moment.

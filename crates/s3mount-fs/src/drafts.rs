@@ -26,6 +26,7 @@ use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::time::{millis, time};
 
 /// Nobody else changes a draft, its name, or what its name stands for, while this lives.
 pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
@@ -161,7 +162,8 @@ impl DraftFile {
     /// Its attributes as the inode `ino`. Size and time change with each write, so the kernel may not believe them.
     pub(crate) fn attr(&self, ino: InodeNo) -> Attr {
         let draft = self.draft();
-        let (size, mtime) = (draft.size(), draft.modified());
+        // Once it is published, its time has milliseconds: it must not move by that.
+        let (size, mtime) = (draft.size(), time(millis(draft.modified())));
         let (kind, ttl) = (FileKind::File, Duration::ZERO);
         let attr = Attr { ino, kind, size, mtime, mode: None, uid: None, gid: None, ttl };
         self.stored_attr(&draft).map_or(attr, |stored| stored.shown_in(attr))
