@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use s3mount_testkit::{FirstByte, Shape, TestS3};
+use s3mount_testkit::{Fault, FaultKind, FirstByte, Operation, Shape, TestS3};
 
 use crate::world::{BUCKET, MIB, World, wait_for};
 
@@ -184,4 +185,39 @@ fn of_two_mounts_that_write_one_key_one_wins_and_the_other_is_told() {
         }
     }
     wait_for("no upload is left", || world.server.open_uploads(BUCKET).is_empty());
+}
+
+/// Runs `dd`, which makes or empties the file `name`, and kills it when the server has got `requests` requests of the
+/// kind that `count` counts. Then the server goes on.
+fn kill_in_open(world: &World, name: &str, count: impl Fn() -> u64, requests: u64) {
+    let requests = count() + requests;
+    let mut dd = Command::new("dd");
+    dd.arg(format!("of={}", world.path(name).display())).args(["if=/dev/zero", "bs=1", "count=1"]);
+    let mut dd = dd.stderr(Stdio::null()).spawn().expect("dd");
+    wait_for("the store is asked", || count() >= requests);
+    dd.kill().expect("a signal");
+    assert!(!dd.wait().expect("its end").success());
+    world.server.thaw();
+}
+
+#[test]
+fn a_file_that_was_opened_for_a_killed_program_is_closed() {
+    let server = TestS3::builder().object(BUCKET, "old", "bytes");
+    let ttl = ["--keep-attributes", "--negative-metadata-ttl", "minimal"];
+    let world = World::new(server, &[&ALL[..], &ttl].concat());
+    fs::metadata(world.path("old")).expect("its attributes are known");
+    let frozen = |operation| Fault::new(FaultKind::Freeze).on(operation).times(1);
+    // An OPEN that empties a file asks what the file has beside its bytes.
+    world.server.fault(frozen(Operation::HeadObject));
+    kill_in_open(&world, "old", || world.server.stats().head_object.requests, 1);
+    // A CREATE asks whether there is one, as the look-up before it.
+    world.server.fault(Fault::new(FaultKind::Stall(1)).on(Operation::ListObjects).times(1));
+    world.server.fault(frozen(Operation::ListObjects));
+    kill_in_open(&world, "new", || world.server.stats().list_objects.requests, 2);
+    for name in ["old", "new"] {
+        fs::write(world.path(name), name).expect("a file");
+        // Who else has it open for writing would have to close it first.
+        wait_for("it is stored", || stored(&world, name).is_some_and(|bytes| bytes == name.as_bytes()));
+    }
+    wait_for("nothing is open", || world.gauge("open_files") == 0);
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
-use s3mount_fs::{AttrChange, FsError, Place, StoredAttr};
+use s3mount_fs::{AttrChange, Entry, FsError, Place, StoredAttr};
 
 use super::Adapter;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
@@ -21,7 +21,7 @@ pub(super) fn text(name: &OsStr) -> Result<String, Errno> {
 impl Adapter {
     /// Answers a request that changes something, once `work` is done. A caller that is killed does not wait for
     /// that, and any other caller does.
-    pub(super) fn change<R: Reply, T>(
+    pub(super) fn change<R: Reply, T: 'static>(
         &self,
         req: &Request,
         folder: Option<INodeNo>,
@@ -30,16 +30,31 @@ impl Adapter {
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         done: impl FnOnce(R, T) + Send + 'static,
     ) {
+        self.change_or_undo(req, folder, operation, reply, work, (done, drop));
+    }
+
+    /// As [`change`](Self::change), for work whose result the kernel gives back later: a handle, or an inode that it
+    /// counts. A caller that was killed meanwhile has got another answer, so the kernel does not know of the result,
+    /// and `undo` gives it back.
+    pub(super) fn change_or_undo<R: Reply, T: 'static>(
+        &self,
+        req: &Request,
+        folder: Option<INodeNo>,
+        operation: Operation,
+        reply: R,
+        work: impl Future<Output = Result<T, FsError>> + Send + 'static,
+        (done, undo): (impl FnOnce(R, T) + Send + 'static, impl FnOnce(T) + Send + 'static),
+    ) {
         let (request, reply, pid) = (self.pending(operation), SharedReply::new(reply), req.pid());
         self.answer_surely(pid, folder, &reply.clone(), async move {
-            let result = work.await;
-            let Some(reply) = reply.take() else { return };
-            match result {
-                Ok(value) => {
+            match (work.await, reply.take()) {
+                (Ok(value), Some(reply)) => {
                     done(reply, value);
                     request.done();
                 }
-                Err(error) => reply.fail(request.errno(pid, &error)),
+                (Err(error), Some(reply)) => reply.fail(request.errno(pid, &error)),
+                (Ok(value), None) => undo(value),
+                (Err(_), None) => {}
             }
         });
     }
@@ -56,13 +71,10 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let (fs, shown) = (self.fs.clone(), self.fs.clone());
+        let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
         let work = async move { fs.mkdir(fs_inode(parent), &name, attr).await };
-        self.change(req, Some(parent), Operation::Mkdir, reply, work, move |reply, entry| {
-            let attr = file_attr(entry.attr, &shown);
-            reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
-        });
+        self.change_or_undo(req, Some(parent), Operation::Mkdir, reply, work, self.entry_answers());
     }
 
     pub(super) fn on_rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -97,14 +109,23 @@ impl Adapter {
             Ok(name) => name,
             Err(errno) => return reply.error(errno),
         };
-        let (fs, shown) = (self.fs.clone(), self.fs.clone());
+        let fs = self.fs.clone();
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
         let work = async move { fs.symlink(fs_inode(parent), &name, &target, attr).await };
-        self.change(req, Some(parent), Operation::Symlink, reply, work, move |reply, entry| {
+        self.change_or_undo(req, Some(parent), Operation::Symlink, reply, work, self.entry_answers());
+    }
+
+    /// Tells the kernel of a name that was made, whose inode it counts from then on.
+    fn entry_answers(
+        &self,
+    ) -> (impl FnOnce(ReplyEntry, Entry) + Send + 'static, impl FnOnce(Entry) + Send + 'static) {
+        let (shown, uncounted) = (self.fs.clone(), self.fs.clone());
+        let tell = move |reply: ReplyEntry, entry: Entry| {
             let attr = file_attr(entry.attr, &shown);
             reply.entry_with_ttls(&entry.attr.ttl, &entry.name_ttl, &attr, GENERATION);
-        });
+        };
+        (tell, move |entry: Entry| uncounted.forget(entry.attr.ino, 1))
     }
 
     pub(super) fn on_rename(

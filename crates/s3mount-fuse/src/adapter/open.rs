@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use fuser::{
     BackingId, Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request,
 };
-use s3mount_fs::{OpenMode, Opened, Opening};
+use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 
 use super::Adapter;
 use super::convert::{fs_handle, fs_inode};
@@ -63,11 +63,21 @@ impl Adapter {
     }
 
     pub(super) fn on_release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
-        if let Some(passthrough) = &self.passthrough {
-            passthrough.release(ino);
-        }
-        self.fs.release(fs_handle(fh));
+        self.closer()(ino, fs_handle(fh));
         reply.ok();
+    }
+
+    /// Closes handles: those that the kernel releases, and those that it does not know of, because their caller was
+    /// killed while the file was opened.
+    pub(super) fn closer(&self) -> impl Fn(INodeNo, s3mount_fs::FileHandle) -> Arc<Filesystem> + use<> {
+        let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
+        move |ino, handle| {
+            if let Some(passthrough) = &passthrough {
+                passthrough.release(ino);
+            }
+            fs.release(handle);
+            fs.clone()
+        }
     }
 }
 

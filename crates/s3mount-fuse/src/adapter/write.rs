@@ -6,7 +6,7 @@ use fuser::{
     Errno, FileHandle, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
-use s3mount_fs::{FsError, StoredAttr, WriteOpen};
+use s3mount_fs::{Entry, FsError, Opened, StoredAttr, WriteOpen};
 
 use super::Adapter;
 use super::change::text;
@@ -64,11 +64,17 @@ impl Adapter {
             fs.note_mode(entry.attr.ino, mode);
             Ok((entry, opened))
         };
-        self.change(req, Some(parent), Operation::Create, reply, work, move |reply, (entry, opened)| {
+        let done = move |reply: ReplyCreate, (entry, opened): (Entry, Opened)| {
             let attr = file_attr(entry.attr, &shown);
             let handle = FileHandle(opened.handle.0);
             reply.created(&entry.attr.ttl, &attr, GENERATION, handle, answer_flags(&opened));
-        });
+        };
+        let close = self.closer();
+        let undo = move |(entry, opened): (Entry, Opened)| {
+            let ino = entry.attr.ino;
+            close(INodeNo(ino.0), opened.handle).forget(ino, 1);
+        };
+        self.change_or_undo(req, Some(parent), Operation::Create, reply, work, (done, undo));
     }
 
     /// Opens a file for writing, or to empty it.
@@ -85,9 +91,12 @@ impl Adapter {
             }
             opened
         };
-        self.change(req, None, Operation::Open, reply, work, |reply, opened| {
+        let done = |reply: ReplyOpen, opened: Opened| {
             reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));
-        });
+        };
+        let close = self.closer();
+        let undo = move |opened: Opened| drop(close(ino, opened.handle));
+        self.change_or_undo(req, None, Operation::Open, reply, work, (done, undo));
     }
 
     pub(super) fn on_write(
