@@ -1,8 +1,10 @@
 //! Stores that cannot be mounted. The command exits with 1, and its message has the value and the remedy.
 
+use std::fs::File;
+use std::io::Write;
 use std::time::Duration;
 
-use s3mount_testkit::{Builder, Fault, FaultKind, TestS3, run_with_timeout, watchdog};
+use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
 use crate::world::{BUCKET, World, s3mount};
@@ -156,4 +158,31 @@ fn a_prefix_without_keys_is_an_empty_mount_and_a_warning() {
         ),
         "{said}"
     );
+}
+
+#[test]
+fn a_store_that_knows_no_conditions_is_told_at_the_mount() {
+    const SAID: &str = "the store refuses writes that have a condition (501 NotImplemented";
+    let world = World::new(TestS3::builder().refuse_conditions(), &["--allow-write"]);
+    assert!(world.mount.stderr().contains(SAID), "{}", world.mount.stderr());
+    let mut file = File::create(world.path("f")).expect("a file");
+    file.write_all(b"text").expect("a write");
+    assert_eq!(nix::unistd::close(file), Err(nix::errno::Errno::EIO));
+    assert_eq!(world.server.keys(BUCKET), [""; 0]);
+    // Who only reads is not told, and who has a store that knows them is not, either.
+    let reads = World::new(TestS3::builder().refuse_conditions(), &[]);
+    let knows = World::new(TestS3::builder(), &["--allow-write"]);
+    for world in [reads, knows] {
+        assert!(!world.mount.stderr().contains(SAID), "{}", world.mount.stderr());
+        assert_eq!(world.server.keys(BUCKET), [""; 0]);
+    }
+    // A store that does not answer delays no mount.
+    let server = TestS3::builder().bucket(BUCKET).start().expect("a server");
+    server.fault(Fault::new(FaultKind::Freeze).on(Operation::CompleteMultipartUpload));
+    let folder = TempDir::new().expect("a folder");
+    let mut command = s3mount(&server.endpoint(), BUCKET, folder.path(), &["--foreground", "--allow-write"]);
+    let mount = MountGuard::new(&mut command, folder.path()).expect("a mount");
+    std::fs::write(folder.path().join("f"), "text").expect("a file");
+    drop(mount);
+    server.thaw();
 }

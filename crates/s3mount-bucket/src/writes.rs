@@ -12,6 +12,10 @@ use s3mount_object::{
 use crate::own::{MARK, Mark, Own, marked};
 use crate::{Bucket, Failure, Operation};
 
+/// The key and the upload by which a store is asked for what it knows. There is none of the kind.
+const NO_OBJECT: &str = ".s3mount";
+const NO_UPLOAD: &str = "none";
+
 /// What became of a version that was to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -150,6 +154,21 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             self.door.uploads.ended(&upload.id);
         }
         completed
+    }
+
+    /// Asks whether the store says that it knows no conditions of writes (501). Nothing is written: an upload that
+    /// nobody has begun is to be completed below `prefix`, which a store that knows conditions refuses for another
+    /// reason. False if it can't be found out.
+    pub async fn refuses_conditions(&self, prefix: &str) -> bool {
+        let upload = UploadId { key: format!("{prefix}{NO_OBJECT}"), id: NO_UPLOAD.to_owned() };
+        let part = WrittenPart { number: 1, etag: ETag::new("\"0\""), len: 1, checksum: None };
+        let completion = Completion { condition: Some(Condition::Absent), checksum: None };
+        let parts = [part];
+        let attempt = || self.client.complete(&upload, &parts, &completion);
+        match self.send(Operation::CompleteMultipartUpload, (&upload.key, 0), attempt).await {
+            Ok(_) => false,
+            Err(Failure { error, .. }) => *error.kind() == ErrorKind::Unsupported,
+        }
     }
 
     /// Gives an upload up (AbortMultipartUpload). One that the store does not have is a success.

@@ -1,6 +1,7 @@
 //! The process that serves a mount.
 
 pub(crate) mod checks;
+mod conditions;
 mod control_socket;
 mod device;
 mod fork;

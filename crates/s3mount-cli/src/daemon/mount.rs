@@ -22,6 +22,7 @@ use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::conditions::Question;
 use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
 use super::manager;
@@ -61,6 +62,7 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         tracing::warn!("{note}");
     }
     let client = runtime.block_on(connect(config))?;
+    let question = Question::ask(config, client.clone(), &runtime);
     let measured = Arc::new(MeasuredClient::new(client));
     let limit = config.memory_limit_bytes;
     let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
@@ -133,6 +135,9 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     if let Some(Err(error)) = there.as_ref().map(warden::start) {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
+    }
+    if let Some(question) = question {
+        question.tell(&runtime);
     }
     ready();
     if let Some(leftovers) = leftovers {

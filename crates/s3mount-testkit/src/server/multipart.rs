@@ -14,7 +14,9 @@ use crate::server::sessions::is_directory_bucket;
 use crate::server::shared::Shared;
 use crate::server::stats::UnderWay;
 use crate::server::upload_xml;
-use crate::server::write_headers::{check_condition, empty, encryption, insert, new_object, text};
+use crate::server::write_headers::{
+    check_condition, empty, encryption, insert, new_object, refuse_conditions, text,
+};
 use crate::server::writes::{source, tag_of};
 use crate::sums::{Kind, Sum, Value};
 use crate::uploads::{MAX_PART, Part, Refused, Upload, Uploads, Whole, refused};
@@ -160,6 +162,7 @@ pub(crate) fn complete(
     under_way: UnderWay,
 ) -> Answer {
     let headers = request.headers();
+    refuse_conditions(headers, shared.refuses_conditions)?;
     let named = parts(request.body().bytes())?;
     let is_consecutive = named.iter().zip(1..).all(|(named, number)| named.number == number);
     if is_directory_bucket(&target.bucket) && !is_consecutive {
@@ -177,7 +180,7 @@ pub(crate) fn complete(
     encryption(&object.beside, response.headers_mut());
     let mut buckets = shared.write();
     let keys = buckets.entry(target.bucket.clone()).or_default();
-    check_condition(keys.get(&target.key), headers, shared.refuses_conditions)?;
+    check_condition(keys.get(&target.key), headers, false)?;
     keys.insert(target.key.clone(), object);
     uploads.abort(&target.key, upload_id(target))?;
     Ok(response)

@@ -114,12 +114,19 @@ pub(crate) fn check_condition(
             tag => format!("\"{tag}\""),
         })
     };
+    refuse_conditions(headers, refuses_conditions)?;
     let (if_match, if_none_match) = (condition("if-match"), condition("if-none-match"));
-    if refuses_conditions && (if_match.is_some() || if_none_match.is_some()) {
+    crate::uploads::check_condition(there, if_match.as_deref(), if_none_match.as_deref())
+}
+
+/// Refuses a write with a condition where the store knows none, whatever else is wrong with it.
+pub(crate) fn refuse_conditions(headers: &HeaderMap, refuses_conditions: bool) -> Result<(), Refused> {
+    let has_condition = headers.contains_key("if-match") || headers.contains_key("if-none-match");
+    if refuses_conditions && has_condition {
         let message = "A header you provided implies functionality that is not implemented";
         return Err(refused(501, "NotImplemented", message));
     }
-    crate::uploads::check_condition(there, if_match.as_deref(), if_none_match.as_deref())
+    Ok(())
 }
 
 /// The bucket and the key that a copy is made of.
