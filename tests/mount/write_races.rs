@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use s3mount_testkit::{Fault, FaultKind, FirstByte, Operation, Shape, TestS3};
+use s3mount_testkit::{Fault, FaultKind, FirstByte, Operation, Shape, TestS3, content};
 
 use crate::world::{BUCKET, MIB, World, wait_for};
 
@@ -122,6 +122,37 @@ fn a_file_that_is_renamed_while_it_is_written_loses_nothing() {
     });
     assert!(stored(&world, "log") == Some(lines.clone().into_bytes()), "the bucket");
     assert!(fs::read_to_string(world.path("log")).expect("a file") == lines, "the mount");
+}
+
+/// As a log that is rotated, of which the first parts have left the memory: its old name is another file's at once.
+#[test]
+fn a_long_file_that_is_renamed_while_it_is_written_makes_way_for_another() {
+    let world = World::new(TestS3::builder(), &["--allow-write", "--memory-limit", "64MiB"]);
+    let piece = content("log", 0, MIB as usize);
+    for round in 1..=2 {
+        let (name, rotated) = (format!("log-{round}"), format!("old-{round}"));
+        let path = world.path(&name);
+        let mut log = File::create(&path).expect("a file");
+        for _ in 0..60 {
+            log.write_all(&piece).expect("a write");
+        }
+        fs::rename(&path, world.path(&rotated)).expect("another name");
+        let mut newer = File::create(&path).expect("the name is free");
+        assert_eq!(stored(&world, &rotated), None, "it is not closed");
+        newer.write_all(b"newer").expect("a write");
+        if round == 1 {
+            close(newer).expect("its name is its own");
+            log.write_all(b"end").expect("a write");
+            close(log).expect("its name is its own");
+        } else {
+            log.write_all(b"end").expect("a write");
+            close(log).expect("its name is its own");
+            close(newer).expect("its name is its own");
+        }
+        assert!(stored(&world, &rotated) == Some([piece.repeat(60), b"end".to_vec()].concat()));
+        assert_eq!(stored(&world, &name).as_deref(), Some(&b"newer"[..]));
+    }
+    wait_for("no upload is left", || world.server.open_uploads(BUCKET).is_empty());
 }
 
 /// A file that can't be replaced stays as it is, also while somebody writes to it.

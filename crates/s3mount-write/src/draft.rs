@@ -20,6 +20,7 @@ mod give;
 mod load;
 mod publish;
 mod read;
+mod settle;
 mod spill;
 mod upload;
 mod write;
@@ -123,8 +124,9 @@ impl Draft {
     /// The next publication shows the file there. If a version of the draft is at an earlier key, that publication
     /// deletes it. An upload is bound to its key: one to an earlier key is given up, and what it has is uploaded
     /// again, so that nothing is written where others may have a file by now. If bytes are in that upload and
-    /// nowhere else, the publication completes it at its key, as its condition allows, and moves it. Waits for changes and publications that are under
-    /// way.
+    /// nowhere else, the publication completes it at its key, as its condition allows, and moves it. Who wants the old
+    /// key before that asks the writer to [free](crate::Writer::free) it. Waits for changes and publications that are
+    /// under way.
     pub async fn rename(&self, key: &str, condition: Option<Condition>) {
         let _turn = self.turn.lock().await;
         {
@@ -137,6 +139,7 @@ impl Draft {
 
     /// Gives up the upload to an earlier key, if nothing needs it.
     fn leave_old_upload(&self) {
+        self.note_old_key();
         let left = self.state().leave_old_upload();
         if let Some(begun) = left {
             tracing::debug!(key = begun.upload.key, "uploaded anew, because the file has another key");

@@ -18,6 +18,7 @@ mod grid;
 mod journal;
 mod kept;
 mod metrics;
+mod old_keys;
 mod orphans;
 mod recovery;
 mod relief;

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use crate::grid::{Grid, LEAST_PART};
+use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::spool::Spool;
 use crate::store::Store;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     /// The uploads that are under way, as the journal has them, by their ids.
     pub(crate) noted: Mutex<HashMap<String, Noted>>,
     pub(crate) written: WrittenVersions,
+    pub(crate) old_keys: OldKeys,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,

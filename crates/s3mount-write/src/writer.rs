@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::shared::{Shared, body_units};
 use crate::spool::Spool;
@@ -56,6 +57,7 @@ impl Writer {
             config,
             noted: Mutex::default(),
             written: WrittenVersions::default(),
+            old_keys: OldKeys::default(),
             aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
@@ -74,6 +76,16 @@ impl Writer {
         let draft = Draft::new(self.0.clone(), version.key(), object, Some((version.clone(), size)));
         self.0.givers.add(draft.weak());
         draft
+    }
+
+    /// Frees a key for another file. A file that had it before, and was renamed while it was written, may have bytes in
+    /// an upload that can become an object nowhere else; these are moved inside the store. `except` is the draft that
+    /// gets the key.
+    pub async fn free(&self, key: &str, except: Option<&Arc<Draft>>) {
+        let Some(draft) = self.0.old_keys.take(key) else { return };
+        if !except.is_some_and(|except| Arc::ptr_eq(except, &draft)) {
+            draft.free_old_key(key).await;
+        }
     }
 
     /// Copies objects inside the bucket. Its requests are counted and limited together with those of the drafts.

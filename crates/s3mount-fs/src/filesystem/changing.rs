@@ -272,6 +272,8 @@ impl Filesystem {
             }
         };
         let key = format!("{}{}", prefixes.1, to.name);
+        let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
+        writes.writer.free(&key, draft.as_ref()).await;
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {

@@ -52,6 +52,7 @@ impl Filesystem {
         let attr = StoredAttr { mtime: Some(crate::attributes::stored::seconds(now)), ..attr };
         let mut object = NewObject { content_type: None, ..self.new_object(name) };
         attr.put_into(&mut object.metadata);
+        writer.free(&format!("{prefix}{name}"), None).await;
         let draft = writer.create(&format!("{prefix}{name}"), object);
         draft.set_condition(Some(Condition::Absent));
         draft.write(0, Bytes::copy_from_slice(target)).await?;

@@ -78,7 +78,10 @@ impl Filesystem {
                     self.make_way((parent, name), how.truncates);
                     (self.begin_draft((parent, &prefix, name), &version, how.truncates).await?, false)
                 }
-                Err(FsError::NotFound) => (self.new_draft(&prefix, name, attr)?, true),
+                Err(FsError::NotFound) => {
+                    self.writer()?.free(&format!("{prefix}{name}"), None).await;
+                    (self.new_draft(&prefix, name, attr)?, true)
+                }
                 Err(error) => return Err(error),
             };
             let target = Target::Draft(file.clone());

@@ -253,6 +253,47 @@ async fn a_file_that_gets_another_key_under_way_leaves_the_old_one_to_others() {
     }
 }
 
+/// The same, where the first parts are in the upload to the old key and nowhere else.
+#[tokio::test(start_paused = true)]
+async fn what_is_only_in_an_upload_to_the_old_key_makes_way_for_another_file() {
+    for (is_first, is_closed) in [(true, false), (false, false), (true, true)] {
+        let client = Arc::new(MemoryClient::new());
+        let writer = writer(client.clone(), 20 * MIB);
+        let log = writer.create("log", NewObject::default());
+        log.set_condition(Some(Condition::Absent));
+        let bytes = pattern(3, 47 * MIB as usize);
+        write(&log, 0, &bytes.slice(..43 << 20)).await.expect("memory");
+        assert!(log.read(0, 10).await.is_err(), "it has left the memory");
+        log.rename("log.1", Some(Condition::Absent)).await;
+        log.rename("log.2", Some(Condition::Absent)).await;
+        if is_closed {
+            // Nobody wants the old key before it is closed.
+            write(&log, 43 * MIB, &bytes.slice(43 << 20..)).await.expect("memory");
+            log.publish().await.expect("it is moved");
+        }
+        writer.free("log", None).await;
+        assert_eq!(client.keys(), if is_closed { vec!["log.2"] } else { vec![] });
+        let newer = writer.create("log", NewObject::default());
+        newer.set_condition(Some(Condition::Absent));
+        write(&newer, 0, &Bytes::from_static(b"newer")).await.expect("memory");
+        if is_first {
+            newer.publish().await.expect("its key is its own");
+        }
+        if !is_closed {
+            write(&log, 43 * MIB, &bytes.slice(43 << 20..)).await.expect("memory");
+        }
+        log.publish().await.expect("its key is its own");
+        newer.publish().await.expect("its key is its own");
+        assert_eq!(
+            (client.keys(), client.stored("log").0),
+            (vec!["log".into(), "log.2".into()], b"newer".into())
+        );
+        assert!(client.stored("log.2").0 == bytes);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(client.open_uploads().is_empty());
+    }
+}
+
 /// A stream is one whatever the lengths of its writes: each part is uploaded once, when it is passed, as one piece.
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_odd_writes_is_uploaded_as_one_of_even_writes() {
