@@ -15,7 +15,7 @@ use crate::world::{BUCKET, MIB, World, run, run_command, wait_for};
 const KEEP: [&str; 3] = ["--allow-delete", "--allow-overwrite", "--keep-attributes"];
 
 /// A program of another kind writes an object with text beside it.
-fn put(world: &World, key: &str, body: &str, metadata: &[(&str, &str)]) {
+pub(crate) fn put(world: &World, key: &str, body: &str, metadata: &[(&str, &str)]) {
     let endpoint = world.server.endpoint();
     let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://")).expect("a connection");
     let mut request = format!("PUT /{BUCKET}/{key} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");

@@ -30,6 +30,7 @@ mod freshness;
 mod hints;
 mod in_process;
 mod inodes;
+mod kept_beside;
 mod lifecycle;
 mod loader;
 mod machines;

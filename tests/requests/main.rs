@@ -13,7 +13,7 @@ mod files;
 mod world;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -82,6 +82,28 @@ fn what_verifying_costs() {
     assert_eq!(take(&world).2, 0);
     check_file(&world.path("d/large"), "d/large");
     assert_eq!(take(&world).2, 1, "one HEAD");
+}
+
+#[test]
+fn what_writing_costs() {
+    let server = TestS3::builder().object(BUCKET, "d/old", "old");
+    let world = World::new(server, &["--allow-overwrite"]);
+    run("ls", &[world.path("d")]);
+    take(&world);
+    let append = |text: &str| {
+        let mut file = File::options().append(true).open(world.path("d/old")).expect("a file");
+        file.write_all(text.as_bytes()).expect("a write");
+    };
+    std::fs::write(world.path("d/new"), "new").expect("a file");
+    assert_eq!(take(&world).2, 1, "a PutObject");
+    append("and more");
+    let (_, gets, others) = take(&world);
+    assert_eq!((gets, others), (1, 2), "the bytes, what the object has beside them, and a PutObject");
+    append("and more");
+    let (_, gets, others) = take(&world);
+    assert_eq!((gets, others), (0, 1), "a PutObject: all else is known");
+    std::fs::write(world.path("d/old"), "new").expect("a file");
+    assert_eq!(take(&world).2, 1, "nothing is kept of a file that is emptied");
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) has_part_checksums: bool,
     /// What the object has beside its bytes, if the request asks for it.
     pub(crate) object: Option<Box<NewObject>>,
+    /// How many tags the object has.
+    pub(crate) tag_count: Option<u32>,
 }
 
 impl Answer {
@@ -45,6 +47,7 @@ impl Answer {
             checksum: Checksum::of(headers),
             has_part_checksums: is_of_parts(headers),
             object: None,
+            tag_count: text("x-amz-tagging-count").and_then(|count| count.parse().ok()),
         }
     }
 

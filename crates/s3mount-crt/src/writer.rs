@@ -374,8 +374,8 @@ impl ObjectWriter for CrtClient {
             let call = Call { operation, target, method, path: &path, headers, body: None, describes: true };
             let (mut answer, _) = self.call(call).await?;
             let object = answer.object.take().map(|object| *object).unwrap_or_default();
-            let checksum = answer.crc();
-            Ok(Description { meta: crate::client::meta(key, answer)?, object, checksum })
+            let (checksum, tag_count) = (answer.crc(), answer.tag_count.unwrap_or_default());
+            Ok(Description { meta: crate::client::meta(key, answer)?, object, tag_count, checksum })
         }
         .boxed()
     }

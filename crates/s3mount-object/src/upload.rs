@@ -204,6 +204,8 @@ pub struct Description {
     /// What an object has to be written with so that it has the same beside its bytes. The tags are missing:
     /// a HEAD does not tell them.
     pub object: NewObject,
+    /// How many tags the object has, as far as the caller may read them.
+    pub tag_count: u32,
     /// The CRC of all bytes, if the store keeps one.
     pub checksum: Option<ObjectChecksum>,
 }

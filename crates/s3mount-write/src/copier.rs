@@ -18,10 +18,8 @@ use tokio::sync::Semaphore;
 
 pub use self::order::{Copied, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 use self::parts::{MOST_PART, Parts};
+use crate::beside::keep;
 use crate::store::Store;
-
-/// Objects have this storage class only in directory buckets, and these give it to all of their objects.
-const EXPRESS: &str = "EXPRESS_ONEZONE";
 
 /// Copies objects. Cheap to clone; all clones together keep to the limit of requests.
 #[derive(Clone, Debug)]
@@ -199,14 +197,16 @@ impl Copier {
     }
 
     fn job<'a>(&self, from: &'a Source, order: &'a CopyOrder, progress: Progress<'a>) -> Job<'a> {
-        let mut object = from.description.object.clone();
-        object.storage_class = object.storage_class.filter(|class| class != EXPRESS);
-        object.storage_class = order.storage_class.clone().or(object.storage_class);
-        object.encryption = match &order.encrypted {
-            Encrypted::Kept => object.encryption,
-            Encrypted::AsBucket => None,
+        let encryption = match &order.encrypted {
             Encrypted::With(encryption) => Some(encryption.clone()),
+            Encrypted::Kept | Encrypted::AsBucket => None,
         };
+        let storage_class = order.storage_class.clone();
+        let wanted = NewObject { storage_class, encryption, ..NewObject::default() };
+        let mut object = keep(from.description.object.clone(), wanted);
+        if order.encrypted == Encrypted::AsBucket {
+            object.encryption = None;
+        }
         let source = CopySource { bucket: order.source_bucket.clone(), object: from.object.clone() };
         Job { from, source, key: &order.key, object, condition: order.condition.as_ref(), progress }
     }

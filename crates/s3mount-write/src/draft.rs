@@ -12,6 +12,7 @@
 //! **Lock order:** the turn, then `creating` or `gathering`, then `spooling`, then the state, then the list of drafts. The
 //! state is never locked across a wait, and no other draft's state is locked meanwhile.
 
+mod beside;
 mod complete;
 mod copy;
 mod describe;
@@ -32,6 +33,7 @@ use std::time::SystemTime;
 use s3mount_object::{Condition, NewObject, ObjectId};
 use tokio::sync::{RwLock, watch};
 
+pub(crate) use self::beside::Unknown;
 use crate::WriteError;
 use crate::grid::Grid;
 use crate::shared::Shared;
@@ -48,7 +50,7 @@ pub struct Draft {
     /// Who changes the file or publishes it has it, first come, first served: so each version that is published has
     /// all changes up to a moment, and none of later ones.
     turn: tokio::sync::Mutex<()>,
-    /// One task begins the upload.
+    /// One task begins the upload, or asks what the object is to have beside its bytes.
     creating: tokio::sync::Mutex<()>,
     /// One task gathers the bytes of a part at a time. It waits for their memory.
     gathering: tokio::sync::Mutex<()>,
@@ -64,10 +66,10 @@ impl Draft {
     pub(crate) fn new(
         shared: Arc<Shared>,
         key: &str,
-        object: NewObject,
+        (object, unknown): (NewObject, Option<Unknown>),
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Self> {
-        let state = Mutex::new(State { object, ..State::new(key, source, shared.now()) });
+        let state = Mutex::new(State { object, unknown, ..State::new(key, source, shared.now()) });
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared,

@@ -5,6 +5,7 @@
 //! [`FolderMove`] moves all objects below a prefix. A [`Journal`] says what is under way, and by it a [`Recovery`]
 //! puts in order what a daemon that was killed has left. Nothing here knows of directories or of FUSE.
 
+mod beside;
 mod cells;
 mod config;
 mod copier;
@@ -29,6 +30,7 @@ mod store;
 mod writer;
 mod written;
 
+pub use beside::forget_bytes;
 pub use config::{SpoolConfig, WriteConfig};
 pub use copier::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted, Progress, Proof, Source};
 pub use draft::Draft;

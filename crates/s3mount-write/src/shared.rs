@@ -1,6 +1,7 @@
 //! What all drafts of a writer share.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) noted: Mutex<HashMap<String, Noted>>,
     pub(crate) written: WrittenVersions,
     pub(crate) old_keys: OldKeys,
+    /// Whether the log has said that changed files lose something that their objects had.
+    pub(crate) has_told_lost: AtomicBool,
     /// How many uploads are being given up in the background.
     pub(crate) aborting: watch::Sender<usize>,
     pub(crate) started: Instant,

@@ -7,10 +7,11 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use s3mount_memory::ShareBuffer;
-use s3mount_object::{Condition, NewObject, ObjectId, UploadId, UserMetadata, WrittenPart};
+use s3mount_object::{Condition, NewObject, ObjectId, UploadId, WrittenPart};
 
 use crate::WriteError;
 use crate::cells::Cells;
+use crate::draft::Unknown;
 use crate::extents::{Block, Content, Copy, Extents, Place};
 use crate::grid::{Cell, Grid, PAGE};
 use crate::kept::Kept;
@@ -79,14 +80,18 @@ pub(crate) struct Begun {
     pub(crate) upload: Arc<UploadId>,
     /// What has to be true of the key of the upload.
     pub(crate) condition: Option<Condition>,
-    /// The text that its object gets beside the bytes.
-    pub(crate) metadata: UserMetadata,
+    /// What its object gets beside the bytes.
+    pub(crate) object: NewObject,
 }
 
 #[derive(Debug)]
 pub(crate) struct State<B = Held> {
     /// What the object is to have beside its bytes.
     pub(crate) object: NewObject,
+    /// What is to be asked for before that is right.
+    pub(crate) unknown: Option<Unknown>,
+    /// Whether it has tags because the object had them.
+    pub(crate) has_kept_tags: bool,
     /// Whether that was changed since the last publication.
     pub(crate) is_described_anew: bool,
     /// Whether that was changed after the upload had begun that is complete now.
@@ -131,6 +136,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         };
         Self {
             object: NewObject::default(),
+            unknown: None,
+            has_kept_tags: false,
             is_described_anew: false,
             is_described_late: false,
             key: key.to_owned(),
@@ -406,6 +413,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
                 }
                 other => other,
             });
+        }
+        if let Some(Unknown::All(version) | Unknown::Tags(version)) = &mut self.unknown
+            && version == from
+        {
+            *version = to.clone();
         }
         if let Some((_, published)) = self.published.as_mut().filter(|(_, known)| known.object == *from) {
             published.object = to.clone();

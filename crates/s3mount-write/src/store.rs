@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use s3mount_bucket::{Failure, WritableBucket};
 use s3mount_object::{
-    Body, ByteRange, ChecksumAlgorithm, Condition, CopySource, NewObject, ObjectChecksum, ObjectError,
-    ObjectId, UploadId, Written, WrittenPart,
+    Body, ByteRange, ChecksumAlgorithm, Condition, CopySource, ErrorKind, NewObject, ObjectChecksum,
+    ObjectError, ObjectId, UploadId, Written, WrittenPart,
 };
 
 use crate::WriteMetrics;
@@ -103,6 +103,14 @@ impl Store {
         let written = self.bucket.copy(source, size, key, object, condition).await?;
         self.metrics.copied_bytes.add(size);
         Ok(written)
+    }
+
+    /// The tags of the object at a key. A store without tags has none.
+    pub(crate) async fn tags(&self, key: &str) -> Result<Option<String>, ObjectError> {
+        match self.bucket.tags(key).await {
+            Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(None),
+            tags => tags,
+        }
     }
 
     /// Whether the store says that a version is no more.

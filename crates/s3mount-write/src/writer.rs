@@ -1,5 +1,6 @@
 //! The writer: it makes drafts.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use s3mount_bucket::WritableBucket;
@@ -10,6 +11,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::beside::keep;
+use crate::draft::Unknown;
 use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::shared::{Shared, body_units};
@@ -58,6 +61,7 @@ impl Writer {
             noted: Mutex::default(),
             written: WrittenVersions::default(),
             old_keys: OldKeys::default(),
+            has_told_lost: AtomicBool::new(false),
             aborting: watch::Sender::new(0),
             started: Instant::now(),
         }))
@@ -65,15 +69,31 @@ impl Writer {
 
     /// A new, empty file for `key`. `object` is what it is to have beside its bytes.
     pub fn create(&self, key: &str, object: NewObject) -> Arc<Draft> {
-        let draft = Draft::new(self.0.clone(), key, object, None);
-        self.0.givers.add(draft.weak());
-        draft
+        self.add(key, (object, None), None)
     }
 
     /// A draft whose bytes are, to begin with, those of a version of `size` bytes. Nothing is fetched before
-    /// it is needed. It may replace only that version.
+    /// it is needed. It may replace only that version, and keeps what that has beside its bytes. `object` says how
+    /// the bytes are stored, and stands for what the store does not tell.
     pub fn edit(&self, version: &ObjectId, size: u64, object: NewObject) -> Arc<Draft> {
-        let draft = Draft::new(self.0.clone(), version.key(), object, Some((version.clone(), size)));
+        let beside = (object, Some(Unknown::All(version.clone())));
+        self.add(version.key(), beside, Some((version.clone(), size)))
+    }
+
+    /// As [`edit`](Self::edit), where the store has described the version.
+    pub fn edit_described(&self, version: &ObjectId, found: &Description, object: NewObject) -> Arc<Draft> {
+        let unknown = (found.tag_count > 0).then(|| Unknown::Tags(version.clone()));
+        let beside = (keep(found.object.clone(), object), unknown);
+        self.add(version.key(), beside, Some((version.clone(), found.meta.size)))
+    }
+
+    fn add(
+        &self,
+        key: &str,
+        beside: (NewObject, Option<Unknown>),
+        source: Option<(ObjectId, u64)>,
+    ) -> Arc<Draft> {
+        let draft = Draft::new(self.0.clone(), key, beside, source);
         self.0.givers.add(draft.weak());
         draft
     }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use s3mount_object::UserMetadata;
-use s3mount_write::Draft;
+use s3mount_write::{Draft, forget_bytes};
 
 use super::stored::{StoredAttr, seconds};
 
@@ -37,6 +37,9 @@ impl DraftAttr {
             current.mtime = None;
         }
         let mut metadata = self.others.clone();
+        if draft.modified() != self.set_at {
+            forget_bytes(&mut metadata);
+        }
         current.put_into(&mut metadata);
         (current, metadata)
     }

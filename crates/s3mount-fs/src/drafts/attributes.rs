@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use s3mount_object::UserMetadata;
+use s3mount_object::{NewObject, UserMetadata};
 use s3mount_write::{Draft, Published, WriteError};
 
 use super::DraftFile;
@@ -24,6 +24,17 @@ impl DraftFile {
         // An upload may begin before anything else is known.
         state.draft.set_metadata(metadata);
         state.attr = Some(attr);
+    }
+
+    /// The file was emptied to be written anew: of what was beside the bytes, it keeps its attributes alone.
+    pub(crate) fn begin_anew(&self, object: NewObject) {
+        let mut state = self.lock();
+        let draft = state.draft.clone();
+        draft.set_object(object);
+        if let Some(attr) = &mut state.attr {
+            attr.others.clear();
+            draft.set_metadata(attr.metadata(&draft).1);
+        }
     }
 
     /// Its attributes now, if the mount keeps them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_bucket::WritableBucket;
-use s3mount_object::{ErrorKind, NewObject};
+use s3mount_object::{Description, ErrorKind, NewObject};
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -30,16 +30,7 @@ pub(super) const MOST_TARGET: u64 = 4096;
 /// What an object has beside its bytes.
 pub(super) struct Kept {
     pub(super) attr: StoredAttr,
-    pub(super) object: NewObject,
-}
-
-impl Kept {
-    /// What the object gets when it is written anew. `new` is what another object of this name would get.
-    pub(super) fn object(&self, new: NewObject) -> NewObject {
-        // The flags say how the bytes are stored, and the object says all else.
-        let NewObject { storage_class, encryption, tags, .. } = new;
-        NewObject { storage_class, encryption, tags, ..self.object.clone() }
-    }
+    pub(super) description: Description,
 }
 
 impl Filesystem {
@@ -165,7 +156,7 @@ impl Filesystem {
         }
         let attr = StoredAttr::of(&described.object.metadata);
         let mtime = attr.mtime.or(Some(crate::attributes::stored::seconds(version.mtime)));
-        Ok(Some(Kept { attr: StoredAttr { mtime, ..attr }, object: described.object }))
+        Ok(Some(Kept { attr: StoredAttr { mtime, ..attr }, description: described }))
     }
 
     /// Sets attributes of a file. Where none are kept, and of folders, they are accepted and forgotten: programs
@@ -212,12 +203,13 @@ impl Filesystem {
             _ => return Err(FsError::Outdated),
         }
         let Some(kept) = self.kept_of(version).await? else { return Ok(()) };
-        let stored = StoredAttr::of(&kept.object.metadata);
+        let found = kept.description;
+        let stored = StoredAttr::of(&found.object.metadata);
         let attr = change.applied_to(stored, attrs.now());
-        let mut metadata = kept.object.metadata.clone();
+        let mut metadata = found.object.metadata.clone();
         // What is not set stays as it is written there.
         attr.put_into(&mut metadata);
-        let draft = self.writer()?.edit(&version.object, version.size, kept.object);
+        let draft = self.writer()?.edit_described(&version.object, &found, NewObject::default());
         draft.change_metadata(metadata);
         let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
         self.inodes.replace_version(ino, &file, attrs.note(&file, attr));

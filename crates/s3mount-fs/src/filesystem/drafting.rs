@@ -151,14 +151,11 @@ impl Filesystem {
             Some(file) => file,
             None => {
                 let kept = self.kept_of(version).await?;
-                let object = match &kept {
-                    Some(kept) if !is_truncated => kept.object(self.new_object(name)),
-                    _ => self.new_object(name),
-                };
-                let draft = if is_truncated {
-                    writer.create(version.object.key(), object)
-                } else {
-                    writer.edit(&version.object, version.size, object)
+                let object = self.new_object(name);
+                let draft = match &kept {
+                    _ if is_truncated => writer.create(version.object.key(), object),
+                    Some(kept) => writer.edit_described(&version.object, &kept.description, object),
+                    None => writer.edit(&version.object, version.size, object),
                 };
                 draft.set_condition(Some(Condition::Matches(version.object.etag().clone())));
                 let file = DraftFile::new(draft, prefix, name, Some(version.object.clone()));
@@ -166,7 +163,7 @@ impl Filesystem {
                     if is_truncated {
                         file.keep_attr(StoredAttr { mtime: None, ..kept.attr }, UserMetadata::new());
                     } else {
-                        file.keep_attr(kept.attr, kept.object.metadata);
+                        file.keep_attr(kept.attr, kept.description.object.metadata);
                     }
                 }
                 let made = || Some(file.clone()).inspect(begin);
@@ -261,6 +258,7 @@ impl Filesystem {
             let cut = file.draft().truncate(0).await;
             cut.map_err(|error| self.failed(file, error))?;
         }
+        file.begin_anew(self.new_object(&file.place().1));
         file.note_emptied(writer);
         Ok(())
     }

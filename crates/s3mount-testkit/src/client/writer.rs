@@ -399,7 +399,10 @@ impl ObjectWriter for MemoryClient {
             let checksum = checksum.map_err(|error| fail(ErrorKind::Server).with_source(error))?;
             let checksum = Some(checksum).filter(|_| !self.lock().no_checksums);
             let beside = NewObject { tags: None, ..object.beside.clone() };
-            Ok(Description { meta: meta(&object), object: beside, checksum })
+            let tags =
+                object.beside.tags.iter().flat_map(|tags| tags.split('&')).filter(|tag| !tag.is_empty());
+            let tag_count = u32::try_from(tags.count()).unwrap_or(u32::MAX);
+            Ok(Description { meta: meta(&object), object: beside, tag_count, checksum })
         }
         .boxed()
     }

@@ -78,9 +78,8 @@ impl Copier {
     }
 
     async fn begin(&self, job: &Job<'_>) -> Result<Begun, CopyError> {
-        let (tags, lacks_tags) = match self.source.bucket.tags(job.from.object.key()).await {
+        let (tags, lacks_tags) = match self.source.tags(job.from.object.key()).await {
             Ok(tags) => (tags, false),
-            Err(error) if *error.kind() == ErrorKind::Unsupported => (None, false),
             Err(error) if *error.kind() == ErrorKind::Forbidden => {
                 tracing::warn!(key = job.key, %error, "copied without tags, which may not be read");
                 (None, true)

@@ -83,7 +83,7 @@ impl Draft {
             let mut state = self.state();
             state.upload = None;
             // What was said after the upload had begun is not in its object.
-            state.is_described_late = begun.metadata != state.object.metadata;
+            state.is_described_late = begun.object != state.object;
             drop(state);
             self.shared.ended(&begun.upload);
             return Ok(written);

@@ -63,7 +63,7 @@ impl Draft {
         let size = self.size();
         let from = CopySource { bucket: None, object: source.clone() };
         // A copy in parts has no tags of the source's, so this one has none either.
-        let object = self.state().object.clone();
+        let object = self.beside().await?;
         let tags = Some(object.tags.clone().unwrap_or_default());
         let object = NewObject { tags, ..object };
         let copied = {

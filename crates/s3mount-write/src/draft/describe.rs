@@ -1,6 +1,6 @@
 //! What an object has beside its bytes, which may be set while the file is written and after.
 
-use s3mount_object::{Condition, CopySource, ErrorKind, ObjectId, UserMetadata, Written};
+use s3mount_object::{Condition, CopySource, ErrorKind, NewObject, ObjectId, UserMetadata, Written};
 
 use super::Draft;
 use crate::WriteError;
@@ -16,6 +16,12 @@ impl Draft {
     /// the file.
     pub fn set_metadata(&self, metadata: UserMetadata) {
         self.state().object.metadata = metadata;
+    }
+
+    /// The file is a new one: the object is to have this beside its bytes, and nothing of what it had.
+    pub fn set_object(&self, object: NewObject) {
+        let mut state = self.state();
+        (state.object, state.unknown, state.has_kept_tags) = (object, None, false);
     }
 
     /// Says which text the object is to have beside its bytes. If this differs from what was said before, the file
@@ -44,9 +50,8 @@ impl Draft {
         if self.size() <= MOST_COPIED || self.state().object.tags.is_some() {
             return;
         }
-        match self.shared.store.bucket.tags(version.key()).await {
+        match self.shared.store.tags(version.key()).await {
             Ok(tags) => self.state().object.tags = tags,
-            Err(error) if *error.kind() == ErrorKind::Unsupported => {}
             Err(error) => {
                 tracing::warn!(key = version.key(), %error, "copied without tags, which can not be read");
             }

@@ -153,11 +153,17 @@ impl Draft {
             // Who appends next finds them in memory.
             None => self.gather(0, size, true).await?,
         };
+        let object = self.beside().await?;
         let (body, written) = {
             let _turn = self.shared.requests.acquire().await;
             let (body, _room) = self.body(pieces).await;
-            let object = self.state().object.clone();
-            let written = self.shared.store.bucket.put(key, &body, &object, condition).await?;
+            let bucket = &self.shared.store.bucket;
+            let written = match bucket.put(key, &body, &object, condition).await {
+                Err(error) if self.leaves_tags(&error) => {
+                    bucket.put(key, &body, &self.beside().await?, condition).await?
+                }
+                written => written?,
+            };
             (body, written)
         };
         compare(key, body.checksum(), &written)?;

@@ -161,19 +161,29 @@ impl Draft {
     /// The upload, which is begun if it was not.
     async fn begun(&self) -> Result<Arc<UploadId>, WriteError> {
         let _one = self.creating.lock().await;
-        let (key, condition, object) = {
+        {
             let state = self.state();
             state.check()?;
             if let Some(begun) = &state.upload {
                 return Ok(begun.upload.clone());
             }
-            (state.key.clone(), state.condition.clone(), state.object.clone())
+        }
+        let (condition, object, upload) = loop {
+            let object = self.beside_alone().await?;
+            let (key, condition) = {
+                let state = self.state();
+                (state.key.clone(), state.condition.clone())
+            };
+            match self.shared.create_upload(&key, &object).await {
+                Ok(upload) => break (condition, object, Arc::new(upload)),
+                Err(error) if self.leaves_tags(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
         };
-        let upload = Arc::new(self.shared.create_upload(&key, &object).await?);
         let is_discarded = {
             let mut state = self.state();
             if !state.is_discarded {
-                state.upload = Some(Begun { upload: upload.clone(), condition, metadata: object.metadata });
+                state.upload = Some(Begun { upload: upload.clone(), condition, object });
             }
             state.is_discarded
         };
