@@ -241,14 +241,22 @@ fn a_file_that_was_opened_for_a_killed_program_is_closed() {
     // An OPEN that empties a file asks what the file has beside its bytes.
     world.server.fault(frozen(Operation::HeadObject));
     kill_in_open(&world, "old", || world.server.stats().head_object.requests, 1);
-    // A CREATE asks whether there is one, as the look-up before it.
-    world.server.fault(Fault::new(FaultKind::Stall(1)).on(Operation::ListObjects).times(1));
-    world.server.fault(frozen(Operation::ListObjects));
-    kill_in_open(&world, "new", || world.server.stats().list_objects.requests, 2);
-    for name in ["old", "new"] {
-        fs::write(world.path(name), name).expect("a file");
+    let write = |name: &str| {
+        let mut file = File::create(world.path(name)).expect("a file");
+        file.write_all(name.as_bytes()).expect("a write");
+        close(file).expect("its name is its own");
         // Who else has it open for writing would have to close it first.
         wait_for("it is stored", || stored(&world, name).is_some_and(|bytes| bytes == name.as_bytes()));
+    };
+    write("old");
+    // A CREATE asks whether there is one, as the look-up before it. The kernel lets the next CREATE of the name begin
+    // before the one of the killed program is over.
+    for round in 0..10 {
+        let name = format!("new{round}");
+        world.server.fault(Fault::new(FaultKind::Stall(1)).on(Operation::ListObjects).times(1));
+        world.server.fault(frozen(Operation::ListObjects));
+        kill_in_open(&world, &name, || world.server.stats().list_objects.requests, 2);
+        write(&name);
     }
     wait_for("nothing is open", || world.gauge("open_files") == 0);
 }

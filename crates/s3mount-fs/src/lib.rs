@@ -65,4 +65,4 @@ pub use keep_writer::ToKeep;
 pub use metrics::{FsMetrics, OpenedAs};
 pub use numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 pub use page_cache::direct::Reason;
-pub use writes::{Closer, Later, LaterWrite, Place, Rights, WriteOpen, Writes};
+pub use writes::{Closer, Later, LaterWrite, Opener, Place, Rights, WriteOpen, Writes};

@@ -77,6 +77,40 @@ pub struct WriteOpen {
     pub is_exclusive: bool,
 }
 
+/// Who opens a file for writing.
+#[derive(Clone)]
+pub struct Opener {
+    /// The thread, or 0 if it is not known.
+    pub thread: u32,
+    is_waiting: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Opener {
+    /// A thread, which `is_waiting` tells to wait still. Once it is killed, others may open the file, and write to it,
+    /// before its own open goes on: that must change nothing any more.
+    pub fn new(thread: u32, is_waiting: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { thread, is_waiting: Arc::new(is_waiting) }
+    }
+
+    /// # Errors
+    /// An error that nobody gets, if the thread does not wait any more.
+    pub(crate) fn check(&self) -> Result<(), FsError> {
+        if (self.is_waiting)() { Ok(()) } else { Err(FsError::Outdated) }
+    }
+}
+
+impl std::fmt::Debug for Opener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opener").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+impl From<u32> for Opener {
+    fn from(thread: u32) -> Self {
+        Self::new(thread, || true)
+    }
+}
+
 /// What is known of the process that closes a descriptor.
 pub trait Closer: Send {
     /// Whether a thread is of the process.

@@ -82,6 +82,12 @@ impl<R: Reply> SharedReply<R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells whether the request has no answer yet.
+    pub(crate) fn is_waiting(&self) -> impl Fn() -> bool + Send + Sync + use<R> {
+        let reply = Arc::downgrade(&self.0);
+        move || reply.is_waiting()
+    }
+
     /// The reply, if the request has no answer yet.
     pub(crate) fn take(&self) -> Option<R> {
         self.lock().take()

@@ -21,7 +21,7 @@ use crate::drafts::writers::WriterId;
 use crate::inode::Node;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FileHandle, InodeNo};
-use crate::writes::{OpenDraft, WriteOpen};
+use crate::writes::{OpenDraft, Opener, WriteOpen};
 
 impl Filesystem {
     /// Opens a file for writing.
@@ -29,10 +29,10 @@ impl Filesystem {
     /// # Errors
     /// As of [`open_to_write_by`](Self::open_to_write_by).
     pub async fn open_to_write(self: &Arc<Self>, ino: InodeNo, how: WriteOpen) -> Result<Opened, FsError> {
-        self.open_to_write_by(ino, how, 0).await
+        self.open_to_write_by(ino, how, 0_u32).await
     }
 
-    /// Opens a file for writing, or to empty it, for the thread `opener`. The number 0 is an unknown thread.
+    /// Opens a file for writing, or to empty it.
     ///
     /// # Errors
     /// `Outdated` if the kernel has to look the name up again. `NotAllowed` if objects may not be overwritten.
@@ -40,8 +40,9 @@ impl Filesystem {
         self: &Arc<Self>,
         ino: InodeNo,
         how: WriteOpen,
-        opener: u32,
+        opener: impl Into<Opener>,
     ) -> Result<Opened, FsError> {
+        let opener = &opener.into();
         if how.writes || how.truncates {
             self.writer()?;
         }
@@ -50,7 +51,9 @@ impl Filesystem {
                 Some(Node::Draft(file)) => Some(file),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
-                Some(Node::File(version)) => self.draft_of_inode(ino, &version, how.truncates).await?,
+                Some(Node::File(version)) => {
+                    self.draft_of_inode(ino, &version, how.truncates, opener).await?
+                }
             };
             if let Some(file) = file
                 && let Some(opened) = self.open_draft(ino, &file, how, opener).await?
@@ -68,6 +71,7 @@ impl Filesystem {
         ino: InodeNo,
         version: &File,
         is_truncated: bool,
+        opener: &Opener,
     ) -> Result<Option<Arc<DraftFile>>, FsError> {
         self.writer()?;
         let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
@@ -87,7 +91,7 @@ impl Filesystem {
                 if !is_newest && matches!(self.inodes.node(ino), Some(Node::File(_))) {
                     return Err(FsError::Outdated);
                 }
-                self.begin_draft((parent, &prefix, &name), &newest, is_truncated).await.map(Some)
+                self.begin_draft((parent, &prefix, &name), &newest, is_truncated, opener).await.map(Some)
             }
             Target::Draft(_) if matches!(self.inodes.node(ino), Some(Node::Draft(_))) => Ok(None),
             // The kernel will find what is there.
@@ -139,6 +143,7 @@ impl Filesystem {
         (parent, prefix, name): (InodeNo, &Arc<str>, &str),
         version: &File,
         is_truncated: bool,
+        opener: &Opener,
     ) -> Result<Arc<DraftFile>, FsError> {
         let (writer, rights) = (self.writer()?, self.rights());
         rights.overwrite()?;
@@ -151,6 +156,7 @@ impl Filesystem {
             Some(file) => file,
             None => {
                 let kept = self.kept_of(version).await?;
+                opener.check()?;
                 let object = self.new_object(name);
                 let draft = match &kept {
                     _ if is_truncated => writer.create(version.object.key(), object),
@@ -193,7 +199,7 @@ impl Filesystem {
         ino: InodeNo,
         file: &Arc<DraftFile>,
         how: WriteOpen,
-        opener: u32,
+        opener: &Opener,
     ) -> Result<Option<Opened>, FsError> {
         if how.truncates && file.is_idle() && self.has_readers(ino) && self.end_idle(file).await {
             // They keep the version.
@@ -203,7 +209,7 @@ impl Filesystem {
             return if file.is_sealed() { Ok(None) } else { Err(FsError::Outdated) };
         }
         let writer = if how.writes || how.truncates {
-            let Some(writer) = file.add_writer(how.appends, opener) else { return Ok(None) };
+            let Some(writer) = file.add_writer(how.appends, opener.thread) else { return Ok(None) };
             Some(writer)
         } else {
             None
@@ -213,7 +219,7 @@ impl Filesystem {
                 file.note_log();
             }
             if how.truncates
-                && let Err(error) = self.empty(file, writer).await
+                && let Err(error) = self.empty(file, writer, opener).await
             {
                 file.remove_writer(writer);
                 return Err(error);
@@ -252,9 +258,10 @@ impl Filesystem {
     }
 
     /// Empties a draft that is being opened.
-    async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId) -> Result<(), FsError> {
+    async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId, opener: &Opener) -> Result<(), FsError> {
         let _turn = file.turn().await;
         if file.size() > 0 {
+            opener.check()?;
             let cut = file.draft().truncate(0).await;
             cut.map_err(|error| self.failed(file, error))?;
         }

@@ -20,7 +20,7 @@ use crate::inode::Node;
 use crate::namespace::names::{File, Target, is_file_name};
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree_locks::NamesGuard;
-use crate::writes::{Later, LaterWrite, WriteOpen};
+use crate::writes::{Later, LaterWrite, Opener, WriteOpen};
 
 impl Filesystem {
     pub(super) fn writer(&self) -> Result<&Writer, FsError> {
@@ -51,7 +51,7 @@ impl Filesystem {
         how: WriteOpen,
         attr: StoredAttr,
     ) -> Result<(Entry, Opened), FsError> {
-        self.create_by(parent, name, how, attr, 0).await
+        self.create_by(parent, name, how, attr, 0_u32).await
     }
 
     /// As [`create_as`](Self::create_as), for the thread `opener`. The number 0 is an unknown thread.
@@ -64,8 +64,9 @@ impl Filesystem {
         name: &str,
         how: WriteOpen,
         attr: StoredAttr,
-        opener: u32,
+        opener: impl Into<Opener>,
     ) -> Result<(Entry, Opened), FsError> {
+        let opener = &opener.into();
         self.writer()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
         self.logs.check(&format!("{prefix}{name}"))?;
@@ -76,11 +77,15 @@ impl Filesystem {
                 Ok((Target::Draft(file), _)) => (file, false),
                 Ok((Target::File(version), _)) => {
                     self.make_way((parent, name), how.truncates);
-                    (self.begin_draft((parent, &prefix, name), &version, how.truncates).await?, false)
+                    (self.begin_draft((parent, &prefix, name), &version, how.truncates, opener).await?, false)
                 }
                 Err(FsError::NotFound) => {
                     self.writer()?.free(&format!("{prefix}{name}"), None).await;
-                    (self.new_draft(&prefix, name, attr)?, true)
+                    opener.check()?;
+                    match self.new_draft(&prefix, name, attr)? {
+                        (_, false) if how.is_exclusive => return Err(FsError::Exists),
+                        made => made,
+                    }
                 }
                 Err(error) => return Err(error),
             };
@@ -104,16 +109,24 @@ impl Filesystem {
         }
     }
 
-    /// A draft of a file of which the store has nothing.
-    fn new_draft(&self, prefix: &Arc<str>, name: &str, attr: StoredAttr) -> Result<Arc<DraftFile>, FsError> {
+    /// A draft of a file of which the store has nothing, and whether it is new. The kernel makes one file of a name at
+    /// a time, but it lets a caller go that is killed, and then the next one may have made the file.
+    fn new_draft(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        attr: StoredAttr,
+    ) -> Result<(Arc<DraftFile>, bool), FsError> {
         let draft = self.writer()?.create(&format!("{prefix}{name}"), self.new_object(name));
         draft.set_condition(Some(Condition::Absent));
         let file = DraftFile::new(draft, prefix, name, None);
         if self.attrs.is_some() {
             file.keep_attr(attr, UserMetadata::new());
         }
-        self.namespace.note_draft(prefix, name, &file);
-        Ok(file)
+        let known = self.namespace.note_draft_of_version(prefix, name, || Some(file.clone()));
+        let known = known.unwrap_or_else(|| file.clone());
+        let is_new = Arc::ptr_eq(&known, &file);
+        Ok((known, is_new))
     }
 
     /// The prefix of a directory in which `name` may be changed.
@@ -306,7 +319,9 @@ impl Filesystem {
                 Some(Node::Draft(file)) => Some(file),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
-                Some(Node::File(version)) => self.draft_of_inode(ino, &version, false).await?,
+                Some(Node::File(version)) => {
+                    self.draft_of_inode(ino, &version, false, &opener.into()).await?
+                }
             };
             if let Some(file) = file {
                 if let Some(writer) = file.add_writer(appends, opener) {

@@ -30,7 +30,7 @@ impl Adapter {
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         done: impl FnOnce(R, T) + Send + 'static,
     ) {
-        self.change_or_undo(req, folder, operation, reply, work, (done, drop));
+        self.change_or_undo(req, folder, operation, &SharedReply::new(reply), work, (done, drop));
     }
 
     /// As [`change`](Self::change), for work whose result the kernel gives back later: a handle, or an inode that it
@@ -41,13 +41,13 @@ impl Adapter {
         req: &Request,
         folder: Option<INodeNo>,
         operation: Operation,
-        reply: R,
+        reply: &SharedReply<R>,
         work: impl Future<Output = Result<T, FsError>> + Send + 'static,
         (done, undo): (impl FnOnce(R, T) + Send + 'static, impl FnOnce(T) + Send + 'static),
     ) {
-        let (request, reply, pid) = (self.pending(operation), SharedReply::new(reply), req.pid());
-        self.answer_surely(pid, folder, &reply.clone(), async move {
-            match (work.await, reply.take()) {
+        let (request, answer, pid) = (self.pending(operation), reply.clone(), req.pid());
+        self.answer_surely(pid, folder, reply, async move {
+            match (work.await, answer.take()) {
                 (Ok(value), Some(reply)) => {
                     done(reply, value);
                     request.done();
@@ -74,7 +74,14 @@ impl Adapter {
         let fs = self.fs.clone();
         let attr = StoredAttr::new_folder(mode, req.uid(), req.gid());
         let work = async move { fs.mkdir(fs_inode(parent), &name, attr).await };
-        self.change_or_undo(req, Some(parent), Operation::Mkdir, reply, work, self.entry_answers());
+        self.change_or_undo(
+            req,
+            Some(parent),
+            Operation::Mkdir,
+            &SharedReply::new(reply),
+            work,
+            self.entry_answers(),
+        );
     }
 
     pub(super) fn on_rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -113,7 +120,14 @@ impl Adapter {
         let (target, attr) =
             (target.as_os_str().as_bytes().to_vec(), StoredAttr::new_link(req.uid(), req.gid()));
         let work = async move { fs.symlink(fs_inode(parent), &name, &target, attr).await };
-        self.change_or_undo(req, Some(parent), Operation::Symlink, reply, work, self.entry_answers());
+        self.change_or_undo(
+            req,
+            Some(parent),
+            Operation::Symlink,
+            &SharedReply::new(reply),
+            work,
+            self.entry_answers(),
+        );
     }
 
     /// Tells the kernel of a name that was made, whose inode it counts from then on.

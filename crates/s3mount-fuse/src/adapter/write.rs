@@ -6,13 +6,14 @@ use fuser::{
     Errno, FileHandle, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyEmpty, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
-use s3mount_fs::{Entry, FsError, Opened, StoredAttr, WriteOpen};
+use s3mount_fs::{Entry, FsError, Opened, Opener, StoredAttr, WriteOpen};
 
 use super::Adapter;
 use super::change::text;
 use super::convert::{GENERATION, file_attr, fs_handle, fs_inode};
 use super::open::answer_flags;
 use crate::closing::ClosingProcess;
+use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 
 /// The most bytes of one answer to COPY_FILE_RANGE, whose length has 32 bits. Programs go on after a short one.
@@ -52,7 +53,9 @@ impl Adapter {
             Err(errno) => return reply.error(errno),
         };
         let (fs, shown, passthrough) = (self.fs.clone(), self.fs.clone(), self.passthrough.clone());
-        let (attr, opener) = (StoredAttr::new_file(mode, req.uid(), req.gid()), req.pid());
+        let reply = SharedReply::new(reply);
+        let opener = Opener::new(req.pid(), reply.is_waiting());
+        let attr = StoredAttr::new_file(mode, req.uid(), req.gid());
         let work = async move {
             let how = write_open(flags);
             let (entry, opened) = fs.create_by(fs_inode(parent), &name, how, attr, opener).await?;
@@ -74,12 +77,14 @@ impl Adapter {
             let ino = entry.attr.ino;
             close(INodeNo(ino.0), opened.handle).forget(ino, 1);
         };
-        self.change_or_undo(req, Some(parent), Operation::Create, reply, work, (done, undo));
+        self.change_or_undo(req, Some(parent), Operation::Create, &reply, work, (done, undo));
     }
 
     /// Opens a file for writing, or to empty it.
     pub(super) fn on_open_to_write(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, passthrough, opener) = (self.fs.clone(), self.passthrough.clone(), req.pid());
+        let reply = SharedReply::new(reply);
+        let opener = Opener::new(req.pid(), reply.is_waiting());
+        let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
         let work = async move {
             if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
                 fs.detach(fs_inode(ino));
@@ -96,7 +101,7 @@ impl Adapter {
         };
         let close = self.closer();
         let undo = move |opened: Opened| drop(close(ino, opened.handle));
-        self.change_or_undo(req, None, Operation::Open, reply, work, (done, undo));
+        self.change_or_undo(req, None, Operation::Open, &reply, work, (done, undo));
     }
 
     pub(super) fn on_write(
