@@ -7,7 +7,7 @@ use std::time::Duration;
 use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, World, s3mount};
+use crate::world::{BUCKET, World, s3mount, wait_for};
 
 /// The message with which a mount of `source` fails.
 fn refusal(endpoint: &str, source: &str, flags: &[&str]) -> String {
@@ -164,7 +164,7 @@ fn a_prefix_without_keys_is_an_empty_mount_and_a_warning() {
 fn a_store_that_knows_no_conditions_is_told_at_the_mount() {
     const SAID: &str = "the store refuses writes that have a condition (501 NotImplemented";
     let world = World::new(TestS3::builder().refuse_conditions(), &["--allow-write"]);
-    assert!(world.mount.stderr().contains(SAID), "{}", world.mount.stderr());
+    wait_for("it is told", || world.mount.stderr().contains(SAID));
     let mut file = File::create(world.path("f")).expect("a file");
     file.write_all(b"text").expect("a write");
     assert_eq!(nix::unistd::close(file), Err(nix::errno::Errno::EIO));

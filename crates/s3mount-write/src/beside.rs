@@ -1,6 +1,6 @@
 //! What an object keeps beside its bytes when it is written anew or copied. Pure.
 
-use s3mount_object::{NewObject, UserMetadata};
+use s3mount_object::{NewObject, ObjectId, UserMetadata};
 
 /// Objects have this storage class only in directory buckets, and these give it to all of their objects.
 const EXPRESS: &str = "EXPRESS_ONEZONE";
@@ -9,13 +9,24 @@ const EXPRESS: &str = "EXPRESS_ONEZONE";
 /// of other bytes, and programs that compare it would take the object for damaged, or for unchanged.
 const OF_THE_BYTES: [&str; 5] = ["mtime", "ctime", "atime", "md5chksum", "s3cmd-attrs"];
 
+/// What is not known of the object that a file was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// All that this version has beside its bytes.
+    All(ObjectId),
+    /// Its tags.
+    Tags(ObjectId),
+}
+
 /// What an object gets that takes the place of one that had `found`, or is a copy of it. How the bytes are stored is
 /// as `wanted` says, if it says so.
 pub(crate) fn keep(found: NewObject, wanted: NewObject) -> NewObject {
-    let class = found.storage_class.filter(|class| class != EXPRESS);
+    // A directory bucket encrypts as its session says, too, and refuses a request that says something else.
+    let is_express = found.storage_class.as_deref() == Some(EXPRESS);
+    let (class, encryption) = (found.storage_class, found.encryption);
     NewObject {
-        storage_class: wanted.storage_class.or(class),
-        encryption: wanted.encryption.or(found.encryption),
+        storage_class: wanted.storage_class.or(class.filter(|_| !is_express)),
+        encryption: wanted.encryption.or(encryption.filter(|_| !is_express)),
         tags: wanted.tags.or(found.tags),
         ..found
     }

@@ -33,8 +33,8 @@ use std::time::SystemTime;
 use s3mount_object::{Condition, NewObject, ObjectId};
 use tokio::sync::{RwLock, watch};
 
-pub(crate) use self::beside::Unknown;
 use crate::WriteError;
+use crate::beside::Unknown;
 use crate::grid::Grid;
 use crate::shared::Shared;
 use crate::state::State;

@@ -10,8 +10,8 @@ use s3mount_memory::ShareBuffer;
 use s3mount_object::{Condition, NewObject, ObjectId, UploadId, WrittenPart};
 
 use crate::WriteError;
+use crate::beside::Unknown;
 use crate::cells::Cells;
-use crate::draft::Unknown;
 use crate::extents::{Block, Content, Copy, Extents, Place};
 use crate::grid::{Cell, Grid, PAGE};
 use crate::kept::Kept;

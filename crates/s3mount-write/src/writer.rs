@@ -11,8 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::beside::keep;
-use crate::draft::Unknown;
+use crate::beside::{Unknown, keep};
 use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::shared::{Shared, body_units};
@@ -103,8 +102,9 @@ impl Writer {
     /// gets the key.
     pub async fn free(&self, key: &str, except: Option<&Arc<Draft>>) {
         let Some(draft) = self.0.old_keys.take(key) else { return };
-        if !except.is_some_and(|except| Arc::ptr_eq(except, &draft)) {
-            draft.free_old_key(key).await;
+        let is_same = |except: &Arc<Draft>| std::ptr::addr_eq(Arc::as_ptr(except), Arc::as_ptr(&draft));
+        if !except.is_some_and(is_same) {
+            draft.free(key.to_owned()).await;
         }
     }
 

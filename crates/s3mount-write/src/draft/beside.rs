@@ -6,16 +6,7 @@ use s3mount_object::{ErrorKind, NewObject, ObjectError, ObjectId};
 
 use super::Draft;
 use crate::WriteError;
-use crate::beside::{forget_bytes, keep};
-
-/// What is not known of the object that a file was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unknown {
-    /// All that this version has beside its bytes.
-    All(ObjectId),
-    /// Its tags.
-    Tags(ObjectId),
-}
+use crate::beside::{Unknown, forget_bytes, keep};
 
 impl Draft {
     /// What the object is to have beside its bytes. The caller has no lock of the draft but the turn.

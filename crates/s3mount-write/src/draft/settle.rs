@@ -1,12 +1,16 @@
 //! A file that got another key when its first parts had left the memory: they are in an upload to the old key, and
 //! nowhere else. When another file is to have the old key, they are moved to an upload to the new one.
 
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt as _};
 use s3mount_object::ObjectId;
 
 use super::Draft;
 use crate::WriteError;
 use crate::copies::{MOST_COPIED, Piece, plan};
 use crate::extents::{Content, Copy, Place};
+use crate::old_keys::Renamed;
 use crate::state::{Begun, Published, State};
 
 impl Draft {
@@ -25,7 +29,7 @@ impl Draft {
     /// Frees the key `old`, to which bytes were uploaded that are nowhere else. The upload is completed there, and its
     /// parts are copied to an upload to the file's key; so the old key shows the file for a moment, as far as it is
     /// written. Waits for changes and publications that are under way.
-    pub(crate) async fn free_old_key(&self, old: &str) {
+    async fn free_old_key(&self, old: &str) {
         let _turn = self.turn.lock().await;
         self.idle().await;
         let begun = {
@@ -43,18 +47,31 @@ impl Draft {
         let written = self.put_parts(old, begun.condition.as_ref()).await?;
         let version = ObjectId::new(old, written.etag);
         let before = self.state().take_from(&version);
+        let copied = self.copy_parts_of(&version).await;
+        if copied.is_ok() {
+            self.state().leave(&version, before);
+        }
+        // What has failed is never complete, and no part of a file stays.
+        if let Err(error) = self.shared.store.bucket.delete(&version).await {
+            tracing::warn!(key = old, %error, "a file that was renamed while it was written is left at its old key");
+        }
+        copied
+    }
+
+    /// Uploads all parts that have bytes of a version, to the file's key.
+    async fn copy_parts_of(&self, version: &ObjectId) -> Result<(), WriteError> {
         let most_copied = if self.shared.store.bucket.lists_in_order() { MOST_COPIED } else { 0 };
         loop {
             let missing: Vec<Piece> = {
                 let state = self.state();
                 state.check()?;
                 let missing = state.grid.map(|grid| plan(&state, grid, most_copied)).unwrap_or_default();
-                missing.into_iter().filter(|piece| state.is_piece_of(piece, &version)).collect()
+                missing.into_iter().filter(|piece| state.is_piece_of(piece, version)).collect()
             };
             if missing.is_empty() {
-                break;
+                return Ok(());
             }
-            let Some(me) = self.me.upgrade() else { return Ok(()) };
+            let Some(me) = self.me.upgrade() else { return Err(WriteError::Discarded) };
             for piece in missing {
                 match piece {
                     Piece::Upload(cell) => me.clone().start(cell),
@@ -63,11 +80,12 @@ impl Draft {
             }
             self.idle().await;
         }
-        self.state().leave(&version, before);
-        if let Err(error) = self.shared.store.bucket.delete(&version).await {
-            tracing::warn!(key = old, %error, "a file that was renamed while it was written is left at its old key");
-        }
-        Ok(())
+    }
+}
+
+impl Renamed for Draft {
+    fn free(self: Arc<Self>, key: String) -> BoxFuture<'static, ()> {
+        async move { self.free_old_key(&key).await }.boxed()
     }
 }
 
