@@ -73,6 +73,22 @@ enum End {
     Unlinked,
     /// It could not be published. Its name stands for what the store has.
     Failed,
+    /// It can't become an object any more, nobody has it open, and its bytes are given up.
+    GivenUp,
+}
+
+impl State {
+    fn life(&self) -> Life {
+        match self.end {
+            End::Sealed => Life::Sealed,
+            End::Unlinked => Life::Unlinked,
+            End::Failed => Life::Failed,
+            End::GivenUp => Life::GivenUp,
+            End::NotYet if self.draft.has_failed() => Life::Failed,
+            End::NotYet if self.draft.is_dirty() => Life::Dirty,
+            End::NotYet => Life::Clean,
+        }
+    }
 }
 
 /// The identity of the file, not its content, is what is compared.
@@ -123,15 +139,7 @@ impl DraftFile {
 
     /// In which state of its life it is.
     pub(crate) fn life(&self) -> Life {
-        let state = self.lock();
-        match state.end {
-            End::Sealed => Life::Sealed,
-            End::Unlinked => Life::Unlinked,
-            End::Failed => Life::Failed,
-            End::NotYet if state.draft.has_failed() => Life::Failed,
-            End::NotYet if state.draft.is_dirty() => Life::Dirty,
-            End::NotYet => Life::Clean,
-        }
+        self.lock().life()
     }
 
     /// Whether it takes a step.
@@ -208,7 +216,7 @@ impl DraftFile {
     /// is there. Returns nothing if its name stands for a version, or for another file, by now.
     pub(crate) fn add_writer(&self, appends: bool, opener: u32) -> Option<WriterId> {
         let mut state = self.lock();
-        if matches!(state.end, End::Sealed | End::Failed) {
+        if matches!(state.end, End::Sealed | End::Failed | End::GivenUp) {
             return None;
         }
         Some(state.writers.add(appends, opener))
@@ -319,6 +327,24 @@ impl DraftFile {
         is_new
     }
 
+    /// Opens it by `open`, unless its bytes are given up. They are not given up meanwhile.
+    pub(crate) fn open<T>(&self, open: impl FnOnce() -> T) -> Option<T> {
+        let state = self.lock();
+        (state.end != End::GivenUp).then(open)
+    }
+
+    /// Nobody opens it any more, unless somebody writes to it or is about to, or has it open, as `is_open` tells. Returns
+    /// whether its bytes are to be given up.
+    pub(crate) fn give_up(&self, is_open: impl FnOnce() -> bool) -> bool {
+        let mut state = self.lock();
+        let is_over = state.life().verdict(Step::Discard) == Verdict::Go;
+        let is_unused = is_over && state.writers.is_empty() && !is_open();
+        if is_unused {
+            state.end = End::GivenUp;
+        }
+        is_unused
+    }
+
     /// Whether `name` in the directory `prefix` stands for it still. Ask in its turn.
     pub(crate) fn has_place(&self, prefix: &str, name: &str) -> bool {
         let is_there = {
@@ -333,9 +359,9 @@ impl DraftFile {
         self.lock().end == End::Sealed
     }
 
-    /// Whether its name is gone.
+    /// Whether it has no name any more.
     pub(crate) fn is_unlinked(&self) -> bool {
-        self.lock().end == End::Unlinked
+        matches!(self.lock().end, End::Unlinked | End::GivenUp)
     }
 
     /// Whether anybody may still write to it.

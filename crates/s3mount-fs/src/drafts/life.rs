@@ -16,6 +16,8 @@ pub(crate) enum Life {
     Unlinked,
     /// Its name stands for the version that it has become.
     Sealed,
+    /// As [`Failed`](Self::Failed) or [`Unlinked`](Self::Unlinked), and nobody has it open: its bytes are given up.
+    GivenUp,
 }
 
 /// What is to be done with a draft.
@@ -58,13 +60,13 @@ impl Life {
             | (Life::Dirty, Step::Publish)
             | (Life::Clean, Step::Seal)
             | (Life::Failed | Life::Unlinked, Step::Discard) => Go,
-            (Life::Clean | Life::Unlinked | Life::Sealed, Step::Publish)
-            | (Life::Dirty | Life::Failed | Life::Unlinked | Life::Sealed, Step::Seal)
-            | (Life::Dirty | Life::Clean | Life::Sealed, Step::Discard) => Skip,
+            (Life::Clean | Life::Unlinked | Life::Sealed | Life::GivenUp, Step::Publish)
+            | (Life::Dirty | Life::Failed | Life::Unlinked | Life::Sealed | Life::GivenUp, Step::Seal)
+            | (Life::Dirty | Life::Clean | Life::Sealed | Life::GivenUp, Step::Discard) => Skip,
             (Life::Failed, Step::Change | Step::Publish) => Fail,
-            (Life::Failed | Life::Sealed, Step::Open)
-            | (Life::Sealed, Step::Change)
-            | (Life::Failed | Life::Unlinked | Life::Sealed, Step::Name) => LookAgain,
+            (Life::Failed | Life::Sealed | Life::GivenUp, Step::Open)
+            | (Life::Sealed | Life::GivenUp, Step::Change)
+            | (Life::Failed | Life::Unlinked | Life::Sealed | Life::GivenUp, Step::Name) => LookAgain,
         }
     }
 }
@@ -83,6 +85,7 @@ mod tests {
             (Life::Failed, [Look, Fail, Fail, Look, Skip, Go]),
             (Life::Unlinked, [Go, Go, Skip, Look, Skip, Go]),
             (Life::Sealed, [Look, Look, Skip, Look, Skip, Skip]),
+            (Life::GivenUp, [Look, Look, Skip, Look, Skip, Skip]),
         ];
         for (life, verdicts) in table {
             for (step, verdict) in steps.into_iter().zip(verdicts) {

@@ -148,7 +148,7 @@ impl Filesystem {
         let ended = {
             let _held = self.hold_draft(&file).await;
             match file.life() {
-                Life::Failed | Life::Unlinked | Life::Sealed => Ok(()),
+                Life::Failed | Life::Unlinked | Life::Sealed | Life::GivenUp => Ok(()),
                 Life::Dirty | Life::Clean if file.has_writers() => Ok(()),
                 Life::Dirty | Life::Clean => {
                     let published = self.publish(&file).await;

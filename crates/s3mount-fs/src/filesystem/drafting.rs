@@ -222,20 +222,24 @@ impl Filesystem {
                 && let Err(error) = self.empty(file, writer, opener).await
             {
                 file.remove_writer(writer);
+                self.discard_unused(file).await;
                 return Err(error);
             }
         }
-        Ok(Some(self.opened_draft(ino, file, how, writer)))
+        self.opened_draft(ino, file, how, writer).map(Some)
     }
 
     /// A handle of a draft.
+    ///
+    /// # Errors
+    /// `Outdated` if its bytes were given up meanwhile.
     pub(super) fn opened_draft(
         &self,
         ino: InodeNo,
         file: &Arc<DraftFile>,
         how: WriteOpen,
         writer: Option<WriterId>,
-    ) -> Opened {
+    ) -> Result<Opened, FsError> {
         // A WRITE around the page cache drops the pages before it is sent, so who reads through the page cache could
         // bring the old ones back. What is written through the page cache changes them.
         let is_cached = how.writes && self.has_cached(ino);
@@ -243,9 +247,9 @@ impl Filesystem {
             file.note_direct();
         }
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
-        let handle = self.files.insert(OpenFile::Draft(Arc::new(open)));
+        let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
-        Opened { mode, keep_cache: is_cached, ..Opened::own(handle) }
+        Ok(Opened { mode, keep_cache: is_cached, ..Opened::own(handle.ok_or(FsError::Outdated)?) })
     }
 
     /// Whether an inode is open through the kernel's page cache, or may be mapped.
@@ -310,9 +314,9 @@ impl Filesystem {
         error.into()
     }
 
-    /// Gives the bytes of a draft up that can't become an object any more, once nobody has it open.
+    /// Gives the bytes of a draft up that can't become an object any more, once nobody has it open or is about to.
     pub(super) async fn discard_unused(&self, file: &Arc<DraftFile>) {
-        if file.verdict(Step::Discard) == Verdict::Go && !self.is_open(file) {
+        if file.give_up(|| self.is_open(file)) {
             file.draft().discard().await;
         }
     }

@@ -130,7 +130,7 @@ impl Opening {
         let Self { fs, target } = self;
         match target {
             Target::Own(file) => Ok(Opened::own(fs.files.insert(file))),
-            Target::Draft(ino, file) => Ok(fs.opened_draft(ino, &file, WriteOpen::default(), None)),
+            Target::Draft(ino, file) => fs.opened_draft(ino, &file, WriteOpen::default(), None),
             Target::Object(opening) => fs.open_object(&opening, is_passthrough),
         }
     }
@@ -196,7 +196,7 @@ impl Filesystem {
                 self.release(handle);
                 match self.inodes.node(ino) {
                     Some(Node::Draft(file)) if !is_passthrough => {
-                        Ok(self.opened_draft(ino, &file, WriteOpen::default(), None))
+                        self.opened_draft(ino, &file, WriteOpen::default(), None)
                     }
                     _ => Err(FsError::Outdated),
                 }

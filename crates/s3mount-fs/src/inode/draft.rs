@@ -55,7 +55,7 @@ impl Tables {
     pub(super) fn is_overtaken(&self, newest: Option<InodeNo>, target: &Target) -> bool {
         match target {
             Target::Directory => false,
-            Target::Draft(file) => matches!(file.life(), Life::Sealed | Life::Failed),
+            Target::Draft(file) => matches!(file.life(), Life::Sealed | Life::Failed | Life::GivenUp),
             Target::File(_) => newest
                 .and_then(|ino| self.drafts.get(&ino))
                 .is_some_and(|known| matches!(known.file.life(), Life::Dirty | Life::Clean)),

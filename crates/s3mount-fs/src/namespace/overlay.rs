@@ -39,7 +39,7 @@ impl Change {
     /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
     fn target(&self) -> Option<Target> {
         match self {
-            Change::Draft(draft) if draft.life() == Life::Failed => None,
+            Change::Draft(draft) if matches!(draft.life(), Life::Failed | Life::GivenUp) => None,
             Change::Draft(draft) => Some(Target::Draft(draft.clone())),
             Change::Folder => Some(Target::Directory),
             Change::File(_) | Change::Gone => None,
@@ -88,7 +88,7 @@ impl Overlay {
     ) -> Option<Arc<DraftFile>> {
         let mut folders = self.lock();
         if let Some((Change::Draft(known), _)) = folders.get(prefix).and_then(|names| names.get(name))
-            && known.life() != Life::Failed
+            && !matches!(known.life(), Life::Failed | Life::GivenUp)
         {
             return Some(known.clone());
         }
