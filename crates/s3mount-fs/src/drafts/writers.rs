@@ -21,6 +21,9 @@ struct Writer {
     opener: u32,
     /// Whether its open has made the file, or emptied it, since the last publication.
     has_emptied: bool,
+    /// Whether the process that has emptied the file has closed a descriptor of the handle since, and has another
+    /// descriptor of the file.
+    was_closed: bool,
     /// The threads that have written through it since the last publication.
     threads: Vec<u32>,
 }
@@ -28,6 +31,18 @@ struct Writer {
 impl Writer {
     fn has_changes(&self) -> bool {
         self.has_emptied || !self.threads.is_empty()
+    }
+
+    /// Whether it is about to write what others can't know. Whoever has only emptied the file, and has closed that
+    /// descriptor, may have closed the handle: its end comes some time after.
+    fn is_writing(&self) -> bool {
+        !self.appends && self.has_changes() && !(self.was_closed && self.threads.is_empty())
+    }
+
+    /// Its changes are complete.
+    fn end(&mut self) {
+        (self.has_emptied, self.was_closed) = (false, false);
+        self.threads.clear();
     }
 }
 
@@ -56,7 +71,10 @@ impl Writers {
     pub(crate) fn add(&mut self, appends: bool, opener: u32) -> WriterId {
         let id = WriterId(self.next);
         self.next += 1;
-        self.open.insert(id, Writer { appends, opener, has_emptied: false, threads: Vec::new() });
+        self.open.insert(
+            id,
+            Writer { appends, opener, has_emptied: false, was_closed: false, threads: Vec::new() },
+        );
         id
     }
 
@@ -73,7 +91,7 @@ impl Writers {
     /// Notes that a handle has made the file, or emptied it.
     pub(crate) fn note_emptied(&mut self, id: WriterId) {
         if let Some(writer) = self.open.get_mut(&id) {
-            writer.has_emptied = true;
+            (writer.has_emptied, writer.was_closed) = (true, false);
         }
     }
 
@@ -91,41 +109,41 @@ impl Writers {
     /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this
     /// process, and `is_last` whether the process has no other descriptor of the file.
     pub(crate) fn close(
-        &self,
+        &mut self,
         id: WriterId,
         is_of: impl Fn(u32) -> bool,
         is_last: impl FnOnce() -> bool,
     ) -> Close {
-        let Some(writer) = self.open.get(&id) else { return Close::Nothing };
+        let Some(writer) = self.open.get_mut(&id) else { return Close::Nothing };
         let is_complete = if writer.threads.is_empty() {
             // Who has made an empty file has said all of it by closing it. A shell that redirects the output of a
             // program closes one descriptor, too, and has another.
-            writer.has_emptied && is_of(writer.opener) && is_last()
+            let is_its_own = writer.has_emptied && is_of(writer.opener);
+            let is_complete = is_its_own && is_last();
+            writer.was_closed |= is_its_own && !is_complete;
+            is_complete
         } else {
             writer.threads.iter().any(|thread| *thread == UNKNOWN || is_of(*thread))
         };
         match is_complete {
             false => Close::Nothing,
-            true if self.is_half_written_but_for(Some(id)) => Close::Keep,
+            true if self.open.iter().any(|(other, writer)| *other != id && writer.is_writing()) => {
+                Close::Keep
+            }
             true => Close::Publish,
         }
     }
 
     /// Whether a handle that does not only append has changes that nobody has called complete.
     pub(crate) fn is_half_written(&self) -> bool {
-        self.is_half_written_but_for(None)
-    }
-
-    fn is_half_written_but_for(&self, but: Option<WriterId>) -> bool {
-        self.open.iter().any(|(id, writer)| Some(*id) != but && !writer.appends && writer.has_changes())
+        self.open.values().any(|writer| !writer.appends && writer.has_changes())
     }
 
     /// A program is told that its close has succeeded, before the file is published.
     pub(crate) fn note_closed(&mut self, id: WriterId) {
         self.has_closed = true;
         if let Some(writer) = self.open.get_mut(&id) {
-            writer.has_emptied = false;
-            writer.threads.clear();
+            writer.end();
         }
     }
 
@@ -138,8 +156,7 @@ impl Writers {
     pub(crate) fn note_published(&mut self) {
         self.has_closed = false;
         for writer in self.open.values_mut() {
-            writer.has_emptied = false;
-            writer.threads.clear();
+            writer.end();
         }
     }
 }
@@ -152,19 +169,20 @@ mod tests {
     fn who_closes_what_he_has_written_publishes_it() {
         let mut writers = Writers::default();
         let id = writers.add(false, 1);
-        let close = |writers: &Writers, process: u32| writers.close(id, |thread| thread == process, || true);
-        assert_eq!(close(&writers, 1), Close::Nothing, "nothing has changed");
+        let close =
+            |writers: &mut Writers, process: u32| writers.close(id, |thread| thread == process, || true);
+        assert_eq!(close(&mut writers, 1), Close::Nothing, "nothing has changed");
         writers.note_write(id, 1);
-        assert_eq!(close(&writers, 2), Close::Nothing, "a child has inherited it");
-        assert_eq!(close(&writers, 1), Close::Publish);
+        assert_eq!(close(&mut writers, 2), Close::Nothing, "a child has inherited it");
+        assert_eq!(close(&mut writers, 1), Close::Publish);
         writers.note_write(id, 2);
-        assert_eq!((close(&writers, 1), close(&writers, 2)), (Close::Publish, Close::Publish));
+        assert_eq!((close(&mut writers, 1), close(&mut writers, 2)), (Close::Publish, Close::Publish));
         writers.note_published();
-        assert_eq!(close(&writers, 1), Close::Nothing);
+        assert_eq!(close(&mut writers, 1), Close::Nothing);
         for thread in 10..10 + 2 * MOST_THREADS as u32 {
             writers.note_write(id, thread);
         }
-        assert_eq!(close(&writers, 1), Close::Publish, "so many are not told apart");
+        assert_eq!(close(&mut writers, 1), Close::Publish, "so many are not told apart");
     }
 
     #[test]
@@ -175,6 +193,25 @@ mod tests {
         assert_eq!(writers.close(id, |thread| thread == 1, || false), Close::Nothing);
         assert_eq!(writers.close(id, |thread| thread == 2, || true), Close::Nothing);
         assert_eq!(writers.close(id, |thread| thread == 1, || true), Close::Publish);
+    }
+
+    #[test]
+    fn who_has_closed_an_empty_file_keeps_nobody_from_publishing_it() {
+        let mut writers = Writers::default();
+        let [maker, other] = [1, 1].map(|thread| writers.add(false, thread));
+        writers.note_emptied(maker);
+        writers.note_write(other, 1);
+        assert_eq!(writers.close(other, |_| true, || false), Close::Keep, "its maker may go on");
+        writers.note_write(other, 1);
+        assert_eq!(writers.close(maker, |_| true, || false), Close::Nothing);
+        assert_eq!(
+            writers.close(other, |_| true, || true),
+            Close::Publish,
+            "the handle's end may still come"
+        );
+        assert!(writers.is_half_written(), "the maker has not said that it is complete");
+        writers.note_write(maker, 2);
+        assert_eq!(writers.close(other, |_| true, || true), Close::Keep, "another program has the handle");
     }
 
     #[test]
