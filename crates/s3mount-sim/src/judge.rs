@@ -10,9 +10,6 @@ use crate::content::{CELL, Found, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::ticks::Ticks;
 
-/// Whether empty files are objects only some time after their `close`.
-const KNOWN_EMPTY: bool = true;
-
 /// Whether an `open` may fail because the file becomes a draft, or a version, more than once while it is opened.
 const KNOWN_STALE_OPEN: bool = true;
 
@@ -64,12 +61,15 @@ pub struct Judge {
     names: BTreeMap<String, Name>,
     /// What was appended, to which file.
     appended: Vec<(usize, Tag, u64)>,
+    /// Files that bytes were copied to since they were stored, and as what their source was open.
+    copies: Vec<(usize, Opened)>,
     /// Whether others change the bucket, too. Then names say nothing.
     is_shared: bool,
     /// Whether somebody writes a file of which nobody knows which one it is.
     is_unsure: bool,
-    /// Open files that may write: the file, and the moments of `open` and `close`.
-    writers: Vec<(usize, u64, u64)>,
+    /// Open files that may write, and files that are being opened so: the file if it is known, and the moments at which
+    /// `open` was asked for and `close` answered.
+    writers: Vec<(Option<usize>, u64, u64)>,
     ticks: Arc<Ticks>,
 }
 
@@ -84,6 +84,8 @@ pub struct Opened {
     pub file: Option<usize>,
     /// When it was opened: asked, and answered.
     pub asked: u64,
+    /// Whether its `open` has made the file, or emptied it.
+    pub has_emptied: bool,
     /// Whether something was written to it.
     pub wrote: bool,
     /// Its number among those that may write.
@@ -105,6 +107,7 @@ pub struct Opening {
     flags: i32,
     made: Option<(usize, usize)>,
     cuts: Vec<(usize, usize)>,
+    writer: Option<usize>,
 }
 
 impl Judge {
@@ -115,16 +118,33 @@ impl Judge {
             files.push(File::of(Tag { writer: 0, call: at as u16 }, *cells));
             names.insert(name.clone(), Name::of(at));
         }
-        Self { files, names, appended: Vec::new(), is_shared, is_unsure: false, writers: Vec::new(), ticks }
+        Self {
+            files,
+            names,
+            appended: Vec::new(),
+            copies: Vec::new(),
+            is_shared,
+            is_unsure: false,
+            writers: Vec::new(),
+            ticks,
+        }
     }
 
     /// What a name may stand for between two moments.
     pub fn targets(&self, path: &str, from: u64, to: u64) -> Vec<Target> {
-        match self.names.get(path) {
-            _ if self.is_shared => vec![Target::Unknown],
+        let targets = match self.names.get(path) {
+            _ if self.is_shared => return vec![Target::Unknown],
             Some(name) => name.targets(from, to),
-            None => vec![Target::Nothing],
-        }
+            None => return vec![Target::Nothing],
+        };
+        let may_be_lost =
+            |target: &Target| matches!(target, Target::File(file) if self.may_lack_copies(*file));
+        if targets.iter().any(may_be_lost) { vec![Target::Unknown] } else { targets }
+    }
+
+    /// Whether a file can't be stored, because what was copied to it may be gone (promise 37).
+    fn may_lack_copies(&self, file: usize) -> bool {
+        self.copies.iter().any(|(to, from)| *to == file && self.may_have_changed(from))
     }
 
     fn name(&mut self, path: &str) -> &mut Name {
@@ -147,7 +167,12 @@ impl Judge {
             self.files.push(File::default());
             made = Some((self.name(path).ask(asked, Target::File(file)), file));
         }
-        Opening { asked, path: path.to_owned(), flags, made, cuts }
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let writer = writes.then(|| {
+            self.writers.push((None, asked, NEVER));
+            self.writers.len() - 1
+        });
+        Opening { asked, path: path.to_owned(), flags, made, cuts, writer }
     }
 
     /// The `open` has an answer.
@@ -155,8 +180,11 @@ impl Judge {
     /// # Errors
     /// When it should have another.
     pub fn opened(&mut self, opening: Opening, answer: Result<(), i32>) -> Result<Option<Opened>, Broken> {
-        let Opening { asked, path, flags, made, cuts } = opening;
+        let Opening { asked, path, flags, made, cuts, writer } = opening;
         let now = self.ticks.next();
+        if let (Some(writer), Err(_)) = (writer, answer) {
+            self.writers[writer].2 = now;
+        }
         if answer == Err(libc::ENOTCONN) {
             // The daemon was killed: what was asked for may have been done.
             return Err(broken(Rule::Errno, format!("open({path}) has no answer")));
@@ -177,8 +205,9 @@ impl Judge {
             flags,
             file: None,
             asked,
-            wrote: flags & libc::O_TRUNC != 0,
-            writer: None,
+            has_emptied: flags & libc::O_TRUNC != 0,
+            wrote: false,
+            writer,
         };
         match answer {
             Ok(()) if excludes && !may_lack => return Err(broken(Rule::Posix, told("made it"))),
@@ -186,6 +215,8 @@ impl Judge {
             Err(libc::ENOENT) if !creates && may_lack => return Ok(None),
             Err(libc::EEXIST) if excludes && may_be => return Ok(None),
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared => return Ok(None),
+            // A program was told that its bytes were stored, and what they are a copy of is gone (promises 25 and 37).
+            Err(libc::EIO) if is_unsure && !self.copies.is_empty() => return Ok(None),
             Err(libc::ESTALE) if KNOWN_STALE_OPEN => return Ok(None),
             Err(errno) => return Err(broken(Rule::Errno, told(&format!("gave errno {errno}")))),
             Ok(()) => {}
@@ -205,7 +236,7 @@ impl Judge {
                 name.turn(change, Target::File(file));
                 *name = std::mem::take(name).redone(change, asked, now);
                 opened.file = Some(file);
-                opened.wrote = true;
+                opened.has_emptied = true;
             }
             _ if !self.is_shared => {
                 self.is_unsure |= opened.writes();
@@ -222,9 +253,8 @@ impl Judge {
             }
             _ => {}
         }
-        if let Some(file) = opened.file.filter(|_| opened.writes()) {
-            opened.writer = Some(self.writers.len());
-            self.writers.push((file, asked, NEVER));
+        if let Some(writer) = writer {
+            self.writers[writer].0 = opened.file;
         }
         Ok(Some(opened))
     }
@@ -235,8 +265,9 @@ impl Judge {
         let Some(own) = opened.writer else { return false };
         self.writers[own].2 = now;
         let file = self.writers[own].0;
+        let may_be_it = |other: Option<usize>| other.is_none() || other == file;
         let mut others =
-            self.writers.iter().enumerate().filter(|(at, writer)| *at != own && writer.0 == file);
+            self.writers.iter().enumerate().filter(|(at, writer)| *at != own && may_be_it(writer.0));
         others.all(|(_, writer)| writer.2 < asked)
     }
 
@@ -273,6 +304,7 @@ impl Judge {
     pub fn copied(&mut self, (from, asked): (&Opened, u64), edit: Option<(usize, usize)>, cells: u64) {
         let now = self.ticks.next();
         let Some((file, edit)) = edit else { return };
+        self.copies.push((file, from.clone()));
         let source = from.file.filter(|source| !self.files[*source].is_unknown && *source != file);
         let runs = source.and_then(|source| self.files[source].only(0..cells, from.asked.min(asked), now));
         match runs {
@@ -338,9 +370,10 @@ impl Judge {
     pub fn may_be_gone(&self, opened: &Opened) -> bool {
         let now = self.ticks.now();
         self.is_shared
-            || opened
-                .file
-                .is_none_or(|file| self.targets(&opened.path, opened.asked, now) != [Target::File(file)])
+            || opened.file.is_none_or(|file| {
+                self.targets(&opened.path, opened.asked, now) != [Target::File(file)]
+                    || self.may_lack_copies(file)
+            })
     }
 
     /// A program asks to change a name. Returns what to hand to [`named`](Self::named).

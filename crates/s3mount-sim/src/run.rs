@@ -446,11 +446,11 @@ impl Player {
     async fn copy(&mut self, call: u16, from: Slot, to: Slot, cells: u64) -> Check {
         let Some((source, from)) = self.open.get(&from).cloned() else { return Ok(()) };
         let Some((fd, opened)) = self.writable(to) else { return Ok(()) };
-        opened.wrote = true;
-        let (fd, opened) = (*fd, opened.clone());
         if from.flags & libc::O_ACCMODE == libc::O_WRONLY || from.path == opened.path {
             return Ok(());
         }
+        opened.wrote = true;
+        let (fd, opened) = (*fd, opened.clone());
         let asked = self.world.ticks.next();
         let edit = self.world.judge().edit(&opened, Edit::Write(0..cells, Value::Any));
         let answer = self.own().copy_file_range(source, 0, fd, 0, (cells * CELL) as usize).await;
@@ -477,7 +477,12 @@ impl Player {
         self.note(0, &(slot, &answer));
         let was_last = world.judge().closed(&opened, asked);
         self.done(&opened, answer)?;
-        if answer.is_ok() && opened.wrote && was_last {
+        // Who has only made or emptied a file says so by closing his last descriptor of it (promise 25).
+        let may_be_it =
+            |other: &Opened| other.file.is_none_or(|file| opened.file.is_none_or(|own| own == file));
+        let is_said =
+            opened.wrote || (opened.has_emptied && !self.open.values().any(|(_, other)| may_be_it(other)));
+        if answer.is_ok() && is_said && was_last {
             world.judge().stored(&world.store, &opened, asked)?;
         }
         Ok(())

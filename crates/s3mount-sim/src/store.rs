@@ -46,8 +46,6 @@ pub struct Version {
     pub saw_before: bool,
     /// The request that did it.
     pub operation: &'static str,
-    /// Whether whoever sent the request had given it up by then.
-    pub is_late: bool,
 }
 
 /// A bucket in memory, and all that ever happened to it.
@@ -108,12 +106,12 @@ impl SimStore {
 
     /// The stranger puts an object.
     pub fn put(&self, key: &str, bytes: Bytes) {
-        self.change((By::Stranger, false), "PutObject", key, |bucket| drop(bucket.put(key, bytes)));
+        self.change(By::Stranger, "PutObject", key, |bucket| drop(bucket.put(key, bytes)));
     }
 
     /// The stranger deletes an object.
     pub fn delete(&self, key: &str) {
-        self.change((By::Stranger, false), "DeleteObject", key, |bucket| bucket.delete(key));
+        self.change(By::Stranger, "DeleteObject", key, |bucket| bucket.delete(key));
     }
 
     /// The keys of all objects.
@@ -164,7 +162,7 @@ impl SimStore {
     /// Does what may change the object at `key`, and notes what became of it.
     fn change<T>(
         &self,
-        (by, is_late): (By, bool),
+        by: By,
         operation: &'static str,
         key: &str,
         act: impl FnOnce(&MemoryClient) -> T,
@@ -182,11 +180,26 @@ impl SimStore {
                 .is_none_or(|before| state.seen.contains(&(by, key.to_owned(), before.clone())));
             let etag = after.unwrap_or_default();
             state.seen.insert((by, key.to_owned(), etag.clone()));
-            let version =
-                Version { tick: self.ticks.next(), by, bytes, etag, saw_before, operation, is_late };
+            let version = Version { tick: self.ticks.next(), by, bytes, etag, saw_before, operation };
             state.versions.entry(key.to_owned()).or_default().push(version);
         }
         done
+    }
+
+    /// How often a key has changed.
+    fn changes(&self, key: &str) -> usize {
+        self.lock().versions.get(key).map_or(0, Vec::len)
+    }
+
+    /// Whether a request that was sent when its key had so many `changes` would do harm by now that no client can keep it
+    /// from, because no condition of S3 says so: it would make an object where something was removed meanwhile, or
+    /// delete a version that has the same bytes as one before (promise 27). Such a request is not done here.
+    fn is_twin(&self, operation: &str, key: &str, changes: usize) -> bool {
+        let state = self.lock();
+        let versions = state.versions.get(key).map_or(&[][..], Vec::as_slice);
+        let Some((now, before)) = versions.split_last() else { return false };
+        let was_so = || before.iter().any(|version| version.etag == now.etag);
+        versions.len() != changes && (now.bytes.is_none() || (operation == "DeleteObject" && was_so()))
     }
 
     fn note_seen(&self, by: By, key: &str, etag: &str) {

@@ -1,16 +1,11 @@
 //! What the store holds, compared with the model.
 
-use super::{Check, Judge, KNOWN_EMPTY, Opened, Rule, broken};
+use super::{Check, Judge, Opened, Rule, broken};
 use crate::content::{Found, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
 use crate::store::{By, SimStore, Version};
 
 impl Judge {
-    /// Faults that are known and not mended yet: an empty file is an object only some time after its `close`.
-    fn is_empty_at(&self, file: usize, asked: u64, now: u64) -> bool {
-        KNOWN_EMPTY && self.files[file].cells(asked, now).is_none_or(|(least, _)| least == 0)
-    }
-
     /// All that was written to a file is stored, says the store's mount: since `asked`, the call by which it was to be
     /// stored.
     ///
@@ -19,12 +14,9 @@ impl Judge {
     pub fn stored(&mut self, store: &SimStore, opened: &Opened, asked: u64) -> Check {
         let now = self.ticks.next();
         let Some(file) = opened.file.filter(|_| !self.is_shared) else { return Ok(()) };
-        if self.is_empty_at(file, asked, now) {
-            return Ok(());
-        }
-        let path = self.names.iter().find(|(_, name)| name.targets(asked, now) == [Target::File(file)]);
-        let Some((path, _)) = path else { return Ok(()) };
-        let versions = store.versions(path);
+        let path = self.names.keys().find(|path| self.targets(path, asked, now) == [Target::File(file)]);
+        let Some(path) = path.cloned() else { return Ok(()) };
+        let versions = store.versions(&path);
         let mut live = live(&versions, asked, now).into_iter().peekable();
         if live.peek().is_none() {
             return Err(broken(Rule::Stored, format!("{path} is not in the store")));
@@ -35,6 +27,7 @@ impl Judge {
                 Some(bytes) => match self.files[file].check_whole(bytes, asked, now) {
                     Ok(()) => {
                         self.files[file].stored = asked;
+                        self.copies.retain(|copy| copy.0 != file);
                         return Ok(());
                     }
                     Err(text) => wrong = text,
@@ -51,9 +44,7 @@ impl Judge {
     /// When it is there.
     pub fn gone(&self, store: &SimStore, path: &str) -> Check {
         let now = self.ticks.now();
-        // No client can help a late request that makes an object where none is any more.
-        let is_late = || store.versions(path).last().is_some_and(|version| version.is_late);
-        if self.targets(path, now, now) == [Target::Nothing] && store.bytes(path).is_some() && !is_late() {
+        if self.targets(path, now, now) == [Target::Nothing] && store.bytes(path).is_some() {
             return Err(broken(Rule::Stored, format!("{path} was removed, and is in the store")));
         }
         Ok(())
@@ -115,7 +106,7 @@ impl Judge {
             self.survives(path, now, store)?;
         }
         let asked = self.ticks.next();
-        (self.names, self.appended, self.writers) = Default::default();
+        (self.names, self.appended, self.copies, self.writers) = Default::default();
         for path in paths {
             let Some(bytes) = store.bytes(&path) else { continue };
             let mut file = File::default();
@@ -141,9 +132,7 @@ impl Judge {
         let mut wrong = String::new();
         for target in &targets {
             let Target::File(file) = target else {
-                // No client can help a late request that makes an object where none is any more.
-                let is_late = || store.versions(path).last().is_some_and(|version| version.is_late);
-                if *target == Target::Unknown || bytes.is_none() || is_late() {
+                if *target == Target::Unknown || bytes.is_none() {
                     return Ok(());
                 }
                 "it was removed".clone_into(&mut wrong);

@@ -107,6 +107,7 @@ impl MountClient {
         let (tick, Plan { before, fate, after, goes_on }) = self.begin(&request);
         let (send, receive) = oneshot::channel();
         let (store, by) = (self.store.clone(), self.by);
+        let changes_before = store.changes(&request.key);
         let Request { operation, key, changes } = request;
         let task = tokio::spawn(async move {
             let fail = |kind| Err(ObjectError::new(kind, operation, &key));
@@ -122,13 +123,12 @@ impl MountClient {
                 }
                 Fate::Answered | Fate::Done(_) => {}
             }
+            let is_late = send.as_ref().is_none_or(oneshot::Sender::is_closed);
+            if is_late && store.is_twin(operation, &key, changes_before) {
+                return;
+            }
             if answer.is_none() {
-                let done = store.change(
-                    (by, send.as_ref().is_none_or(oneshot::Sender::is_closed)),
-                    operation,
-                    &key,
-                    act,
-                );
+                let done = store.change(by, operation, &key, act);
                 store.ticks.note(|| {
                     let became =
                         done.as_ref().err().map_or("done".to_owned(), |error| format!("{:?}", error.kind()));
