@@ -66,12 +66,13 @@ const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Po
 const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
 const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
 
-/// Handles whose file was removed, or renamed over, while they were opened.
-const DISCARDED: Option<&str> = Some("who opens a file that is removed at the same time gets EIO");
+/// Opens of a file that is removed, or renamed over, at the same time.
+const DISCARDED: Option<&str> =
+    Some("open with O_CREAT of a file that is removed at the same time gives ENOENT");
 
-/// Requests of names that are sent once.
+/// Look-ups that were sent before a change.
 const UNREPEATED: Option<&str> =
-    Some("a lost answer leaves a removed or renamed file behind, or gives a false ESTALE");
+    Some("a listing that was asked for before a file was published may hide it, or give a false ESTALE");
 
 /// Changes of names without a condition.
 const UNCONDITIONAL: Option<&str> = Some("unlink, and rename over a draft, replace what was not seen");
