@@ -20,6 +20,7 @@ use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::namespace::Namespace;
+use crate::namespace::fact::Fact;
 use crate::namespace::names::Target;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
@@ -127,10 +128,20 @@ impl Directories {
             entries.extend((DOTS..).zip(files).skip(first).map(entry));
             return Ok(entries);
         }
-        let names = listing.from(first, &self.namespace, &self.walks, &open).await?.take(max_names);
-        let names = names.map(|named| (&*named.name, named.target.kind(), None)).enumerate();
-        entries.extend(names.map(|(count, name)| entry((DOTS + first + count, name))));
-        Ok(entries)
+        let mut first = first;
+        loop {
+            listing.list_upto(first, &self.namespace, &self.walks, &open).await?;
+            let count = listing.renew(first, max_names, &self.namespace, &open);
+            let names = listing.from(first, count);
+            entries.extend(
+                names.map(|(index, named)| entry((DOTS + index, (&*named.name, named.target.kind(), None)))),
+            );
+            // An answer without names is the end.
+            if count == 0 || !entries.is_empty() {
+                return Ok(entries);
+            }
+            first += count;
+        }
     }
 
     /// Starts listing the next siblings of a directory, if siblings are opened in the order of their names.
@@ -156,25 +167,25 @@ impl Directories {
     /// The kernel knows its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` if no name lies before this place.
+    /// `BadHandle`, or `NotFound` if no name lies before this place, or nothing has the name any more.
     pub(crate) async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let open = self.get(handle)?;
         let listing = open.listing.lock().await;
         let index = usize::try_from(next.0).ok().and_then(|next| next.checked_sub(DOTS + 1));
         let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
-        let age = listing.read_at.map_or(Duration::ZERO, |at| at.elapsed());
         let is_draft = matches!(named.target, Target::Draft(_));
-        let name_ttl = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
-        if let Some(attr) = self.inodes.look_up(open.ino, &open.prefix, &named.name, &named.target) {
-            return Ok(Entry { attr, name_ttl });
-        }
-        // A program of this mount has begun to write it, or has ended.
+        let age = named.at.elapsed();
+        let left = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
+        let mut fact = Fact { target: Some(named.target.clone()), at: named.at, left };
         loop {
-            let (target, name_ttl) = self.namespace.get(&open.prefix, &named.name).await?;
-            if let Some(attr) = self.inodes.look_up(open.ino, &open.prefix, &named.name, &target) {
-                return Ok(Entry { attr, name_ttl });
+            let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
+            let give = || self.inodes.look_up(open.ino, &open.prefix, &named.name, target);
+            if let Some(attr) = self.namespace.unless_overtaken(&open.prefix, &named.name, &fact, give) {
+                return Ok(Entry { attr, name_ttl: fact.left });
             }
+            // A program of this mount has begun to write it, or has ended.
             tokio::task::yield_now().await;
+            fact = self.namespace.ask(&open.prefix, &named.name).await?;
         }
     }
 

@@ -206,10 +206,12 @@ impl Filesystem {
             return Ok(self.control_entry(Control::Folder));
         }
         loop {
-            let (target, name_ttl) = self.namespace.get(&prefix, name).await?;
-            let is_known = self.ask_attr(parent, &prefix, name, &target).await?;
-            let name_ttl = if is_known { name_ttl } else { Duration::ZERO };
-            if let Some(attr) = self.inodes.look_up(parent, &prefix, name, &target) {
+            let fact = self.namespace.ask(&prefix, name).await?;
+            let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
+            let is_known = self.ask_attr(parent, &prefix, name, target).await?;
+            let name_ttl = if is_known { fact.left } else { Duration::ZERO };
+            let give = || self.inodes.look_up(parent, &prefix, name, target);
+            if let Some(attr) = self.namespace.unless_overtaken(&prefix, name, &fact, give) {
                 return Ok(Entry { attr, name_ttl });
             }
             // A program of this mount has begun to write it, or has ended.
@@ -405,7 +407,7 @@ impl Filesystem {
     /// shown. The kernel knows its inode from now on.
     ///
     /// # Errors
-    /// `BadHandle`, or `NotFound` if no name lies before this place.
+    /// `BadHandle`, or `NotFound` if no name lies before this place, or nothing has the name any more.
     pub async fn entry_before(&self, handle: FileHandle, next: DirOffset) -> Result<Entry, FsError> {
         let mut entry = self.directories.entry_before(handle, next).await?;
         if self.attrs.is_some() && !self.inodes.has_found(entry.attr.ino) {

@@ -1,6 +1,7 @@
 //! What a name stands for. Memory answers, or a request to the store.
 //!
 //! - [`names`]: which keys can be file names;
+//! - [`fact`]: what is known of a name, and as of when;
 //! - [`page`]: the packed page of one LIST request;
 //! - [`snapshots`]: the pages of each directory, with their ages;
 //! - [`lookup_limit`]: few look-ups in one directory send LIST requests at a time;
@@ -17,6 +18,7 @@
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod changes;
+pub(crate) mod fact;
 pub(crate) mod gathering;
 pub(crate) mod kept;
 pub(crate) mod list_requests;
@@ -44,12 +46,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::fact::Fact;
 use self::kept::KeptNames;
 use self::list_requests::ListRequests;
 use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
-use self::names::{File, Target, just_before};
+use self::names::{File, Named, Target, just_before};
 use self::overlay::Overlay;
 use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
@@ -149,23 +152,95 @@ impl Namespace {
         prefix: &Arc<str>,
         name: &str,
     ) -> Result<(Target, Duration), FsError> {
-        match self.overlay.get(prefix, name) {
-            Some(draft @ Target::Draft(_)) => return Ok((draft, Duration::ZERO)),
-            Some(folder) => return Ok((folder, self.ttl)),
-            None => {}
+        let fact = self.ask(prefix, name).await?;
+        Ok((fact.target.ok_or(FsError::NotFound)?, fact.left))
+    }
+
+    /// What is known of `name` in the directory `prefix`: the newest of what this mount has made of the name, what pages
+    /// show, and what the store answers. This is where answers become facts.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+        if let Some(target) = self.overlay.get(prefix, name) {
+            return Ok(self.own_fact(Some(target)));
         }
-        match self.snapshots.get(prefix, name, Instant::now()) {
-            Known::Found(target, ttl) => Ok((target, ttl)),
-            Known::Absent(left) => {
-                self.refresh(prefix, name, left);
-                Err(FsError::NotFound)
+        let now = Instant::now();
+        let known = self.snapshots.get(prefix, name, now);
+        if let Known::Absent(left) = known {
+            self.refresh(prefix, name, left);
+        }
+        let mut fact = self.fact(known, now);
+        if fact.is_none() {
+            fact = self.fact(self.get_kept(prefix, name).await, now);
+        }
+        let fact = match fact {
+            Some(fact) => fact,
+            None => {
+                let found = self.in_time(self.find(prefix, name)).await?;
+                // A page that was requested later may have come before this answer.
+                let newest = self.known(prefix, name);
+                newest.filter(|newest| newest.at >= found.at).unwrap_or(found)
             }
-            Known::Unknown => match self.get_kept(prefix, name).await {
-                Known::Found(target, ttl) => Ok((target, ttl)),
-                Known::Absent(_) => Err(FsError::NotFound),
-                Known::Unknown => Ok((self.in_time(self.find(prefix, name)).await?, self.ttl)),
-            },
-        }
+        };
+        let newer = self.overlay.since(prefix, name, fact.at);
+        Ok(newer.map_or(fact, |newer| self.own_fact(newer)))
+    }
+
+    /// What this mount has made of a name.
+    fn own_fact(&self, target: Option<Target>) -> Fact {
+        let left = if matches!(target, Some(Target::Draft(_))) { Duration::ZERO } else { self.ttl };
+        Fact { target, at: Instant::now(), left }
+    }
+
+    /// What pages show of a name, if they do.
+    fn known(&self, prefix: &str, name: &str) -> Option<Fact> {
+        let now = Instant::now();
+        self.fact(self.snapshots.get(prefix, name, now), now)
+    }
+
+    /// What pages showed of a name not before `now`, as a fact.
+    fn fact(&self, known: Known, now: Instant) -> Option<Fact> {
+        let (target, left, ttl) = match known {
+            Known::Found(target, left) => (Some(target), left, self.ttl),
+            Known::Absent(left) => (None, left, self.negative_ttl),
+            Known::Unknown => return None,
+        };
+        Some(Fact { target, at: now.checked_sub(ttl.saturating_sub(left)).unwrap_or(now), left })
+    }
+
+    /// What the store has answered to a request of the time `at`.
+    fn answered(&self, target: Option<Target>, at: Instant) -> Fact {
+        Fact { target, at, left: self.ttl }
+    }
+
+    /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
+    pub(crate) fn newer<'a>(
+        &self,
+        prefix: &str,
+        names: impl Iterator<Item = &'a Named> + Clone,
+    ) -> Vec<Option<Fact>> {
+        let shown = names.clone().map(|named| (&*named.name, named.target.kind(), named.at));
+        let now = Instant::now();
+        let newer = self.snapshots.newer(prefix, shown, now);
+        let merge = |(named, known): (&Named, Option<Known>)| {
+            let fact = known.and_then(|known| self.fact(known, now));
+            let at = fact.as_ref().map_or(named.at, |fact| fact.at);
+            let own = self.overlay.since(prefix, &named.name, at);
+            own.map(|target| self.own_fact(target)).or(fact)
+        };
+        names.zip(newer).map(merge).collect()
+    }
+
+    /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.
+    pub(crate) fn unless_overtaken<T>(
+        &self,
+        prefix: &str,
+        name: &str,
+        fact: &Fact,
+        act: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        self.overlay.unless_overtaken(prefix, name, fact, act)
     }
 
     /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in
@@ -227,7 +302,8 @@ impl Namespace {
         }
     }
 
-    /// Keeps a page. If it shows that a name has changed, the inode of that name is outdated.
+    /// Keeps a page, where nothing newer is known. If it shows that a name has changed, the inode of that name is
+    /// outdated.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
         let page = self.overlay.apply(prefix, page);
         self.outdate(prefix, &self.snapshots.note(prefix, page));
@@ -241,7 +317,7 @@ impl Namespace {
 
     /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
     /// and for a directory of this name, and for the names behind it.
-    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
         let is_ordered = self.requests.lists_in_order();
         match (self.snapshots.keeps_nothing(), is_ordered) {
             (true, true) => return self.find_alone(prefix, name).await,
@@ -250,7 +326,7 @@ impl Namespace {
         }
         let _permit = match self.wait_for_permit(prefix, name).await? {
             Waited::Permitted(permit) => permit,
-            Waited::Found(target) => return Ok(target),
+            Waited::Known(fact) => return Ok(fact),
         };
         if self.snapshots.on_miss(prefix, Instant::now()) {
             spawn(self.requests.runtime(), self.clone().list_whole(prefix.clone()));
@@ -259,14 +335,14 @@ impl Namespace {
             return self.find_unordered(prefix, name).await;
         }
         match self.list_page(prefix, name).await? {
-            Some(target) => target.ok_or(FsError::NotFound),
+            Some(fact) => Ok(fact),
             // More than a page of names lies between the key and its directory.
             None => self.find_exactly(prefix, name).await,
         }
     }
 
     /// Lists the page that begins at `name`, and keeps it. Returns what it says of the name, if it does.
-    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Option<Target>>, FsError> {
+    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Fact>, FsError> {
         let after = just_before(name);
         let request = ListObjects {
             prefix: prefix.to_string(),
@@ -277,10 +353,9 @@ impl Namespace {
         let at = Instant::now();
         let listed = self.requests.list(request).await?;
         let page = Page::new(prefix, &after, &listed, at, &self.requests.hidden);
-        let page = self.overlay.apply(prefix, page);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
-        Ok(answer)
+        Ok(answer.map(|target| self.answered(target, at)))
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
@@ -292,10 +367,8 @@ impl Namespace {
                 permit = self.lookup_limiter.acquire(prefix) => Some(permit),
                 () = &mut page_has_come => None,
             };
-            match self.snapshots.get(prefix, name, Instant::now()) {
-                Known::Found(target, _) => return Ok(Waited::Found(target)),
-                Known::Absent(_) => return Err(FsError::NotFound),
-                Known::Unknown => {}
+            if let Some(fact) = self.known(prefix, name) {
+                return Ok(Waited::Known(fact));
             }
             let Some(permit) = permit else { continue };
             if self.snapshots.may_ask(prefix, Instant::now()) {
@@ -308,28 +381,30 @@ impl Namespace {
     }
 
     /// Asks the store for `name` when no pages are kept.
-    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Fact, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
+        let at = Instant::now();
         let listed = self.requests.list(request).await?;
-        match Page::new(prefix, "", &listed, Instant::now(), &self.requests.hidden).answer(prefix, name) {
-            Some(target) => target.ok_or(FsError::NotFound),
+        match Page::new(prefix, "", &listed, at, &self.requests.hidden).answer(prefix, name) {
+            Some(target) => Ok(self.answered(target, at)),
             None => self.find_exactly(prefix, name).await,
         }
     }
 
     /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
     /// lie.
-    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Target, FsError> {
+    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Fact, FsError> {
+        let at = Instant::now();
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
         let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
         if !below.objects.is_empty() {
-            return Ok(Target::Directory);
+            return Ok(self.answered(Some(Target::Directory), at));
         }
-        let mut at = self.requests.list(first(format!("{prefix}{name}"))).await?;
-        at.next = None;
-        let page = Page::new(prefix, "", &at, Instant::now(), &self.requests.hidden);
-        page.answer(prefix, name).flatten().ok_or(FsError::NotFound)
+        let mut listed = self.requests.list(first(format!("{prefix}{name}"))).await?;
+        listed.next = None;
+        let page = Page::new(prefix, "", &listed, at, &self.requests.hidden);
+        Ok(self.answered(page.answer(prefix, name).flatten(), at))
     }
 
     /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.
@@ -358,7 +433,7 @@ impl Namespace {
 /// What a look-up may do after it has waited.
 enum Waited<'a> {
     Permitted(LookupPermit<'a>),
-    Found(Target),
+    Known(Fact),
 }
 
 /// A directory that is being listed whole, until this is dropped.

@@ -1,10 +1,12 @@
 //! Names that are deleted and renamed while strangers change the bucket, over a client in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::{
-    FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, StoredAttr, WriteOpen, Writes,
+    DirEntry, DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, StoredAttr,
+    WriteOpen, Writes,
 };
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
@@ -85,6 +87,55 @@ async fn the_inode_of_a_replaced_version_does_not_become_the_new_one() {
     }
 }
 
+/// All names that an open folder shows from `offset` on, with their sizes.
+async fn rest(fs: &Filesystem, handle: FileHandle, mut offset: DirOffset) -> BTreeMap<String, u64> {
+    let mut shown = BTreeMap::new();
+    loop {
+        let page = fs.readdir(handle, offset, 100).await.expect("a page");
+        let Some(last) = page.last() else { return shown };
+        offset = last.next;
+        for DirEntry { name, next, .. } in page {
+            let entry = fs.entry_before(handle, next).await.expect("it is there");
+            shown.insert(name, entry.attr.size);
+        }
+    }
+}
+
+/// A folder of two pages. While a program reads the first, others remove names, replace one, and write the last of the
+/// page, which is held back because a folder of its name may follow.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_listing_shows_what_has_changed_since_it_was_asked_for() {
+    let (client, fs) = mount(ALL);
+    for index in 0..1_500 {
+        client.put(&format!("f{index:04}"), "text");
+    }
+    let handle = fs.opendir(ROOT).expect("a folder");
+    let first = fs.readdir(handle, DirOffset::AFTER_DOTS, 100).await.expect("a page");
+    for name in ["f0500", "f0600", "f1400"] {
+        fs.unlink(ROOT, name).await.expect("the name goes");
+    }
+    let ino = look_up(&fs, "f0999").await;
+    let open = fs.open_to_write(ino, WRITE).await.expect("a file").handle;
+    if let Some(later) = fs.write(open, 0, b"longer text", 1).expect("memory") {
+        fs.clone().finish_write(later).await.expect("memory");
+    }
+    let replaced = create(&fs, "f0700", b"more than before").await;
+    close(&fs, replaced).await;
+    // Somebody else's listing shows a name that a stranger has removed, and one that he has replaced.
+    client.delete("f0800");
+    client.put("f0801", "theirs");
+    let other = fs.opendir(ROOT).expect("a folder");
+    rest(&fs, other, DirOffset::AFTER_DOTS).await;
+    let shown = rest(&fs, handle, first.last().expect("a name").next).await;
+    for gone in ["f0500", "f0600", "f0800", "f1400"] {
+        assert!(!shown.contains_key(gone), "{gone} is gone");
+        assert!(matches!(fs.lookup(ROOT, gone).await, Err(FsError::NotFound)), "{gone} does not come back");
+    }
+    assert_eq!((shown["f0700"], shown["f0801"], shown["f0999"]), (16, 6, 11));
+    assert_eq!(shown.len(), 1_501 - 100 - 4);
+    fs.release(open);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replaced_file_is_deleted_once_it_is_looked_up_again() {
     let (client, fs) = mount(ALL);
@@ -95,6 +146,16 @@ async fn a_replaced_file_is_deleted_once_it_is_looked_up_again() {
     let writes: Vec<_> = client.take_writes().into_iter().collect();
     assert_eq!(writes, [("DeleteObject", 2)], "the first names the version that was known");
     assert!(matches!(fs.lookup(ROOT, "old").await, Err(FsError::NotFound)));
+}
+
+/// The kernel has found a file, and a program removes it before the kernel opens it. The kernel looks the name up again,
+/// and makes the file if the program has said so.
+#[tokio::test(start_paused = true)]
+async fn who_opens_a_file_that_is_removed_meanwhile_looks_it_up_again() {
+    let (_, fs) = mount(ALL);
+    let ino = look_up(&fs, "old").await;
+    fs.unlink(ROOT, "old").await.expect("the name goes");
+    assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::Outdated)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,7 +69,7 @@ async fn who_empties_a_file_leaves_its_readers_the_version() {
     let other = look_up(&fs, "old").await;
     assert_ne!(other, ino);
     // Somebody slips in. The kernel tries only once.
-    let second = fs.open(other).expect("a handle").handle;
+    let second = fs.open_by(other, 7).expect("a handle").handle;
     let writer = fs.open_to_write(other, EMPTY).await.expect("no second ESTALE");
     write(&fs, writer.handle, b"new").await;
     assert_eq!(read(&fs, reader).await.expect("bytes"), b"old text");

@@ -10,9 +10,6 @@ use crate::content::{CELL, Found, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::ticks::Ticks;
 
-/// Whether an `open` may fail because the file becomes a draft, or a version, more than once while it is opened.
-const KNOWN_STALE_OPEN: bool = true;
-
 /// Which promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
@@ -217,7 +214,6 @@ impl Judge {
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared => return Ok(None),
             // A program was told that its bytes were stored, and what they are a copy of is gone (promises 25 and 37).
             Err(libc::EIO) if is_unsure && !self.copies.is_empty() => return Ok(None),
-            Err(libc::ESTALE) if KNOWN_STALE_OPEN => return Ok(None),
             Err(errno) => return Err(broken(Rule::Errno, told(&format!("gave errno {errno}")))),
             Ok(()) => {}
         }

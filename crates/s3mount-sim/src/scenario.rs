@@ -78,8 +78,8 @@ const UNREPEATED: Option<&str> =
 const UNCONDITIONAL: Option<&str> = Some("unlink, and rename over a draft, replace what was not seen");
 
 /// Programs of one mount that change one file at the same time.
-const OWN: Option<&str> =
-    Some("a publication of the mount's own gives ESTALE to others who have the file open");
+const LONGER: Option<&str> =
+    Some("who reads a file while a write makes it longer may keep zeros of that moment in the page cache");
 
 /// Logs whose memory is not given back.
 const KEPT: Option<&str> = Some("the memory of the last log is given back when the next one is closed");
@@ -92,9 +92,9 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "plain, faults", weight: 3, kinds: PLAIN, has_faults: true, off: UNREPEATED, ..ONE },
     Mix { name: "logging", weight: 3, kinds: LOGGING, off: KEPT, ..ONE },
     Mix { name: "logging, faults", weight: 3, kinds: LOGGING, has_faults: true, off: KEPT, ..ONE },
-    Mix { name: "patching", weight: 3, kinds: PATCHING, off: OWN, ..ONE },
-    Mix { name: "patching, faults", weight: 3, kinds: PATCHING, has_faults: true, off: OWN, ..ONE },
-    Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, off: OWN, ..ONE },
+    Mix { name: "patching", weight: 3, kinds: PATCHING, off: LONGER, ..ONE },
+    Mix { name: "patching, faults", weight: 3, kinds: PATCHING, has_faults: true, off: LONGER, ..ONE },
+    Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, off: LONGER, ..ONE },
     Mix { name: "saving, long", weight: 1, kinds: SAVING, is_long: true, ..ONE },
     Mix { name: "all", weight: 6, off: DISCARDED, ..ONE },
     Mix { name: "all, faults", weight: 6, has_faults: true, off: UNREPEATED, ..ONE },

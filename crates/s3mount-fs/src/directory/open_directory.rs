@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use super::assembler::Assembler;
 use super::list_ahead::Walks;
 use crate::FsError;
 use crate::namespace::Namespace;
+use crate::namespace::fact::Fact;
 use crate::namespace::lister::Lister;
 use crate::namespace::names::Named;
 use crate::numbers::InodeNo;
@@ -35,16 +35,22 @@ impl OpenDirectory {
     }
 }
 
+/// A name of a directory.
+#[derive(Debug)]
+struct Listed {
+    named: Named,
+    /// Whether nothing has the name any more.
+    is_gone: bool,
+}
+
 /// The names of a directory, in order.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// How many names were dropped from the front of `names`.
     dropped: usize,
-    names: VecDeque<Named>,
+    names: VecDeque<Listed>,
     assembler: Assembler,
     lister: Option<Lister>,
-    /// When the newest page was requested.
-    pub(super) read_at: Option<Instant>,
 }
 
 impl Listing {
@@ -53,16 +59,15 @@ impl Listing {
         *self = Self::default();
     }
 
-    /// The names of the directory `open` from the number `first` on: those that have come so far, and one at
-    /// least if there are more. If that name was dropped already, the directory is listed again from its
-    /// beginning.
-    pub(super) async fn from(
+    /// Lists the directory `open` until the name with the number `first` has come, if there is one. If that name was
+    /// dropped already, the directory is listed again from its beginning.
+    pub(super) async fn list_upto(
         &mut self,
         first: usize,
         namespace: &Namespace,
         walks: &Walks,
         open: &OpenDirectory,
-    ) -> Result<impl Iterator<Item = &Named>, FsError> {
+    ) -> Result<(), FsError> {
         if first < self.dropped {
             self.restart();
         }
@@ -73,16 +78,45 @@ impl Listing {
             self.dropped += excess;
             namespace.in_time(self.more(namespace, walks, open)).await?;
         }
-        Ok(self.names.iter().skip(first - self.dropped))
+        Ok(())
+    }
+
+    /// Up to `count` names from the number `first` on, less those that are gone, each with its number.
+    pub(super) fn from(&self, first: usize, count: usize) -> impl Iterator<Item = (usize, &Named)> {
+        let names = (first..).zip(self.names.iter().skip(first - self.dropped)).take(count);
+        names.filter_map(|(index, listed)| (!listed.is_gone).then_some((index, &listed.named)))
+    }
+
+    /// Brings what is known of up to `count` names from the number `first` on up to date. Returns how many there are.
+    pub(super) fn renew(
+        &mut self,
+        first: usize,
+        count: usize,
+        namespace: &Namespace,
+        open: &OpenDirectory,
+    ) -> usize {
+        let first = first - self.dropped;
+        let shown = first..first.saturating_add(count).min(self.names.len());
+        let newer =
+            namespace.newer(&open.prefix, self.names.range(shown.clone()).map(|listed| &listed.named));
+        for (listed, newer) in self.names.range_mut(shown.clone()).zip(newer) {
+            let Some(Fact { target, at, .. }) = newer else { continue };
+            listed.is_gone = target.is_none();
+            if let Some(target) = target {
+                (listed.named.target, listed.named.at) = (target, at);
+            }
+        }
+        shown.len()
     }
 
     fn is_complete(&self) -> bool {
         self.lister.as_ref().is_some_and(Lister::is_complete)
     }
 
-    /// The name with the number `index`, if it is kept.
+    /// The name with the number `index`, if it is kept, and not gone.
     pub(super) fn get(&self, index: usize) -> Option<&Named> {
-        self.names.get(index.checked_sub(self.dropped)?)
+        let listed = self.names.get(index.checked_sub(self.dropped)?)?;
+        (!listed.is_gone).then_some(&listed.named)
     }
 
     /// Takes one more page of the listing.
@@ -101,11 +135,10 @@ impl Listing {
         };
         if let Some(page) = lister.next().await? {
             let page = namespace.as_of_now(&open.prefix, page);
-            self.read_at = Some(page.at());
             let mut names = self.assembler.push(&open.prefix, &page);
             namespace.add_local_names(&open.prefix, &page, &mut names);
-            self.names
-                .extend(names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name));
+            let shown = names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name);
+            self.names.extend(shown.map(|named| Listed { named, is_gone: false }));
             namespace.keep(&open.prefix, page);
         }
         Ok(())

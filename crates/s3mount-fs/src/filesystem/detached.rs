@@ -1,4 +1,7 @@
-//! Names that have just got another inode.
+//! Names whose open has to be repeated.
+//!
+//! An open of an inode that has lost its name fails with `ESTALE`, and the kernel looks the name up again and repeats the
+//! open: once. So as long as somebody is about to do so, the name keeps its inode.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,30 +12,46 @@ use tokio::time::Instant;
 use crate::numbers::InodeNo;
 use crate::sync::{Mutex, lock};
 
-/// How long an open may take from the look-up that gave it another inode.
-const LOOKED_UP: Duration = Duration::from_secs(10);
+/// How long the kernel may take to repeat an open.
+const REPEATED: Duration = Duration::from_secs(10);
 
-/// Names that have just got another inode, each for one program that opens it next.
+/// The threads that have to repeat an open, and since when.
+type Opens = Vec<(u32, Instant)>;
+
+/// Names whose open has to be repeated.
 #[derive(Debug, Default)]
-pub(super) struct Detached(Mutex<HashMap<(InodeNo, Arc<str>), Instant>>);
+pub(super) struct Detached(Mutex<HashMap<(InodeNo, Arc<str>), Opens>>);
 
 impl Detached {
-    /// Notes that a name has just got another inode.
-    pub(super) fn note(&self, parent: InodeNo, name: &Arc<str>) {
+    /// Notes that a thread has to repeat its open of a name.
+    pub(super) fn note(&self, parent: InodeNo, name: &Arc<str>, thread: u32) {
         let mut names = lock(&self.0);
-        names.retain(|_, since| since.elapsed() < LOOKED_UP);
-        names.insert((parent, name.clone()), Instant::now());
+        names.retain(|_, opens| {
+            opens.retain(|(_, since)| since.elapsed() < REPEATED);
+            !opens.is_empty()
+        });
+        names.entry((parent, name.clone())).or_default().push((thread, Instant::now()));
     }
 
-    /// Whether a name has just got another inode.
+    /// Whether an open of a name is about to be repeated.
     pub(super) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
         let names = lock(&self.0);
-        names.get(&(parent, name.clone())).is_some_and(|since| since.elapsed() < LOOKED_UP)
+        let opens = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
+        opens.is_some_and(|opens| opens.iter().any(|(_, since)| since.elapsed() < REPEATED))
     }
 
-    /// As [`has`](Self::has), for the one program.
-    pub(super) fn take(&self, parent: InodeNo, name: &Arc<str>) -> bool {
-        let since = lock(&self.0).remove(&(parent, name.clone()));
-        since.is_some_and(|since| since.elapsed() < LOOKED_UP)
+    /// A thread has not to repeat its open of a name any more.
+    pub(super) fn end(&self, parent: InodeNo, name: &Arc<str>, thread: u32) {
+        let mut names = lock(&self.0);
+        if names.is_empty() {
+            return;
+        }
+        let place = (parent, name.clone());
+        if let Some(opens) = names.get_mut(&place) {
+            opens.retain(|(opener, _)| *opener != thread);
+            if opens.is_empty() {
+                names.remove(&place);
+            }
+        }
     }
 }

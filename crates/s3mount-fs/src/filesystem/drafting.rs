@@ -19,7 +19,9 @@ use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::inode::Node;
+use crate::namespace::fact::Fact;
 use crate::namespace::names::{File, Target};
+use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::writes::{OpenDraft, Opener, WriteOpen};
 
@@ -46,14 +48,35 @@ impl Filesystem {
         if how.writes || how.truncates {
             self.writer()?;
         }
+        let opened = self.open_inode_to_write(ino, how, opener).await;
+        self.note_repeated(ino, opener.thread, &opened);
+        opened
+    }
+
+    /// Notes whether a thread has to repeat its open of an inode.
+    pub(super) fn note_repeated<T>(&self, ino: InodeNo, thread: u32, opened: &Result<T, FsError>) {
+        if !self.allows_writes() {
+            return;
+        }
+        let Some((parent, name)) = self.inodes.parent_and_name(ino) else { return };
+        match opened {
+            Err(FsError::Outdated) => self.detached.note(parent, &name, thread),
+            _ => self.detached.end(parent, &name, thread),
+        }
+    }
+
+    async fn open_inode_to_write(
+        self: &Arc<Self>,
+        ino: InodeNo,
+        how: WriteOpen,
+        opener: &Opener,
+    ) -> Result<Opened, FsError> {
         loop {
             let file = match self.inodes.node(ino) {
                 Some(Node::Draft(file)) => Some(file),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
-                Some(Node::File(version)) => {
-                    self.draft_of_inode(ino, &version, how.truncates, opener).await?
-                }
+                Some(Node::File(_)) => self.draft_of_inode(ino, how.truncates, opener).await?,
             };
             if let Some(file) = file
                 && let Some(opened) = self.open_draft(ino, &file, how, opener).await?
@@ -65,11 +88,11 @@ impl Filesystem {
         }
     }
 
-    /// Makes the version that an inode stands for a draft. Returns nothing if somebody else has done so.
+    /// Makes the version that an inode stands for a draft. Returns nothing if a program of this mount has done so, or has
+    /// published another version: then the inode stands for that.
     pub(super) async fn draft_of_inode(
         &self,
         ino: InodeNo,
-        version: &File,
         is_truncated: bool,
         opener: &Opener,
     ) -> Result<Option<Arc<DraftFile>>, FsError> {
@@ -80,22 +103,27 @@ impl Filesystem {
         if self.inodes.is_outdated(ino) {
             return Err(FsError::Outdated);
         }
-        match self.namespace.get(&prefix, &name).await?.0 {
-            Target::File(newest) if newest.object.etag() == version.object.etag() => {
+        let fact = self.namespace.ask(&prefix, &name).await?;
+        match (&fact.target, self.inodes.node(ino)) {
+            // A program of this mount has begun to write it.
+            (_, Some(Node::Draft(_))) => Ok(None),
+            (Some(Target::File(newest)), Some(Node::File(version)))
+                if newest.object.etag() == version.object.etag() =>
+            {
                 self.rights().overwrite()?;
                 let is_newest = self.inodes.is_newest(ino);
                 if is_newest && self.has_to_detach(ino, (parent, &name), is_truncated) {
-                    self.detach(ino);
+                    self.inodes.detach(ino);
                     return Err(FsError::Outdated);
                 }
-                if !is_newest && matches!(self.inodes.node(ino), Some(Node::File(_))) {
+                if !is_newest {
                     return Err(FsError::Outdated);
                 }
-                self.begin_draft((parent, &prefix, &name), &newest, is_truncated, opener).await.map(Some)
+                self.begin_draft((parent, &prefix, &name), (newest, &fact), is_truncated, opener).await
             }
-            Target::Draft(_) if matches!(self.inodes.node(ino), Some(Node::Draft(_))) => Ok(None),
-            // The kernel will find what is there.
-            Target::File(_) | Target::Draft(_) | Target::Directory => Err(FsError::Outdated),
+            _ if self.namespace.unless_overtaken(&prefix, &name, &fact, || Some(())).is_none() => Ok(None),
+            // The kernel will find what is there, or that nothing is there.
+            _ => Err(FsError::Outdated),
         }
     }
 
@@ -105,7 +133,7 @@ impl Filesystem {
             .files
             .any(|file| matches!(file, OpenFile::Object(open) if open.ino == ino && open.is_passthrough));
         // Who was told to look the name up again is not told so twice: the kernel tries only once.
-        is_passed || (is_truncated && !self.detached.take(parent, name) && self.has_readers(ino))
+        is_passed || (is_truncated && !self.detached.has(parent, name) && self.has_readers(ino))
     }
 
     /// Gives a name another inode before its version becomes a draft, where that is needed. Who makes a file is given an
@@ -127,24 +155,25 @@ impl Filesystem {
         })
     }
 
-    /// Gives the name of an inode to another inode, which the kernel finds when it looks the name up again. Who has
-    /// this one open goes on with the version that he has opened.
-    pub fn detach(&self, ino: InodeNo) {
+    /// Gives the name of an inode to another inode, which the kernel finds when it looks the name up again, because the
+    /// thread `opener` is to open it anew. Who has this one open goes on with the version that he has opened.
+    pub fn detach(&self, ino: InodeNo, opener: u32) {
         if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
-            self.detached.note(parent, &name);
-            self.inodes.detach(ino);
+            self.detached.note(parent, &name, opener);
         }
+        self.inodes.detach(ino);
     }
 
-    /// The draft in the place of a version, empty if it `is_truncated`. Its inode stands for the draft from now on, and
-    /// whoever has it open sees the draft.
+    /// The draft in the place of a version, as which a name is known, empty if it `is_truncated`. Its inode stands for
+    /// the draft from now on, and whoever has it open sees the draft. Returns nothing if the name stands for something
+    /// else by now.
     pub(super) async fn begin_draft(
         &self,
         (parent, prefix, name): (InodeNo, &Arc<str>, &str),
-        version: &File,
+        (version, fact): (&File, &Fact),
         is_truncated: bool,
         opener: &Opener,
-    ) -> Result<Arc<DraftFile>, FsError> {
+    ) -> Result<Option<Arc<DraftFile>>, FsError> {
         let (writer, rights) = (self.writer()?, self.rights());
         rights.overwrite()?;
         let place = (parent, name);
@@ -152,9 +181,10 @@ impl Filesystem {
             self.inodes.become_draft(place, version.object.etag(), file);
         };
         let kept_draft = || if is_truncated { None } else { self.logs.take(version).inspect(begin) };
-        let file = match self.namespace.note_draft_of_version(prefix, name, kept_draft) {
-            Some(file) => file,
-            None => {
+        let file = match self.namespace.begin_draft(prefix, name, fact, kept_draft) {
+            SetDraft::Draft(file) => file,
+            SetDraft::Overtaken => return Ok(None),
+            SetDraft::Nothing => {
                 let kept = self.kept_of(version).await?;
                 opener.check()?;
                 let object = self.new_object(name);
@@ -172,14 +202,17 @@ impl Filesystem {
                         file.keep_attr(kept.attr, kept.description.object.metadata);
                     }
                 }
-                let made = || Some(file.clone()).inspect(begin);
-                self.namespace.note_draft_of_version(prefix, name, made).unwrap_or(file)
+                let made = || Some(file).inspect(begin);
+                match self.namespace.begin_draft(prefix, name, fact, made) {
+                    SetDraft::Draft(file) => file,
+                    SetDraft::Overtaken | SetDraft::Nothing => return Ok(None),
+                }
             }
         };
         if let Some(ino) = file.ino() {
             self.tell_readers(ino);
         }
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Tells who has an inode open that it does not stand for the version any more that was opened.
@@ -281,11 +314,7 @@ impl Filesystem {
         let found = self.attrs.as_ref().and_then(|attrs| attrs.get(version));
         let (prefix, name) = file.place();
         let is_sealed = self.namespace.note_sealed((&prefix, &name), file, version, || {
-            let is_sealed = file.seal();
-            if is_sealed {
-                self.inodes.become_version(file, version, found, !file.was_direct());
-            }
-            is_sealed
+            self.inodes.become_version(file, version, found, !file.was_direct())
         });
         if is_sealed && file.is_log() {
             // Who appends next goes on with the draft.

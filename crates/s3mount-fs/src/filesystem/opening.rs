@@ -80,20 +80,35 @@ impl Filesystem {
             Some(Control::Events) => Target::Own(OpenFile::Events(Arc::new(self.listen()?))),
             Some(Control::Prefetch) => Target::Own(OpenFile::Hints(Arc::default())),
             Some(Control::Keep) => Target::Own(OpenFile::Keep(Arc::default())),
-            None => match self.inodes.node(ino) {
+            None => {
+                let opens = self.opens(ino, pid);
+                self.note_repeated(ino, pid, &opens);
+                opens?
+            }
+        };
+        Ok(Opening { fs: self.clone(), target })
+    }
+
+    /// What an OPEN of a file of the bucket opens.
+    fn opens(&self, ino: InodeNo, pid: u32) -> Result<Target, FsError> {
+        for _ in 0..2 {
+            match self.inodes.node(ino) {
                 Some(Node::File(_)) if self.inodes.is_outdated(ino) => return Err(FsError::Outdated),
                 Some(Node::File(file)) => {
-                    Target::Object(ObjectOpening { ino, pid, file, reader: None, is_whole: false })
+                    let opening = ObjectOpening { ino, pid, file, reader: None, is_whole: false };
+                    return Ok(Target::Object(opening));
                 }
                 Some(Node::Draft(file)) if file.verdict(Step::Open) == Verdict::Go => {
-                    Target::Draft(ino, file)
+                    return Ok(Target::Draft(ino, file));
                 }
+                // The inode stands for the version that the draft has just become.
+                Some(Node::Draft(file)) if file.is_sealed() => {}
                 Some(Node::Draft(_)) => return Err(FsError::Outdated),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
-            },
-        };
-        Ok(Opening { fs: self.clone(), target })
+            }
+        }
+        Err(FsError::Outdated)
     }
 }
 
@@ -192,15 +207,21 @@ impl Filesystem {
                 open.set_written();
                 Ok(opened)
             }
-            Since::Draft => {
-                self.release(handle);
-                match self.inodes.node(ino) {
-                    Some(Node::Draft(file)) if !is_passthrough => {
-                        self.opened_draft(ino, &file, WriteOpen::default(), None)
-                    }
-                    _ => Err(FsError::Outdated),
+            Since::Draft => match self.inodes.node(ino) {
+                Some(Node::Draft(file)) if !is_passthrough => {
+                    self.release(handle);
+                    self.opened_draft(ino, &file, WriteOpen::default(), None)
                 }
-            }
+                // It is a version again.
+                Some(Node::File(_)) if !is_passthrough => {
+                    open.set_written();
+                    Ok(opened)
+                }
+                _ => {
+                    self.release(handle);
+                    Err(FsError::Outdated)
+                }
+            },
         }
     }
 }

@@ -21,6 +21,10 @@ impl Filesystem {
             return reply(Err(FsError::Stale { parent_and_name: None, source }));
         };
         let ino = open.ino;
+        if matches!(self.inodes.node(ino), Some(Node::Draft(_))) {
+            // A program of this mount has begun to write it, and may have published it.
+            return self.read_followed((ino, None), &open.slot, read, reply);
+        }
         let Some(reader) = self.renamed_reader(&open) else {
             return reply(Err(FsError::Stale { parent_and_name: self.forget_name(ino), source }));
         };

@@ -17,7 +17,9 @@ use crate::drafts::DraftFile;
 use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::inode::Node;
+use crate::namespace::fact::Fact;
 use crate::namespace::names::{File, Target, is_file_name};
+use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree_locks::NamesGuard;
 use crate::writes::{Later, LaterWrite, Opener, WriteOpen};
@@ -71,23 +73,26 @@ impl Filesystem {
         let (prefix, _name) = self.hold_name(parent, name).await?;
         self.logs.check(&format!("{prefix}{name}"))?;
         loop {
-            let (file, is_new) = match self.namespace.get(&prefix, name).await {
-                Ok(_) if how.is_exclusive => return Err(FsError::Exists),
-                Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
-                Ok((Target::Draft(file), _)) => (file, false),
-                Ok((Target::File(version), _)) => {
+            let fact = self.namespace.ask(&prefix, name).await?;
+            let file = match &fact.target {
+                Some(_) if how.is_exclusive => return Err(FsError::Exists),
+                Some(Target::Directory) => return Err(FsError::IsDirectory),
+                Some(Target::Draft(file)) => Some(file.clone()),
+                Some(Target::File(version)) => {
                     self.make_way((parent, name), how.truncates);
-                    (self.begin_draft((parent, &prefix, name), &version, how.truncates, opener).await?, false)
+                    let place = (parent, &prefix, name);
+                    self.begin_draft(place, (version, &fact), how.truncates, opener).await?
                 }
-                Err(FsError::NotFound) => {
+                None => {
                     self.writer()?.free(&format!("{prefix}{name}"), None).await;
                     opener.check()?;
-                    match self.new_draft(&prefix, name, attr)? {
-                        (_, false) if how.is_exclusive => return Err(FsError::Exists),
-                        made => made,
-                    }
+                    self.new_draft(&prefix, name, &fact, attr)?
                 }
-                Err(error) => return Err(error),
+            };
+            let is_new = fact.target.is_none();
+            let Some(file) = file else {
+                tokio::task::yield_now().await;
+                continue;
             };
             let target = Target::Draft(file.clone());
             if let Some(given) = self.inodes.look_up(parent, &prefix, name, &target) {
@@ -109,24 +114,25 @@ impl Filesystem {
         }
     }
 
-    /// A draft of a file of which the store has nothing, and whether it is new. The kernel makes one file of a name at
-    /// a time, but it lets a caller go that is killed, and then the next one may have made the file.
+    /// A draft of a file of which the store has nothing, unless there is something by now. The kernel makes one file of a
+    /// name at a time, but it lets a caller go that is killed, and then the next one may have made the file.
     fn new_draft(
         &self,
         prefix: &Arc<str>,
         name: &str,
+        fact: &Fact,
         attr: StoredAttr,
-    ) -> Result<(Arc<DraftFile>, bool), FsError> {
+    ) -> Result<Option<Arc<DraftFile>>, FsError> {
         let draft = self.writer()?.create(&format!("{prefix}{name}"), self.new_object(name));
         draft.set_condition(Some(Condition::Absent));
         let file = DraftFile::new(draft, prefix, name, None);
         if self.attrs.is_some() {
             file.keep_attr(attr, UserMetadata::new());
         }
-        let known = self.namespace.note_draft_of_version(prefix, name, || Some(file.clone()));
-        let known = known.unwrap_or_else(|| file.clone());
-        let is_new = Arc::ptr_eq(&known, &file);
-        Ok((known, is_new))
+        match self.namespace.begin_draft(prefix, name, fact, || Some(file.clone())) {
+            SetDraft::Draft(begun) => Ok(Some(begun).filter(|begun| Arc::ptr_eq(begun, &file))),
+            SetDraft::Overtaken | SetDraft::Nothing => Ok(None),
+        }
     }
 
     /// The prefix of a directory in which `name` may be changed.
@@ -319,9 +325,7 @@ impl Filesystem {
                 Some(Node::Draft(file)) => Some(file),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
-                Some(Node::File(version)) => {
-                    self.draft_of_inode(ino, &version, false, &opener.into()).await?
-                }
+                Some(Node::File(_)) => self.draft_of_inode(ino, false, &opener.into()).await?,
             };
             if let Some(file) = file {
                 if let Some(writer) = file.add_writer(appends, opener) {

@@ -96,21 +96,25 @@ impl InodeTable {
         Some(ino)
     }
 
-    /// The inode of a draft stands for the version that the draft has become. With `keeps_pages`, what the kernel has of
-    /// the inode is right.
+    /// Ends a draft, unless somebody may still write to it, and has its inode stand for the version that it has become:
+    /// nobody sees the one without the other. With `keeps_pages`, what the kernel has of the inode is right. Returns
+    /// whether the draft has ended.
     pub(crate) fn become_version(
         &self,
         file: &DraftFile,
         version: &File,
         found: Option<Found>,
         keeps_pages: bool,
-    ) {
+    ) -> bool {
         let mut tables = self.lock();
-        let Some(ino) = file.ino() else { return };
-        if tables.drafts.get(&ino).is_none_or(|known| *known.file != *file) {
-            return;
+        if !file.seal() {
+            return false;
         }
-        let Some(known) = tables.drafts.remove(&ino) else { return };
+        let Some(ino) = file.ino() else { return true };
+        if tables.drafts.get(&ino).is_none_or(|known| *known.file != *file) {
+            return true;
+        }
+        let Some(known) = tables.drafts.remove(&ino) else { return true };
         tables.opens = tables.opens.next();
         let now = Version {
             parent: known.parent,
@@ -131,6 +135,7 @@ impl InodeTable {
         drop(tables);
         // This may drop the last of a draft, which gives its memory back: no lock may be held.
         drop(known);
+        true
     }
 
     /// What an inode stands for that stood for the version with this ETag.

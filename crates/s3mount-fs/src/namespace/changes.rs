@@ -8,8 +8,9 @@ use s3mount_write::Moved;
 use tokio::time::Instant;
 
 use super::Namespace;
+use super::fact::Fact;
 use super::names::{File, Named, is_file_name, split_key};
-use super::overlay::Change;
+use super::overlay::{Change, SetDraft};
 use super::page::Page;
 use crate::FsError;
 use crate::drafts::DraftFile;
@@ -20,15 +21,16 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
     }
 
-    /// `name` in the directory `prefix`, which stands for a version, is the draft that `make` returns, unless somebody
-    /// else has made a draft of the version meanwhile. Returns the draft that `name` stands for.
-    pub(crate) fn note_draft_of_version(
+    /// `name` in the directory `prefix`, of which this fact is known, is the draft that `make` returns, unless somebody
+    /// else has made a draft meanwhile, or the fact does not hold any more.
+    pub(crate) fn begin_draft(
         &self,
         prefix: &Arc<str>,
         name: &str,
+        fact: &Fact,
         make: impl FnOnce() -> Option<Arc<DraftFile>>,
-    ) -> Option<Arc<DraftFile>> {
-        self.overlay.set_draft(prefix, name, Instant::now(), make)
+    ) -> SetDraft {
+        self.overlay.set_draft(prefix, name, fact, make)
     }
 
     /// `name` in the directory `prefix` is a folder, also if it holds no object.
@@ -131,20 +133,20 @@ impl Namespace {
 
     /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.
     pub(crate) fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named>) {
-        let mut local = self.overlay.local_names(prefix, page);
+        let (mut local, now) = (self.overlay.local_names(prefix, page), Instant::now());
         if local.is_empty() {
             return;
         }
         for named in names.iter_mut() {
             if let Some(target) = local.remove(named.name.as_str()) {
-                named.target = target;
+                (named.target, named.at) = (target, now);
             }
         }
         let is_shown = |name: &str| page.find(name).is_some() || page.find(&format!("{name}/")).is_some();
         for (name, target) in local {
             // What the page shows may be held back, and comes later.
             if !is_shown(&name) {
-                names.push(Named { name: name.into(), target });
+                names.push(Named { name: name.into(), target, at: now });
             }
         }
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));

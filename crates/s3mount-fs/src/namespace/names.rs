@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use s3mount_object::ObjectId;
+use tokio::time::Instant;
 
 use crate::attr::FileKind;
 use crate::drafts::DraftFile;
@@ -48,6 +49,8 @@ pub(crate) struct File {
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) target: Target,
+    /// When the page was requested that shows it, or when this mount made it.
+    pub(crate) at: Instant,
 }
 
 /// Counts hidden keys, and logs a warning for the first.

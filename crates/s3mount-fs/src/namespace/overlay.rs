@@ -1,8 +1,9 @@
 //! What this mount has changed, where listings do not show it (yet).
 //!
 //! A LIST that was requested before a change knows nothing of it, and its pages may come later. So each change of
-//! an object is applied to the pages of such listings, as long as any may still come. A draft and a folder that was
-//! made here are in no listing at all: they stay until the draft has become an object, or the folder is removed.
+//! an object is applied to the pages of such listings, and to all other answers, as long as any may still come. A draft
+//! and a folder that was made here are in no listing at all: they stay until the draft has become an object, or the
+//! folder is removed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::fact::Fact;
 use super::names::{File, Target};
 use super::page::Page;
 use crate::drafts::DraftFile;
@@ -47,7 +49,28 @@ impl Change {
     }
 }
 
+/// What came of noting a draft.
+#[derive(Debug)]
+pub(crate) enum SetDraft {
+    /// The name stands for this draft.
+    Draft(Arc<DraftFile>),
+    /// No draft was made.
+    Nothing,
+    /// The name stands for something else by now than was known: it has to be looked up again.
+    Overtaken,
+}
+
 type Names = BTreeMap<Box<str>, (Change, Instant)>;
+
+/// What a change says that an answer to a request of the time `at` does not.
+fn newer_than((change, since): &(Change, Instant), at: Instant) -> Option<Option<Target>> {
+    match change {
+        Change::Draft(_) | Change::Folder => change.target().map(Some),
+        Change::File(file) if *since >= at => Some(Some(Target::File(file.clone()))),
+        Change::Gone if *since >= at => Some(None),
+        Change::File(_) | Change::Gone => None,
+    }
+}
 
 /// The names that a page covers.
 fn covered<'a>(
@@ -77,26 +100,46 @@ impl Overlay {
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that `name` in the folder `prefix` has become the draft that `make` returns, unless it is one already.
-    /// Returns the draft that it is now. Of two callers, only one makes a draft.
+    /// Notes that `name` in the folder `prefix`, of which this fact is known, has become the draft that `make` returns,
+    /// unless it is one already. Of two callers, only one makes a draft.
     pub(crate) fn set_draft(
         &self,
         prefix: &Arc<str>,
         name: &str,
-        now: Instant,
+        fact: &Fact,
         make: impl FnOnce() -> Option<Arc<DraftFile>>,
-    ) -> Option<Arc<DraftFile>> {
+    ) -> SetDraft {
         let mut folders = self.lock();
-        if let Some((Change::Draft(known), _)) = folders.get(prefix).and_then(|names| names.get(name))
-            && !matches!(known.life(), Life::Failed | Life::GivenUp)
-        {
-            return Some(known.clone());
+        let known = folders.get(prefix).and_then(|names| names.get(name));
+        if let Some(newer) = known.and_then(|known| newer_than(known, fact.at)) {
+            match newer {
+                Some(Target::Draft(draft)) => return SetDraft::Draft(draft),
+                newer if newer.as_ref() != fact.target.as_ref() => return SetDraft::Overtaken,
+                _ => {}
+            }
         }
-        let draft = make()?;
-        let change = (Change::Draft(draft.clone()), now);
+        let Some(draft) = make() else { return SetDraft::Nothing };
+        let change = (Change::Draft(draft.clone()), Instant::now());
         folders.entry(prefix.clone()).or_default().insert(name.into(), change);
         self.has_any.store(true, Ordering::Relaxed);
-        Some(draft)
+        SetDraft::Draft(draft)
+    }
+
+    /// Does what `act` says of a name of which this fact is known, unless this mount has made something else of the name
+    /// since. Nobody changes the name meanwhile.
+    pub(crate) fn unless_overtaken<T>(
+        &self,
+        prefix: &str,
+        name: &str,
+        fact: &Fact,
+        act: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return act();
+        }
+        let folders = self.lock();
+        let newer = folders.get(prefix).and_then(|names| newer_than(names.get(name)?, fact.at));
+        if newer.is_some_and(|newer| newer != fact.target) { None } else { act() }
     }
 
     /// What `name` stands for, if it is a draft or a folder of this mount.
@@ -107,17 +150,13 @@ impl Overlay {
         self.lock().get(prefix)?.get(name).and_then(|(change, _)| change.target())
     }
 
-    /// What this mount has made of the object `name` since `at`: a version, or nothing. `None` if it has not changed
-    /// the object since.
-    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<File>> {
+    /// What this mount has made of `name` since `at`: nothing, or what listings never show (however long ago), or a
+    /// version. `None` if it has not changed the name since.
+    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<Target>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
         }
-        match self.lock().get(prefix)?.get(name)? {
-            (Change::File(file), since) if *since >= at => Some(Some(file.clone())),
-            (Change::Gone, since) if *since >= at => Some(None),
-            _ => None,
-        }
+        newer_than(self.lock().get(prefix)?.get(name)?, at)
     }
 
     /// Removes a draft, if `name` still stands for it.
@@ -182,19 +221,16 @@ impl Overlay {
             return page;
         }
         let mut changes = BTreeMap::new();
-        if let Some(names) = self.lock().get_mut(prefix) {
-            let mut shown = Vec::new();
+        if let Some(names) = self.lock().get(prefix) {
             for (name, (change, since)) in covered(names, &page) {
                 match change {
                     Change::Draft(_) | Change::Folder => {}
-                    // A page that was requested later shows what is there, whoever wrote it.
-                    Change::File(_) | Change::Gone if *since < page.at() => shown.push(name.clone()),
+                    // A page that was requested later shows what is there, whoever wrote it. One that was requested
+                    // before may still come after it.
+                    Change::File(_) | Change::Gone if *since < page.at() => {}
                     Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
                     Change::Gone => drop(changes.insert(name.clone(), None)),
                 }
-            }
-            for name in shown {
-                names.remove(&name);
             }
         }
         if changes.is_empty() { page } else { page.changed_by(&changes) }
@@ -302,6 +338,9 @@ mod tests {
         assert!(
             matches!(overlay.get("d/", "f"), Some(Target::Directory)) && overlay.get("d/", "b").is_none()
         );
+        // Of two answers, the one to the earlier request may come last.
+        let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
+        assert_eq!(shown(&early), ["a=old", "b=new"]);
     }
 
     #[test]

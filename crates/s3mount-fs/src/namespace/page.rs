@@ -203,7 +203,7 @@ impl Page {
         (0..self.entries.len()).map(move |index| {
             let key = self.key(index);
             let name = key.strip_suffix('/').unwrap_or(key).to_owned();
-            Named { name, target: self.target(prefix, index) }
+            Named { name, target: self.target(prefix, index), at: self.at }
         })
     }
 

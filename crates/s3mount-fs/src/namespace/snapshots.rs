@@ -92,7 +92,34 @@ impl Snapshots {
 
     /// What is known of `name` in the directory `prefix`.
     pub(crate) fn get(&self, prefix: &str, name: &str, now: Instant) -> Known {
+        self.known(&mut self.lock(), prefix, name, now)
+    }
+
+    /// What is known of names (each of which stands for a directory, or for nothing of the kind) as of a later time than
+    /// the one beside it. `None` for a name of which nothing newer is known.
+    pub(crate) fn newer<'a>(
+        &self,
+        prefix: &str,
+        names: impl Iterator<Item = (&'a str, FileKind, Instant)>,
+        now: Instant,
+    ) -> Vec<Option<Known>> {
         let mut state = self.lock();
+        let mut last = 0;
+        let known = |(name, kind, at): (&str, FileKind, Instant)| {
+            let folder = if kind == FileKind::Directory { format!("{name}/") } else { String::new() };
+            let key = if folder.is_empty() { name } else { &folder };
+            let pages = &state.directories.get(prefix)?.pages;
+            // Names come in order, so most lie on the page of the one before.
+            if pages.get(last).is_none_or(|page| !page.covers(key)) {
+                last = pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
+            }
+            let is_newer = pages.get(last).is_some_and(|page| page.covers(key) && page.at > at);
+            is_newer.then(|| self.known(&mut state, prefix, name, now))
+        };
+        names.map(known).collect()
+    }
+
+    fn known(&self, state: &mut State, prefix: &str, name: &str, now: Instant) -> Known {
         state.clock += 1;
         let clock = state.clock;
         let Some(directory) = state.directories.get_mut(prefix) else {

@@ -9,20 +9,18 @@ use s3mount_object::{ListObjects, ObjectId};
 use tokio::time::Instant;
 
 use super::Namespace;
+use super::fact::Fact;
 use super::names::{File, Target};
 use super::page::Page;
 use crate::FsError;
 
 impl Namespace {
     /// Asks the store for `name`, and keeps the answer.
-    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Target, FsError> {
+    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
         let (key, at) = (format!("{prefix}{name}"), Instant::now());
         let below = ListObjects { prefix: format!("{key}/"), max_keys: Some(1), ..ListObjects::default() };
         let (object, below) = tokio::join!(self.requests.head(&key), self.requests.list(below));
         let (object, is_folder) = (object?, !below?.objects.is_empty());
-        if let Some(changed) = self.overlay.since(prefix, name, at) {
-            return changed.map(Target::File).ok_or(FsError::NotFound);
-        }
         let file = object.map(|meta| File {
             object: ObjectId::new(&key, meta.etag),
             size: meta.size,
@@ -31,6 +29,7 @@ impl Namespace {
         self.keep(prefix, Page::of_folder(name, is_folder, at));
         self.keep(prefix, Page::of_one(name, file.as_ref(), at));
         // If a key and a folder have the same name, the folder is shown.
-        if is_folder { Ok(Target::Directory) } else { file.map(Target::File).ok_or(FsError::NotFound) }
+        let target = if is_folder { Some(Target::Directory) } else { file.map(Target::File) };
+        Ok(self.answered(target, at))
     }
 }

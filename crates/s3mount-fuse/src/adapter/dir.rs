@@ -102,14 +102,24 @@ impl Adapter {
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let page = fs.readdir_with_attributes(fs_handle(fh), DirOffset(offset), most).await;
+            let handle = fs_handle(fh);
+            let page = fs.readdir_with_attributes(handle, DirOffset(offset), most).await;
             let Some(mut reply) = reply.take() else { return };
-            let added = match page {
-                Ok(page) => add_entries(&fs, fs_handle(fh), page, &mut reply).await,
-                Err(error) => Err(error),
+            let mut page = page;
+            let added = loop {
+                let last = page.as_ref().ok().and_then(|page| page.last()).map(|last| last.next);
+                let added = match page {
+                    Ok(page) => add_entries(&fs, handle, page, &mut reply).await,
+                    Err(error) => Err(error),
+                };
+                match (added, last) {
+                    // All of these names were removed just now, and an answer without names is the end.
+                    (Ok(0), Some(last)) => page = fs.readdir_with_attributes(handle, last, most).await,
+                    (added, _) => break added,
+                }
             };
             match added {
-                Ok(()) => {
+                Ok(_) => {
                     reply.ok();
                     request.done();
                 }
@@ -119,20 +129,24 @@ impl Adapter {
     }
 }
 
-/// Adds names with their attributes to a reply until it is full. The kernel counts each added name as looked
-/// up.
+/// Adds names with their attributes to a reply until it is full, and returns how many. The kernel counts each added name
+/// as looked up.
 async fn add_entries(
     fs: &Filesystem,
     handle: s3mount_fs::FileHandle,
     page: Vec<DirEntry>,
     reply: &mut ReplyDirectoryPlus,
-) -> Result<(), FsError> {
+) -> Result<usize, FsError> {
+    let mut added = 0;
     for DirEntry { name, ino, next, .. } in page {
         // `.` and `..` have their inodes. The kernel does not count these two as looked up.
         let (attr, ttl) = match ino {
             Some(ino) => (fs.getattr(ino)?, Duration::ZERO),
             None => {
-                let entry = fs.entry_before(handle, next).await?;
+                let entry = match fs.entry_before(handle, next).await {
+                    Err(FsError::NotFound) => continue,
+                    entry => entry?,
+                };
                 (entry.attr, entry.name_ttl)
             }
         };
@@ -144,6 +158,7 @@ async fn add_entries(
             }
             break;
         }
+        added += 1;
     }
-    Ok(())
+    Ok(added)
 }

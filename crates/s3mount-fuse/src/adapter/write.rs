@@ -87,7 +87,7 @@ impl Adapter {
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
         let work = async move {
             if passthrough.as_ref().is_some_and(|passthrough| !passthrough.enter(ino)) {
-                fs.detach(fs_inode(ino));
+                fs.detach(fs_inode(ino), opener.thread);
                 return Err(FsError::Outdated);
             }
             let opened = fs.open_to_write_by(fs_inode(ino), write_open(flags.0), opener).await;

@@ -48,9 +48,37 @@ impl DirectorySnapshot {
         !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
     }
 
-    /// Replaces what a page covers of older pages. Returns the names that are gone, or stand for something
-    /// else now.
+    /// Replaces what a page covers of older pages, and leaves newer ones as they are: pages come in any order. Returns
+    /// the names that are gone, or stand for something else now.
     pub(super) fn insert(&mut self, page: Page) -> Vec<Box<str>> {
+        self.not_newer(page).into_iter().flat_map(|part| self.replace(part)).collect()
+    }
+
+    /// The parts of a page that no newer page covers.
+    fn not_newer(&self, page: Page) -> Vec<Page> {
+        let is_before = |key: &str, end: Option<&str>| end.is_none_or(|end| key < end);
+        let mut newer = self.pages.iter().filter(|other| {
+            other.at > page.at
+                && is_before(&page.after, other.upto.as_deref())
+                && is_before(&other.after, page.upto.as_deref())
+        });
+        let Some(first) = newer.next() else { return vec![page] };
+        let (mut parts, mut after) = (Vec::new(), &*page.after);
+        for other in std::iter::once(first).chain(newer) {
+            if *after < *other.after {
+                parts.push(page.slice(after, Some(&other.after)));
+            }
+            let Some(upto) = other.upto.as_deref() else { return parts };
+            after = upto;
+        }
+        if is_before(after, page.upto.as_deref()) {
+            parts.push(page.slice(after, page.upto.as_deref()));
+        }
+        parts
+    }
+
+    /// Replaces what a page covers. Returns what changes by that.
+    fn replace(&mut self, page: Page) -> Vec<Box<str>> {
         let ends_before = |old: &Page| old.upto.as_deref().is_some_and(|upto| *upto <= *page.after);
         let starts_behind = |old: &Page| page.upto.as_deref().is_some_and(|upto| *upto <= *old.after);
         let first = self.pages.partition_point(ends_before);

@@ -201,27 +201,31 @@ fn keys() -> impl Strategy<Value = BTreeSet<String>> {
 }
 
 proptest! {
-    /// Pages of a directory that changes between them: each answer is the one of the newest page
-    /// that reaches there.
+    /// Pages of a directory that changes between them, in any order: each answer is the one of the page that was asked
+    /// for last and reaches there.
     #[test]
     fn the_newest_page_counts(
-        pages in proptest::collection::vec(("[abc]{0,2}", keys(), any::<bool>()), 1..8),
+        pages in proptest::collection::vec((0u64..8, "[abc]{0,2}", keys(), any::<bool>()), 1..8),
         name in "[abc-]{1,3}",
     ) {
         let (snapshots, start) = (Snapshots::new(Limits { negative_ttl: LIMITS.ttl, ..LIMITS }), Instant::now());
-        // By key: the newest page's word on it.
-        let mut model: BTreeMap<String, bool> = BTreeMap::new();
-        for (turn, (after, keys, is_last)) in pages.iter().enumerate() {
+        // By key: when the newest page was asked for, and its word on the key.
+        let mut model: BTreeMap<String, (u64, bool)> = BTreeMap::new();
+        for (asked, after, keys, is_last) in &pages {
             let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|key| *key > after.as_str()).collect();
-            note(&snapshots, after, &keys, *is_last, start + Duration::from_millis(turn as u64));
+            note(&snapshots, after, &keys, *is_last, start + Duration::from_millis(*asked));
             let last = keys.last().copied().unwrap_or(after);
             for key in [name.clone(), format!("{name}/")] {
-                if key > *after && (*is_last || key.as_str() <= last) {
-                    model.insert(key.clone(), keys.contains(&key.as_str()));
+                if key > *after
+                    && (*is_last || key.as_str() <= last)
+                    && model.get(&key).is_none_or(|(newest, _)| newest <= asked)
+                {
+                    model.insert(key.clone(), (*asked, keys.contains(&key.as_str())));
                 }
             }
         }
-        let expected = match (model.get(&format!("{name}/")), model.get(&name)) {
+        let says = |key: &str| model.get(key).map(|(_, is_there)| is_there);
+        let expected = match (says(&format!("{name}/")), says(&name)) {
             (Some(true), _) => "D",
             (Some(false), Some(true)) => "F",
             (Some(false), Some(false)) => "-",

@@ -386,22 +386,31 @@ impl Daemon {
         let mut room = room;
         let work = async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let page = told(fs.readdir_with_attributes(handle, offset, most).await)?;
-            let mut entries = Vec::new();
-            for name in page {
-                let entry = match name.ino {
-                    Some(_) => None,
-                    None => Some(told(fs.entry_before(handle, name.next).await)?),
-                };
-                if !room(&name.name) {
-                    if let Some(entry) = entry {
-                        fs.forget(entry.attr.ino, 1);
+            let (mut entries, mut offset) = (Vec::new(), offset);
+            loop {
+                let page = told(fs.readdir_with_attributes(handle, offset, most).await)?;
+                let last = page.last().map(|last| last.next);
+                for name in page {
+                    let entry = match name.ino {
+                        Some(_) => None,
+                        None => match fs.entry_before(handle, name.next).await {
+                            Err(FsError::NotFound) => continue,
+                            entry => Some(told(entry)?),
+                        },
+                    };
+                    if !room(&name.name) {
+                        if let Some(entry) = entry {
+                            fs.forget(entry.attr.ino, 1);
+                        }
+                        return Ok(entries);
                     }
-                    break;
+                    entries.push((name, entry));
                 }
-                entries.push((name, entry));
+                match last {
+                    Some(last) if entries.is_empty() => offset = last,
+                    _ => return Ok(entries),
+                }
             }
-            Ok(entries)
         };
         self.request(caller, number, Some(ino), work, nothing).await
     }
