@@ -86,7 +86,7 @@ const KEPT: Option<&str> = Some("the memory of the last log is given back when t
 
 /// All mixes.
 pub const MIXES: &[Mix] = &[
-    Mix { name: "saving", weight: 4, kinds: SAVING, ..ONE },
+    Mix { name: "saving", weight: 8, kinds: SAVING, ..ONE },
     Mix { name: "saving, faults", weight: 4, kinds: SAVING, has_faults: true, off: UNREPEATED, ..ONE },
     Mix { name: "plain", weight: 3, kinds: PLAIN, off: DISCARDED, ..ONE },
     Mix { name: "plain, faults", weight: 3, kinds: PLAIN, has_faults: true, off: UNREPEATED, ..ONE },
@@ -109,7 +109,7 @@ pub const MIXES: &[Mix] = &[
         off: UNCONDITIONAL,
         ..ONE
     },
-    Mix { name: "kills", weight: 3, kinds: SAVING, has_kills: true, ..ONE },
+    Mix { name: "kills", weight: 6, kinds: SAVING, has_kills: true, ..ONE },
     Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },
     Mix { name: "mounts", weight: 3, mounts: 3, off: UNCONDITIONAL, ..ONE },
     Mix { name: "mounts, faults", weight: 3, mounts: 3, has_faults: true, off: UNCONDITIONAL, ..ONE },
