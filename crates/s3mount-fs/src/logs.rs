@@ -34,14 +34,19 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Keeps a draft that has become a version, for who appends next.
-    pub(crate) fn keep(&self, file: Arc<DraftFile>) {
+    /// Keeps a draft that becomes a version, for who appends next. Returns those that go for it. To drop them gives
+    /// memory back: no lock may be held then.
+    pub(crate) fn keep(&self, file: Arc<DraftFile>) -> Vec<Arc<DraftFile>> {
         let mut kept = lock(&self.kept);
-        kept.retain(|(since, known)| since.elapsed() < KEPT && !Arc::ptr_eq(known, &file));
+        let all: Vec<_> = kept.drain(..).collect();
+        let (stay, mut gone): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(since, known)| since.elapsed() < KEPT && !Arc::ptr_eq(known, &file));
+        kept.extend(stay);
         kept.push_back((Instant::now(), file));
         while kept.len() > MOST_KEPT {
-            kept.pop_front();
+            gone.extend(kept.pop_front());
         }
+        gone.into_iter().map(|(_, file)| file).collect()
     }
 
     /// The draft that has become `version`, which is a draft again from now on.

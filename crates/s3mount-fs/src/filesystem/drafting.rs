@@ -313,13 +313,16 @@ impl Filesystem {
         self.note_attr(version, file.published_attr());
         let found = self.attrs.as_ref().and_then(|attrs| attrs.get(version));
         let (prefix, name) = file.place();
+        let mut gone = Vec::new();
         let is_sealed = self.namespace.note_sealed((&prefix, &name), file, version, || {
-            self.inodes.become_version(file, version, found, !file.was_direct())
+            let is_sealed = self.inodes.become_version(file, version, found, !file.was_direct());
+            if is_sealed && file.is_log() {
+                // Who appends next goes on with the draft, and finds it as soon as he finds its version.
+                gone = self.logs.keep(file.clone());
+            }
+            is_sealed
         });
-        if is_sealed && file.is_log() {
-            // Who appends next goes on with the draft.
-            self.logs.keep(file.clone());
-        }
+        drop(gone);
         is_sealed
     }
 
