@@ -108,6 +108,8 @@ impl World {
         change(&mut command);
         let mount = MountGuard::new(&mut command, &dir).expect("a mount");
         // The requests of mounting are not counted.
+        // The server counts a request after its answer.
+        std::thread::sleep(Duration::from_millis(20));
         server.reset_stats();
         Self { mount, server, bucket, folder, _watchdog: watchdog }
     }
