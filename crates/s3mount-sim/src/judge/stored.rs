@@ -50,16 +50,22 @@ impl Judge {
         Ok(())
     }
 
+    /// All names that any program has used, or that were ever in the store.
+    fn all_paths(&self, store: &SimStore) -> Vec<String> {
+        let mut paths = self.paths();
+        paths.extend(store.ever());
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
     /// Compares the store with the model, once all is over.
     ///
     /// # Errors
     /// When they differ.
     pub fn finally(&self, store: &SimStore) -> Check {
         let now = self.ticks.next();
-        let mut paths = self.paths();
-        paths.extend(store.ever());
-        paths.sort();
-        paths.dedup();
+        let paths = self.all_paths(store);
         for path in &paths {
             match self.targets(path, now, now)[..] {
                 [Target::File(file)] => {
@@ -98,10 +104,7 @@ impl Judge {
             return Ok(());
         }
         let now = self.ticks.next();
-        let mut paths = self.paths();
-        paths.extend(store.ever());
-        paths.sort();
-        paths.dedup();
+        let paths = self.all_paths(store);
         for path in &paths {
             self.survives(path, now, store)?;
         }
