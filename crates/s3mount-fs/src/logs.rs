@@ -38,12 +38,10 @@ impl Logs {
     /// memory back: no lock may be held then.
     pub(crate) fn keep(&self, file: Arc<DraftFile>) -> Vec<Arc<DraftFile>> {
         let mut kept = lock(&self.kept);
-        let all: Vec<_> = kept.drain(..).collect();
-        let (stay, mut gone): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|(since, known)| since.elapsed() < KEPT && !Arc::ptr_eq(known, &file));
-        kept.extend(stay);
+        let same = kept.iter().position(|(_, known)| Arc::ptr_eq(known, &file));
+        let mut gone: Vec<_> = same.and_then(|at| kept.remove(at)).into_iter().collect();
         kept.push_back((Instant::now(), file));
-        while kept.len() > MOST_KEPT {
+        if kept.len() > MOST_KEPT {
             gone.extend(kept.pop_front());
         }
         gone.into_iter().map(|(_, file)| file).collect()
