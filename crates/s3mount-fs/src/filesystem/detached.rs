@@ -36,16 +36,18 @@ impl Detached {
     /// Whether an open of a name is about to be repeated.
     pub(super) fn has(&self, parent: InodeNo, name: &Arc<str>) -> bool {
         let names = lock(&self.0);
-        let opens = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
+        let opens = names.get(&(parent, name.clone()));
         opens.is_some_and(|opens| opens.iter().any(|(_, since)| since.elapsed() < REPEATED))
+    }
+
+    /// Whether nobody has to repeat an open.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
     }
 
     /// A thread has not to repeat its open of a name any more.
     pub(super) fn end(&self, parent: InodeNo, name: &Arc<str>, thread: u32) {
         let mut names = lock(&self.0);
-        if names.is_empty() {
-            return;
-        }
         let place = (parent, name.clone());
         if let Some(opens) = names.get_mut(&place) {
             opens.retain(|(opener, _)| *opener != thread);

@@ -55,13 +55,15 @@ impl Filesystem {
 
     /// Notes whether a thread has to repeat its open of an inode.
     pub(super) fn note_repeated<T>(&self, ino: InodeNo, thread: u32, opened: &Result<T, FsError>) {
-        if !self.allows_writes() {
+        let is_repeated = matches!(opened, Err(FsError::Outdated));
+        if !self.allows_writes() || !is_repeated && self.detached.is_empty() {
             return;
         }
         let Some((parent, name)) = self.inodes.parent_and_name(ino) else { return };
-        match opened {
-            Err(FsError::Outdated) => self.detached.note(parent, &name, thread),
-            _ => self.detached.end(parent, &name, thread),
+        if is_repeated {
+            self.detached.note(parent, &name, thread);
+        } else {
+            self.detached.end(parent, &name, thread);
         }
     }
 
