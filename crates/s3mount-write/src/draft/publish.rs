@@ -183,8 +183,7 @@ impl Draft {
     /// Waits until the store has all parts. With `has_copies`, also those that are copied inside the store.
     pub(super) async fn upload_all(&self, has_copies: bool) -> Result<(), WriteError> {
         let Some(me) = self.me.upgrade() else { return Ok(()) };
-        // A directory bucket, which lists in no order, wants the numbers of all parts without a gap.
-        let most_copied = if self.shared.store.bucket.lists_in_order() { MOST_COPIED } else { 0 };
+        let most_copied = self.most_copied();
         loop {
             let missing = {
                 let mut state = self.state();
@@ -195,13 +194,8 @@ impl Draft {
             };
             let mut is_done = true;
             for piece in missing {
-                let is_started = match piece {
-                    Piece::Upload(cell) => Arc::clone(&me).start(cell),
-                    Piece::Copy(cell, object, range) => {
-                        has_copies && Arc::clone(&me).start_copy(cell, object, range)
-                    }
-                };
-                is_done &= !is_started;
+                let is_wanted = has_copies || matches!(piece, Piece::Upload(_));
+                is_done &= !(is_wanted && me.clone().start_piece(piece));
             }
             is_done &= self.state().cells.claimed() == 0;
             self.idle().await;
@@ -209,6 +203,20 @@ impl Draft {
             if is_done {
                 return Ok(());
             }
+        }
+    }
+
+    /// The most bytes that a part may have that is copied inside the store. A directory bucket, which lists in no
+    /// order, wants the numbers of all parts without a gap.
+    pub(super) fn most_copied(&self) -> u64 {
+        if self.shared.store.bucket.lists_in_order() { MOST_COPIED } else { 0 }
+    }
+
+    /// Has the store get a part, unless a task is at it. Returns whether one was started.
+    pub(super) fn start_piece(self: Arc<Self>, piece: Piece) -> bool {
+        match piece {
+            Piece::Upload(cell) => self.start(cell),
+            Piece::Copy(cell, object, range) => self.start_copy(cell, object, range),
         }
     }
 

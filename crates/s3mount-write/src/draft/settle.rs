@@ -8,7 +8,7 @@ use s3mount_object::ObjectId;
 
 use super::Draft;
 use crate::WriteError;
-use crate::copies::{MOST_COPIED, Piece, plan};
+use crate::copies::{Piece, plan};
 use crate::extents::{Content, Copy, Place};
 use crate::old_keys::Renamed;
 use crate::state::{Begun, Published, State};
@@ -60,7 +60,7 @@ impl Draft {
 
     /// Uploads all parts that have bytes of a version, to the file's key.
     async fn copy_parts_of(&self, version: &ObjectId) -> Result<(), WriteError> {
-        let most_copied = if self.shared.store.bucket.lists_in_order() { MOST_COPIED } else { 0 };
+        let most_copied = self.most_copied();
         loop {
             let missing: Vec<Piece> = {
                 let state = self.state();
@@ -73,10 +73,7 @@ impl Draft {
             }
             let Some(me) = self.me.upgrade() else { return Err(WriteError::Discarded) };
             for piece in missing {
-                match piece {
-                    Piece::Upload(cell) => me.clone().start(cell),
-                    Piece::Copy(cell, object, range) => me.clone().start_copy(cell, object, range),
-                };
+                me.clone().start_piece(piece);
             }
             self.idle().await;
         }
