@@ -14,6 +14,7 @@ use super::request::PendingRequest;
 use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 use crate::modes::Grant;
+use crate::passthrough::Passthrough;
 use crate::readahead::Readahead;
 
 /// An OPEN of the kernel, without its reply.
@@ -63,22 +64,27 @@ impl Adapter {
     }
 
     pub(super) fn on_release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
-        self.closer()(ino, fs_handle(fh));
+        close(&self.fs, self.passthrough.as_deref(), ino, fs_handle(fh));
         reply.ok();
     }
 
-    /// Closes handles: those that the kernel releases, and those that it does not know of, because their caller was
-    /// killed while the file was opened.
-    pub(super) fn closer(&self) -> impl Fn(INodeNo, s3mount_fs::FileHandle) -> Arc<Filesystem> + use<> {
+    /// Closes a handle that the kernel does not know of, because its caller was killed while the file was opened.
+    pub(super) fn closer(&self) -> impl Fn(INodeNo, s3mount_fs::FileHandle) + use<> {
         let (fs, passthrough) = (self.fs.clone(), self.passthrough.clone());
-        move |ino, handle| {
-            if let Some(passthrough) = &passthrough {
-                passthrough.release(ino);
-            }
-            fs.release(handle);
-            fs.clone()
-        }
+        move |ino, handle| close(&fs, passthrough.as_deref(), ino, handle)
     }
+}
+
+fn close(
+    fs: &Arc<Filesystem>,
+    passthrough: Option<&Passthrough>,
+    ino: INodeNo,
+    handle: s3mount_fs::FileHandle,
+) {
+    if let Some(passthrough) = passthrough {
+        passthrough.release(ino);
+    }
+    fs.release(handle);
 }
 
 impl Open {

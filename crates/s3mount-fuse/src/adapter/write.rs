@@ -72,10 +72,11 @@ impl Adapter {
             let handle = FileHandle(opened.handle.0);
             reply.created(&entry.attr.ttl, &attr, GENERATION, handle, answer_flags(&opened));
         };
-        let close = self.closer();
+        let (close, fs) = (self.closer(), self.fs.clone());
         let undo = move |(entry, opened): (Entry, Opened)| {
             let ino = entry.attr.ino;
-            close(INodeNo(ino.0), opened.handle).forget(ino, 1);
+            close(INodeNo(ino.0), opened.handle);
+            fs.forget(ino, 1);
         };
         self.change_or_undo(req, Some(parent), Operation::Create, &reply, work, (done, undo));
     }
@@ -100,7 +101,7 @@ impl Adapter {
             reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));
         };
         let close = self.closer();
-        let undo = move |opened: Opened| drop(close(ino, opened.handle));
+        let undo = move |opened: Opened| close(ino, opened.handle);
         self.change_or_undo(req, None, Operation::Open, &reply, work, (done, undo));
     }
 
