@@ -42,16 +42,16 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             return self.put_as_upload(key, body, object, condition).await;
         }
         let (object, mark) = &marked(self.door.random(), object);
+        let own = Own { mark: mark.clone(), size: body.len(), checksum: body.checksum() };
         let put = |condition: Option<Condition>| async move {
-            let own = Own { mark: mark.clone(), size: body.len(), checksum: body.checksum() };
             let mut is_unknown = false;
             let attempt = || self.client.put(key, body.clone(), object, condition.as_ref());
             let put =
                 self.send_noting(Operation::PutObject, (key, body.len()), attempt, &mut is_unknown).await;
             self.note_late(key, mark.as_ref().filter(|_| is_unknown));
-            self.own_noting(key, own, put).await
+            put
         };
-        Ok(self.over_late_ones(key, condition, put).await?)
+        Ok(self.own(key, &own, condition, put).await?)
     }
 
     /// Writes an object as an upload of one part, so that its ETag is none that another version of it has had.
@@ -142,14 +142,13 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     ) -> Result<Written, Failure> {
         let (checksum, has_checksums) = own;
         let size = parts.iter().map(|part| part.len).sum();
-        let mark = &self.door.uploads.mark(&upload.id);
+        let own = Own { mark: self.door.uploads.mark(&upload.id), size, checksum };
         let complete = |condition: Option<Condition>| async move {
             let completion = Completion { condition, checksum: checksum.filter(|_| has_checksums) };
             let attempt = || self.client.complete(upload, parts, &completion);
-            let completed = self.send(Operation::CompleteMultipartUpload, (&upload.key, size), attempt).await;
-            self.own_noting(&upload.key, Own { mark: mark.clone(), size, checksum }, completed).await
+            self.send(Operation::CompleteMultipartUpload, (&upload.key, size), attempt).await
         };
-        let completed = self.over_late_ones(&upload.key, condition, complete).await;
+        let completed = self.own(&upload.key, &own, condition, complete).await;
         if completed.is_ok() {
             self.door.uploads.ended(&upload.id);
         }
@@ -196,14 +195,15 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
         let (object, mark) = &marked(self.door.random(), object);
+        let own = Own { mark: mark.clone(), size, checksum: None };
         let copy = |condition: Option<Condition>| async move {
-            let (mut is_unknown, own) = (false, Own { mark: mark.clone(), size, checksum: None });
+            let mut is_unknown = false;
             let attempt = || self.client.copy(source, key, Some(object), condition.as_ref());
             let copied = self.send_noting(Operation::CopyObject, (key, size), attempt, &mut is_unknown).await;
             self.note_late(key, mark.as_ref().filter(|_| is_unknown));
-            self.own_noting(key, own, copied).await
+            copied
         };
-        Ok(self.over_late_ones(key, condition, copy).await?)
+        Ok(self.own(key, &own, condition, copy).await?)
     }
 
     /// As [`copy`](Self::copy), and the copy has all that the source has beside its bytes, except the storage class
@@ -338,51 +338,44 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         }
     }
 
-    /// Makes a write. Where its condition does not hold because an earlier write of this mount was carried out late,
-    /// it is made again and replaces that.
-    async fn over_late_ones<F>(
+    /// Makes a write, and finds out what became of it. One that failed may be done all the same. Where its condition
+    /// does not hold because an earlier write of this mount was carried out late, it is made again and replaces that.
+    async fn own<F>(
         &self,
         key: &str,
+        own: &Own,
         condition: Option<&Condition>,
         write: impl Fn(Option<Condition>) -> F,
     ) -> Result<Written, Failure>
     where
         F: Future<Output = Result<Written, Failure>>,
     {
-        let failure = match write(condition.cloned()).await {
-            Err(failure) if *failure.error.kind() == ErrorKind::PreconditionFailed => failure,
-            written => return written,
-        };
-        if condition.is_none() || !self.door.late.may_come(key) {
-            return Err(failure);
-        }
-        match self.describe_marked(key).await {
-            Ok(found) if self.door.late.is_one(key, &found) => {
-                tracing::info!(key, "replaces an earlier write of this mount, which the store has done late");
-                write(Some(Condition::Matches(found.meta.etag))).await
+        let (mut condition, mut is_again) = (condition.cloned(), false);
+        loop {
+            let failure = match write(condition.clone()).await {
+                Err(failure) => failure,
+                written => return written,
+            };
+            let is_refused = condition.is_some() && *failure.error.kind() == ErrorKind::PreconditionFailed;
+            let may_be_late = is_refused && !is_again && self.door.late.may_come(key);
+            if !failure.may_be_done && !may_be_late {
+                return Err(failure);
             }
-            Ok(_) | Err(_) => Err(failure),
-        }
-    }
-
-    /// What became of a write: one that failed may be done all the same.
-    async fn own_noting(
-        &self,
-        key: &str,
-        own: Own,
-        written: Result<Written, Failure>,
-    ) -> Result<Written, Failure> {
-        let failure = match written {
-            Err(failure) if failure.may_be_done => failure,
-            written => return written,
-        };
-        match self.describe_marked(key).await {
-            Ok(found) if own.is(&found) => {
-                let error = &failure.error;
-                tracing::info!(key, %error, "the answer to a write was lost, and the write was done");
-                Ok(Written { etag: found.meta.etag, checksum: found.checksum })
+            match self.describe_marked(key).await {
+                Ok(found) if failure.may_be_done && own.is(&found) => {
+                    let error = &failure.error;
+                    tracing::info!(key, %error, "the answer to a write was lost, and the write was done");
+                    return Ok(Written { etag: found.meta.etag, checksum: found.checksum });
+                }
+                Ok(found) if may_be_late && self.door.late.is_one(key, &found) => {
+                    tracing::info!(
+                        key,
+                        "replaces an earlier write of this mount, which the store has done late"
+                    );
+                    (condition, is_again) = (Some(Condition::Matches(found.meta.etag)), true);
+                }
+                Ok(_) | Err(_) => return Err(failure),
             }
-            Ok(_) | Err(_) => Err(failure),
         }
     }
 }
