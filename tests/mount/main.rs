@@ -31,6 +31,7 @@ mod hints;
 mod in_process;
 mod inodes;
 mod kept_beside;
+mod late_writes;
 mod lifecycle;
 mod loader;
 mod machines;

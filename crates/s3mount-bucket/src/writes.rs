@@ -48,7 +48,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             let attempt = || self.client.put(key, body.clone(), object, condition.as_ref());
             let put =
                 self.send_noting(Operation::PutObject, (key, body.len()), attempt, &mut is_unknown).await;
-            self.note_late(key, mark.as_ref().filter(|_| is_unknown));
+            self.note_late(key, mark.as_ref(), is_unknown, &put);
             put
         };
         Ok(self.own(key, &own, condition, put).await?)
@@ -200,7 +200,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             let mut is_unknown = false;
             let attempt = || self.client.copy(source, key, Some(object), condition.as_ref());
             let copied = self.send_noting(Operation::CopyObject, (key, size), attempt, &mut is_unknown).await;
-            self.note_late(key, mark.as_ref().filter(|_| is_unknown));
+            self.note_late(key, mark.as_ref(), is_unknown, &copied);
             copied
         };
         Ok(self.own(key, &own, condition, copy).await?)
@@ -331,9 +331,16 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         Ok(all)
     }
 
-    /// An attempt at a write with this mark has no answer: the store may still carry it out.
-    fn note_late(&self, key: &str, mark: Option<&Mark>) {
-        if let Some(mark) = mark {
+    /// Notes a write with this mark if an attempt at it has no answer: the store may still carry that out.
+    fn note_late(
+        &self,
+        key: &str,
+        mark: Option<&Mark>,
+        is_unknown: bool,
+        written: &Result<Written, Failure>,
+    ) {
+        let may_come = is_unknown || written.as_ref().is_ok_and(|written| written.may_come_again);
+        if let Some(mark) = mark.filter(|_| may_come) {
             self.door.late.note(key, mark.clone());
         }
     }
@@ -365,7 +372,11 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
                 Ok(found) if failure.may_be_done && own.is(&found) => {
                     let error = &failure.error;
                     tracing::info!(key, %error, "the answer to a write was lost, and the write was done");
-                    return Ok(Written { etag: found.meta.etag, checksum: found.checksum });
+                    return Ok(Written {
+                        etag: found.meta.etag,
+                        checksum: found.checksum,
+                        may_come_again: true,
+                    });
                 }
                 Ok(found) if may_be_late && self.door.late.is_one(key, &found) => {
                     tracing::info!(

@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     pub(crate) storage_class: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) request_id: Option<String>,
+    /// Whether the CRT had sent the request before, and got no answer that says what came of it.
+    pub(crate) is_second: bool,
     /// When the store has answered. GETs of objects do not look.
     pub(crate) date: Option<String>,
     /// The checksum of the whole object.
@@ -43,6 +45,7 @@ impl Answer {
             storage_class: text("x-amz-storage-class"),
             region: text("x-amz-bucket-region").filter(|region| !region.is_empty()),
             request_id: text("x-amz-request-id"),
+            is_second: false,
             date: None,
             checksum: Checksum::of(headers),
             has_part_checksums: is_of_parts(headers),

@@ -168,7 +168,7 @@ impl CrtClient {
         self.keep_warm();
         let (operation, target) = (call.operation, call.target);
         let collected = Arc::new(Mutex::new((Answer::default(), Vec::new())));
-        let unanswered = Arc::default();
+        let unanswered = Arc::<AtomicBool>::default();
         let (sent, finished) = self
             .send_default(call, session, &collected, &unanswered)
             .map_err(|error| crt_error(operation, target, error))?;
@@ -183,6 +183,7 @@ impl CrtClient {
         }
         let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
         self.clock.note(collected.0.date.as_deref());
+        collected.0.is_second = unanswered.load(Ordering::Relaxed);
         Ok(std::mem::take(&mut *collected))
     }
 

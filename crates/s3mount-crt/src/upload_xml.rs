@@ -91,7 +91,7 @@ fn result(wanted: &str, xml: &[u8]) -> Result<Written, XmlError> {
         Ok(())
     })?;
     let etag = version.ok_or(XmlError::Missing("ETag"))?;
-    Ok(Written { etag, checksum })
+    Ok(Written { etag, checksum, may_come_again: false })
 }
 
 /// Parses one page of a ListMultipartUploads.

@@ -135,7 +135,8 @@ impl ObjectWriter for CrtClient {
             let path = self.endpoint.object_path(key);
             let bytes = Some(body.into_bytes());
             let (answer, _) = self.write(OPERATION, key, "PUT", &path, headers, bytes).await?;
-            Ok(Written { etag: version(OPERATION, key, &answer)?, checksum: answer.crc() })
+            let etag = version(OPERATION, key, &answer)?;
+            Ok(Written { etag, checksum: answer.crc(), may_come_again: answer.is_second })
         }
         .boxed()
     }
@@ -201,7 +202,7 @@ impl ObjectWriter for CrtClient {
             let path = self.path(key, &format!("partNumber={number}&uploadId={}", encode_id(upload)));
             let (answer, body) =
                 self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await?;
-            let Written { etag, checksum } = copy_result(&body).map_err(odd(OPERATION, key, &answer))?;
+            let Written { etag, checksum, .. } = copy_result(&body).map_err(odd(OPERATION, key, &answer))?;
             Ok(WrittenPart { number, etag, len, checksum })
         }
         .boxed()
@@ -309,7 +310,8 @@ impl ObjectWriter for CrtClient {
             let path = self.endpoint.object_path(key);
             let (answer, body) =
                 self.write(OPERATION, key, "PUT", &path, headers, Some(Bytes::new())).await?;
-            copy_result(&body).map_err(odd(OPERATION, key, &answer))
+            let copied = copy_result(&body).map_err(odd(OPERATION, key, &answer))?;
+            Ok(Written { may_come_again: answer.is_second, ..copied })
         }
         .boxed()
     }

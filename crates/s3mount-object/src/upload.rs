@@ -126,6 +126,8 @@ pub struct Written {
     pub etag: ETag,
     /// The CRC of all bytes, if the store tells it.
     pub checksum: Option<ObjectChecksum>,
+    /// Whether the client had sent the request before, and got no answer. The store may still carry that out.
+    pub may_come_again: bool,
 }
 
 /// An upload in parts that is not complete yet.

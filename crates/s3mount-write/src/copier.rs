@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use s3mount_bucket::WritableBucket;
 use s3mount_object::{
-    Condition, CopySource, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, Written,
+    Condition, CopySource, ETag, ErrorKind, NewObject, ObjectChecksum, ObjectError, ObjectId, Written,
 };
 use tokio::sync::Semaphore;
 
@@ -61,8 +61,8 @@ impl Job<'_> {
     ///
     /// # Errors
     /// `Differs`.
-    fn compare(&self, written: &Written) -> Result<Proof, CopyError> {
-        match (self.sum(), written.checksum) {
+    fn compare(&self, etag: &ETag, checksum: Option<ObjectChecksum>) -> Result<Proof, CopyError> {
+        match (self.sum(), checksum) {
             (Some(source), Some(copy)) if source.algorithm == copy.algorithm => {
                 let (key, expected) = (self.key.to_owned(), source);
                 if source == copy {
@@ -70,7 +70,7 @@ impl Job<'_> {
                 }
                 Err(CopyError::Differs { key, expected, copy })
             }
-            _ if written.etag == *self.from.object.etag() => Ok(Proof::ETag),
+            _ if etag == self.from.object.etag() => Ok(Proof::ETag),
             _ => Ok(Proof::Length),
         }
     }
@@ -170,7 +170,7 @@ impl Copier {
             }
         };
         let Made { written, resumed_bytes, lacks_tags } = made;
-        let proof = job.compare(&written)?;
+        let proof = job.compare(&written.etag, written.checksum)?;
         Ok(Copied { object: ObjectId::new(&order.key, written.etag), size, resumed_bytes, proof, lacks_tags })
     }
 

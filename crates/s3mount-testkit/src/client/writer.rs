@@ -42,7 +42,7 @@ fn written(object: &Object) -> Written {
         .kept
         .as_ref()
         .and_then(|kept| ObjectChecksum::from_base64(ChecksumAlgorithm::Crc64Nvme, &kept.text));
-    Written { etag: ETag::new(&object.etag), checksum }
+    Written { etag: ETag::new(&object.etag), checksum, may_come_again: false }
 }
 
 impl State {

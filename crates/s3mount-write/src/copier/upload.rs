@@ -182,7 +182,7 @@ impl Copier {
         let sum = crc_of(&parts);
         if let Some(sum) = sum {
             // Wrong bytes are never published.
-            job.compare(&Written { etag: job.from.object.etag().clone(), checksum: Some(sum) })?;
+            job.compare(job.from.object.etag(), Some(sum))?;
         }
         match self.target.complete(upload, &parts, job.condition).await {
             // A store that tells no CRC of copied parts has none of the whole that means anything.
