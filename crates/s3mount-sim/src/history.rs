@@ -87,12 +87,19 @@ pub struct File {
     pub stored: u64,
     /// Whether anything has failed that might have changed it, so that nobody knows what it is.
     pub is_unknown: bool,
+    /// Whether it was something that nobody knows before all edits.
+    is_based: bool,
 }
 
 impl File {
     /// A file that a stranger has put.
     pub fn of(tag: Tag, cells: u64) -> Self {
         Self { first_cells: cells, first: Some(tag), ..Self::default() }
+    }
+
+    /// A file of which nobody knows what it was at first.
+    pub fn of_somebody() -> Self {
+        Self { is_based: true, ..Self::default() }
     }
 
     /// A call asks for a change. Returns its number.
@@ -133,7 +140,7 @@ impl File {
 
     /// The fewest and the most cells that it may have between two moments, if that is known.
     pub fn cells(&self, from: u64, to: u64) -> Option<(u64, u64)> {
-        if self.is_unknown {
+        if self.is_unknown || self.is_based {
             return None;
         }
         let edits: Vec<&Change<Edit>> = self.edits.iter().filter(|edit| edit.asked <= to).collect();
@@ -172,7 +179,10 @@ impl File {
 
     /// What one cell may hold between two moments.
     fn cell(&self, cell: u64, from: u64, to: u64) -> Vec<Value> {
-        let first = self.first.filter(|_| cell < self.first_cells).map_or(Value::Zeros, Value::Written);
+        let first = match self.first.filter(|_| cell < self.first_cells) {
+            _ if self.is_based => Value::Any,
+            first => first.map_or(Value::Zeros, Value::Written),
+        };
         let mut values = possible(&self.edits, first, (from, to), |edit| edit.at(cell));
         // Who cuts the file at the same time may move its end.
         let is_cut = |append: &Change<Edit>| {

@@ -7,7 +7,8 @@
 //! - [`world`]: mounts as the product joins them;
 //! - [`programs`]: what programs do; [`scenario`]: what a seed stands for;
 //! - [`content`]: bytes that say who has written them; [`history`]: what a file and a name may show;
-//! - [`judge`]: what is right;
+//! - [`promise`]: what may be broken; [`judge`]: what is right, `shared` where several mounts or strangers change a name;
+//!   [`opened`]: open files of programs;
 //! - [`run`]: one run; [`seeds`]: many of them, and how a failing one is cut down.
 
 pub mod content;
@@ -15,10 +16,13 @@ pub mod draw;
 pub mod history;
 pub mod judge;
 pub mod kernel;
+pub mod opened;
 pub mod programs;
+pub mod promise;
 pub mod run;
 pub mod scenario;
 pub mod seeds;
+mod shared;
 pub mod store;
 pub mod ticks;
 pub mod world;

@@ -13,9 +13,11 @@ use tokio::time::{sleep, timeout};
 use crate::content::{CELL, Tag, appended, fill};
 use crate::draw::Draw;
 use crate::history::{Edit, Value};
-use crate::judge::{Broken, Check, Judge, Opened, Rule};
+use crate::judge::Judge;
 use crate::kernel::{Fd, Process};
+use crate::opened::Opened;
 use crate::programs::{Act, Program, Slot};
+use crate::promise::{Broken, Check, Rule};
 use crate::scenario::Scenario;
 use crate::store::SimStore;
 use crate::ticks::Ticks;
@@ -86,7 +88,8 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     for (at, (key, cells)) in scenario.objects.iter().enumerate() {
         store.put(key, Bytes::from(fill(Tag { writer: 0, call: at as u16 }, 0..*cells)));
     }
-    let judge = Mutex::new(Judge::new(&scenario.objects, scenario.is_shared(), ticks.clone()));
+    let judge =
+        Mutex::new(Judge::new(&scenario.objects, scenario.is_shared().then(|| store.clone()), ticks.clone()));
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
     let places: Vec<Arc<Place>> = scenario
@@ -257,7 +260,7 @@ impl Player {
                 return Err(Broken { rule: Rule::Rest, what });
             }
         }
-        let check = world.judge().killed(&world.store);
+        let check = world.judge().killed(&world.store, self.program.mount.unwrap_or_default());
         place.revive();
         check
     }
@@ -277,6 +280,7 @@ impl Player {
         if *act == Act::Kill {
             return self.kill().await;
         }
+        let mount = self.program.mount.unwrap_or_default();
         let Some(process) = self.process.as_ref() else {
             match act {
                 Act::Put(key, cells) => world.store.put(key, Bytes::from(fill(tag, 0..*cells))),
@@ -290,7 +294,7 @@ impl Player {
                 if self.open.contains_key(slot) {
                     return Ok(());
                 }
-                let opening = world.judge().open(path, *flags);
+                let opening = world.judge().open(mount, path, *flags);
                 let answer = process.open(path, *flags).await;
                 self.note(call, &answer);
                 let opened = world.judge().opened(opening, answer.map(drop))?;
@@ -334,11 +338,8 @@ impl Player {
                 let answer = process.stat(path).await;
                 self.note(call, &answer.as_ref().map(|stat| stat.size));
                 match answer {
-                    Ok(stat) => {
-                        world.judge().shown("stat", path, asked, true)?;
-                        world.judge().sized(path, asked, stat.size)
-                    }
-                    Err(libc::ENOENT) => world.judge().shown("stat", path, asked, false),
+                    Ok(stat) => world.judge().stat(mount, path, asked, Some(stat.size)),
+                    Err(libc::ENOENT) => world.judge().stat(mount, path, asked, None),
                     Err(errno) => Err(Broken { rule: Rule::Errno, what: format!("errno {errno}") }),
                 }
             }
@@ -355,14 +356,14 @@ impl Player {
                     .try_for_each(|path| judge.shown("list", path, asked, names.contains(path)))
             }
             Act::Rename(from, to) => {
-                let change = world.judge().rename(from, to);
+                let change = world.judge().rename(mount, from, to);
                 let answer = process.rename(from, to).await;
                 self.note(call, &answer);
                 world.judge().named("rename", from, change, answer)?;
                 if answer.is_ok() && from != to { world.judge().gone(&world.store, from) } else { Ok(()) }
             }
             Act::Unlink(path) => {
-                let change = world.judge().unlink(path);
+                let change = world.judge().unlink(mount, path);
                 let answer = process.unlink(path).await;
                 self.note(call, &answer);
                 world.judge().named("unlink", path, change, answer)?;
@@ -483,13 +484,12 @@ impl Player {
         let was_last = world.judge().closed(&opened, asked);
         self.done(&opened, answer)?;
         // Who has only made or emptied a file says so by closing his last descriptor of it (promise 25).
-        let may_be_it =
-            |other: &Opened| other.file.is_none_or(|file| opened.file.is_none_or(|own| own == file));
-        let is_said =
-            opened.wrote || (opened.has_emptied && !self.open.values().any(|(_, other)| may_be_it(other)));
-        if answer.is_ok() && is_said && was_last {
-            world.judge().stored(&world.store, &opened, asked)?;
+        let has_another = self.open.values().any(|(_, other)| world.judge().may_be_same(&opened, other));
+        let is_said = opened.wrote || (opened.has_emptied && !has_another);
+        match answer {
+            Ok(()) if is_said && was_last => world.judge().stored(&world.store, &opened, asked),
+            Ok(()) => world.judge().kept(&opened),
+            Err(_) => Ok(()),
         }
-        Ok(())
     }
 }

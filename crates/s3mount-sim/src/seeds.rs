@@ -1,7 +1,7 @@
 //! Many runs, and how a failing one is cut down.
 
-use crate::judge::Rule;
 use crate::programs::Act;
+use crate::promise::Rule;
 use crate::run::run;
 use crate::scenario::Scenario;
 use crate::store::Faults;

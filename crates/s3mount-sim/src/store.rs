@@ -213,3 +213,11 @@ impl SimStore {
         meta
     }
 }
+
+/// The versions that were there at some time between two moments.
+pub fn live(versions: &[Version], from: u64, to: u64) -> Vec<&Version> {
+    let is_live = |(at, version): &(usize, &Version)| {
+        version.tick <= to && versions.get(at + 1).is_none_or(|next| next.tick >= from)
+    };
+    versions.iter().enumerate().filter(is_live).map(|(_, version)| version).collect()
+}

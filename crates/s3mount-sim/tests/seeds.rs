@@ -1,6 +1,6 @@
 //! Runs of many seeds, from `S3MOUNT_SIM_FIRST` on. `S3MOUNT_SIM_SEEDS` says how many, and `S3MOUNT_SIM_SECONDS` how long
 //! at most. `S3MOUNT_SIM_SEED` runs one and shows all that happens. `S3MOUNT_SIM_MIX` names one mix, or `every` for all,
-//! also those that are off. With `S3MOUNT_SIM_GO_ON`, a failing seed does not end the test.
+//! also those that are off. With `S3MOUNT_SIM_GO_ON`, a failing seed is named and does not end the test.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -68,6 +68,9 @@ fn no_seed_breaks_a_promise() {
                     }
                     let scenario = Scenario::draw(seed, &mixes);
                     if let Some(broken) = run(&scenario, false).broken {
+                        if goes_on {
+                            println!("seed {seed} ({}): {:?}, {}", scenario.mix, broken.rule, broken.what);
+                        }
                         let of = (scenario.mix.to_owned(), format!("{:?}", broken.rule));
                         let mut failed = failed.lock().expect("the other thread");
                         failed.entry(of).or_insert((0, scenario, broken.what)).0 += 1;

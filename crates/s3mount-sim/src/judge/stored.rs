@@ -1,9 +1,11 @@
 //! What the store holds, compared with the model.
 
-use super::{Check, Judge, Opened, Rule, broken};
+use super::Judge;
 use crate::content::{Found, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
-use crate::store::{By, SimStore, Version};
+use crate::opened::Opened;
+use crate::promise::{Check, Rule, broken};
+use crate::store::{By, SimStore, Version, live};
 
 impl Judge {
     /// All that was written to a file is stored, says the store's mount: since `asked`, the call by which it was to be
@@ -13,7 +15,13 @@ impl Judge {
     /// When the store did not have it.
     pub fn stored(&mut self, store: &SimStore, opened: &Opened, asked: u64) -> Check {
         let now = self.ticks.next();
-        let Some(file) = opened.file.filter(|_| !self.is_shared) else { return Ok(()) };
+        let Some(file) = opened.file else { return Ok(()) };
+        if let Some(shared) = &self.shared {
+            return shared.stored(opened, now, |bytes| {
+                self.files[file].check_whole(bytes, asked, now)?;
+                self.lines(file, bytes).map_err(|wrong| wrong.what)
+            });
+        }
         let path = self.names.keys().find(|path| self.targets(path, asked, now) == [Target::File(file)]);
         let Some(path) = path.cloned() else { return Ok(()) };
         let versions = store.versions(&path);
@@ -36,6 +44,17 @@ impl Judge {
             }
         }
         Err(broken(Rule::Stored, format!("{path} in the store is not what was acknowledged: {wrong}")))
+    }
+
+    /// A `close` says that the bytes are kept, which are not stored by then.
+    ///
+    /// # Errors
+    /// None: what is kept may yet be lost.
+    pub fn kept(&mut self, opened: &Opened) -> Check {
+        if opened.writes() && (opened.wrote || opened.has_emptied) {
+            self.shared.iter_mut().for_each(|shared| shared.keep(opened));
+        }
+        Ok(())
     }
 
     /// A name is gone from the store, unless somebody else has used it meanwhile.
@@ -99,8 +118,9 @@ impl Judge {
     ///
     /// # Errors
     /// When something is not there.
-    pub fn killed(&mut self, store: &SimStore) -> Check {
-        if self.is_shared {
+    pub fn killed(&mut self, store: &SimStore, mount: usize) -> Check {
+        if let Some(shared) = &mut self.shared {
+            shared.killed(mount);
             return Ok(());
         }
         let now = self.ticks.next();
@@ -185,7 +205,7 @@ impl Judge {
         if runs.iter().any(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
             return Err(broken(Rule::Whole, format!("{path} at [{}] was {}", version.tick, shown(&runs))));
         }
-        if self.is_shared
+        if self.is_shared()
             || self.is_unsure
             || self.files.iter().any(|file| file.check_whole(bytes, 0, version.tick).is_ok())
         {
@@ -193,12 +213,4 @@ impl Judge {
         }
         Err(broken(Rule::Whole, format!("{path} at [{}] was no file: {}", version.tick, shown(&runs))))
     }
-}
-
-/// The versions that were there at some time between two moments.
-fn live(versions: &[Version], from: u64, to: u64) -> Vec<&Version> {
-    let is_live = |(at, version): &(usize, &Version)| {
-        version.tick <= to && versions.get(at + 1).is_none_or(|next| next.tick >= from)
-    };
-    versions.iter().enumerate().filter(is_live).map(|(_, version)| version).collect()
 }

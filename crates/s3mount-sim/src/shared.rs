@@ -1,0 +1,217 @@
+//! What holds of names that several mounts, or strangers, change. Nobody can say what such a name stands for, but what
+//! a mount shows of it is some version of the store, or what its own programs write, and never older than what it has
+//! shown before.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::content::{CELL, decode, shown};
+use crate::history::NEVER;
+use crate::opened::Opened;
+use crate::promise::{Check, Rule, broken};
+use crate::store::{SimStore, Version, live};
+
+/// The name `path`, as a mount has it.
+type Place = (usize, String);
+
+/// A program of a mount changes a name, or what it stands for, between two moments.
+#[derive(Clone, Debug)]
+struct Use {
+    place: Place,
+    from: u64,
+    to: u64,
+}
+
+/// What a mount has shown of a name between two moments: one of some versions.
+#[derive(Debug)]
+struct Showing {
+    place: Place,
+    from: u64,
+    to: u64,
+    /// Versions by their number; 0 is nothing, before there was any.
+    versions: Vec<usize>,
+}
+
+/// What is known of shared names.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    store: Arc<SimStore>,
+    uses: Vec<Use>,
+    /// Names of files that a program has closed and that were not stored by then.
+    kept: BTreeSet<Place>,
+    /// Names that may stand for what no store has.
+    unclear: BTreeSet<Place>,
+    showings: Vec<Showing>,
+}
+
+impl Shared {
+    pub(crate) fn new(store: Arc<SimStore>) -> Self {
+        Self {
+            store,
+            uses: Vec::new(),
+            kept: BTreeSet::new(),
+            unclear: BTreeSet::new(),
+            showings: Vec::new(),
+        }
+    }
+
+    /// A program begins to change a name, or opens it for writing.
+    pub(crate) fn begin(&mut self, mount: usize, path: &str, from: u64) {
+        self.uses.push(Use { place: (mount, path.to_owned()), from, to: NEVER });
+    }
+
+    /// What began at the moment `from` is over.
+    pub(crate) fn end(&mut self, from: u64, now: u64) {
+        self.uses.iter_mut().filter(|of| of.from == from).for_each(|of| of.to = now);
+    }
+
+    /// The change that began at the moment `from` has an answer.
+    pub(crate) fn named(&mut self, from: u64, now: u64, is_done: bool) {
+        self.end(from, now);
+        let places = self.uses.iter().filter(|of| of.from == from).map(|of| of.place.clone());
+        let places: Vec<Place> = places.collect();
+        for of in [&mut self.kept, &mut self.unclear] {
+            if places.iter().any(|place| of.contains(place)) {
+                of.extend(places.iter().cloned());
+            }
+        }
+        if let [old, new] = &places[..] {
+            // Who writes the file that is renamed writes the new name.
+            let is_open = |of: &&Use| of.place == *old && of.to >= from && of.from != from;
+            let moved = |of: &Use| Use { place: new.clone(), ..of.clone() };
+            let moved: Vec<Use> = self.uses.iter().filter(is_open).map(moved).collect();
+            self.uses.extend(moved);
+        }
+        if !is_done {
+            self.unclear.extend(places);
+        }
+    }
+
+    /// Whether programs of the mount leave a name alone between two moments, but for what began at the moment `own`.
+    fn is_left_alone(&self, place: &Place, (from, to): (u64, u64), own: Option<u64>) -> bool {
+        let mut uses = self.uses.iter().filter(|of| of.place == *place && Some(of.from) != own);
+        uses.all(|of| of.to < from || of.from > to)
+    }
+
+    /// Whether nobody else of the mount could write to a file since `asked`.
+    pub(crate) fn was_last(&self, opened: &Opened, (asked, now): (u64, u64)) -> bool {
+        self.is_left_alone(&opened.place(), (asked, now), Some(opened.asked))
+    }
+
+    /// Whether nobody else of the mount has had to do with the file since it was opened.
+    pub(crate) fn is_alone(&self, opened: &Opened, now: u64) -> bool {
+        let place = opened.place();
+        !self.unclear.contains(&place) && self.is_left_alone(&place, (opened.asked, now), Some(opened.asked))
+    }
+
+    /// An `open` for writing has failed, and may have emptied or made the file.
+    pub(crate) fn failed_to_open(&mut self, mount: usize, path: &str, from: u64, now: u64) {
+        self.end(from, now);
+        self.unclear.insert((mount, path.to_owned()));
+    }
+
+    /// A `close` says that the bytes are kept, and they may not be in the store yet.
+    pub(crate) fn keep(&mut self, opened: &Opened) {
+        self.kept.insert(opened.place());
+        self.unclear.insert(opened.place());
+    }
+
+    /// Whether `open` may tell, once, that what was kept is lost (promise 25).
+    pub(crate) fn tells_loss(&mut self, mount: usize, path: &str) -> bool {
+        self.kept.remove(&(mount, path.to_owned()))
+    }
+
+    /// A `close` says that what was written is stored. Whoever has replaced it since has to have seen it.
+    pub(crate) fn stored(
+        &self,
+        opened: &Opened,
+        now: u64,
+        check: impl Fn(&[u8]) -> Result<(), String>,
+    ) -> Check {
+        if !self.is_alone(opened, now) {
+            return Ok(());
+        }
+        let versions = self.store.versions(&opened.path);
+        let mut wrong = "it was never there".to_owned();
+        for version in live(&versions, opened.asked, now) {
+            let Some(bytes) = &version.bytes else { continue };
+            match check(bytes) {
+                Ok(()) => return Ok(()),
+                Err(text) => wrong = text,
+            }
+        }
+        let what = format!("{} in the store is not what was acknowledged: {wrong}", opened.path);
+        Err(broken(Rule::Stored, what))
+    }
+
+    /// A mount has shown something of a name between two moments: one of the versions that `may_be`.
+    fn show(
+        &mut self,
+        place: Place,
+        (from, to): (u64, u64),
+        what: &str,
+        may_be: impl Fn(Option<&Version>) -> bool,
+    ) -> Check {
+        if self.unclear.contains(&place) || !self.is_left_alone(&place, (from, to), None) {
+            return Ok(());
+        }
+        let held = self.store.versions(&place.1);
+        let numbered = std::iter::once(None).chain(held.iter().map(Some)).enumerate();
+        let mut versions: Vec<usize> =
+            numbered.filter(|(_, version)| may_be(*version)).map(|(number, _)| number).collect();
+        // What is read of one open file is of one version.
+        let before = self.showings.iter().position(|of| of.place == place && of.from == from);
+        if let Some(before) = before.map(|before| &self.showings[before].versions) {
+            versions.retain(|version| before.contains(version));
+        }
+        let (Some(least), Some(most)) = (versions.first(), versions.last()) else {
+            return Err(broken(Rule::Whole, format!("{what} is of no version of {}", place.1)));
+        };
+        for other in self.showings.iter().filter(|other| other.place == place) {
+            let (Some(first), Some(last)) = (other.versions.first(), other.versions.last()) else { continue };
+            if (other.to < from && most < first) || (to < other.from && last < least) {
+                let what = format!(
+                    "{what} is of the versions {versions:?} of {}, and between [{}] and [{}] they were {:?}",
+                    place.1, other.from, other.to, other.versions
+                );
+                return Err(broken(Rule::Back, what));
+            }
+        }
+        match before {
+            Some(before) => (self.showings[before].to, self.showings[before].versions) = (to, versions),
+            None => self.showings.push(Showing { place, from, to, versions }),
+        }
+        Ok(())
+    }
+
+    /// A program that only reads has read bytes.
+    pub(crate) fn read(&mut self, opened: &Opened, now: u64, cells: Range<u64>, bytes: &[u8]) -> Check {
+        let (at, most) = ((cells.start * CELL) as usize, ((cells.end - cells.start) * CELL) as usize);
+        let is_of = |version: &Version| {
+            let Some(whole) = &version.bytes else { return false };
+            let rest = whole.get(at..).unwrap_or_default();
+            // A read that comes to what is gone ends before it; the next one fails.
+            let is_cut = !bytes.is_empty() && bytes.len() < most;
+            rest.starts_with(bytes) && (is_cut || bytes.len() == most.min(rest.len()))
+        };
+        let what = format!("{} at {}", shown(&decode(bytes, cells.start)), cells.start);
+        self.show(opened.place(), (opened.asked, now), &what, |version| version.is_some_and(is_of))
+    }
+
+    /// `stat` has shown a size, or that there is nothing.
+    pub(crate) fn stat(&mut self, place: Place, between: (u64, u64), size: Option<u64>) -> Check {
+        let length = |version: &Version| version.bytes.as_ref().map(|bytes| bytes.len() as u64);
+        let what = format!("the size {size:?}");
+        self.show(place, between, &what, |version| version.and_then(length) == size)
+    }
+
+    /// The daemon of a mount was killed: the next one has shown nothing, and nobody writes there.
+    pub(crate) fn killed(&mut self, mount: usize) {
+        let is_there = |place: &Place| place.0 == mount;
+        self.uses.retain(|of| !is_there(&of.place));
+        self.showings.retain(|of| !is_there(&of.place));
+        self.kept.retain(|place| !is_there(place));
+        self.unclear.retain(|place| !is_there(place));
+    }
+}
