@@ -31,6 +31,14 @@ pub struct Judge {
     /// Open files that may write, and files that are being opened so: the file if it is known, and the moments at which
     /// `open` was asked for and `close` answered.
     writers: Vec<(Option<usize>, u64, u64)>,
+    /// Who has written what by which name, as the moment at which he has opened it.
+    written: BTreeMap<Tag, (u64, String)>,
+    /// When open files were asked to close, by the moment at which they were opened.
+    closes: BTreeMap<u64, u64>,
+    /// When names were first asked to be synced.
+    syncs: BTreeMap<String, u64>,
+    /// Whether files were copied.
+    has_copied: bool,
     ticks: Arc<Ticks>,
 }
 
@@ -62,6 +70,10 @@ impl Judge {
             shared: shared.map(Shared::new),
             is_unsure: false,
             writers: Vec::new(),
+            written: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            syncs: BTreeMap::new(),
+            has_copied: false,
             ticks,
         }
     }
@@ -208,6 +220,7 @@ impl Judge {
     /// A program has closed a file. Returns whether nobody else could write to it since `asked`.
     pub fn closed(&mut self, opened: &Opened, asked: u64) -> bool {
         let now = self.ticks.next();
+        self.closes.insert(opened.asked, asked);
         let Some(own) = opened.writer else { return false };
         self.writers[own].2 = now;
         if let Some(shared) = &mut self.shared {
@@ -219,6 +232,12 @@ impl Judge {
         let mut others =
             self.writers.iter().enumerate().filter(|(at, writer)| *at != own && may_be_it(writer.0));
         others.all(|(_, writer)| writer.2 < asked)
+    }
+
+    /// A program has all of a file made safe.
+    pub fn sync(&mut self, opened: &Opened) {
+        let now = self.ticks.next();
+        self.syncs.entry(opened.path.clone()).or_insert(now);
     }
 
     /// Whether two open files of a program may be one file.
@@ -238,6 +257,13 @@ impl Judge {
     /// A program changes an open file.
     pub fn edit(&mut self, opened: &Opened, edit: Edit) -> Option<(usize, usize)> {
         let asked = self.ticks.next();
+        match &edit {
+            Edit::Write(_, Value::Written(tag)) => {
+                self.written.insert(*tag, (opened.asked, opened.path.clone()));
+            }
+            Edit::Write(..) => self.has_copied = true,
+            Edit::Append { .. } | Edit::Cut(_) => {}
+        }
         opened.file.map(|file| (file, self.files[file].ask(asked, edit)))
     }
 

@@ -19,6 +19,8 @@ pub enum Rule {
     Back,
     /// No call waits for ever.
     Waits,
+    /// No more requests are sent than the calls need.
+    Requests,
     /// All is given back at the end.
     Rest,
     /// Nothing panics.

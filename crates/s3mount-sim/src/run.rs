@@ -154,6 +154,10 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
     if uploads > 0 && scenario.faults.most == 0 {
         return Err(Broken { rule: Rule::Rest, what: format!("{uploads} uploads are left") });
     }
+    let sent: u64 = world.store.requests().values().sum();
+    if world.store.has_no_faults() && sent > scenario.most_requests() {
+        return Err(Broken { rule: Rule::Requests, what: format!("{sent} requests were sent") });
+    }
     for mount in &mounts {
         mount.kernel.drop_caches();
     }
@@ -327,6 +331,7 @@ impl Player {
             }
             Act::Sync(slot) => {
                 let Some((fd, opened)) = self.open.get(slot) else { return Ok(()) };
+                world.judge().sync(opened);
                 let answer = process.fsync(*fd).await;
                 self.note(call, &answer);
                 self.done(&opened.clone(), answer)

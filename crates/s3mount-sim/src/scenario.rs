@@ -81,6 +81,13 @@ const LONGER: Option<&str> =
 /// Logs whose memory is not given back.
 const KEPT: Option<&str> = Some("the memory of the last log is given back when the next one is closed");
 
+/// The most requests for each call of a program, over a whole run: most calls take one, and who opens a name that others
+/// change looks it up again.
+const PER_CALL: u64 = 4;
+
+/// The most requests beside these, such as those for parts of long files.
+const PER_RUN: u64 = 60;
+
 /// All mixes.
 pub const MIXES: &[Mix] = &[
     Mix { name: "saving", weight: 8, kinds: SAVING, ..ONE },
@@ -192,6 +199,11 @@ impl Scenario {
     /// How many calls there are.
     pub fn len(&self) -> usize {
         self.programs.iter().map(|program| program.acts.len()).sum()
+    }
+
+    /// The most requests that all of it takes if none fails.
+    pub fn most_requests(&self) -> u64 {
+        PER_RUN + PER_CALL * self.len() as u64
     }
 
     /// Whether nobody does anything.

@@ -1,7 +1,9 @@
 //! What the store holds, compared with the model.
 
+use std::ops::Range;
+
 use super::Judge;
-use crate::content::{Found, decode, shown};
+use crate::content::{Found, Tag, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
 use crate::opened::Opened;
 use crate::promise::{Check, Rule, broken};
@@ -196,6 +198,23 @@ impl Judge {
         Ok(())
     }
 
+    /// What an object has of an open file whose program has not said that it is complete (promise 25).
+    fn is_half(&self, path: &str, version: &Version, runs: &[(Range<u64>, Found)]) -> Option<Tag> {
+        let is_synced = self.syncs.get(path).is_some_and(|asked| *asked <= version.tick);
+        if version.operation != "PutObject" || is_synced || self.has_copied {
+            return None;
+        }
+        let is_open = |tag: &Tag| {
+            self.written.get(tag).is_some_and(|(handle, name)| {
+                name == path && self.closes.get(handle).is_none_or(|asked| *asked > version.tick)
+            })
+        };
+        runs.iter().find_map(|(_, found)| match found {
+            Found::Written(tag) if is_open(tag) => Some(*tag),
+            _ => None,
+        })
+    }
+
     /// Whether an object that a mount has written is what some file was at some time.
     fn is_whole(&self, path: &str, version: &Version) -> Check {
         let Some(bytes) = version.bytes.as_ref().filter(|_| version.by != By::Stranger) else {
@@ -204,6 +223,11 @@ impl Judge {
         let runs = decode(bytes, 0);
         if runs.iter().any(|run| matches!(run.1, Found::Garbage | Found::Misplaced(..))) {
             return Err(broken(Rule::Whole, format!("{path} at [{}] was {}", version.tick, shown(&runs))));
+        }
+        if let Some(tag) = self.is_half(path, version, &runs) {
+            let what =
+                format!("{path} at [{}] has {tag}, which was not closed: {}", version.tick, shown(&runs));
+            return Err(broken(Rule::Whole, what));
         }
         if self.is_shared()
             || self.is_unsure
