@@ -13,10 +13,10 @@ use crate::world::{BUCKET, World};
 /// After so many milliseconds the store carries the request out.
 const LATE: u64 = 1500;
 
-/// The next PutObject of a key comes late, and is sent again.
-fn delay_next(world: &World, key: &str) {
+/// The next request of this kind for a key comes late, and is sent again.
+fn delay_next(world: &World, operation: Operation, key: &str) {
     let fault = Fault { key_contains: key.to_owned(), ..Fault::new(FaultKind::Late(LATE)) };
-    world.server.fault(fault.on(Operation::PutObject).times(1));
+    world.server.fault(fault.on(operation).times(1));
 }
 
 fn close(file: File) {
@@ -30,28 +30,33 @@ fn write(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn a_late_write_undoes_nothing_and_is_no_strangers() {
+fn a_late_request_undoes_nothing_and_is_no_strangers() {
     let world = World::new(TestS3::builder(), &["--allow-overwrite", "--allow-delete"]);
     let stored = |key: &str| world.server.stored(BUCKET, key).map(|object| object.bytes());
 
     // The last of three writes has the bytes of the first: the second, which is late, waits for their ETag.
     write(&world.path("again"), b"A");
-    delay_next(&world, "again");
+    delay_next(&world, Operation::PutObject, "again");
     write(&world.path("again"), b"B");
     write(&world.path("again"), b"A");
 
     // As with logs that are rotated: the next file of the name meets the late write of the last one.
-    delay_next(&world, "log");
+    delay_next(&world, Operation::PutObject, "log");
     write(&world.path("log"), b"old");
     fs::rename(world.path("log"), world.path("saved")).expect("a rename");
     let mut next = OpenOptions::new().append(true).create(true).open(world.path("log")).expect("a file");
     next.write_all(b"new").expect("a write");
 
-    delay_next(&world, "gone");
+    delay_next(&world, Operation::PutObject, "gone");
     write(&world.path("gone"), b"old");
     fs::remove_file(world.path("gone")).expect("a file");
     let mut made = File::create(world.path("gone")).expect("a file");
     made.write_all(b"new").expect("a write");
+
+    write(&world.path("pid"), b"1234");
+    delay_next(&world, Operation::DeleteObject, "pid");
+    fs::remove_file(world.path("pid")).expect("a file");
+    write(&world.path("pid"), b"1234");
 
     thread::sleep(Duration::from_millis(LATE + 500));
     assert_eq!(stored("gone").as_deref(), Some(&b"old"[..]), "the store carries the late write out");
@@ -59,6 +64,7 @@ fn a_late_write_undoes_nothing_and_is_no_strangers() {
     close(made);
     assert_eq!(stored("again").as_deref(), Some(&b"A"[..]));
     assert_eq!(fs::read(world.path("again")).expect("a file"), b"A");
+    assert_eq!(stored("pid").as_deref(), Some(&b"1234"[..]));
     assert_eq!(stored("saved").as_deref(), Some(&b"old"[..]));
     assert_eq!(stored("log").as_deref(), Some(&b"new"[..]));
     assert_eq!(stored("gone").as_deref(), Some(&b"new"[..]));

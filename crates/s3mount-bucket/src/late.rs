@@ -1,9 +1,9 @@
-//! Writes that the store may still carry out.
+//! Changes that the store may still carry out.
 //!
 //! An attempt that has no answer may be carried out seconds later, when the write was made again with success, and even
 //! after later ones. Its condition stops it then, except in two cases. The name may be free again, because its file was
 //! removed or renamed. Or the object may have the ETag again that the late write waits for, because its bytes are the
-//! same again: an ETag is no more than their MD5.
+//! same again: an ETag is no more than their MD5. A late deletion, too, finds the version again that it is to delete.
 //!
 //! So the marks of such writes are known for as long as the store may take them. Who meets one of these objects has met
 //! no stranger, and replaces it. And what is written next to such a key is written as an upload of one part: this ETag
@@ -27,17 +27,20 @@ const MOST_KEYS: usize = 4096;
 /// So many late writes of one key are known.
 const MOST_OF_A_KEY: usize = 16;
 
-/// The writes that may still be carried out, by their keys: until when, and their marks.
+/// Until when a change may still be carried out, and the mark of what it writes. A deletion writes nothing.
+type Late = (Instant, Option<Mark>);
+
+/// The changes that may still be carried out, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct LateWrites(Mutex<HashMap<String, Vec<(Instant, Mark)>>>);
+pub(crate) struct LateWrites(Mutex<HashMap<String, Vec<Late>>>);
 
 impl LateWrites {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(Instant, Mark)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Late>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt at the write with this mark has no answer.
-    pub(crate) fn note(&self, key: &str, mark: Mark) {
+    /// An attempt at the write with this mark, or at a deletion, has no answer.
+    pub(crate) fn note(&self, key: &str, mark: Option<Mark>) {
         let (now, mut keys) = (Instant::now(), self.lock());
         if keys.len() >= MOST_KEYS {
             keys.retain(|_, writes| writes.iter().any(|(until, _)| *until > now));
@@ -52,7 +55,7 @@ impl LateWrites {
         }
     }
 
-    /// Whether any write of this key may still be carried out.
+    /// Whether any change of this key may still be carried out.
     pub(crate) fn may_come(&self, key: &str) -> bool {
         let now = Instant::now();
         self.lock().get(key).is_some_and(|writes| writes.iter().any(|(until, _)| *until > now))
@@ -64,7 +67,7 @@ impl LateWrites {
         let (Some(writes), Some(mark)) = (keys.get(key), found.object.metadata.get(MARK)) else {
             return false;
         };
-        writes.iter().any(|(_, Mark(late))| late == mark)
+        writes.iter().any(|(_, late)| late.as_ref().is_some_and(|Mark(late)| late == mark))
     }
 }
 
@@ -73,7 +76,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use s3mount_object::{Body, Condition, ErrorKind, NewObject, ObjectWriter, Written};
+    use s3mount_object::{Body, Condition, ErrorKind, NewObject, ObjectId, ObjectWriter, Written};
     use s3mount_testkit::MemoryClient;
 
     use crate::WritableBucket;
@@ -124,6 +127,18 @@ mod tests {
         let refused = bucket.put(KEY, &body("two"), &NewObject::default(), Some(&Condition::Absent)).await;
         assert_eq!(*refused.expect_err("it is not this mount's").kind(), ErrorKind::PreconditionFailed);
         assert_eq!(client.stored(KEY).0, b"theirs");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_deletion_finds_no_version_of_the_same_bytes() {
+        let (bucket, client) = bucket();
+        let first = put(&bucket, "A", Condition::Absent).await;
+        client.lose_next(1);
+        bucket.delete(&ObjectId::new(KEY, first.etag.clone())).await.expect("it is gone");
+        put(&bucket, "A", Condition::Absent).await;
+        let refused = ObjectWriter::delete(&*client, KEY, Some(&first.etag)).await;
+        assert_eq!(*refused.expect_err("it comes too late").kind(), ErrorKind::PreconditionFailed);
+        assert_eq!(client.stored(KEY).0, b"A");
     }
 
     #[tokio::test(start_paused = true)]

@@ -260,7 +260,13 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     }
 
     async fn delete_if(&self, key: &str, only: Option<&ETag>) -> Result<(), Failure> {
-        self.send(Operation::DeleteObject, (key, 0), || self.client.delete(key, only)).await
+        let mut is_unknown = false;
+        let attempt = || self.client.delete(key, only);
+        let deleted = self.send_noting(Operation::DeleteObject, (key, 0), attempt, &mut is_unknown).await;
+        if is_unknown || deleted.as_ref().is_ok_and(|deletion| deletion.may_come_again) {
+            self.door.late.note(key, None);
+        }
+        deleted.map(drop)
     }
 
     /// Gives an object another key by one request (RenameObject). Only directory buckets can.
@@ -340,8 +346,8 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         written: &Result<Written, Failure>,
     ) {
         let may_come = is_unknown || written.as_ref().is_ok_and(|written| written.may_come_again);
-        if let Some(mark) = mark.filter(|_| may_come) {
-            self.door.late.note(key, mark.clone());
+        if mark.is_some() && may_come {
+            self.door.late.note(key, mark.cloned());
         }
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    Body, ByteRange, Completion, Condition, CopySource, Description, ETag, ErrorKind, GetObject,
+    Body, ByteRange, Completion, Condition, CopySource, Deletion, Description, ETag, ErrorKind, GetObject,
     LatestAnswer, NewObject, ObjectError, ObjectId, ObjectWriter, PartBuffer, PutAnswer, PutObject, S3Detail,
     UploadId, UploadsPage, Written, WrittenPart, WrittenParts,
 };
@@ -316,12 +316,17 @@ impl ObjectWriter for CrtClient {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        only: Option<&'a ETag>,
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>> {
         async move {
             let only = only.cloned().map(Condition::Matches);
             let headers = condition(only.as_ref()).into_iter().collect();
             let path = self.endpoint.object_path(key);
-            self.write("DeleteObject", key, "DELETE", &path, headers, None).await.map(drop)
+            let (answer, _) = self.write("DeleteObject", key, "DELETE", &path, headers, None).await?;
+            Ok(Deletion { may_come_again: answer.is_second })
         }
         .boxed()
     }

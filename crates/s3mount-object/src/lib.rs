@@ -25,7 +25,7 @@ pub use id::{ETag, ObjectId};
 pub use names::{extension, folder_and_name};
 pub use range::ByteRange;
 pub use upload::{
-    Body, Completion, Condition, CopySource, Description, Encryption, ListedUpload, NewObject, UploadId,
-    UploadsPage, UserMetadata, Written, WrittenPart, WrittenParts,
+    Body, Completion, Condition, CopySource, Deletion, Description, Encryption, ListedUpload, NewObject,
+    UploadId, UploadsPage, UserMetadata, Written, WrittenPart, WrittenParts,
 };
 pub use writer::{LatestAnswer, ObjectWriter, PutAnswer, PutObject};

@@ -130,6 +130,13 @@ pub struct Written {
     pub may_come_again: bool,
 }
 
+/// An object that the store has deleted, or that was not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// As [`Written::may_come_again`].
+    pub may_come_again: bool,
+}
+
 /// An upload in parts that is not complete yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UploadId {

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    Body, ByteRange, Completion, Condition, CopySource, Description, NewObject, ObjectClient, ObjectError,
-    ObjectId, PartBuffer, UploadId, UploadsPage, UserMetadata, Written, WrittenPart, WrittenParts,
+    Body, ByteRange, Completion, Condition, CopySource, Deletion, Description, NewObject, ObjectClient,
+    ObjectError, ObjectId, PartBuffer, UploadId, UploadsPage, UserMetadata, Written, WrittenPart,
+    WrittenParts,
 };
 
 /// One upload of a whole object.
@@ -197,7 +198,7 @@ pub trait ObjectWriter: ObjectClient {
         &'a self,
         key: &'a str,
         only: Option<&'a crate::ETag>,
-    ) -> BoxFuture<'a, Result<(), ObjectError>>;
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>>;
 
     /// Gives an object another key (RenameObject). Only directory buckets of S3 can do so. `token` names this
     /// rename: the same rename, sent again, succeeds again.

@@ -2,7 +2,7 @@
 
 use futures::future::BoxFuture;
 use s3mount_object::{
-    Body, ByteRange, Completion, Condition, CopySource, Description, ETag, LatestAnswer, NewObject,
+    Body, ByteRange, Completion, Condition, CopySource, Deletion, Description, ETag, LatestAnswer, NewObject,
     ObjectError, ObjectId, ObjectWriter, PartBuffer, PutAnswer, PutObject, UploadId, UploadsPage, Written,
     WrittenPart, WrittenParts,
 };
@@ -129,7 +129,11 @@ impl<C: ObjectWriter + ?Sized> ObjectWriter for MeasuredClient<C> {
         self.measure_write(WriteOperation::Copy, (key, 0, 0), answer)
     }
 
-    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        only: Option<&'a ETag>,
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>> {
         self.measure_write(WriteOperation::Delete, (key, 0, 0), self.client.delete(key, only))
     }
 

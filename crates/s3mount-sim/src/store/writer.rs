@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    Body, ByteRange, Completion, Condition, CopySource, Description, ETag, LatestAnswer, NewObject,
+    Body, ByteRange, Completion, Condition, CopySource, Deletion, Description, ETag, LatestAnswer, NewObject,
     ObjectError, ObjectId, ObjectWriter, PartBuffer, PutAnswer, PutObject, UploadId, UploadsPage, Written,
     WrittenPart, WrittenParts,
 };
@@ -160,7 +160,11 @@ impl ObjectWriter for MountClient {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        only: Option<&'a ETag>,
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>> {
         let (at, only) = (key.to_owned(), only.cloned());
         self.send(Request::write("DeleteObject", key), move |bucket| {
             at_once(ObjectWriter::delete(bucket, &at, only.as_ref()))

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use s3mount_object::{
-    Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, Description, ETag, ErrorKind,
-    GetObject, LatestAnswer, ListedUpload, NewObject, ObjectChecksum, ObjectError, ObjectId, ObjectWriter,
-    PartBuffer, PutAnswer, PutObject, UploadId, UploadsPage, Written, WrittenPart, WrittenParts,
+    Body, ByteRange, ChecksumAlgorithm, Completion, Condition, CopySource, Deletion, Description, ETag,
+    ErrorKind, GetObject, LatestAnswer, ListedUpload, NewObject, ObjectChecksum, ObjectError, ObjectId,
+    ObjectWriter, PartBuffer, PutAnswer, PutObject, UploadId, UploadsPage, Written, WrittenPart,
+    WrittenParts,
 };
 
 use super::{MemoryClient, State, meta};
@@ -348,11 +349,15 @@ impl ObjectWriter for MemoryClient {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        only: Option<&'a ETag>,
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>> {
         self.write("DeleteObject", key, move |state| {
             state.check_write(key, only.cloned().map(Condition::Matches).as_ref())?;
             state.objects.remove(key);
-            Ok(())
+            Ok(Deletion { may_come_again: false })
         })
         .boxed()
     }

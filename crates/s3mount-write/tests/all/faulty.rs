@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use s3mount_object::{
-    Body, BucketInfo, ByteRange, Completion, Condition, CopySource, Description, ETag, ErrorKind, GetAnswer,
-    GetObject, KeptChecksum, LatestAnswer, ListObjects, ListPage, NewObject, ObjectClient, ObjectError,
-    ObjectId, ObjectMeta, ObjectWriter, PartBuffer, PutAnswer, PutObject, UploadId, UploadParts, UploadsPage,
-    Written, WrittenPart, WrittenParts,
+    Body, BucketInfo, ByteRange, Completion, Condition, CopySource, Deletion, Description, ETag, ErrorKind,
+    GetAnswer, GetObject, KeptChecksum, LatestAnswer, ListObjects, ListPage, NewObject, ObjectClient,
+    ObjectError, ObjectId, ObjectMeta, ObjectWriter, PartBuffer, PutAnswer, PutObject, UploadId, UploadParts,
+    UploadsPage, Written, WrittenPart, WrittenParts,
 };
 use s3mount_testkit::MemoryClient;
 
@@ -233,7 +233,11 @@ impl ObjectWriter for FaultyClient {
         self.with("CopyObject", self.store.copy(source, key, object, condition))
     }
 
-    fn delete<'a>(&'a self, key: &'a str, only: Option<&'a ETag>) -> BoxFuture<'a, Result<(), ObjectError>> {
+    fn delete<'a>(
+        &'a self,
+        key: &'a str,
+        only: Option<&'a ETag>,
+    ) -> BoxFuture<'a, Result<Deletion, ObjectError>> {
         self.with("DeleteObject", ObjectWriter::delete(&*self.store, key, only))
     }
 

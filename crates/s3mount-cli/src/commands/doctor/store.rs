@@ -238,7 +238,7 @@ async fn put(
     }
     report(Finding::ok("PUT", format!("of {key:?}")));
     report(match in_time(client.delete(&key, None)).await {
-        Ok(()) => Finding::ok("DELETE", format!("of {key:?}")),
+        Ok(_) => Finding::ok("DELETE", format!("of {key:?}")),
         Err(error) => refused("DELETE", &format!("{}; {key:?} is left there", of("DeleteObject")), &error),
     });
 }
