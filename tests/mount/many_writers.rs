@@ -70,3 +70,39 @@ fn sixty_four_writers_and_sixteen_readers_fit_the_memory_limit() {
     assert!(read.iter().all(|read| *read >= 8), "each reader goes on: {read:?} MiB");
     assert_eq!(world.server.open_uploads(BUCKET), []);
 }
+
+/// Memory has room for three parts that are promised whole, and for a piece of sixteen files beside them.
+#[test]
+fn forty_eight_writers_take_turns_in_little_memory() {
+    let spool = tempfile::tempdir().expect("a folder");
+    let spooled = ["--write-spool", spool.path().to_str().expect("UTF-8")];
+    for spool in [&[][..], &spooled] {
+        let flags = ["--allow-write", "--memory-limit", "64MiB", "--write-part-size", "5MiB"];
+        let world = World::new(TestS3::builder().opaque_etags(), &[&flags, spool].concat());
+        let piece = content("piece", 0, MIB as usize);
+        thread::scope(|scope| {
+            for writer in 0..48 {
+                let (world, piece) = (&world, &piece);
+                scope.spawn(move || {
+                    let mut file = File::create(world.path(&format!("{writer}"))).expect("a file");
+                    for number in 0..12 {
+                        file.write_all(&[writer, number]).expect("a write");
+                        file.write_all(&piece[2..]).expect("a write");
+                    }
+                    nix::unistd::close(file).expect("a close");
+                });
+            }
+        });
+        for writer in 0..48 {
+            let stored = world.server.stored(BUCKET, &format!("{writer}")).expect("an object").bytes();
+            assert_eq!(stored.len() as u64, 12 * MIB);
+            for (number, found) in stored.chunks(MIB as usize).enumerate() {
+                assert!(
+                    found[..2] == [writer, number as u8] && found[2..] == piece[2..],
+                    "{writer}: {number}"
+                );
+            }
+        }
+        assert_eq!(world.server.open_uploads(BUCKET), []);
+    }
+}

@@ -13,9 +13,11 @@
 //!
 //! Files that are being written hold bytes that are nowhere else, so nobody can ask for these back. Their
 //! buffers come through a [`Share`], which bounds all of them together. Readers always have the rest of the
-//! pool. Inside the share, a caller that could not go on otherwise ([`Need::Least`]) has a half that the others
-//! don't get. At the pool, a share leaves the reserve to readers, or queues with them: then readers give memory
-//! back, and no reader waits for a writer.
+//! pool. Inside the share, a caller that can give nothing back before it has got more ([`Need::Least`]) has a half
+//! that is handed out only as a whole of all that such a caller needs: so callers that each have a piece never wait for
+//! one another. At the pool, a share leaves the reserve to readers, or queues with them: then readers give memory
+//! back, and no reader waits for a writer. What a share waits for may come in pieces: between buffers that nobody can
+//! ask back, large pieces may never grow together.
 //!
 //! **Lock order:** the pool has one lock, which is taken last. Nothing is called while it is held.
 
@@ -34,7 +36,7 @@ pub use available::{group_bytes, machine_bytes, page_cache_bytes};
 pub use budget::{MemoryBudget, Reservation};
 pub use heap::{keep_heap_small, trim_heap};
 pub use pool::{Buffer, BufferFuture, BufferPool, Priority};
-pub use share::{Need, Share, ShareBuffer};
+pub use share::{Line, Need, Pieces, Share, ShareBuffer};
 
 /// Buffers are multiples of this many bytes. It is the largest page size in use (arm64's 64 KiB), and small
 /// enough that a small file wastes little.

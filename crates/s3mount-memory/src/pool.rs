@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::buddy::Buddy;
 use crate::pages::Pages;
-use crate::queue::Queue;
+use crate::queue::{Asked, Queue};
 use crate::region::Region;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::{MemoryBudget, Reservation, UNIT_BYTES};
@@ -123,14 +123,7 @@ impl BufferPool {
             // A reader that came earlier is served first.
             Priority::Demand | Priority::Prefetch => return None,
         };
-        if let Some(buffer) = self.cut(&mut state, len, keep_free) {
-            return Some(buffer);
-        }
-        let is_free = self.0.budget.used_bytes() + len as u64 + keep_free <= self.0.budget.limit_bytes();
-        let halves = std::iter::successors(Some(len), |len| Some(len / 2 / unit * unit)).skip(1);
-        is_free
-            .then(|| halves.take_while(|len| *len > 0).find_map(|len| self.cut(&mut state, len, keep_free)))
-            .flatten()
+        self.cut_up_to(&mut state, len, unit, keep_free)
     }
 
     /// A buffer of `len` bytes for a reader, as soon as there is room for it. The call itself takes the place
@@ -139,14 +132,24 @@ impl BufferPool {
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
     pub fn buffer(&self, len: usize) -> BufferFuture<'_> {
+        self.ask(Asked { len, unit: len, is_shared: false })
+    }
+
+    /// A buffer for a share, as soon as `len` bytes are free. It may be shorter, as that of
+    /// [`try_up_to`](Self::try_up_to).
+    pub(crate) fn shared_up_to(&self, len: usize, unit: usize) -> BufferFuture<'_> {
+        self.ask(Asked { len, unit, is_shared: true })
+    }
+
+    fn ask(&self, asked: Asked) -> BufferFuture<'_> {
         let receiver = {
             let mut state = lock(&self.0.state);
             if state.queue.is_empty()
-                && let Some(buffer) = self.cut(&mut state, len, 0)
+                && let Some(buffer) = self.cut_up_to(&mut state, asked.len, asked.unit, 0)
             {
                 return BufferFuture(Request::Served(Some(buffer)));
             }
-            state.queue.push(len)
+            state.queue.push(asked)
         };
         // It may fit into free memory that the first in the queue can't use.
         self.serve();
@@ -182,6 +185,18 @@ impl BufferPool {
         bytes
     }
 
+    /// A buffer of `len` bytes or, where that much is free in pieces, of the longest piece.
+    fn cut_up_to(&self, state: &mut State, len: usize, unit: usize, keep_free: u64) -> Option<Buffer> {
+        if let Some(buffer) = self.cut(state, len, keep_free) {
+            return Some(buffer);
+        }
+        let is_free = self.0.budget.used_bytes() + len as u64 + keep_free <= self.0.budget.limit_bytes();
+        let mut halves = std::iter::successors(Some(len), |len| Some(len / 2 / unit * unit))
+            .skip(1)
+            .take_while(|len| *len > 0);
+        is_free.then(|| halves.find_map(|len| self.cut(state, len, keep_free))).flatten()
+    }
+
     fn cut(&self, state: &mut State, len: usize, keep_free: u64) -> Option<Buffer> {
         assert!(0 < len && len <= self.0.max_buffer_bytes, "buffer of {len} bytes asked for");
         let units = len.div_ceil(UNIT_BYTES);
@@ -215,7 +230,7 @@ impl BufferPool {
             // The queue is put aside because cutting changes the rest of the state.
             let mut queue = std::mem::replace(&mut state.queue, Queue::new());
             queue.forget_closed();
-            let served = queue.serve(|len| self.cut(&mut state, len, 0));
+            let served = queue.serve(|asked| self.cut_up_to(&mut state, asked.len, asked.unit, 0));
             self.0.waiting.store(queue.len() as u64, Ordering::Relaxed);
             state.queue = queue;
             served

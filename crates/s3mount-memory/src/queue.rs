@@ -3,6 +3,9 @@
 //! When the first reader's buffer is too large for the free memory, readers behind it that fit may pass: they
 //! give their memory back soon, and memory that nobody can use helps nobody. Only [`MAX_PASSES`] of them may
 //! pass. After that the free memory grows until the first reader fits.
+//!
+//! Callers of a [`Share`](crate::Share) always may pass. What they hold comes back only once they have got what they
+//! wait for, so whoever waited for that, and had them wait behind it, would wait for ever. The share bounds them.
 
 use std::collections::VecDeque;
 
@@ -24,8 +27,19 @@ pub(crate) struct Queue<B> {
 
 #[derive(Debug)]
 struct Waiting<B> {
-    len: usize,
+    asked: Asked,
     sender: oneshot::Sender<B>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// The length of the buffer, in bytes.
+    pub(crate) len: usize,
+    /// Where memory is in pieces, multiples of this do. The same as `len`: nothing less does.
+    pub(crate) unit: usize,
+    /// Whether it is for a share.
+    pub(crate) is_shared: bool,
 }
 
 impl<B> Queue<B> {
@@ -48,13 +62,13 @@ impl<B> Queue<B> {
 
     /// The length of the buffer that the first reader waits for, in bytes.
     pub(crate) fn first_bytes(&self) -> u64 {
-        self.waiting.front().map_or(0, |first| first.len as u64)
+        self.waiting.front().map_or(0, |first| first.asked.len as u64)
     }
 
-    pub(crate) fn push(&mut self, len: usize) -> oneshot::Receiver<B> {
+    pub(crate) fn push(&mut self, asked: Asked) -> oneshot::Receiver<B> {
         let (sender, receiver) = oneshot::channel();
-        self.bytes += len as u64;
-        self.waiting.push_back(Waiting { len, sender });
+        self.bytes += asked.len as u64;
+        self.waiting.push_back(Waiting { asked, sender });
         receiver
     }
 
@@ -70,25 +84,27 @@ impl<B> Queue<B> {
         }
     }
 
-    /// Hands out buffers as long as `cut` has one for a length. Returns them with the readers' senders, to be
+    /// Hands out buffers as long as `cut` has one for what is asked. Returns them with the readers' senders, to be
     /// sent when no lock is held.
-    pub(crate) fn serve(&mut self, mut cut: impl FnMut(usize) -> Option<B>) -> Vec<(oneshot::Sender<B>, B)> {
+    pub(crate) fn serve(&mut self, mut cut: impl FnMut(Asked) -> Option<B>) -> Vec<(oneshot::Sender<B>, B)> {
         let mut served = Vec::new();
         let mut too_large = usize::MAX;
         let mut at = 0;
-        while let Some(waiting) = self.waiting.get(at) {
-            if at > 0 && self.passes >= MAX_PASSES {
-                break;
-            }
-            let len = waiting.len;
-            let fits = if len < too_large { cut(len) } else { None };
+        while let Some(Waiting { asked, .. }) = self.waiting.get(at) {
+            let asked = *asked;
+            let may_pass = at == 0 || self.passes < MAX_PASSES || asked.is_shared;
+            // What does not fit in one piece may fit in several.
+            let may_fit = asked.len < too_large || asked.unit < asked.len;
+            let fits = if may_pass && may_fit { cut(asked) } else { None };
             match fits {
                 Some(buffer) => {
-                    self.passes += u32::from(at > 0);
+                    self.passes += u32::from(at > 0 && !asked.is_shared);
                     served.extend(self.take(at).map(|sender| (sender, buffer)));
                 }
                 None => {
-                    too_large = too_large.min(len);
+                    if may_pass {
+                        too_large = too_large.min(asked.len);
+                    }
                     at += 1;
                 }
             }
@@ -98,7 +114,7 @@ impl<B> Queue<B> {
 
     fn take(&mut self, at: usize) -> Option<oneshot::Sender<B>> {
         let waiting = self.waiting.remove(at)?;
-        self.bytes -= waiting.len as u64;
+        self.bytes -= waiting.asked.len as u64;
         if at == 0 {
             self.passes = 0;
         }
@@ -108,13 +124,18 @@ impl<B> Queue<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_PASSES, Queue};
+    use super::{Asked, MAX_PASSES, Queue};
+
+    /// A reader that waits for `len` bytes.
+    fn reader(len: usize) -> Asked {
+        Asked { len, unit: len, is_shared: false }
+    }
 
     /// Serves from `free` bytes. Returns the lengths that were handed out.
     fn serve(queue: &mut Queue<usize>, mut free: usize) -> Vec<usize> {
-        let served = queue.serve(|len| {
-            free = free.checked_sub(len)?;
-            Some(len)
+        let served = queue.serve(|asked| {
+            free = free.checked_sub(asked.len)?;
+            Some(asked.len)
         });
         served.into_iter().map(|(_, len)| len).collect()
     }
@@ -122,14 +143,17 @@ mod tests {
     #[test]
     fn the_first_is_passed_by_those_who_fit_and_only_so_often() {
         let mut queue = Queue::new();
-        let receivers: Vec<_> = [8, 4, 1, 2, 1].map(|len| queue.push(len)).into();
+        let receivers: Vec<_> = [8, 4, 1, 2, 1].map(|len| queue.push(reader(len))).into();
         assert_eq!(serve(&mut queue, 4), [4], "in order, where it fits");
         assert_eq!(serve(&mut queue, 3), [1, 2]);
         assert_eq!((queue.len(), queue.bytes(), queue.first_bytes()), (2, 9, 8));
-        let more: Vec<_> = (0..2 * MAX_PASSES).map(|_| queue.push(1)).collect();
+        let more: Vec<_> = (0..2 * MAX_PASSES).map(|_| queue.push(reader(1))).collect();
         let passed: usize = (0..MAX_PASSES).map(|_| serve(&mut queue, 2).len()).sum();
         assert_eq!(passed + 3, MAX_PASSES as usize);
         assert_eq!(serve(&mut queue, 7), [], "it is the first one's turn");
+        let shared = queue.push(Asked { is_shared: true, ..reader(1) });
+        assert_eq!(serve(&mut queue, 7), [1], "who is bounded otherwise need not wait for the first");
+        drop(shared);
         assert_eq!(serve(&mut queue, 9), [8, 1]);
         assert!(!serve(&mut queue, 1).is_empty(), "the next one is not large");
         drop(receivers);
@@ -141,8 +165,8 @@ mod tests {
     #[test]
     fn who_leaves_at_the_front_takes_the_count_along() {
         let mut queue = Queue::new();
-        let first = queue.push(8);
-        let more: Vec<_> = (0..MAX_PASSES).map(|_| queue.push(1)).collect();
+        let first = queue.push(reader(8));
+        let more: Vec<_> = (0..MAX_PASSES).map(|_| queue.push(reader(1))).collect();
         assert_eq!(serve(&mut queue, 7).len(), 7);
         drop(first);
         queue.forget_closed();

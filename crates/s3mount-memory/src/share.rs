@@ -1,28 +1,47 @@
 //! A share of the pool, for callers that can't give their buffers back whenever a reader wants them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Buffer, BufferPool, Priority, UNIT_BYTES};
 
 /// How much a caller needs a buffer of a [`Share`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// The caller can't go on without it, nor give anything back. It may come from the half of the share
-    /// that is kept for such callers.
-    Least,
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// The caller can't go on without it, nor give anything back before it has had `bytes`. Where memory is short, it
+    /// gets all of these or none: what it does not take at once stays on its line.
+    Least {
+        /// What it has been promised.
+        line: &'a Line,
+        /// How many bytes it still has to have, with this buffer, to give all of them back.
+        bytes: u64,
+    },
     /// The caller would go faster with it.
     More,
+}
+
+/// What a caller takes where memory is free, but in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// It waits for one piece.
+    One,
+    /// The longest piece will do, however long that is.
+    First,
+    /// It takes as many as make up the length.
+    All,
 }
 
 /// A bounded part of a pool's memory. Cheap to clone.
 ///
 /// Readers can give their buffers back at any time. A file that is being written can't: its bytes are nowhere
-/// else. So all such buffers together have a bound, and the rest of the pool is always the readers'. Within
-/// the bound, one half is only for callers that could not go on otherwise. Both halves are first come, first
-/// served.
+/// else. So all such buffers together have a bound, and the rest of the pool is always the readers'.
+///
+/// Some callers can give their buffers back only once they have got more: a part of a file is uploaded when it is
+/// whole. If all memory were held by such callers, each would wait for the others for ever. So one half of the share is
+/// handed out only as a whole of all that a caller needs ([`Need::Least`]): whoever has something of that half goes on
+/// to the end without waiting, and gives all of it back. Both halves are first come, first served.
 #[derive(Clone, Debug)]
 pub struct Share(Arc<Inner>);
 
@@ -34,6 +53,24 @@ struct Inner {
     least: Arc<Semaphore>,
     units: usize,
     waiting: AtomicU64,
+    /// How many buffers it has given.
+    given: AtomicU64,
+    /// How many bytes of the second half callers hold who may not go on.
+    abandoned_bytes: AtomicU64,
+}
+
+/// What one caller was promised of a [`Share`], and has not taken yet.
+#[derive(Debug)]
+pub struct Line {
+    share: Share,
+    state: Mutex<LineState>,
+}
+
+#[derive(Debug, Default)]
+struct LineState {
+    credit: Option<OwnedSemaphorePermit>,
+    /// How many bytes the caller held when its promise was taken back.
+    abandoned_bytes: u64,
 }
 
 /// A buffer of a share. Its content is whatever its last user left in it.
@@ -68,6 +105,8 @@ impl Share {
             least: Arc::new(Semaphore::new(least)),
             units,
             waiting: AtomicU64::new(0),
+            given: AtomicU64::new(0),
+            abandoned_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -76,7 +115,7 @@ impl Share {
         (self.0.units * UNIT_BYTES) as u64
     }
 
-    /// How many bytes its buffers take now.
+    /// How many bytes its buffers take now, and those that were promised.
     pub fn held_bytes(&self) -> u64 {
         let free = self.0.more.available_permits() + self.0.least.available_permits();
         (self.0.units.saturating_sub(free) * UNIT_BYTES) as u64
@@ -87,51 +126,185 @@ impl Share {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
+    /// How many buffers it has given. While that grows, who waits has his turn some day.
+    pub fn given(&self) -> u64 {
+        self.0.given.load(Ordering::Relaxed)
+    }
+
     /// The largest buffer that it can ever give, in bytes.
     pub fn max_buffer_bytes(&self) -> usize {
-        (self.0.units / 2 * UNIT_BYTES).min(self.0.pool.max_buffer_bytes())
+        self.least_bytes().min(self.0.pool.max_buffer_bytes())
+    }
+
+    fn least_bytes(&self) -> usize {
+        self.0.units / 2 * UNIT_BYTES
+    }
+
+    /// A line for one caller.
+    pub fn line(&self) -> Line {
+        Line { share: self.clone(), state: Mutex::default() }
     }
 
     /// A buffer of `len` bytes if there is room for it now. It leaves the pool's reserve to readers.
     ///
     /// # Panics
     /// When `len` is 0, or above the pool's largest buffer.
-    pub fn try_buffer(&self, len: usize, need: Need) -> Option<ShareBuffer> {
+    pub fn try_buffer(&self, len: usize, need: Need<'_>) -> Option<ShareBuffer> {
+        let buffer = self.0.pool.try_buffer(len, Priority::Prefetch)?;
         let more = self.0.more.clone().try_acquire_many_owned(units(len));
         let permit = match (more, need) {
             (Ok(permit), _) => permit,
-            (Err(_), Need::Least) => self.0.least.clone().try_acquire_many_owned(units(len)).ok()?,
+            (Err(_), Need::Least { line, bytes }) => line.take(len).or_else(|| {
+                let whole = self.whole(len, bytes);
+                Some(line.put_but(self.0.least.clone().try_acquire_many_owned(whole).ok()?, len))
+            })?,
             (Err(_), Need::More) => return None,
         };
-        Some(ShareBuffer { buffer: self.0.pool.try_buffer(len, Priority::Prefetch)?, permit })
+        Some(self.give(buffer, permit))
     }
 
-    /// A buffer of `len` bytes, as soon as there is room for it, first in the share and then in the pool, where
-    /// it queues with the readers. `reclaim` is called when it begins to wait for the pool: others have to give
-    /// memory back then. The wait has no deadline of its own.
+    /// A buffer of `len` bytes, or what `pieces` says, as soon as there is room for it, first in the share and then in
+    /// the pool. `reclaim` is called when it begins to wait for the pool: others have to give memory back then. The
+    /// wait has no deadline of its own.
     ///
     /// # Panics
     /// When `len` is 0, or above [`max_buffer_bytes`](Self::max_buffer_bytes).
-    pub async fn buffer(&self, len: usize, need: Need, reclaim: &(dyn Fn() + Send + Sync)) -> ShareBuffer {
-        assert!(len <= self.max_buffer_bytes(), "buffer of {len} bytes asked for");
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(&self.0.waiting);
-        let more = self.0.more.clone().acquire_many_owned(units(len));
-        let permit = match need {
-            Need::More => more.await,
-            Need::Least => {
-                let least = self.0.least.clone().acquire_many_owned(units(len));
-                tokio::select! { biased; permit = more => permit, permit = least => permit }
+    pub async fn buffers(
+        &self,
+        len: usize,
+        pieces: Pieces,
+        need: Need<'_>,
+        reclaim: &(dyn Fn() + Send + Sync),
+    ) -> Vec<ShareBuffer> {
+        assert!(0 < len && len <= self.max_buffer_bytes(), "buffer of {len} bytes asked for");
+        let mut permit = self.permit(len, need).await;
+        let (mut buffers, mut missing) = (Vec::new(), len);
+        loop {
+            let unit = if pieces == Pieces::One { missing } else { UNIT_BYTES };
+            let buffer = match self.0.pool.try_up_to(missing, unit, Priority::Prefetch) {
+                Some(buffer) => buffer,
+                None => {
+                    let queued = self.0.pool.shared_up_to(missing, unit);
+                    reclaim();
+                    queued.await
+                }
+            };
+            let got = buffer.as_ref().len();
+            let rest = permit.num_permits() - units(got) as usize;
+            let left = permit.split(rest).filter(|left| left.num_permits() > 0);
+            buffers.push(self.give(buffer, permit));
+            missing -= got;
+            match (left, need) {
+                (Some(left), _) if pieces == Pieces::All => permit = left,
+                (Some(left), Need::Least { line, .. }) if self.is_least(&left) => {
+                    line.put(left);
+                    return buffers;
+                }
+                (Some(_) | None, _) => return buffers,
             }
-        };
-        let permit = permit.expect("the semaphores are never closed");
-        drop(waiting);
-        if let Some(buffer) = self.0.pool.try_buffer(len, Priority::Prefetch) {
-            return ShareBuffer { buffer, permit };
         }
-        let queued = self.0.pool.buffer(len);
-        reclaim();
-        ShareBuffer { buffer: queued.await, permit }
+    }
+
+    /// Waits until the share has room for `len` bytes.
+    async fn permit(&self, len: usize, need: Need<'_>) -> OwnedSemaphorePermit {
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.0.waiting);
+        let more = self.0.more.clone().acquire_many_owned(units(len));
+        match need {
+            Need::More => more.await.expect("the semaphores are never closed"),
+            Need::Least { line, bytes } => {
+                if let Some(permit) = line.take(len) {
+                    return permit;
+                }
+                // Who waits for a promise has none.
+                line.state().credit = None;
+                let least = self.0.least.clone().acquire_many_owned(self.whole(len, bytes));
+                tokio::select! {
+                    biased;
+                    permit = more => permit.expect("the semaphores are never closed"),
+                    whole = least => line.put_but(whole.expect("the semaphores are never closed"), len),
+                }
+            }
+        }
+    }
+
+    /// How many units a caller gets at once who still has to have `bytes`.
+    fn whole(&self, len: usize, bytes: u64) -> u32 {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        units(bytes.min(self.least_bytes()).max(len))
+    }
+
+    fn is_least(&self, permit: &OwnedSemaphorePermit) -> bool {
+        Arc::ptr_eq(permit.semaphore(), &self.0.least)
+    }
+
+    fn give(&self, buffer: Buffer, permit: OwnedSemaphorePermit) -> ShareBuffer {
+        self.0.given.fetch_add(1, Ordering::Relaxed);
+        ShareBuffer { buffer, permit }
+    }
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything was promised and not taken.
+    pub fn has_credit(&self) -> bool {
+        self.state().credit.as_ref().is_some_and(|credit| credit.num_permits() > 0)
+    }
+
+    fn take(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+        self.state().credit.as_mut()?.split(units(len) as usize)
+    }
+
+    fn put(&self, permit: OwnedSemaphorePermit) {
+        let mut state = self.state();
+        self.forgive(&mut state);
+        match &mut state.credit {
+            Some(credit) => credit.merge(permit),
+            credit @ None => *credit = Some(permit),
+        }
+    }
+
+    /// Keeps a promise, but for `len` bytes that are taken at once.
+    fn put_but(&self, mut whole: OwnedSemaphorePermit, len: usize) -> OwnedSemaphorePermit {
+        let taken = whole.split(units(len) as usize).expect("a whole is no less than what is taken");
+        self.put(whole);
+        taken
+    }
+
+    /// Gives back what was promised and not taken: the caller needs no more of it, and can give back all that it has.
+    pub fn give_back(&self) {
+        let mut state = self.state();
+        self.forgive(&mut state);
+        state.credit = None;
+    }
+
+    /// Takes a promise back from a caller who does not go on, and holds `held` bytes. So that the others get theirs,
+    /// what such callers hold leaves room for `most` bytes, the most that anybody is promised: else it is left as it is.
+    pub fn abandon(&self, held: u64, most: u64) {
+        let mut state = self.state();
+        let least = self.share.least_bytes() as u64;
+        let abandoned_bytes = &self.share.0.abandoned_bytes;
+        let is_room = |others: u64| (others + held + most <= least).then_some(others + held);
+        if state.credit.is_some()
+            && abandoned_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_room).is_ok()
+        {
+            state.abandoned_bytes += held;
+            state.credit = None;
+        }
+    }
+
+    fn forgive(&self, state: &mut LineState) {
+        let abandoned = std::mem::take(&mut state.abandoned_bytes);
+        self.share.0.abandoned_bytes.fetch_sub(abandoned, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -151,5 +324,79 @@ impl AsRef<[u8]> for ShareBuffer {
 impl AsMut<[u8]> for ShareBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         self.buffer.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, Pieces, Share};
+    use crate::{BufferPool, MemoryBudget, Priority, UNIT_BYTES};
+
+    fn pool(units: usize) -> BufferPool {
+        BufferPool::new(MemoryBudget::new((units * UNIT_BYTES) as u64)).expect("a pool")
+    }
+
+    fn bytes(units: usize) -> u64 {
+        (units * UNIT_BYTES) as u64
+    }
+
+    #[tokio::test]
+    async fn memory_in_pieces_is_memory() {
+        let pool = pool(16);
+        let share = Share::new(pool.clone(), bytes(16));
+        let mut units: Vec<_> = (0..16).map(|_| pool.try_buffer(UNIT_BYTES, Priority::Demand)).collect();
+        // Every other one is free, and a reader waits for a piece that there is not.
+        units.iter_mut().step_by(2).for_each(|unit| drop(unit.take()));
+        let reader = pool.buffer(2 * UNIT_BYTES);
+        let got = share.buffers(4 * UNIT_BYTES, Pieces::All, Need::More, &|| ()).await;
+        assert_eq!(got.iter().map(|piece| piece.as_ref().len()).collect::<Vec<_>>(), [UNIT_BYTES; 4]);
+        let first = share.buffers(4 * UNIT_BYTES, Pieces::First, Need::More, &|| ()).await;
+        assert_eq!((first.len(), first[0].as_ref().len()), (1, UNIT_BYTES));
+        assert_eq!(share.held_bytes(), bytes(5), "what it did not get is not its");
+        drop((got, first, units));
+        assert_eq!((reader.await.as_ref().len(), share.held_bytes()), (2 * UNIT_BYTES, 0));
+    }
+
+    #[test]
+    fn a_promise_is_kept_whole_or_not_made() {
+        let share = Share::new(pool(16), bytes(16));
+        let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
+        let lines: Vec<_> = (0..4).map(|_| share.line()).collect();
+        let ask = |line: usize, units: usize| {
+            share.try_buffer(UNIT_BYTES, Need::Least { line: &lines[line], bytes: bytes(units) })
+        };
+        let held: Vec<_> =
+            [(0, 3), (1, 3)].into_iter().filter_map(|(line, units)| ask(line, units)).collect();
+        assert_eq!((held.len(), share.held_bytes()), (2, bytes(8 + 6)), "the rest is theirs");
+        assert!(ask(2, 3).is_none(), "two units are too little");
+        assert!(ask(0, 2).is_some() && ask(1, 2).is_some(), "it was promised");
+        lines[0].give_back();
+        assert!(!lines[0].has_credit() && ask(2, 3).is_some());
+        drop((more, held));
+    }
+
+    #[test]
+    fn who_does_not_go_on_keeps_what_he_has_and_leaves_room_for_a_whole() {
+        let share = Share::new(pool(16), bytes(16));
+        let more = share.try_buffer(8 * UNIT_BYTES, Need::More).expect("half is free");
+        let (mut lines, mut held) = (Vec::new(), Vec::new());
+        loop {
+            let line = share.line();
+            let Some(buffer) = share.try_buffer(UNIT_BYTES, Need::Least { line: &line, bytes: bytes(3) })
+            else {
+                break;
+            };
+            held.push(buffer);
+            line.abandon(bytes(1), bytes(3));
+            lines.push(line);
+        }
+        // Five have a unit each. The sixth has a whole, and keeps it: else there would be room for none.
+        let credits: Vec<_> = lines.iter().map(super::Line::has_credit).collect();
+        assert_eq!(credits, [false, false, false, false, false, true]);
+        drop((lines.pop(), held.pop()));
+        let line = share.line();
+        assert!(share.try_buffer(UNIT_BYTES, Need::Least { line: &line, bytes: bytes(3) }).is_some());
+        drop((line, lines, held, more));
+        assert_eq!(share.held_bytes(), 0);
     }
 }

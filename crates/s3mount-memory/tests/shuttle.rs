@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Need, Priority, Share, UNIT_BYTES};
+use s3mount_memory::{Buffer, BufferPool, MemoryBudget, Need, Pieces, Priority, Share, UNIT_BYTES};
 use shuttle::future::{block_on, spawn};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::{check_pct, check_random, thread};
@@ -193,12 +193,15 @@ fn readers_and_writers_don_t_starve_each_other() {
                 let (share, ahead) = (share.clone(), ahead.clone());
                 spawn(async move {
                     let reclaim = move || drop(ahead.lock().expect("no panic").take());
-                    let mut first = share.buffer(UNIT_BYTES, Need::More, &reclaim).await;
-                    first.as_mut().fill(mark);
+                    let mut first = share.buffers(UNIT_BYTES, Pieces::One, Need::More, &reclaim).await;
+                    first[0].as_mut().fill(mark);
                     drop(first);
-                    let mut least = share.buffer(2 * UNIT_BYTES, Need::Least, &reclaim).await;
+                    let line = share.line();
+                    let need = Need::Least { line: &line, bytes: 2 * UNIT_BYTES as u64 };
+                    let mut least = share.buffers(2 * UNIT_BYTES, Pieces::All, need, &reclaim).await;
                     assert!(share.held_bytes() <= share.limit_bytes());
-                    least.as_mut().fill(mark);
+                    assert_eq!(least.iter().map(|piece| piece.as_ref().len()).sum::<usize>(), 2 * UNIT_BYTES);
+                    least.iter_mut().for_each(|piece| piece.as_mut().fill(mark));
                 })
             })
             .collect();
@@ -226,9 +229,11 @@ fn writers_that_hold_all_they_may_leave_the_rest_to_readers() {
     check(|| {
         let pool = pool(4);
         let share = Share::new(pool.clone(), 2 * UNIT_BYTES as u64);
-        let held: Vec<_> = (0..2).filter_map(|_| share.try_buffer(UNIT_BYTES, Need::Least)).collect();
+        let line = share.line();
+        let need = Need::Least { line: &line, bytes: UNIT_BYTES as u64 };
+        let held: Vec<_> = (0..2).filter_map(|_| share.try_buffer(UNIT_BYTES, need)).collect();
         assert_eq!(held.len(), 2);
-        assert!(share.try_buffer(UNIT_BYTES, Need::Least).is_none(), "that is the bound");
+        assert!(share.try_buffer(UNIT_BYTES, need).is_none(), "that is the bound");
         let readers: Vec<_> = (1..=3)
             .map(|mark| {
                 let pool = pool.clone();
@@ -242,5 +247,36 @@ fn writers_that_hold_all_they_may_leave_the_rest_to_readers() {
         });
         drop(held);
         assert_eq!((share.held_bytes(), pool.budget().used_bytes()), (0, 0));
+    });
+}
+
+/// Each holds a piece of what it has to fill, and needs more before it gives anything back. All of them together could
+/// never be filled.
+#[test]
+fn writers_that_give_nothing_back_before_they_are_full_don_t_wait_for_each_other() {
+    const PART: usize = 3;
+    check(|| {
+        let pool = pool(8);
+        let share = Share::new(pool.clone(), 8 * UNIT_BYTES as u64);
+        let writers: Vec<_> = (0..5)
+            .map(|_| {
+                let share = share.clone();
+                spawn(async move {
+                    let (line, mut part) = (share.line(), Vec::new());
+                    while part.len() < PART {
+                        let bytes = ((PART - part.len()) * UNIT_BYTES) as u64;
+                        let need = Need::Least { line: &line, bytes };
+                        part.extend(share.buffers(UNIT_BYTES, Pieces::First, need, &|| ()).await);
+                        thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        block_on(async {
+            for writer in writers {
+                writer.await.expect("no panic");
+            }
+        });
+        assert_eq!((share.held_bytes(), share.waiting(), pool.budget().used_bytes()), (0, 0, 0));
     });
 }

@@ -26,10 +26,11 @@ mod spill;
 mod upload;
 mod write;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
+use s3mount_memory::Line;
 use s3mount_object::{Condition, NewObject, ObjectId};
 use tokio::sync::{RwLock, watch};
 
@@ -60,6 +61,10 @@ pub struct Draft {
     ended: watch::Sender<u64>,
     /// How many bytes of the share its buffers take.
     held: Arc<AtomicU64>,
+    /// What it was promised of the share, to fill a part with.
+    line: Line,
+    /// The number of that part.
+    line_of: AtomicU32,
 }
 
 impl Draft {
@@ -70,6 +75,7 @@ impl Draft {
         source: Option<(ObjectId, u64)>,
     ) -> Arc<Self> {
         let state = Mutex::new(State { object, unknown, ..State::new(key, source, shared.now()) });
+        let line = shared.share.line();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared,
@@ -80,6 +86,8 @@ impl Draft {
             spooling: RwLock::default(),
             ended: watch::Sender::new(0),
             held: Arc::default(),
+            line,
+            line_of: AtomicU32::default(),
         })
     }
 
@@ -187,6 +195,7 @@ impl Draft {
             self.shared.metrics.failed.inc();
             tracing::warn!(key = state.key, %error, "a file could not be written");
         }
+        self.line.give_back();
         let failed = state.failed.get_or_insert_with(|| Arc::new(error));
         WriteError::Failed(failed.clone())
     }
@@ -198,6 +207,7 @@ impl Draft {
             state.is_discarded = true;
             state.failed.get_or_insert_with(|| Arc::new(WriteError::Discarded));
             state.extents.resize(0);
+            self.line.give_back();
             state.upload.take()
         };
         self.drop_spool().await;

@@ -5,7 +5,7 @@
 //! anything is fetched, and is given back when the request is done. So a task that waits for memory holds none.
 
 use bytes::Bytes;
-use s3mount_memory::Need;
+use s3mount_memory::Pieces;
 
 use super::Draft;
 use super::upload::pieces;
@@ -32,14 +32,16 @@ impl Draft {
         let _one = self.gathering.lock().await;
         let end = end.min(self.size());
         let (mut gathered, mut at) = (Vec::new(), start);
+        let line = self.shared.share.line();
         while at < end {
-            let mut buffer = self.wait_for_buffer(end - at, Need::Least).await?;
-            let len = (buffer.as_ref().len() as u64).min(end - at);
-            for target in buffer.as_mut()[..index(len)].chunks_mut(index(BLOCK)) {
-                self.gather_block(at, target, may_keep).await?;
-                at += target.len() as u64;
+            for mut buffer in self.wait_for_buffers(end - at, Pieces::All, Some(&line)).await? {
+                let len = (buffer.as_ref().len() as u64).min(end - at);
+                for target in buffer.as_mut()[..index(len)].chunks_mut(index(BLOCK)) {
+                    self.gather_block(at, target, may_keep).await?;
+                    at += target.len() as u64;
+                }
+                gathered.push(Bytes::from_owner(buffer).slice(..index(len)));
             }
-            gathered.push(Bytes::from_owner(buffer).slice(..index(len)));
         }
         Ok(gathered)
     }

@@ -15,6 +15,7 @@ impl Giver for Draft {
     }
 
     fn evict(&self, wanted: u64) -> u64 {
+        self.lend_line();
         let before = self.held.load(Ordering::Relaxed);
         let mut state = self.state();
         if state.failed.is_some() {

@@ -72,6 +72,7 @@ impl Draft {
             Target { key: state.key.clone(), condition: state.condition.clone(), changes: state.changes }
         };
         let published = self.publish_at(&target).await.map_err(|error| self.fail(error))?;
+        self.end_line();
         self.shared.metrics.published.inc();
         self.shared.written.note(&published.object);
         Ok(published)

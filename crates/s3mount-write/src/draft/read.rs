@@ -125,7 +125,7 @@ impl Draft {
             let (len, place) = (target.len() as u64, from.after(at - hole.start));
             let bytes = self.fetch(&place, len, || async move { Ok(vec![0; index(len)]) }).await?;
             target.copy_from_slice(&bytes);
-            if let Some(mut kept) = self.try_buffer(len).filter(|_| may_keep) {
+            if let Some(mut kept) = self.spare_buffer(len).filter(|_| may_keep) {
                 kept.as_mut()[..index(len)].copy_from_slice(&bytes);
                 let kept = Bytes::from_owner(kept).slice(..index(len));
                 self.state().fill(at, &kept, Some(&place));

@@ -1,6 +1,7 @@
 //! Tasks that upload parts.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use s3mount_object::{Body, ByteRange, CopySource, ObjectId, UploadId, WrittenPart};
@@ -83,6 +84,9 @@ impl Draft {
             let size = state.size();
             state.cells.finish(cell.number, written, size);
         }
+        if self.line_of.load(Ordering::Relaxed) == cell.number {
+            self.end_line();
+        }
         self.leave_old_upload();
         self.ended.send_modify(|ended| *ended += 1);
         if self.shared.givers.is_wanted() {
@@ -149,7 +153,7 @@ impl Draft {
         if pieces.len() < 2 || len > self.shared.share.max_buffer_bytes() {
             return None;
         }
-        let mut buffer = self.try_buffer(len as u64)?;
+        let mut buffer = self.spare_buffer(len as u64)?;
         let mut at = 0;
         for piece in pieces {
             buffer.as_mut()[at..at + piece.len()].copy_from_slice(piece);

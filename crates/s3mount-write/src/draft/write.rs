@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_memory::Need;
+use s3mount_memory::{Line, Need, Pieces};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Draft;
@@ -18,6 +18,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How long a write waits for the buffer of a whole part. S3 takes a part of 8 MiB in 0.2 s in the mean.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The most that one write needs of the memory: the bytes around it, and blocks of two parts.
+const MOST_OF_WRITE: u64 = 3 * BLOCK;
+
 /// Who has asked so often in vain will wait in vain.
 const STUCK: u32 = 5;
 
@@ -26,8 +29,13 @@ impl Draft {
     /// with the same bytes. Never waits.
     pub fn try_write(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
         let _turn = self.turn.try_lock().ok()?;
-        let mut spare = None;
-        let mut at = 0;
+        let written = self.try_write_alone(offset, data);
+        self.end_write();
+        written
+    }
+
+    fn try_write_alone(&self, offset: u64, data: &[u8]) -> Option<Result<(), WriteError>> {
+        let (mut spare, mut at) = (None, 0);
         loop {
             match self.step(offset + at as u64, &data[at..], &mut spare) {
                 Err(error) => return Some(Err(self.refuse(error))),
@@ -51,6 +59,19 @@ impl Draft {
     /// See [`WriteError`].
     pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
+        let written = self.write_alone(offset, data).await;
+        self.end_write();
+        written
+    }
+
+    /// What was written can go to the spool, if there is one, without more memory.
+    fn end_write(&self) {
+        if self.has_spool() {
+            self.end_line();
+        }
+    }
+
+    async fn write_alone(&self, offset: u64, data: Bytes) -> Result<(), WriteError> {
         let (mut spare, mut _keeping) = (None, None);
         let mut at = 0;
         loop {
@@ -67,7 +88,8 @@ impl Draft {
                         spare = whole.ok().transpose().map_err(|error| self.fail(error))?;
                     }
                     if spare.is_none() {
-                        spare = Some(self.buffer(short).await.map_err(|error| self.fail(error))?);
+                        let buffer = self.one_buffer(short, Pieces::First).await;
+                        spare = Some(buffer.map_err(|error| self.fail(error))?);
                     }
                 }
                 Wants::Bytes(start, end) => {
@@ -171,52 +193,91 @@ impl Draft {
     }
 
     /// A buffer of `len` bytes, if there is one now.
-    pub(super) fn try_buffer(&self, len: u64) -> Option<Held> {
+    fn try_buffer(&self, len: u64) -> Option<Held> {
         let len = index(len).min(self.shared.share.max_buffer_bytes());
         Some(Held::new(self.shared.share.try_buffer(len, self.need(len))?, &self.held))
     }
 
-    /// A buffer of `len` bytes, as soon as there is one.
-    pub(super) async fn buffer(&self, len: u64) -> Result<Held, WriteError> {
-        match self.try_buffer(len) {
-            Some(buffer) => Ok(buffer),
-            None => self.wait_for_buffer(len, self.need(index(len))).await,
-        }
+    /// A buffer of `len` bytes that the draft can do without, if there is one now.
+    pub(super) fn spare_buffer(&self, len: u64) -> Option<Held> {
+        let len = index(len).min(self.shared.share.max_buffer_bytes());
+        Some(Held::new(self.shared.share.try_buffer(len, Need::More)?, &self.held))
     }
 
-    /// A buffer of `len` bytes, or the longest that there is, as soon as memory is free.
-    pub(super) async fn wait_for_buffer(&self, len: u64, need: Need) -> Result<Held, WriteError> {
+    /// A buffer of `len` bytes, as soon as there is one.
+    pub(super) async fn buffer(&self, len: u64) -> Result<Held, WriteError> {
+        self.one_buffer(len, Pieces::One).await
+    }
+
+    async fn one_buffer(&self, len: u64, pieces: Pieces) -> Result<Held, WriteError> {
+        if let Some(buffer) = self.try_buffer(len) {
+            return Ok(buffer);
+        }
+        let mut buffers = self.wait_for_buffers(len, pieces, None).await?;
+        Ok(buffers.pop().expect("who asks for one gets one"))
+    }
+
+    /// Buffers of `len` bytes, or the most that there ever is, as soon as memory is free. Those of who has a `line` of
+    /// his own come all at once, whatever else the draft holds.
+    pub(super) async fn wait_for_buffers(
+        &self,
+        len: u64,
+        pieces: Pieces,
+        line: Option<&Line>,
+    ) -> Result<Vec<Held>, WriteError> {
         let share = &self.shared.share;
         let len = index(len).min(share.max_buffer_bytes());
         let _wanted = self.shared.givers.want(len as u64);
-        let buffer = {
-            let waiting = share.buffer(len, need, &*self.shared.reclaim);
+        let (mut since, mut given, mut stuck) = (Instant::now(), share.given(), 0);
+        loop {
+            let need = match line {
+                Some(line) => Need::Least { line, bytes: len as u64 },
+                None => self.need(len),
+            };
+            let is_least = matches!(need, Need::Least { .. });
+            let waiting = share.buffers(len, pieces, need, &*self.shared.reclaim);
             tokio::pin!(waiting);
-            let deadline = Instant::now() + self.shared.config.timeout;
             // It takes its place in the queue before others are asked to give.
-            let (mut limit, mut stuck) = (Instant::now(), 0);
+            let mut limit = Instant::now();
             loop {
-                match timeout_at(limit, &mut waiting).await {
-                    Ok(buffer) => break buffer,
-                    Err(_) if Instant::now() >= deadline => {
-                        return Err(match &self.shared.spool {
-                            Some(spool) if spool.is_full() => WriteError::OutOfSpool,
-                            None if self.state().is_patched => WriteError::NeedsSpool,
-                            _ => WriteError::OutOfMemory(self.shared.config.timeout),
-                        });
-                    }
-                    Err(_) => self.state().check()?,
+                if let Ok(buffers) = timeout_at(limit, &mut waiting).await {
+                    return Ok(buffers.into_iter().map(|buffer| Held::new(buffer, &self.held)).collect());
                 }
+                if given != share.given() {
+                    // Others get on, so its turn comes.
+                    (since, given) = (Instant::now(), share.given());
+                }
+                self.check_wait(since, is_least)?;
                 let held = self.held.load(Ordering::Relaxed);
                 self.shared.givers.relieve(self);
                 stuck = if self.is_stuck(held) { stuck + 1 } else { 0 };
                 if stuck == STUCK {
                     return Err(WriteError::NeedsSpool);
                 }
-                limit = deadline.min(Instant::now() + ASK_AGAIN);
+                if line.is_none() && !is_least && matches!(self.need(len), Need::Least { .. }) {
+                    // It has given back what it could, and waits with those who can give no more.
+                    break;
+                }
+                limit = Instant::now() + ASK_AGAIN;
             }
-        };
-        Ok(Held::new(buffer, &self.held))
+        }
+    }
+
+    /// Fails a wait in which nobody has got memory `since` then, if that is too long ago.
+    fn check_wait(&self, since: Instant, is_least: bool) -> Result<(), WriteError> {
+        let (timeout, state) = (self.shared.config.timeout, self.state());
+        state.check()?;
+        let needs_spool = self.shared.spool.is_none() && state.is_patched;
+        // Its parts may never be whole. It gives up before those who only wait for what it holds.
+        let most = if needs_spool && !is_least { timeout / 2 } else { timeout };
+        if since.elapsed() < most {
+            return Ok(());
+        }
+        Err(match &self.shared.spool {
+            Some(spool) if spool.is_full() => WriteError::OutOfSpool,
+            _ if needs_spool => WriteError::NeedsSpool,
+            _ => WriteError::OutOfMemory(timeout),
+        })
     }
 
     /// Whether the draft itself holds the memory that it waits for, and none of it comes free: pieces of parts that
@@ -234,15 +295,44 @@ impl Draft {
             && state.cells.claimed() == 0
     }
 
-    /// A draft that can't fill a part needs memory most: nothing else frees what it holds.
-    fn need(&self, len: usize) -> Need {
+    /// A draft that can't fill a part needs memory most: nothing else frees what it holds. If memory is short, it is
+    /// promised the whole part, so that it fills it without waiting for others who do the same. Where there is a spool,
+    /// all that a write needs is enough: then its bytes can go there.
+    fn need(&self, len: usize) -> Need<'_> {
         let held = self.held.load(Ordering::Relaxed);
-        let part = self.state_part();
-        if held + len as u64 <= part + PAGE { Need::Least } else { Need::More }
+        let (number, part) = {
+            let state = self.state();
+            let (grid, frontier) = (self.grid(&state), state.frontier);
+            (grid.cell(frontier).map_or(0, |cell| cell.number), grid.first())
+        };
+        if self.line_of.swap(number, Ordering::Relaxed) != number {
+            // That part is full, or left.
+            self.line.give_back();
+        }
+        if held + len as u64 > part + PAGE {
+            return Need::More;
+        }
+        let bytes = part.saturating_sub(held) + BLOCK;
+        Need::Least {
+            line: &self.line,
+            bytes: if self.has_spool() { bytes.min(MOST_OF_WRITE) } else { bytes },
+        }
     }
 
-    fn state_part(&self) -> u64 {
-        let state = self.state();
-        self.grid(&state).first()
+    /// The draft can give back all that it holds.
+    pub(super) fn end_line(&self) {
+        self.line.give_back();
+    }
+
+    /// Lets others have what the draft was promised, if it has not changed for a while.
+    pub(super) fn lend_line(&self) {
+        let idle = self.shared.now().duration_since(self.modified()).unwrap_or_default();
+        if idle < PATIENCE || !self.line.has_credit() {
+            return;
+        }
+        let Ok(_turn) = self.turn.try_lock() else { return };
+        let held = self.held.load(Ordering::Relaxed);
+        let part = self.grid(&self.state()).first();
+        self.line.abandon(held, part + BLOCK);
     }
 }

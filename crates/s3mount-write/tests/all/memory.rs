@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use s3mount_object::NewObject;
 use s3mount_testkit::MemoryClient;
-use s3mount_write::WriteError;
+use s3mount_write::{WriteError, Writer};
+use tokio::time::Instant;
 
 use crate::draft::write;
 use crate::faulty::FaultyClient;
@@ -113,7 +114,7 @@ async fn random_edits_beyond_memory_need_a_spool() {
         let version = client.put("k", bytes.clone());
         let draft =
             spooling_writer(client.clone(), 32 * MIB, spool).edit(&version, 100 * MIB, NewObject::default());
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let mut failed = None;
         for at in (0..1_600).rev().map(|page| page * (64 << 10)) {
             bytes[at as usize + 7] ^= 1;
@@ -210,4 +211,96 @@ async fn a_file_that_has_failed_holds_no_memory_that_others_want() {
     draft.publish().await.expect("it is complete");
     assert!(client.stored("k").0 == bytes);
     assert!(failed.write(0, Bytes::from_static(b"a")).await.is_err());
+}
+
+/// Writes 48 files of 12 MiB at the same time, MiB by MiB in the order that `order` gives for each.
+async fn write_at_once(writer: &Writer, order: impl Fn(u64) -> Vec<u64>) {
+    let bytes = pattern(5, 12 * MIB as usize);
+    let tasks: Vec<_> = (0..48)
+        .map(|file| {
+            let draft = writer.create(&format!("k{file:02}"), NewObject::default());
+            let (bytes, order) = (bytes.clone(), order(file));
+            tokio::spawn(async move {
+                for at in order {
+                    let piece = bytes.slice((at * MIB) as usize..((at + 1) * MIB) as usize);
+                    write(&draft, at * MIB, &piece).await.expect("memory");
+                    tokio::time::sleep(Duration::from_millis((at * 7 + file * 13) % 31)).await;
+                }
+                draft.publish().await.expect("it is complete");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}
+
+fn check_all(client: &MemoryClient) {
+    let bytes = pattern(5, 12 * MIB as usize);
+    assert_eq!(client.keys().len(), 48);
+    assert!(client.keys().iter().all(|key| client.stored(key).0 == bytes));
+}
+
+/// Memory has room for a piece of each file, and could be full of pieces of parts none of which is whole.
+#[tokio::test(start_paused = true)]
+async fn more_files_than_parts_fit_memory_take_turns() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = writer(client.clone(), 32 * MIB);
+    // Files that somebody has open, and does not write to for now.
+    let idle: Vec<_> = (0..8).map(|log| writer.create(&format!("log{log}"), NewObject::default())).collect();
+    let began = Instant::now();
+    let busy = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for draft in &idle {
+            write(draft, 0, &pattern(1, 1000)).await.expect("memory");
+        }
+    };
+    tokio::join!(busy, write_at_once(&writer, |_| (0..12).collect()));
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    check_all(&client);
+    for draft in idle {
+        draft.publish().await.expect("it is complete");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_patched_files_than_memory_has_blocks_take_turns() {
+    let client = Arc::new(MemoryClient::new());
+    client.set_latency(Duration::from_millis(30));
+    let writer = spooling_writer(client.clone(), 32 * MIB, 2000 * MIB);
+    write_at_once(&writer, |file| (0..12).map(|at| (at * 5 + file) % 12).collect()).await;
+    check_all(&client);
+}
+
+/// Files that are patched at random, without a spool, can hold all memory and fill no part. They fail, and those that
+/// can be written go on.
+#[tokio::test(start_paused = true)]
+async fn files_that_need_a_spool_fail_before_those_that_need_none() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 32 * MIB);
+    let version = client.put("big", pattern(1, 100 * MIB as usize).to_vec());
+    let patched: Vec<_> = (0..4).map(|_| writer.edit(&version, 100 * MIB, NewObject::default())).collect();
+    let tasks: Vec<_> = patched
+        .into_iter()
+        .map(|draft| {
+            tokio::spawn(async move {
+                for at in (0..1_600).rev().map(|page| page * (64 << 10)) {
+                    write(&draft, at + 7, &Bytes::from_static(b"x")).await?;
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let draft = writer.create("k", NewObject::default());
+    let bytes = pattern(2, 30 * MIB as usize);
+    write(&draft, 0, &bytes).await.expect("memory");
+    draft.publish().await.expect("it is complete");
+    assert!(client.stored("k").0 == bytes);
+    for task in tasks {
+        let failed: Result<(), WriteError> = task.await.expect("no panic");
+        let Err(WriteError::Failed(error)) = failed else { panic!("{failed:?}") };
+        assert!(matches!(*error, WriteError::NeedsSpool), "{error:?}");
+    }
 }
