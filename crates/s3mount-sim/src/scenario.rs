@@ -64,6 +64,7 @@ const ONE: Mix = Mix {
 const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller];
 const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
 const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
+const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
 const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
 
 /// Opens of a file that is removed, or renamed over, at the same time.
@@ -88,6 +89,11 @@ const PER_CALL: u64 = 4;
 /// The most requests beside these, such as those for parts of long files.
 const PER_RUN: u64 = 60;
 
+/// Names that get the inode of a version that a stranger has replaced.
+const MOVED: Option<&str> = Some(
+    "stat may show an old size for a moment after a rename, until the kernel has dropped the name (promise 19)",
+);
+
 /// All mixes.
 pub const MIXES: &[Mix] = &[
     Mix { name: "saving", weight: 8, kinds: SAVING, ..ONE },
@@ -105,6 +111,7 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "all, long", weight: 1, is_long: true, off: DISCARDED, ..ONE },
     Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, off: UNREPEATED, ..ONE },
     Mix { name: "stranger", weight: 4, has_stranger: true, ..ONE },
+    Mix { name: "stranger, names", weight: 2, kinds: NAMING, has_stranger: true, off: MOVED, ..ONE },
     Mix { name: "stranger, faults", weight: 4, has_stranger: true, has_faults: true, ..ONE },
     Mix { name: "kills", weight: 6, kinds: SAVING, has_kills: true, ..ONE },
     Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },
