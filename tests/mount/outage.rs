@@ -60,6 +60,34 @@ fn killed_readers_are_let_go_while_the_store_is_frozen() {
     assert_eq!(std::fs::metadata(world.path("e/f")).expect("the next is answered").len(), GIB);
 }
 
+/// A program that dies closes its files, and can't be killed while it does.
+#[test]
+fn killed_writers_are_let_go_while_the_store_is_frozen() {
+    let world = World::new(TestS3::builder(), &["--allow-overwrite"]);
+    std::fs::write(world.path("log"), "line\n").expect("a file");
+    world.server.reset_stats();
+    world.server.freeze(true);
+    let write = |name: &str, mode: &str| {
+        let (file, signal) = (world.path(name), "signal.signal(signal.SIGINT, signal.SIG_DFL)");
+        let program = format!(
+            "import os,signal; {signal}; f=open('{}','{mode}',0); f.write(b'x'); os.fsync(f.fileno())",
+            file.display()
+        );
+        start("/usr/bin/python3", &["-c", &program])
+    };
+    let waiting = [("a new file", write("new", "wb")), ("a log", write("log", "ab"))];
+    wait_for("they all wait", || world.server.stats().requests() >= 2);
+    std::thread::sleep(Duration::from_millis(100));
+    for (what, child) in waiting {
+        interrupt(child, what);
+    }
+    world.server.freeze(false);
+    wait_for("what they have written is stored", || {
+        ["new", "log"].map(|key| world.server.stored(BUCKET, key).map(|stored| stored.bytes().len()))
+            == [Some(1), Some(6)]
+    });
+}
+
 #[test]
 fn a_killed_reader_does_no_harm_to_those_who_read_the_same() {
     let server = TestS3::builder().synthetic(BUCKET, "f", 64 * KIB * KIB / 16);

@@ -36,6 +36,10 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// Other signals, such as a profiler's, are no reason to fail a read.
 const ENDING_SIGNALS: [i32; 5] = [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// The kernel's mark of a thread that a signal ends (`PF_SIGNALED` in Linux's `sched.h`). The signal is not pending any
+/// more, and no other one reaches the thread while it closes its files.
+const ENDED_BY_SIGNAL: u32 = 0x400;
+
 /// A reply that can carry an errno.
 pub(crate) trait Reply: Send + 'static {
     fn fail(self, errno: Errno);
@@ -221,13 +225,14 @@ impl InterruptMonitor {
     }
 }
 
-/// Whether one of these signals is pending, or the thread has ended.
+/// Whether one of these signals is pending, or the thread has ended, or is ending by a signal.
 fn is_to_end(pid: u32, signals: &[i32]) -> bool {
     let Ok(pid) = i32::try_from(pid) else { return false };
-    match Process::new(pid).and_then(|process| process.status()) {
-        Ok(status) => {
+    let looked = Process::new(pid).and_then(|process| Ok((process.status()?, process.stat()?)));
+    match looked {
+        Ok((status, stat)) => {
             let pending = (status.sigpnd | status.shdpnd) & !status.sigblk & !status.sigign;
-            signals.iter().any(|signal| pending & 1 << (signal - 1) != 0)
+            signals.iter().any(|signal| pending & 1 << (signal - 1) != 0) || stat.flags & ENDED_BY_SIGNAL != 0
         }
         // /proc may hide another user's threads. kill(2) does not.
         Err(_) => kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH),
