@@ -76,6 +76,31 @@ fn a_trainer_renames_its_checkpoint() {
     assert!(world.server.open_uploads(BUCKET).is_empty());
 }
 
+/// Linux lets nobody make a file in a folder that was removed, as long as anybody holds it.
+#[test]
+fn a_folder_that_is_made_again_takes_files_while_somebody_holds_the_old_one() {
+    let world = world(&ALL);
+    let (folder, empty) = (world.path("run"), world.path("empty"));
+    for round in 0..3 {
+        fs::create_dir_all(folder.join("sub")).expect("a folder");
+        fs::write(folder.join("sub/log"), "old").expect("a file");
+        let held = [folder.join("sub/log"), folder.join("sub"), folder.clone()]
+            .map(|path| File::open(path).expect("it is there"));
+        fs::remove_dir_all(&folder).expect("it goes");
+        fs::create_dir_all(folder.join("sub")).expect("a folder");
+        fs::write(folder.join("sub/log"), format!("new {round}")).expect("a file");
+        drop(held);
+        assert_eq!(fs::read_to_string(folder.join("sub/log")).expect("a file"), format!("new {round}"));
+        // An empty folder that another one replaces is removed, too.
+        fs::create_dir(&empty).expect("a folder");
+        let held = File::open(&empty).expect("it is there");
+        fs::rename(&folder, &empty).expect("a rename");
+        fs::write(empty.join("more"), "more").expect("a file");
+        fs::remove_dir_all(&empty).expect("it goes");
+        drop(held);
+    }
+}
+
 #[test]
 fn without_the_flag_mv_copies() {
     let world = world(&["--allow-delete"]);

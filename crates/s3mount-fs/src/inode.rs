@@ -462,6 +462,12 @@ impl InodeTable {
         drop(draft);
     }
 
+    /// A directory was removed. The kernel lets nobody make a file in its inode any more, as long as anybody holds that:
+    /// the next directory of this name is another inode.
+    pub(crate) fn note_removed(&self, parent: InodeNo, name: &str) {
+        self.lock().remove_newest(parent, name);
+    }
+
     /// When the bucket was mounted.
     pub(crate) fn mounted_at(&self) -> SystemTime {
         self.mounted_at
@@ -579,6 +585,18 @@ mod tests {
         inodes.iter().skip(10).for_each(|ino| table.forget(*ino, 2));
         assert_eq!((0..10).map(give).collect::<Vec<_>>(), inodes[..10]);
         assert_eq!(table.len(), 11);
+    }
+
+    #[test]
+    fn a_directory_that_is_made_again_is_another_inode() {
+        let table = InodeTable::new("", SystemTime::UNIX_EPOCH, 1 << 20);
+        let give = || table.lookup_or_insert(ROOT, "", "d", &Target::Directory).ino;
+        let removed = give();
+        table.note_removed(ROOT, "d");
+        let made = give();
+        assert_ne!(made, removed);
+        table.forget(removed, 1);
+        assert_eq!(give(), made);
     }
 
     #[test]

@@ -76,6 +76,7 @@ impl Filesystem {
         }
         self.keep_parent(parent);
         self.namespace.note_gone(&prefix, name);
+        self.inodes.note_removed(parent, name);
         Ok(())
     }
 
