@@ -52,6 +52,9 @@ struct State {
     /// The version that the store has under this name, as far as is known: an older one, or what was published of
     /// this draft.
     object: Option<ObjectId>,
+    /// The version of another file that the store has under this name until the draft is published, which was given
+    /// the name of that file.
+    replaced: Option<ObjectId>,
     end: End,
     /// Its attributes, if the mount keeps them.
     attr: Option<DraftAttr>,
@@ -114,6 +117,7 @@ impl DraftFile {
             name: Arc::from(name),
             writers: Writers::default(),
             object,
+            replaced: None,
             end: End::NotYet,
             attr: None,
             is_log: false,
@@ -188,9 +192,21 @@ impl DraftFile {
         self.lock().object.clone()
     }
 
+    /// The version that the store has under this name, as far as is known: of this file, or of one that it replaces.
+    pub(crate) fn stored(&self) -> Option<ObjectId> {
+        let state = self.lock();
+        state.object.clone().or_else(|| state.replaced.clone())
+    }
+
+    /// The version of another file that the store has under this name until the draft is published.
+    pub(crate) fn replaced(&self) -> Option<ObjectId> {
+        self.lock().replaced.clone()
+    }
+
     /// Notes that the draft was published as `object`.
     pub(crate) fn note_object(&self, object: &ObjectId) {
-        self.lock().object = Some(object.clone());
+        let mut state = self.lock();
+        (state.object, state.replaced) = (Some(object.clone()), None);
     }
 
     /// Makes a draft of it again after it has become the version that its name stands for still: `newest`.
@@ -203,10 +219,18 @@ impl DraftFile {
         is_same
     }
 
-    /// Gives it another name. Its bytes may have moved there as an `object`.
-    pub(crate) fn rename(&self, prefix: &Arc<str>, name: &str, object: Option<&ObjectId>) {
+    /// Gives it another name. Its bytes may have moved there as an `object`. If they have not, the store may have another
+    /// file there, which is `replaced`.
+    pub(crate) fn rename(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        object: Option<&ObjectId>,
+        replaced: Option<ObjectId>,
+    ) {
         let mut state = self.lock();
         (state.prefix, state.name) = (prefix.clone(), Arc::from(name));
+        state.replaced = replaced.filter(|_| object.is_none());
         if let Some(object) = object {
             state.object = Some(object.clone());
         }
@@ -268,7 +292,7 @@ impl DraftFile {
     /// Notes that all changes are published.
     pub(crate) fn note_published(&self, object: &ObjectId) {
         let mut state = self.lock();
-        state.object = Some(object.clone());
+        (state.object, state.replaced) = (Some(object.clone()), None);
         state.writers.note_published();
     }
 

@@ -158,6 +158,29 @@ async fn who_opens_a_file_that_is_removed_meanwhile_looks_it_up_again() {
     assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::Outdated)));
 }
 
+/// A file that is still being written gets the name of an object, which stays in the store until the file is stored. If
+/// the new file loses the name before, the object goes.
+#[tokio::test(start_paused = true)]
+async fn what_a_draft_is_to_replace_goes_with_the_name() {
+    for is_renamed in [false, true] {
+        let (client, fs) = mount(ALL);
+        let handle = create(&fs, "new", b"new text").await;
+        fs.rename(place("new"), place("old"), false).await.expect("another name");
+        assert_eq!(client.stored("old").0, b"old text", "nothing else is stored");
+        if is_renamed {
+            fs.rename(place("old"), place("other"), false).await.expect("another name");
+        } else {
+            fs.unlink(ROOT, "old").await.expect("the name goes");
+        }
+        assert!(client.keys().is_empty(), "{:?}", client.keys());
+        let again = create(&fs, "old", b"again").await;
+        close(&fs, again).await;
+        assert_eq!(client.stored("old").0, b"again");
+        close(&fs, handle).await;
+        assert_eq!(client.keys(), if is_renamed { vec!["old", "other"] } else { vec!["old"] });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_that_a_stranger_has_deleted_is_gone() {
     let (client, fs) = mount(ALL);

@@ -107,7 +107,7 @@ impl Filesystem {
                         continue;
                     }
                     // A draft of which the store has nothing is only forgotten.
-                    let is_gone = match file.object() {
+                    let is_gone = match file.stored() {
                         Some(version) => self.delete_version(&version).await?,
                         None => true,
                     };
@@ -257,21 +257,17 @@ impl Filesystem {
         if target.is_some() && keeps_target {
             return Err(FsError::Exists);
         }
-        let condition = match target {
-            None => Condition::Absent,
+        let replaced = match target {
+            None => None,
             Some(Target::Directory) => return Err(FsError::IsDirectory),
-            Some(Target::Draft(file)) => {
-                let object = file.object();
-                if object.is_some() {
-                    writes.rights.overwrite()?;
-                }
-                object.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()))
-            }
-            Some(Target::File(file)) => {
-                writes.rights.overwrite()?;
-                Condition::Matches(file.object.etag().clone())
-            }
+            Some(Target::Draft(file)) => file.stored(),
+            Some(Target::File(file)) => Some(file.object.clone()),
         };
+        if replaced.is_some() {
+            writes.rights.overwrite()?;
+        }
+        let condition =
+            replaced.as_ref().map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
         let key = format!("{}{}", prefixes.1, to.name);
         let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
         writes.writer.free(&key, draft.as_ref()).await;
@@ -292,7 +288,7 @@ impl Filesystem {
         self.namespace.note_gone(&prefixes.0, from.name);
         let renamed = match (source, &moved) {
             (Target::Draft(file), moved) => {
-                file.rename(&prefixes.1, to.name, moved.as_ref().map(|file| &file.object));
+                file.rename(&prefixes.1, to.name, moved.as_ref().map(|file| &file.object), replaced);
                 self.namespace.note_draft(&prefixes.1, to.name, file);
                 Renamed::Draft(file)
             }
@@ -309,7 +305,7 @@ impl Filesystem {
 
     /// Gives a draft another key. If the store has an object of the draft, it is moved, and returned. What is written
     /// meanwhile, or was written by somebody who has it open still, is in the draft, and becomes a version of the new
-    /// key.
+    /// key. What the store has at the old key of a file that the draft was to replace is deleted.
     async fn rename_draft(
         &self,
         file: &Arc<DraftFile>,
@@ -318,6 +314,10 @@ impl Filesystem {
     ) -> Result<Option<File>, FsError> {
         let draft = file.draft();
         let Some(object) = file.object() else {
+            if let Some(replaced) = file.replaced() {
+                // If it is another version by now, this is somebody else's, and stays.
+                self.delete_version(&replaced).await?;
+            }
             draft.rename(key, Some(condition)).await;
             return Ok(None);
         };

@@ -164,20 +164,19 @@ impl Filesystem {
             let (prefix, name) = file.place();
             let below = prefix.strip_prefix(&*renaming.old).unwrap_or_default();
             let prefix_now: Arc<str> = format!("{}{below}", renaming.new).into();
-            match (file.object(), copies.get(&*format!("{prefix}{name}"))) {
-                (Some(object), Some(copy)) if copy.from == object => {
-                    file.draft().follow(&copy.from, &copy.to).await;
-                    file.note_object(&copy.to);
-                }
-                // Somebody else has replaced or deleted the object: then the draft can't be published.
-                (object, _) if !file.is_sealed() => {
-                    let condition =
-                        object.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
-                    file.draft().rename(&format!("{prefix_now}{name}"), Some(condition)).await;
-                }
-                _ => {}
+            let copy = copies.get(&*format!("{prefix}{name}"));
+            let copy = copy.filter(|copy| Some(&copy.from) == file.stored().as_ref());
+            if let Some(copy) = copy.filter(|copy| Some(&copy.from) == file.object().as_ref()) {
+                file.draft().follow(&copy.from, &copy.to).await;
+                file.note_object(&copy.to);
+            } else if !file.is_sealed() {
+                // If somebody else has replaced or deleted the object, the draft can't be published.
+                let there = copy.map(|copy| copy.to.clone()).or_else(|| file.stored());
+                let condition =
+                    there.map_or(Condition::Absent, |object| Condition::Matches(object.etag().clone()));
+                file.draft().rename(&format!("{prefix_now}{name}"), Some(condition)).await;
             }
-            file.rename(&prefix_now, &name, None);
+            file.rename(&prefix_now, &name, None, copy.map(|copy| copy.to.clone()));
         }
     }
 
