@@ -4,9 +4,13 @@
 //! without these locks a file could be made in a folder while its objects move. A change of a name waits while a
 //! folder around the name moves, and a folder moves once no name below it is being changed.
 //!
+//! Nor does the kernel lock the folder of a file that is opened. So whoever changes what a name stands for, by an open
+//! for writing, too, does so alone: no draft begins of a file that is being removed. Who publishes a file only keeps
+//! it in its place.
+//!
 //! Nobody may hold one of these locks while he waits for another: what he needs, he takes at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
 use tokio::sync::Notify;
@@ -23,8 +27,10 @@ pub(crate) struct TreeLocks {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The paths of names that are being changed, each with a `/` behind it, and by how many.
-    names: BTreeMap<String, usize>,
+    /// The paths of names that stay in their places, each with a `/` behind it, and for how many.
+    places: BTreeMap<String, usize>,
+    /// Those of them that somebody changes.
+    names: BTreeSet<String>,
     /// The prefixes of folders that are being renamed, or that others get their names from.
     trees: Vec<String>,
 }
@@ -41,7 +47,7 @@ impl State {
     }
 
     fn has_names_below(&self, tree: &str) -> bool {
-        self.names.range(tree.to_owned()..).next().is_some_and(|(path, _)| path.starts_with(tree))
+        self.places.range(tree.to_owned()..).next().is_some_and(|(path, _)| path.starts_with(tree))
     }
 }
 
@@ -51,6 +57,8 @@ impl State {
 pub(crate) struct NamesGuard<'a> {
     locks: &'a TreeLocks,
     paths: Vec<String>,
+    /// Whether nobody else changes what the names stand for.
+    is_alone: bool,
 }
 
 /// Trees in which no name changes until this is dropped.
@@ -78,20 +86,35 @@ impl TreeLocks {
         }
     }
 
-    /// Waits until no folder around these names (a prefix and a name in it) is being renamed.
+    /// Waits until no folder around these names (a prefix and a name in it) is being renamed, and nobody else changes what
+    /// they stand for.
     pub(crate) async fn hold_names(&self, names: &[(&str, &str)]) -> NamesGuard<'_> {
-        let paths: Vec<String> = names.iter().map(|(prefix, name)| format!("{prefix}{name}/")).collect();
+        self.hold(names, true).await
+    }
+
+    /// Waits until no folder around this name (a prefix and a name in it) is being renamed.
+    pub(crate) async fn hold_place(&self, name: (&str, &str)) -> NamesGuard<'_> {
+        self.hold(&[name], false).await
+    }
+
+    async fn hold(&self, names: &[(&str, &str)], is_alone: bool) -> NamesGuard<'_> {
+        let mut paths: Vec<String> = names.iter().map(|(prefix, name)| format!("{prefix}{name}/")).collect();
+        paths.dedup();
         self.wait(|state| {
-            if paths.iter().any(|path| state.is_moving(path)) {
+            let is_taken = |path: &String| state.is_moving(path) || (is_alone && state.names.contains(path));
+            if paths.iter().any(is_taken) {
                 return None;
             }
             for path in &paths {
-                *state.names.entry(path.clone()).or_default() += 1;
+                *state.places.entry(path.clone()).or_default() += 1;
+                if is_alone {
+                    state.names.insert(path.clone());
+                }
             }
             Some(())
         })
         .await;
-        NamesGuard { locks: self, paths }
+        NamesGuard { locks: self, paths, is_alone }
     }
 
     /// Waits until no name in these two trees is being changed, and none of them is being renamed.
@@ -118,18 +141,18 @@ impl Drop for NamesGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.locks.lock();
         for path in &self.paths {
-            if let Some(count) = state.names.get_mut(path) {
+            if self.is_alone {
+                state.names.remove(path);
+            }
+            if let Some(count) = state.places.get_mut(path) {
                 *count -= 1;
                 if *count == 0 {
-                    state.names.remove(path);
+                    state.places.remove(path);
                 }
             }
         }
-        let has_waiting = !state.trees.is_empty();
         drop(state);
-        if has_waiting {
-            self.locks.changed.notify_waiters();
-        }
+        self.locks.changed.notify_waiters();
     }
 }
 
@@ -177,5 +200,22 @@ mod tests {
         drop((guard, beside));
         assert!(hold("a/b/", "g").is_some());
         assert!(locks.hold_trees(trees()).now_or_never().is_some());
+    }
+
+    #[test]
+    fn one_at_a_time_changes_a_name_and_who_publishes_keeps_nobody_waiting() {
+        let locks = TreeLocks::default();
+        let alone = locks.hold_names(&[("a/", "b"), ("a/", "b")]).now_or_never().expect("nobody is there");
+        let place = locks.hold_place(("a/", "b")).now_or_never().expect("nothing moves");
+        let mut next = pin!(locks.hold_names(&[("", "c"), ("a/", "b")]));
+        assert!(next.as_mut().now_or_never().is_none());
+        assert!(locks.hold_names(&[("", "c")]).now_or_never().is_some(), "it takes both names or none");
+        drop(alone);
+        let next = next.now_or_never().expect("a place is no change");
+        let mut moving = pin!(locks.hold_trees(trees()));
+        drop(next);
+        assert!(moving.as_mut().now_or_never().is_none(), "a name below stays in its place");
+        drop(place);
+        assert!(moving.now_or_never().is_some());
     }
 }

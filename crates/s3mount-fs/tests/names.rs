@@ -158,6 +158,23 @@ async fn who_opens_a_file_that_is_removed_meanwhile_looks_it_up_again() {
     assert!(matches!(fs.open_to_write(ino, WRITE).await, Err(FsError::Outdated)));
 }
 
+/// A program opens a file while the store deletes its object. The kernel looks the name up again, and once only: if the
+/// file is removed once more before the second OPEN, it is as if it had been opened before.
+#[tokio::test(start_paused = true)]
+async fn an_open_waits_until_the_file_is_removed_and_is_never_refused_twice() {
+    let (client, fs) = mount(ALL);
+    let ino = look_up(&fs, "old").await;
+    client.set_latency(Duration::from_millis(50));
+    let (removed, opened) = tokio::join!(fs.unlink(ROOT, "old"), fs.open_to_write_by(ino, WRITE, 7_u32));
+    removed.expect("the name goes");
+    assert!(matches!(opened, Err(FsError::Outdated)), "{opened:?}");
+    let opened = fs.open_to_write_by(ino, WRITE, 7_u32).await.expect("a file without a name");
+    fs.write(opened.handle, 0, b"more", 7).expect("memory");
+    close(&fs, opened.handle).await;
+    assert!(client.keys().is_empty());
+    assert!(matches!(fs.lookup(ROOT, "old").await, Err(FsError::NotFound)));
+}
+
 /// A file that is still being written gets the name of an object, which stays in the store until the file is stored. If
 /// the new file loses the name before, the object goes.
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ impl Filesystem {
     pub(super) async fn hold_draft(&self, file: &DraftFile) -> (NamesGuard<'_>, Turn) {
         loop {
             let place = file.place();
-            let names = self.tree_locks.hold_names(&[(&place.0, &place.1)]).await;
+            let names = self.tree_locks.hold_place((&place.0, &place.1)).await;
             let turn = file.turn().await;
             if file.place() == place {
                 return (names, turn);
@@ -163,9 +163,15 @@ impl Filesystem {
     }
 
     /// Has the name of a draft stand for its version at once, if nobody writes to it and nothing is left to be
-    /// published. Returns whether it does.
-    pub(super) async fn end_idle(&self, file: &Arc<DraftFile>) -> bool {
-        let _held = self.hold_draft(file).await;
+    /// published. Returns whether it does. The caller may have `held` the name.
+    pub(super) async fn end_idle(&self, file: &Arc<DraftFile>, held: Option<&NamesGuard<'_>>) -> bool {
+        let _held = match held {
+            Some(_) => (None, file.turn().await),
+            None => {
+                let (name, turn) = self.hold_draft(file).await;
+                (Some(name), turn)
+            }
+        };
         if file.verdict(Step::Seal) != Verdict::Go || file.has_writers() {
             return false;
         }

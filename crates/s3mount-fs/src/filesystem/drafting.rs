@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use s3mount_object::{Condition, UserMetadata};
+use s3mount_object::{Condition, ObjectId, UserMetadata};
 use s3mount_write::WriteError;
 
 use super::Filesystem;
@@ -16,13 +16,14 @@ use super::open_file::{OpenFile, OpenMode, Opened};
 use crate::FsError;
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
-use crate::drafts::life::{Step, Verdict};
+use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::inode::Node;
 use crate::namespace::fact::Fact;
 use crate::namespace::names::{File, Target};
 use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo};
+use crate::tree_locks::NamesGuard;
 use crate::writes::{OpenDraft, Opener, WriteOpen};
 
 impl Filesystem {
@@ -55,15 +56,13 @@ impl Filesystem {
 
     /// Notes whether a thread has to repeat its open of an inode.
     pub(super) fn note_repeated<T>(&self, ino: InodeNo, thread: u32, opened: &Result<T, FsError>) {
-        let is_repeated = matches!(opened, Err(FsError::Outdated));
-        if !self.allows_writes() || !is_repeated && self.detached.is_empty() {
+        if !self.allows_writes() {
             return;
         }
-        let Some((parent, name)) = self.inodes.parent_and_name(ino) else { return };
-        if is_repeated {
+        if !matches!(opened, Err(FsError::Outdated)) {
+            self.detached.end(thread);
+        } else if let Some((parent, name)) = self.inodes.parent_and_name(ino) {
             self.detached.note(parent, &name, thread);
-        } else {
-            self.detached.end(parent, &name, thread);
         }
     }
 
@@ -75,13 +74,18 @@ impl Filesystem {
     ) -> Result<Opened, FsError> {
         loop {
             let file = match self.inodes.node(ino) {
+                Some(Node::Draft(file)) if file.life() == Life::GivenUp && self.is_repeated(opener) => {
+                    let (prefix, name) = file.place();
+                    let stored = file.object().map(|object| (object, file.size()));
+                    self.begin_nameless(ino, (&prefix, &name), stored, how.truncates)?
+                }
                 Some(Node::Draft(file)) => Some(file),
                 Some(Node::Directory(_)) => return Err(FsError::IsDirectory),
                 None => return Err(FsError::UnknownInode(ino)),
                 Some(Node::File(_)) => self.draft_of_inode(ino, how.truncates, opener).await?,
             };
             if let Some(file) = file
-                && let Some(opened) = self.open_draft(ino, &file, how, opener).await?
+                && let Some(opened) = self.open_draft(ino, &file, how, opener, None).await?
             {
                 return Ok(opened);
             }
@@ -102,7 +106,8 @@ impl Filesystem {
         let (parent, name) = self.inodes.parent_and_name(ino).ok_or(FsError::UnknownInode(ino))?;
         let (prefix, _name) = self.hold_name(parent, &name).await?;
         self.logs.check(&format!("{prefix}{name}"))?;
-        if self.inodes.is_outdated(ino) {
+        let is_repeated = self.is_repeated(opener);
+        if self.inodes.is_outdated(ino) && !is_repeated {
             return Err(FsError::Outdated);
         }
         let fact = self.namespace.ask(&prefix, &name).await?;
@@ -112,9 +117,12 @@ impl Filesystem {
             (Some(Target::File(newest)), Some(Node::File(version)))
                 if newest.object.etag() == version.object.etag() =>
             {
+                if self.inodes.is_outdated(ino) {
+                    return Err(FsError::Outdated);
+                }
                 self.rights().overwrite()?;
                 let is_newest = self.inodes.is_newest(ino);
-                if is_newest && self.has_to_detach(ino, (parent, &name), is_truncated) {
+                if is_newest && self.has_to_detach(ino, (parent, &name), is_truncated && !is_repeated) {
                     self.inodes.detach(ino);
                     return Err(FsError::Outdated);
                 }
@@ -124,9 +132,47 @@ impl Filesystem {
                 self.begin_draft((parent, &prefix, &name), (newest, &fact), is_truncated, opener).await
             }
             _ if self.namespace.unless_overtaken(&prefix, &name, &fact, || Some(())).is_none() => Ok(None),
+            (_, Some(Node::File(version)))
+                if is_repeated && self.namespace.has_made(&prefix, &name, fact.target.as_ref()) =>
+            {
+                let stored = (version.object, version.size);
+                self.begin_nameless(ino, (&prefix, &name), Some(stored), is_truncated)
+            }
             // The kernel will find what is there, or that nothing is there.
             _ => Err(FsError::Outdated),
         }
+    }
+
+    /// Whether an opener was told to look the name up again. The kernel tries only once.
+    fn is_repeated(&self, opener: &Opener) -> bool {
+        opener.thread != 0 && self.detached.is_repeated(opener.thread)
+    }
+
+    /// A draft for the inode of a file that this mount has taken from its name, and of which the store had an object of
+    /// some size. It is empty if it `is_truncated`. The kernel has looked the name up twice for its opener, and doesn't do
+    /// so once more: so he has opened the file before it was removed, as on any file system. Returns nothing if the inode
+    /// stands for something else by now.
+    fn begin_nameless(
+        &self,
+        ino: InodeNo,
+        (prefix, name): (&Arc<str>, &Arc<str>),
+        stored: Option<(ObjectId, u64)>,
+        is_truncated: bool,
+    ) -> Result<Option<Arc<DraftFile>>, FsError> {
+        self.rights().overwrite()?;
+        let (writer, object) = (self.writer()?, self.new_object(name));
+        let draft = match &stored {
+            _ if is_truncated => writer.create(&format!("{prefix}{name}"), object),
+            Some((version, size)) => writer.edit(version, *size, object),
+            None => return Err(FsError::Outdated),
+        };
+        let file = DraftFile::new(draft, prefix, name, stored.map(|(version, _)| version));
+        file.unlink();
+        let is_it = self.inodes.become_nameless(ino, &file);
+        if is_it {
+            self.tell_readers(ino);
+        }
+        Ok(is_it.then_some(file))
     }
 
     /// Whether who opens an inode for writing needs another inode.
@@ -228,15 +274,16 @@ impl Filesystem {
         }
     }
 
-    /// Opens a draft. Returns nothing if its name stands for a version by now.
+    /// Opens a draft, whose name the caller may have `held`. Returns nothing if its name stands for a version by now.
     pub(super) async fn open_draft(
         &self,
         ino: InodeNo,
         file: &Arc<DraftFile>,
         how: WriteOpen,
         opener: &Opener,
+        held: Option<&NamesGuard<'_>>,
     ) -> Result<Option<Opened>, FsError> {
-        if how.truncates && file.is_idle() && self.has_readers(ino) && self.end_idle(file).await {
+        if how.truncates && file.is_idle() && self.has_readers(ino) && self.end_idle(file, held).await {
             // They keep the version.
             return Ok(None);
         }

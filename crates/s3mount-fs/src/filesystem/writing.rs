@@ -70,7 +70,8 @@ impl Filesystem {
     ) -> Result<(Entry, Opened), FsError> {
         let opener = &opener.into();
         self.writer()?;
-        let (prefix, _name) = self.hold_name(parent, name).await?;
+        self.detached.end(opener.thread);
+        let (prefix, held) = self.hold_name(parent, name).await?;
         self.logs.check(&format!("{prefix}{name}"))?;
         loop {
             let fact = self.namespace.ask(&prefix, name).await?;
@@ -96,7 +97,7 @@ impl Filesystem {
             };
             let target = Target::Draft(file.clone());
             if let Some(given) = self.inodes.look_up(parent, &prefix, name, &target) {
-                let opened = self.open_draft(given.ino, &file, how, opener).await;
+                let opened = self.open_draft(given.ino, &file, how, opener, Some(&held)).await;
                 if let Ok(Some(opened)) = opened {
                     if is_new {
                         self.open_to_writer(opened.handle)

@@ -51,6 +51,22 @@ impl Tables {
         ino
     }
 
+    /// The inode of a version stands for a draft from now on. Returns whether it does.
+    fn become_draft(&mut self, ino: InodeNo, file: &Arc<DraftFile>) -> bool {
+        let Some(known) = self.versions.remove(&ino) else { return false };
+        let draft = DraftNode {
+            parent: known.parent,
+            name: Arc::from(known.name()),
+            file: file.clone(),
+            lookups: known.lookups.into(),
+            is_outdated: known.is_outdated,
+            has_age: true,
+        };
+        self.drafts.insert(ino, draft);
+        file.note_ino(ino);
+        true
+    }
+
     /// Whether the newest inode of a name is one of a draft, and `target` is from before or after that draft.
     pub(super) fn is_overtaken(&self, newest: Option<InodeNo>, target: &Target) -> bool {
         match target {
@@ -86,14 +102,23 @@ impl InodeTable {
         let mut tables = self.lock();
         let ino = tables.newest(parent, name)?;
         tables.versions.get(&ino).filter(|known| known.etag() == etag.as_str())?;
-        let known = tables.versions.remove(&ino)?;
-        let name = Arc::from(known.name());
-        let lookups = known.lookups.into();
-        let draft =
-            DraftNode { parent, name, file: file.clone(), lookups, is_outdated: false, has_age: true };
-        tables.drafts.insert(ino, draft);
+        tables.become_draft(ino, file).then_some(ino)
+    }
+
+    /// An inode that stands for a version, or for a draft that was given up, stands for this draft from now on, whatever
+    /// its name stands for. Returns whether it does.
+    pub(crate) fn become_nameless(&self, ino: InodeNo, file: &Arc<DraftFile>) -> bool {
+        let mut tables = self.lock();
+        let Some(known) = tables.drafts.get_mut(&ino) else { return tables.become_draft(ino, file) };
+        if known.file.life() != Life::GivenUp {
+            return false;
+        }
         file.note_ino(ino);
-        Some(ino)
+        let given_up = std::mem::replace(&mut known.file, file.clone());
+        drop(tables);
+        // This may drop the last of a draft, which gives its memory back: no lock may be held.
+        drop(given_up);
+        true
     }
 
     /// Ends a draft, unless somebody may still write to it, and has its inode stand for the version that it has become:

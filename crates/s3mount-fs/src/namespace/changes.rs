@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Namespace;
 use super::fact::Fact;
-use super::names::{File, Named, is_file_name, split_key};
+use super::names::{File, Named, Target, is_file_name, split_key};
 use super::overlay::{Change, SetDraft};
 use super::page::Page;
 use crate::FsError;
@@ -31,6 +31,11 @@ impl Namespace {
         make: impl FnOnce() -> Option<Arc<DraftFile>>,
     ) -> SetDraft {
         self.overlay.set_draft(prefix, name, fact, make)
+    }
+
+    /// Whether this mount has made `name` in the directory `prefix` what it is: nothing, a version, or a draft.
+    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target>) -> bool {
+        self.overlay.has_made(prefix, name, target)
     }
 
     /// `name` in the directory `prefix` is a folder, also if it holds no object.

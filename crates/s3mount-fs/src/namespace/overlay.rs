@@ -159,6 +159,17 @@ impl Overlay {
         newer_than(self.lock().get(prefix)?.get(name)?, at)
     }
 
+    /// Whether the last change of `name` by this mount has made it what it is: nothing, a version, or a draft.
+    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target>) -> bool {
+        let folders = self.lock();
+        match (folders.get(prefix).and_then(|names| names.get(name)), target) {
+            (Some((Change::Gone, _)), None) => true,
+            (Some((Change::File(made), _)), Some(Target::File(file))) => made.object == file.object,
+            (Some((Change::Draft(made), _)), Some(Target::Draft(draft))) => Arc::ptr_eq(made, draft),
+            _ => false,
+        }
+    }
+
     /// Removes a draft, if `name` still stands for it.
     pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
         if let Some(names) = self.lock().get_mut(prefix)
