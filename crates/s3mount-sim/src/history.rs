@@ -156,6 +156,9 @@ impl File {
         sorted.sort_by_key(|edit| (edit.answered, edit.asked));
         for edit in sorted {
             if edit.answered >= from && least.is_none() {
+                if !known {
+                    return None;
+                }
                 (least, most) = (Some(cells), Some(cells));
             }
             match &edit.what {

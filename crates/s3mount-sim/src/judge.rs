@@ -22,8 +22,9 @@ pub struct Judge {
     names: BTreeMap<String, Name>,
     /// What was appended, to which file.
     appended: Vec<(usize, Tag, u64)>,
-    /// Files that bytes were copied to since they were stored, and as what their source was open.
-    copies: Vec<(usize, Opened)>,
+    /// Files that bytes were copied to since they were stored, where it is known which, and as what their source was
+    /// open.
+    copies: Vec<(Option<usize>, Opened)>,
     /// What is known where others change the bucket, too. Then names say nothing.
     shared: Option<Shared>,
     /// Whether somebody writes a file of which nobody knows which one it is.
@@ -92,7 +93,7 @@ impl Judge {
 
     /// Whether a file can't be stored, because what was copied to it may be gone (promise 37).
     fn may_lack_copies(&self, file: usize) -> bool {
-        self.copies.iter().any(|(to, from)| *to == file && self.may_have_changed(from))
+        self.copies.iter().any(|(to, from)| to.is_none_or(|to| to == file) && self.may_have_changed(from))
     }
 
     fn name(&mut self, path: &str) -> &mut Name {
@@ -288,8 +289,8 @@ impl Judge {
     /// Some cells of one file were copied to another, from the beginning.
     pub fn copied(&mut self, (from, asked): (&Opened, u64), edit: Option<(usize, usize)>, cells: u64) {
         let now = self.ticks.next();
+        self.copies.push((edit.map(|(file, _)| file), from.clone()));
         let Some((file, edit)) = edit else { return };
-        self.copies.push((file, from.clone()));
         let source = from.file.filter(|source| !self.files[*source].is_unknown && *source != file);
         let runs = source.and_then(|source| self.files[source].only(0..cells, from.asked.min(asked), now));
         match runs {
@@ -335,7 +336,8 @@ impl Judge {
         if let Some((least, most)) = file.cells(from, now) {
             let of = |size: u64| size.clamp(cells.start, cells.end) - cells.start;
             // A read that comes to what is gone ends before it; the next one fails.
-            let is_cut = got > 0 && !opened.writes() && self.may_have_changed(opened);
+            let is_cut = got > 0
+                && if opened.writes() { self.may_be_gone(opened) } else { self.may_have_changed(opened) };
             if (got < of(least) && !is_cut) || got > of(most) {
                 let what = format!(
                     "read {got} cells of {} at {}, which has {least} to {most}",

@@ -192,14 +192,16 @@ impl SimStore {
     }
 
     /// Whether a request that was sent when its key had so many `changes` would do harm by now that no client can keep it
-    /// from, because no condition of S3 says so: it would make an object where something was removed meanwhile, or
-    /// delete a version that has the same bytes as one before (promise 27). Such a request is not done here.
+    /// from, because no condition of S3 says so: it would make an object where something was removed meanwhile, delete
+    /// a version that has the same bytes as one before, or write to a file that is as empty as it was (promise 27). Such
+    /// a request is not done here.
     fn is_twin(&self, operation: &str, key: &str, changes: usize) -> bool {
         let state = self.lock();
         let versions = state.versions.get(key).map_or(&[][..], Vec::as_slice);
         let Some((now, before)) = versions.split_last() else { return false };
         let was_so = || before.iter().any(|version| version.etag == now.etag);
-        versions.len() != changes && (now.bytes.is_none() || (operation == "DeleteObject" && was_so()))
+        let is_blind = || operation == "DeleteObject" || now.bytes.as_ref().is_some_and(Bytes::is_empty);
+        versions.len() != changes && (now.bytes.is_none() || (is_blind() && was_so()))
     }
 
     fn note_seen(&self, by: By, key: &str, etag: &str) {

@@ -37,7 +37,7 @@ impl Judge {
                 Some(bytes) => match self.files[file].check_whole(bytes, asked, now) {
                     Ok(()) => {
                         self.files[file].stored = asked;
-                        self.copies.retain(|copy| copy.0 != file);
+                        self.copies.retain(|copy| copy.0 != Some(file));
                         return Ok(());
                     }
                     Err(text) => wrong = text,
