@@ -467,13 +467,10 @@ impl Player {
         let answer = self.own().copy_file_range(source, 0, fd, 0, (cells * CELL) as usize).await;
         self.note(call, &answer);
         match answer {
-            Ok(copied) => {
-                self.world.judge().copied((&from, asked), edit, copied as u64 / CELL);
-                Ok(())
-            }
-            // Programs then copy by themselves.
-            Err(libc::EOPNOTSUPP | libc::EXDEV | libc::EINVAL) => {
-                self.world.judge().copied((&from, asked), edit, 0);
+            Ok(_) | Err(libc::EOPNOTSUPP | libc::EXDEV | libc::EINVAL) => {
+                // Programs that are refused then copy by themselves.
+                let cells = answer.unwrap_or(0) as u64 / CELL;
+                self.world.judge().copied((&from, asked), edit, cells);
                 Ok(())
             }
             Err(errno) => self.done(&from, Err(errno)),
@@ -491,8 +488,10 @@ impl Player {
         // Who has only made or emptied a file says so by closing his last descriptor of it (promise 25).
         let has_another = self.open.values().any(|(_, other)| world.judge().may_be_same(&opened, other));
         let is_said = opened.wrote || (opened.has_emptied && !has_another);
+        let is_delayed = self.place.as_ref().is_some_and(|place| place.delays(opened.flags));
+        let is_stored = is_said && was_last && !is_delayed;
         match answer {
-            Ok(()) if is_said && was_last => world.judge().stored(&world.store, &opened, asked),
+            Ok(()) if is_stored => world.judge().stored(&world.store, &opened, asked),
             Ok(()) => world.judge().kept(&opened),
             Err(_) => Ok(()),
         }

@@ -45,6 +45,8 @@ pub struct Mix {
     pub is_long: bool,
     /// Whether daemons are killed.
     pub has_kills: bool,
+    /// Whether a `close` after appending leaves the file unpublished for a while.
+    pub delays_appends: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -58,6 +60,7 @@ const ONE: Mix = Mix {
     has_faults: false,
     is_long: false,
     has_kills: false,
+    delays_appends: false,
     off: None,
 };
 
@@ -67,20 +70,8 @@ const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Li
 const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
 const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
 
-/// Opens of a file that is removed, or renamed over, at the same time.
-const DISCARDED: Option<&str> =
-    Some("open with O_CREAT of a file that is removed at the same time gives ENOENT");
-
-/// Look-ups that were sent before a change.
-const UNREPEATED: Option<&str> =
-    Some("a listing that was asked for before a file was published may hide it, or give a false ESTALE");
-
-/// Programs of one mount that change one file at the same time.
-const LONGER: Option<&str> =
-    Some("who reads a file while a write makes it longer may keep zeros of that moment in the page cache");
-
-/// Logs whose memory is not given back.
-const KEPT: Option<&str> = Some("the memory of the last log is given back when the next one is closed");
+/// How long appends may be left unpublished.
+const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
 
 /// The most requests for each call of a program, over a whole run: most calls take one, and who opens a name that others
 /// change looks it up again.
@@ -97,19 +88,29 @@ const MOVED: Option<&str> = Some(
 /// All mixes.
 pub const MIXES: &[Mix] = &[
     Mix { name: "saving", weight: 8, kinds: SAVING, ..ONE },
-    Mix { name: "saving, faults", weight: 4, kinds: SAVING, has_faults: true, off: UNREPEATED, ..ONE },
-    Mix { name: "plain", weight: 3, kinds: PLAIN, off: DISCARDED, ..ONE },
-    Mix { name: "plain, faults", weight: 3, kinds: PLAIN, has_faults: true, off: UNREPEATED, ..ONE },
-    Mix { name: "logging", weight: 3, kinds: LOGGING, off: KEPT, ..ONE },
-    Mix { name: "logging, faults", weight: 3, kinds: LOGGING, has_faults: true, off: KEPT, ..ONE },
-    Mix { name: "patching", weight: 3, kinds: PATCHING, off: LONGER, ..ONE },
-    Mix { name: "patching, faults", weight: 3, kinds: PATCHING, has_faults: true, off: LONGER, ..ONE },
-    Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, off: LONGER, ..ONE },
+    Mix { name: "saving, faults", weight: 4, kinds: SAVING, has_faults: true, ..ONE },
+    Mix { name: "plain", weight: 3, kinds: PLAIN, ..ONE },
+    Mix { name: "plain, faults", weight: 3, kinds: PLAIN, has_faults: true, ..ONE },
+    Mix { name: "logging", weight: 3, kinds: LOGGING, ..ONE },
+    Mix { name: "logging, faults", weight: 3, kinds: LOGGING, has_faults: true, ..ONE },
+    Mix { name: "logging, delayed", weight: 2, kinds: LOGGING, delays_appends: true, ..ONE },
+    Mix {
+        name: "logging, delayed, kills",
+        weight: 1,
+        kinds: LOGGING,
+        delays_appends: true,
+        has_kills: true,
+        ..ONE
+    },
+    Mix { name: "all, delayed, faults", weight: 2, delays_appends: true, has_faults: true, ..ONE },
+    Mix { name: "patching", weight: 3, kinds: PATCHING, ..ONE },
+    Mix { name: "patching, faults", weight: 3, kinds: PATCHING, has_faults: true, ..ONE },
+    Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, ..ONE },
     Mix { name: "saving, long", weight: 1, kinds: SAVING, is_long: true, ..ONE },
-    Mix { name: "all", weight: 6, off: DISCARDED, ..ONE },
-    Mix { name: "all, faults", weight: 6, has_faults: true, off: UNREPEATED, ..ONE },
-    Mix { name: "all, long", weight: 1, is_long: true, off: DISCARDED, ..ONE },
-    Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, off: UNREPEATED, ..ONE },
+    Mix { name: "all", weight: 6, ..ONE },
+    Mix { name: "all, faults", weight: 6, has_faults: true, ..ONE },
+    Mix { name: "all, long", weight: 1, is_long: true, ..ONE },
+    Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, ..ONE },
     Mix { name: "stranger", weight: 4, has_stranger: true, ..ONE },
     Mix { name: "stranger, names", weight: 2, kinds: NAMING, has_stranger: true, off: MOVED, ..ONE },
     Mix { name: "stranger, faults", weight: 4, has_stranger: true, has_faults: true, ..ONE },
@@ -167,7 +168,7 @@ impl Scenario {
             memory_bytes: *draw.one(&[64 << 20, 96 << 20]),
             metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
             publishes_on_fsync: draw.happens(300),
-            append_delay: Duration::ZERO,
+            append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
         };
         let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
         let mut programs = Vec::new();

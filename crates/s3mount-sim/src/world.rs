@@ -92,6 +92,11 @@ impl Place {
         self.mount.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether `close` of a file that was opened so returns before the file is stored (promise 44).
+    pub fn delays(&self, flags: i32) -> bool {
+        flags & libc::O_APPEND != 0 && !self.plan.append_delay.is_zero()
+    }
+
     /// How many daemons were killed here, and whether there is one now.
     pub fn life(&self) -> (u64, bool) {
         *self.life.borrow()
