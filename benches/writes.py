@@ -49,6 +49,11 @@ class Client:
         self.process.wait()
 
 
+def ours(args):
+    """The builds of s3mount that are measured."""
+    return {"mount": args.binary} | ({"base": args.base} if args.base else {})
+
+
 def write_stream(path, size):
     """Writes a file from front to back in pieces of 1 MiB, and closes it."""
     piece = memoryview(bytes(range(256)) * (MIB // 256))
@@ -69,7 +74,8 @@ def stream(args, server_binary):
     size = args.gib * GIB
     server = Server(server_binary, "fast", "--bucket", "data")
     client = Client(server.url, args.gib)
-    mounts = {"mount": Mount(args.binary, server.url, "--allow-write", "--allow-overwrite", "--allow-delete")}
+    flags = ["--allow-write", "--allow-overwrite", "--allow-delete"]
+    mounts = {way: Mount(binary, server.url, *flags) for way, binary in ours(args).items()}
     if args.peer:
         mounts["mount-s3"] = Mount(args.peer, server.url, "--allow-overwrite", "--allow-delete",
                                    "--force-path-style", "--region", "us-east-1")
@@ -114,7 +120,7 @@ def latency(server):
 def small_files(args, server_binary):
     """Many small files by many writers, at S3's latency."""
     server = Server(server_binary, "aws", "--bucket", "data")
-    mounts = {"mount": Mount(args.binary, server.url, "--allow-write")}
+    mounts = {way: Mount(binary, server.url, "--allow-write") for way, binary in ours(args).items()}
     if args.peer:
         mounts["mount-s3"] = Mount(args.peer, server.url, "--force-path-style", "--region", "us-east-1")
     ways, requests = {way: [] for way in mounts}, {way: [] for way in mounts}
@@ -165,6 +171,7 @@ def counts(server):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--binary", default="target/release/s3mount")
+    parser.add_argument("--base", help="binary of an earlier build, to measure beside")
     parser.add_argument("--peer", help="binary of mount-s3, to measure beside")
     parser.add_argument("--passes", type=int, default=4)
     parser.add_argument("--gib", type=int, default=4, help="size of the one large file")
