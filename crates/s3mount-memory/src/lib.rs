@@ -34,7 +34,7 @@ mod sync;
 
 pub use available::{group_bytes, machine_bytes, page_cache_bytes};
 pub use budget::{MemoryBudget, Reservation};
-pub use heap::{keep_heap_small, trim_heap};
+pub use heap::{keep_heap_small, share_heaps, trim_heap};
 pub use pool::{Buffer, BufferFuture, BufferPool, Priority};
 pub use share::{Line, Need, Pieces, Share, ShareBuffer};
 
