@@ -1,7 +1,8 @@
 //! Whole mounts in virtual time, by seeds: programs, the kernel between them and the filesystem, the mounts, and one
 //! store. All runs in one thread, and a seed decides every order.
 //!
-//! - [`draw`]: what chance decides; [`ticks`]: the order of what happens, and the trace;
+//! - [`draw`]: what chance decides; [`ticks`]: the order of what happens, and the trace; `watched`: values that
+//!   others wait for;
 //! - [`store`]: the bucket, and what goes wrong on the way to it;
 //! - [`kernel`]: the kernel's side of a mount;
 //! - [`world`]: mounts as the product joins them;
@@ -25,4 +26,5 @@ pub mod seeds;
 mod shared;
 pub mod store;
 pub mod ticks;
+mod watched;
 pub mod world;

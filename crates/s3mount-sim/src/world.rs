@@ -12,13 +12,13 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_write::{Found, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
 use crate::store::client::MountClient;
 use crate::store::{BEGIN, SimStore};
+use crate::watched::Watched;
 
 /// The deadline of a call to the store.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ pub struct Place {
     journals: Option<TempDir>,
     mount: Mutex<Arc<SimMount>>,
     /// How many daemons have been here, and whether the last one lives.
-    life: watch::Sender<(u64, bool)>,
+    life: Watched<(u64, bool)>,
 }
 
 /// How many mounts may take one another's place. Each has a number of its own at the store.
@@ -83,7 +83,7 @@ impl Place {
             draw,
             journals,
             mount: Mutex::new(Arc::new(first)),
-            life: watch::Sender::new((0, true)),
+            life: Watched::new((0, true)),
         }
     }
 
@@ -99,20 +99,18 @@ impl Place {
 
     /// How many daemons were killed here, and whether there is one now.
     pub fn life(&self) -> (u64, bool) {
-        *self.life.borrow()
+        self.life.get()
     }
 
     /// Waits until a daemon is there. Returns how many were killed before it.
     pub async fn is_alive(&self) -> u64 {
-        let mut life = self.life.subscribe();
-        let alive = life.wait_for(|(_, is_alive)| *is_alive).await;
-        alive.map_or(0, |life| life.0)
+        self.life.wait_for(|(_, is_alive)| is_alive).await.0
     }
 
     /// Kills the daemon: what it has sent may still be done, and nothing else. Returns once no request of its is under
     /// way any more.
     pub async fn kill(&self) {
-        self.life.send_modify(|life| life.1 = false);
+        self.life.set((self.life().0, false));
         let mount = self.mount();
         mount.client.die();
         mount.kernel.kill();
@@ -129,7 +127,7 @@ impl Place {
         let journals = self.journals.as_ref().map(TempDir::path);
         let next = SimMount::new(&self.store, number, &self.plan, self.draw.clone(), journals);
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        self.life.send_replace((lives + 1, true));
+        self.life.set((lives + 1, true));
     }
 
     /// What daemons that were killed have left at the store is put in order, as the next one does it.

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use s3mount_fs::{Attr, FileHandle, Filesystem, InodeNo, KnownName, ROOT};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::common::{KernelConfig, lock};
 use super::record::Record;
 use crate::draw::Draw;
+use crate::watched::Watched;
 
 /// How long after it was killed a caller gets its answer (`interrupt.rs`: the patience, and the time between two looks).
 const KILLED_PATIENCE: Duration = Duration::from_millis(150);
@@ -30,26 +31,22 @@ const STALE_PATIENCE: Duration = Duration::from_millis(200);
 pub(super) struct Caller {
     pub(super) pid: u32,
     /// Says when the process is killed.
-    killed: watch::Receiver<bool>,
+    killed: Arc<Watched<bool>>,
 }
 
 impl Caller {
-    pub(super) fn new(pid: u32, killed: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(pid: u32, killed: Arc<Watched<bool>>) -> Self {
         Self { pid, killed }
     }
 
     /// A thread of the kernel's own.
     pub(super) fn kernel() -> Self {
-        Self { pid: 0, killed: watch::channel(false).1 }
+        Self { pid: 0, killed: Arc::default() }
     }
 
     /// Resolves when the process is killed.
     pub(super) async fn is_killed(&self) {
-        let mut killed = self.killed.clone();
-        // An error says that the process is gone, and it has not been killed.
-        if killed.wait_for(|killed| *killed).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.killed.wait_for(|is_killed| is_killed).await;
     }
 
     /// The adapter sees that the caller is to end. Never resolves for one that lives.
@@ -79,7 +76,7 @@ pub(super) struct Daemon {
     fs: Arc<Filesystem>,
     draw: Option<Arc<Draw>>,
     record: Record,
-    is_dead: watch::Sender<bool>,
+    is_dead: Watched<bool>,
     /// How many requests of a folder wait for the store (`kernel.rs` of s3mount-fuse).
     held: Mutex<BTreeMap<u64, usize>>,
     was_released: Notify,
@@ -120,7 +117,7 @@ impl Daemon {
             fs,
             draw: config.has_pauses.then(|| config.draw.clone()),
             record: Record::new(config.keeps_record),
-            is_dead: watch::Sender::new(false),
+            is_dead: Watched::new(false),
             held: Mutex::default(),
             was_released: Notify::new(),
             handles: Mutex::default(),
@@ -144,11 +141,11 @@ impl Daemon {
     }
 
     pub(super) fn kill(&self) {
-        self.is_dead.send_replace(true);
+        self.is_dead.set(true);
     }
 
     pub(super) fn is_dead(&self) -> bool {
-        *self.is_dead.borrow()
+        self.is_dead.get()
     }
 
     /// The names that have to be dropped before READs are answered. To be taken once.
@@ -195,7 +192,7 @@ impl Daemon {
     /// Resolves when the daemon has died.
     pub(super) async fn died(&self) {
         // It cannot fail, because this holds the sender.
-        drop(self.is_dead.subscribe().wait_for(|dead| *dead).await);
+        self.is_dead.wait_for(|is_dead| is_dead).await;
     }
 
     fn hold(self: &Arc<Self>, folder: InodeNo) -> Hold {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use s3mount_fs::FileKind;
-use tokio::sync::{RwLock, RwLockReadGuard, watch};
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::common::{MOST_BYTES, lock};
 use super::core::Kernel;
@@ -18,6 +18,7 @@ use super::inode::stale;
 use super::locks::Owner;
 use super::map::Map;
 use super::open_file::OpenFile;
+use crate::watched::Watched;
 
 /// A descriptor of a process, or a map.
 pub type Fd = u32;
@@ -56,7 +57,7 @@ pub struct Process(Arc<Inner>);
 struct Inner {
     kernel: Arc<Kernel>,
     pid: u32,
-    killed: watch::Sender<bool>,
+    killed: Arc<Watched<bool>>,
     /// Held by each call under way.
     calls: RwLock<()>,
     files: Mutex<BTreeMap<Fd, Arc<OpenFile>>>,
@@ -86,7 +87,7 @@ impl Process {
         Self(Arc::new(Inner {
             kernel: kernel.clone(),
             pid,
-            killed: watch::Sender::new(false),
+            killed: Arc::default(),
             calls: RwLock::default(),
             files: Mutex::default(),
             maps: Mutex::default(),
@@ -101,11 +102,11 @@ impl Process {
     /// Begins a call. A process that was killed makes none.
     async fn begin(&self) -> Result<(RwLockReadGuard<'_, ()>, Caller), i32> {
         let call = self.0.calls.read().await;
-        if *self.0.killed.borrow() { Err(libc::EINTR) } else { Ok((call, self.caller())) }
+        if self.0.killed.get() { Err(libc::EINTR) } else { Ok((call, self.caller())) }
     }
 
     fn caller(&self) -> Caller {
-        Caller::new(self.0.pid, self.0.killed.subscribe())
+        Caller::new(self.0.pid, self.0.killed.clone())
     }
 
     fn file(&self, fd: Fd) -> Result<Arc<OpenFile>, i32> {
@@ -432,7 +433,7 @@ impl Process {
     pub async fn exit(&self) {
         let _alone = self.0.calls.write().await;
         // What is sent now is not interrupted, because the signal was taken.
-        let caller = Caller::new(self.0.pid, watch::channel(false).1);
+        let caller = Caller::new(self.0.pid, Arc::default());
         let maps = std::mem::take(&mut *lock(&self.0.maps));
         for map in maps.into_values() {
             map.close(&caller).await;
@@ -447,7 +448,7 @@ impl Process {
 
     /// The process is killed: its calls under way are interrupted, and it ends.
     pub async fn kill(&self) {
-        self.0.killed.send_replace(true);
+        self.0.killed.set(true);
         self.exit().await;
     }
 }
