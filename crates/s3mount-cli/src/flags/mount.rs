@@ -114,8 +114,9 @@ pub(crate) struct MountArgs {
     /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
     /// machine's or the cgroup's, from 256MiB to 4GiB, but no more than fits the cgroup].
     ///
-    /// A hard bound: the whole process takes at most 64MiB more. Raise it for many streams at once,
-    /// lower it where the loaders need the memory. At least 64MiB.
+    /// A hard bound: the whole process takes at most 64MiB more, and 1MiB for each write that
+    /// waits beyond an eighth of it. Raise it for many streams at once, lower it where the loaders
+    /// need the memory. At least 64MiB.
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub(crate) memory_limit: Option<Size>,
 
