@@ -1,9 +1,9 @@
 # `make demo` shows a mount at work, `make test` runs all tests, `make lint` runs the checks of a review.
 # ARGS holds arguments for the demo and the bench: `make demo ARGS=--once`, `make bench ARGS="4 streams"`.
 
-# Tests under a model checker. It replaces the locks, so these tests are a build of their own.
-SHUTTLE = --package s3mount-memory --package s3mount-prefetch --package s3mount-fs \
-	--features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
+# Tests under a model checker. It replaces the locks, so these tests are a build of their own. `--workspace` has the
+# dependencies built as the other tests have them, so that they are not built again.
+SHUTTLE = --workspace --features s3mount-memory/shuttle,s3mount-prefetch/shuttle,s3mount-fs/shuttle --test shuttle
 
 .PHONY: build demo bench package package-test book test soak fuzz lint advisories clean
 
