@@ -6,8 +6,9 @@
 //! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
 //! | off | nothing but a probe from time to time | to failing when a probe succeeds |
 //!
-//! A disk that is full or can't be written is read all the same; nothing is written to it for a while. While the
-//! directory is gone, nothing goes on but the attempts to make it again.
+//! A disk that is full or can't be written is read all the same; nothing is written to it for a while. When a file
+//! is missing, nothing is written until who keeps house has looked for the directory. While the directory is gone,
+//! nothing goes on but the attempts to make it again.
 //! [`Policy`] is pure.
 
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub(crate) enum Meaning {
     Nothing,
     /// It can't be written now.
     Unwritable,
+    /// A file is missing, or the whole directory is.
+    Missing,
     /// It fails.
     Broken,
 }
@@ -61,15 +64,10 @@ pub(crate) enum Meaning {
 pub(crate) fn meaning(error: &io::Error) -> Meaning {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Meaning::Nothing,
-        Some(
-            Errno::NOSPC
-            | Errno::DQUOT
-            | Errno::ROFS
-            | Errno::ACCESS
-            | Errno::PERM
-            | Errno::NOENT
-            | Errno::FBIG,
-        ) => Meaning::Unwritable,
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::FBIG) => {
+            Meaning::Unwritable
+        }
+        Some(Errno::NOENT) => Meaning::Missing,
         _ => Meaning::Broken,
     }
 }
@@ -93,6 +91,8 @@ struct Policy {
     last_error: Option<SinceBoot>,
     /// When something could not be written, and why, unless something was written since.
     unwritable: Option<(SinceBoot, DiskState)>,
+    /// Whether a file was missing, and nobody has looked for the directory since.
+    is_missed: bool,
     /// Whether the directory is gone, or another one has taken its place that can't be used.
     is_gone: bool,
     probed: SinceBoot,
@@ -107,6 +107,7 @@ impl Policy {
             errors: 0,
             last_error: None,
             unwritable: None,
+            is_missed: false,
             is_gone: false,
             probed,
         }
@@ -129,7 +130,7 @@ impl Policy {
     }
 
     fn may_write(&self, now: SinceBoot) -> bool {
-        self.unwritable.is_none_or(|(since, _)| now.since(since) >= PAUSE)
+        !self.is_missed && self.unwritable.is_none_or(|(since, _)| now.since(since) >= PAUSE)
     }
 
     fn state(&self) -> DiskState {
@@ -275,11 +276,16 @@ impl Health {
         }
     }
 
+    /// The directory is there.
+    pub(crate) fn on_in_place(&self) {
+        self.lock().policy.is_missed = false;
+    }
+
     /// The directory is there again.
     pub(crate) fn on_back(&self) {
         let was_gone = {
             let mut state = self.lock();
-            state.policy.unwritable = None;
+            (state.policy.unwritable, state.policy.is_missed) = (None, false);
             std::mem::take(&mut state.policy.is_gone)
         };
         let dir = self.path.display();
@@ -333,13 +339,14 @@ impl Health {
             Meaning::Unwritable => {
                 let (now, why) = (self.clock.now(), why_unwritable(error));
                 let is_new = self.lock().policy.unwritable.replace((now, why)).is_none();
-                let dir = self.path.display();
-                if error.kind() == io::ErrorKind::NotFound {
-                    // Who keeps house says so.
-                    tracing::debug!(%error, %dir, "{operation} a file of the disk cache");
-                } else if is_new {
+                if is_new {
+                    let dir = self.path.display();
                     tracing::warn!(%error, %dir, "{operation} a file of the disk cache; nothing is added to it for now");
                 }
+            }
+            Meaning::Missing => {
+                self.lock().policy.is_missed = true;
+                tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
             }
             Meaning::Broken => {
                 tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
@@ -448,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_read_but_not_written() {
-        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::NOENT] {
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS] {
             let disk = Disk::new();
             (0..10).for_each(|_| disk.error(errno));
             assert_eq!(disk.health.condition(), Condition::Healthy);
@@ -478,6 +485,18 @@ mod tests {
         disk.health.on_back();
         assert!(disk.health.may_begin() && disk.health.may_write(), "at once");
         assert_eq!(disk.health.state(), DiskState::Healthy);
+    }
+
+    #[test]
+    fn a_missing_file_stops_writing_until_the_directory_is_found() {
+        let disk = Disk::new();
+        disk.error(Errno::NOENT);
+        assert!(disk.health.may_begin() && !disk.health.may_write());
+        disk.wait(100);
+        assert!(!disk.health.may_write());
+        disk.health.on_in_place();
+        assert!(disk.health.may_write(), "at once");
+        assert_eq!(disk.health.state(), DiskState::Healthy, "though nothing was written");
     }
 
     #[test]

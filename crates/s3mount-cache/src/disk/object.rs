@@ -252,7 +252,9 @@ impl Inner {
         if !self.dir.health.may_keep_house() {
             return;
         }
-        if !self.dir.is_in_place() {
+        if self.dir.is_in_place() {
+            self.dir.health.on_in_place();
+        } else {
             match self.dir.put_in_place() {
                 Ok(()) => self.dir.health.on_back(),
                 Err(error) => self.dir.health.on_gone(&error),
