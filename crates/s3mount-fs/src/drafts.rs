@@ -5,6 +5,7 @@
 //! object. The file has one inode all the while.
 //!
 //! - [`life`]: which steps a draft takes in which state;
+//! - [`underway`]: which READs wait for which WRITEs;
 //! - [`writers`]: who has changed it since it was published last.
 //!
 //! **Lock order:** a name's place in the tree (`tree_locks.rs`), then the turn of a draft, then the overlay, then the
@@ -12,6 +13,7 @@
 
 mod attributes;
 pub(crate) mod life;
+pub(crate) mod underway;
 pub(crate) mod writers;
 
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use s3mount_object::ObjectId;
 use s3mount_write::Draft;
 
 use self::life::{Life, Step, Verdict};
+use self::underway::Underway;
 use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
@@ -36,10 +39,12 @@ pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;
 pub(crate) struct DraftFile {
     state: Mutex<State>,
     /// Whoever writes, cuts, copies, renames, unlinks, publishes or ends the draft does so in turn: first come, first
-    /// served. Readers take no turn.
+    /// served. Readers take no turn: they wait for the WRITEs to their pages, and for nothing else.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Its inode, or 0.
     ino: AtomicU64,
+    /// The WRITEs that wait.
+    pub(crate) underway: Arc<Underway>,
 }
 
 #[derive(Debug)]
@@ -124,7 +129,7 @@ impl DraftFile {
             was_direct: false,
             is_delayed: false,
         });
-        Arc::new(Self { state, turn: Arc::default(), ino: AtomicU64::new(0) })
+        Arc::new(Self { state, turn: Arc::default(), ino: AtomicU64::new(0), underway: Underway::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -259,8 +264,8 @@ impl DraftFile {
     }
 
     /// Notes that a thread writes through a handle.
-    pub(crate) fn note_write(&self, writer: WriterId, thread: u32) {
-        self.lock().writers.note_write(writer, thread);
+    pub(crate) fn note_write(&self, writer: WriterId, thread: u32, appends: bool) {
+        self.lock().writers.note_write(writer, thread, appends);
     }
 
     /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this

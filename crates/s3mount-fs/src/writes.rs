@@ -8,6 +8,7 @@ use s3mount_object::NewObject;
 use s3mount_write::Writer;
 
 use crate::FsError;
+use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
 use crate::filesystem::reader_slot::ReaderSlot;
@@ -175,5 +176,6 @@ pub struct LaterWrite {
     pub(crate) offset: Option<u64>,
     /// The draft's turn, if it is the write's by now. Some of the bytes may be there.
     pub(crate) turn: Option<Turn>,
+    pub(crate) underway: UnderwayWrite,
     pub(crate) data: Bytes,
 }

@@ -281,3 +281,19 @@ async fn close_empty(client: &MemoryClient, fs: &Arc<Filesystem>, handle: FileHa
     fs.release(handle);
     assert_eq!(client.keys(), ["_SUCCESS", "old", "other"]);
 }
+
+/// The kernel asks for a page of a map while a WRITE around its cache is under way.
+#[tokio::test(start_paused = true)]
+async fn who_reads_sees_the_write_that_came_before() {
+    let (_, fs) = mount();
+    let ino = look_up(&fs, "old").await;
+    let writer = fs.open_to_write(ino, WRITE).await.expect("a handle").handle;
+    let reader = fs.open(ino).expect("a handle").handle;
+    let waits = fs.write(writer, 2, b"D", 1).expect("memory").expect("the bytes around it are not there");
+    let (sender, mut answer) = oneshot::channel();
+    fs.read(reader, 0, 1 << 20, move |result| drop(sender.send(result.map(<[u8]>::to_vec))));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(answer.try_recv().is_err(), "it waits");
+    fs.clone().finish_write(waits).await.expect("memory");
+    assert_eq!(answer.await.expect("an answer").expect("bytes"), b"olD text");
+}

@@ -34,9 +34,14 @@ pub enum Edit {
         /// How many cells are added.
         cells: u64,
     },
+    /// Stores cells of a call to a map: the file gets no longer.
+    Store(Range<u64>, Value),
     /// Gives the file this many cells.
     Cut(u64),
 }
+
+/// The kernel's pages have so many cells.
+const PAGE_CELLS: u64 = 4096 / CELL;
 
 #[derive(Clone, Debug)]
 struct Change<T> {
@@ -48,7 +53,7 @@ struct Change<T> {
 impl Edit {
     fn at(&self, cell: u64) -> Option<Value> {
         match self {
-            Edit::Write(cells, value) => cells.contains(&cell).then_some(*value),
+            Edit::Write(cells, value) | Edit::Store(cells, value) => cells.contains(&cell).then_some(*value),
             Edit::Cut(cells) => (cell >= *cells).then_some(Value::Zeros),
             Edit::Append { .. } => None,
         }
@@ -163,7 +168,7 @@ impl File {
             }
             match &edit.what {
                 Edit::Write(range, _) if range.end > cells => cells = range.end,
-                Edit::Write(..) => {}
+                Edit::Write(..) | Edit::Store(..) => {}
                 Edit::Append { cells: more, .. } => cells += more,
                 Edit::Cut(to) => {
                     known = is_apart(edit);
@@ -194,12 +199,32 @@ impl File {
         };
         let is_appended = |edit: &Change<Edit>| match &edit.what {
             Edit::Append { from, .. } => edit.asked <= to && (*from <= cell || is_cut(edit)),
-            Edit::Write(..) | Edit::Cut(_) => false,
+            Edit::Write(..) | Edit::Store(..) | Edit::Cut(_) => false,
         };
-        if self.edits.iter().any(is_appended) {
+        if self.edits.iter().any(is_appended) || self.is_torn(cell, to) {
             values.push(Value::Any);
         }
         values
+    }
+
+    /// Whether somebody has stored to the page of a cell, through a map, while somebody else wrote to it: then one of
+    /// both may be lost with it, because the kernel writes whole pages back (promise 39).
+    fn is_torn(&self, cell: u64, to: u64) -> bool {
+        let page = cell / PAGE_CELLS * PAGE_CELLS..(cell / PAGE_CELLS + 1) * PAGE_CELLS;
+        let is_here = |cells: &Range<u64>| cells.start < page.end && page.start < cells.end;
+        let mut stores = self
+            .edits
+            .iter()
+            .filter(|edit| edit.asked <= to && matches!(&edit.what, Edit::Store(cells, _) if is_here(cells)));
+        let writes = |edit: &Change<Edit>| match &edit.what {
+            Edit::Write(cells, _) => is_here(cells),
+            Edit::Append { from, .. } => *from < page.end,
+            Edit::Store(..) | Edit::Cut(_) => false,
+        };
+        stores.any(|store| {
+            let meets = |edit: &Change<Edit>| edit.asked <= store.answered && store.asked <= edit.answered;
+            self.edits.iter().any(|edit| writes(edit) && meets(edit))
+        })
     }
 
     /// The tag of all of some cells at a moment, where there is only one.
@@ -231,11 +256,18 @@ impl File {
             .edits
             .iter()
             .flat_map(|edit| match &edit.what {
-                Edit::Write(cells, _) => [cells.start, cells.end],
+                Edit::Write(cells, _) | Edit::Store(cells, _) => [cells.start, cells.end],
                 Edit::Cut(cells) | Edit::Append { from: cells, .. } => [*cells, *cells],
             })
             .collect();
         bounds.insert(self.first_cells);
+        for edit in &self.edits {
+            if let Edit::Store(cells, _) = &edit.what {
+                let pages =
+                    (cells.start / PAGE_CELLS..=cells.end.div_ceil(PAGE_CELLS)).map(|page| page * PAGE_CELLS);
+                bounds.extend(pages);
+            }
+        }
         for (range, found) in &runs {
             let inside: Vec<u64> =
                 bounds.range(range.start + 1..range.end.max(range.start + 1)).copied().collect();

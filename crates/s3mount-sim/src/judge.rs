@@ -29,6 +29,8 @@ pub struct Judge {
     shared: Option<Shared>,
     /// Whether somebody writes a file of which nobody knows which one it is.
     is_unsure: bool,
+    /// Whether somebody has changed such a file otherwise than by appending.
+    has_stray_edits: bool,
     /// Open files that may write, and files that are being opened so: the file if it is known, and the moments at which
     /// `open` was asked for and `close` answered.
     writers: Vec<(Option<usize>, u64, u64)>,
@@ -70,6 +72,7 @@ impl Judge {
             copies: Vec::new(),
             shared: shared.map(Shared::new),
             is_unsure: false,
+            has_stray_edits: false,
             writers: Vec::new(),
             written: BTreeMap::new(),
             closes: BTreeMap::new(),
@@ -263,8 +266,10 @@ impl Judge {
                 self.written.insert(*tag, (opened.asked, opened.path.clone()));
             }
             Edit::Write(..) => self.has_copied = true,
-            Edit::Append { .. } | Edit::Cut(_) => {}
+            // The kernel does not say whose bytes of a map it writes back, and does so when anybody closes the file.
+            Edit::Store(..) | Edit::Append { .. } | Edit::Cut(_) => {}
         }
+        self.has_stray_edits |= opened.file.is_none() && !matches!(edit, Edit::Append { .. });
         opened.file.map(|file| (file, self.files[file].ask(asked, edit)))
     }
 
@@ -274,6 +279,22 @@ impl Judge {
         if let Some((file, edit)) = edit {
             self.files[file].answer(edit, now);
         }
+    }
+
+    /// What a change is was found out.
+    pub fn turn(&mut self, edit: Option<(usize, usize)>, what: Edit) {
+        if let Some((file, edit)) = edit {
+            self.files[file].turn(edit, what);
+        }
+    }
+
+    /// Whether an open file may be shorter than these cells by now, or has lost bytes.
+    pub fn may_lack(&self, opened: &Opened, cells: Range<u64>) -> bool {
+        let now = self.ticks.now();
+        let is_cut = |file: usize| {
+            self.files[file].cells(opened.asked, now).is_none_or(|(least, _)| least < cells.end)
+        };
+        self.may_be_gone(opened) || opened.file.is_none_or(is_cut)
     }
 
     /// A program appends cells.

@@ -18,6 +18,11 @@ pub enum Act {
     ReadAll(Slot, u64),
     /// Writes at a place; to the end if the file was opened so.
     Write(Slot, u64, u64),
+    /// Writes at a place through a shared map, which stays until the file is closed. What would lie behind the end is
+    /// left out.
+    Map(Slot, u64, u64),
+    /// Writes to a place from now on, though the file was opened to append.
+    Unappend(Slot),
     /// Cuts an open file.
     Cut(Slot, u64),
     /// `fsync`.
@@ -66,6 +71,8 @@ pub enum Kind {
     Overwriter,
     /// Changes bytes of a file in their place.
     Patcher,
+    /// Changes bytes of a file through a map, beside those that it writes or appends.
+    Mapper,
     /// Adds lines to a file, which it opens for each.
     Appender,
     /// Writes pieces of one file by several open files.
@@ -92,10 +99,11 @@ pub enum Kind {
 
 impl Kind {
     /// All that use a mount and do no harm to it.
-    pub const PROGRAMS: [Self; 12] = [
+    pub const PROGRAMS: [Self; 13] = [
         Self::Saver,
         Self::Overwriter,
         Self::Patcher,
+        Self::Mapper,
         Self::Appender,
         Self::Downloader,
         Self::Reader,
@@ -190,6 +198,23 @@ impl Theme {
                 if draw.happens(300) {
                     acts.push(Act::Sync(0));
                     self.patch(draw, 0, acts);
+                }
+                acts.push(Act::Close(0));
+            }
+            Kind::Mapper => {
+                let (made, appends) = (draw.happens(300), draw.happens(400));
+                let flag = |is_set: bool, flag: i32| if is_set { flag } else { 0 };
+                let flags = libc::O_RDWR | flag(made, libc::O_CREAT) | flag(appends, libc::O_APPEND);
+                acts.push(Act::Open(0, name, flags));
+                for _ in 0..=draw.below(4) {
+                    let (at, cells) = (draw.below(self.most_cells), 1 + draw.below(self.call_cells.min(64)));
+                    match draw.below(8) {
+                        0 => acts.push(Act::Unappend(0)),
+                        1 => acts.push(Act::Sync(0)),
+                        2 => acts.push(Act::Pause(draw.below(200))),
+                        3 | 4 => acts.push(Act::Write(0, at, cells)),
+                        _ => acts.push(Act::Map(0, at, cells)),
+                    }
                 }
                 acts.push(Act::Close(0));
             }
@@ -293,6 +318,8 @@ impl fmt::Display for Act {
             Act::Read(slot, at, cells) => write!(f, "pread(f{slot}, {cells} at {at})"),
             Act::ReadAll(slot, piece) => write!(f, "read all(f{slot}, by {piece})"),
             Act::Write(slot, at, cells) => write!(f, "pwrite(f{slot}, {cells} at {at})"),
+            Act::Map(slot, at, cells) => write!(f, "store(f{slot}, {cells} at {at})"),
+            Act::Unappend(slot) => write!(f, "fcntl(f{slot}, no O_APPEND)"),
             Act::Cut(slot, cells) => write!(f, "ftruncate(f{slot}, {cells})"),
             Act::Sync(slot) => write!(f, "fsync(f{slot})"),
             Act::Close(slot) => write!(f, "close(f{slot})"),

@@ -1,6 +1,7 @@
 //! Runs one scenario, and judges it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -114,6 +115,7 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
                 program: program.clone(),
                 draw,
                 open: BTreeMap::new(),
+                maps: BTreeMap::new(),
             };
             player.start();
             tokio::spawn(player.play())
@@ -179,6 +181,7 @@ struct Player {
     program: Program,
     draw: Draw,
     open: BTreeMap<Slot, (Fd, Opened)>,
+    maps: BTreeMap<Slot, Fd>,
 }
 
 impl Player {
@@ -188,6 +191,7 @@ impl Player {
         self.life = place.life().0;
         self.process = Some(Process::new(&place.mount().kernel, u32::from(self.program.number) + 100));
         self.open.clear();
+        self.maps.clear();
     }
 
     /// Whether the daemon that it uses was killed.
@@ -318,6 +322,13 @@ impl Player {
                 }
             }
             Act::Write(slot, at, cells) => self.write(call, *slot, *at, *cells).await,
+            Act::Map(slot, at, cells) => self.write_to_map(call, *slot, *at..*at + *cells).await,
+            Act::Unappend(slot) => {
+                let Some((fd, opened)) = self.open.get_mut(slot) else { return Ok(()) };
+                opened.flags &= !libc::O_APPEND;
+                let answer = process.set_append(*fd, false);
+                self.done(&self.open[slot].1, answer)
+            }
             Act::Cut(slot, cells) => {
                 let Some((fd, opened)) = self.writable(*slot) else { return Ok(()) };
                 opened.wrote = true;
@@ -454,6 +465,40 @@ impl Player {
         }
     }
 
+    /// Stores bytes to a shared map.
+    async fn write_to_map(&mut self, call: u16, slot: Slot, cells: Range<u64>) -> Check {
+        let Some((fd, opened)) = self.writable(slot) else { return Ok(()) };
+        opened.wrote = true;
+        let (fd, opened) = (*fd, opened.clone());
+        let map = match self.maps.get(&slot) {
+            Some(map) => *map,
+            None => match self.own().mmap(fd, true).await {
+                Ok(map) => *self.maps.entry(slot).or_insert(map),
+                Err(errno) => return self.done(&opened, Err(errno)),
+            },
+        };
+        let value = Value::Written(Tag { writer: self.program.number, call });
+        let edit = self.world.judge().edit(&opened, Edit::Store(cells.start..cells.start, value));
+        let size = match self.own().fstat(fd).await {
+            Ok(stat) => stat.size / CELL,
+            Err(errno) => return self.done(&opened, Err(errno)),
+        };
+        let cells = cells.start.min(size)..cells.end.min(size);
+        self.world.judge().turn(edit, Edit::Store(cells.clone(), value));
+        let bytes = fill(Tag { writer: self.program.number, call }, cells.clone());
+        let answer = self.own().map_write(map, cells.start * CELL, &bytes).await;
+        self.note(call, &answer);
+        match answer {
+            Ok(()) => {
+                self.world.judge().edited(edit);
+                Ok(())
+            }
+            // SIGBUS: the file was cut, or the bytes around are gone.
+            Err(libc::EFAULT) if self.world.judge().may_lack(&opened, cells) => Ok(()),
+            Err(errno) => self.done(&opened, Err(errno)),
+        }
+    }
+
     async fn copy(&mut self, call: u16, from: Slot, to: Slot, cells: u64) -> Check {
         let Some((source, from)) = self.open.get(&from).cloned() else { return Ok(()) };
         let Some((fd, opened)) = self.writable(to) else { return Ok(()) };
@@ -481,6 +526,10 @@ impl Player {
         let Some((fd, opened)) = self.open.remove(&slot) else { return Ok(()) };
         let world = self.world.clone();
         let asked = world.ticks.next();
+        if let Some(map) = self.maps.remove(&slot) {
+            // What can't be written back is told to who closes the file.
+            let _told_later = self.own().munmap(map).await;
+        }
         let answer = self.own().close(fd).await;
         self.note(0, &(slot, &answer));
         let was_last = world.judge().closed(&opened, asked);

@@ -70,6 +70,8 @@ const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Li
 const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
 const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
 
+const MAPPING: &[Kind] = &[Kind::Mapper, Kind::Reader, Kind::Appender, Kind::Patcher, Kind::Mapper];
+
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
 
@@ -106,6 +108,8 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "patching", weight: 3, kinds: PATCHING, ..ONE },
     Mix { name: "patching, faults", weight: 3, kinds: PATCHING, has_faults: true, ..ONE },
     Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, ..ONE },
+    Mix { name: "mapping", weight: 3, kinds: MAPPING, ..ONE },
+    Mix { name: "mapping, faults", weight: 2, kinds: MAPPING, has_faults: true, ..ONE },
     Mix { name: "saving, long", weight: 1, kinds: SAVING, is_long: true, ..ONE },
     Mix { name: "all", weight: 6, ..ONE },
     Mix { name: "all, faults", weight: 6, has_faults: true, ..ONE },

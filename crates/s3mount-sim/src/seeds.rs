@@ -72,7 +72,9 @@ impl Cut {
             for at in 0..self.best.programs[program].acts.len() {
                 let mut smaller = self.best.clone();
                 match &mut smaller.programs[program].acts[at].1 {
-                    Act::Write(_, place, cells) => (*place, *cells) = (*place / 8, (*cells).min(2)),
+                    Act::Write(_, place, cells) | Act::Map(_, place, cells) => {
+                        (*place, *cells) = (*place / 8, (*cells).min(2));
+                    }
                     Act::Put(_, cells) | Act::Cut(_, cells) => *cells = (*cells).min(2),
                     Act::Pause(milliseconds) => *milliseconds /= 4,
                     _ => continue,

@@ -15,8 +15,11 @@ const UNKNOWN: u32 = 0;
 /// A handle that may write.
 #[derive(Debug)]
 struct Writer {
-    /// Whether it changes no byte that is there.
+    /// Whether it was opened to append.
     appends: bool,
+    /// Whether it has changed bytes that were there since the last publication, though it was opened to append:
+    /// through a map, or once `fcntl` had taken `O_APPEND` away.
+    has_patched: bool,
     /// The thread that has opened it.
     opener: u32,
     /// Whether its open has made the file, or emptied it, since the last publication.
@@ -29,6 +32,10 @@ struct Writer {
 }
 
 impl Writer {
+    fn only_appends(&self) -> bool {
+        self.appends && !self.has_patched
+    }
+
     fn has_changes(&self) -> bool {
         self.has_emptied || !self.threads.is_empty()
     }
@@ -36,12 +43,12 @@ impl Writer {
     /// Whether it is about to write what others can't know. Whoever has only emptied the file, and has closed that
     /// descriptor, may have closed the handle: its end comes some time after.
     fn is_writing(&self) -> bool {
-        !self.appends && self.has_changes() && !(self.was_closed && self.threads.is_empty())
+        !self.only_appends() && self.has_changes() && !(self.was_closed && self.threads.is_empty())
     }
 
     /// Its changes are complete.
     fn end(&mut self) {
-        (self.has_emptied, self.was_closed) = (false, false);
+        (self.has_emptied, self.was_closed, self.has_patched) = (false, false, false);
         self.threads.clear();
     }
 }
@@ -67,13 +74,20 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Counts one more handle, which `opener` opens; one that `appends` changes no byte that is there.
+    /// Counts one more handle, which `opener` opens; one that `appends` changes no byte that is there as a rule.
     pub(crate) fn add(&mut self, appends: bool, opener: u32) -> WriterId {
         let id = WriterId(self.next);
         self.next += 1;
         self.open.insert(
             id,
-            Writer { appends, opener, has_emptied: false, was_closed: false, threads: Vec::new() },
+            Writer {
+                appends,
+                opener,
+                has_patched: false,
+                has_emptied: false,
+                was_closed: false,
+                threads: Vec::new(),
+            },
         );
         id
     }
@@ -95,9 +109,10 @@ impl Writers {
         }
     }
 
-    /// Notes that a thread has written through a handle.
-    pub(crate) fn note_write(&mut self, id: WriterId, thread: u32) {
+    /// Notes that a thread has changed bytes through a handle: only at the end, if it `appends`.
+    pub(crate) fn note_write(&mut self, id: WriterId, thread: u32, appends: bool) {
         let Some(writer) = self.open.get_mut(&id) else { return };
+        writer.has_patched |= !appends;
         if !writer.threads.contains(&thread) {
             let thread = if writer.threads.len() < MOST_THREADS { thread } else { UNKNOWN };
             if writer.threads.last() != Some(&UNKNOWN) {
@@ -136,7 +151,7 @@ impl Writers {
 
     /// Whether a handle that does not only append has changes that nobody has called complete.
     pub(crate) fn is_half_written(&self) -> bool {
-        self.open.values().any(|writer| !writer.appends && writer.has_changes())
+        self.open.values().any(|writer| !writer.only_appends() && writer.has_changes())
     }
 
     /// A program is told that its close has succeeded, before the file is published.
@@ -172,15 +187,15 @@ mod tests {
         let close =
             |writers: &mut Writers, process: u32| writers.close(id, |thread| thread == process, || true);
         assert_eq!(close(&mut writers, 1), Close::Nothing, "nothing has changed");
-        writers.note_write(id, 1);
+        writers.note_write(id, 1, false);
         assert_eq!(close(&mut writers, 2), Close::Nothing, "a child has inherited it");
         assert_eq!(close(&mut writers, 1), Close::Publish);
-        writers.note_write(id, 2);
+        writers.note_write(id, 2, false);
         assert_eq!((close(&mut writers, 1), close(&mut writers, 2)), (Close::Publish, Close::Publish));
         writers.note_published();
         assert_eq!(close(&mut writers, 1), Close::Nothing);
         for thread in 10..10 + 2 * MOST_THREADS as u32 {
-            writers.note_write(id, thread);
+            writers.note_write(id, thread, false);
         }
         assert_eq!(close(&mut writers, 1), Close::Publish, "so many are not told apart");
     }
@@ -200,9 +215,9 @@ mod tests {
         let mut writers = Writers::default();
         let [maker, other] = [1, 1].map(|thread| writers.add(false, thread));
         writers.note_emptied(maker);
-        writers.note_write(other, 1);
+        writers.note_write(other, 1, false);
         assert_eq!(writers.close(other, |_| true, || false), Close::Keep, "its maker may go on");
-        writers.note_write(other, 1);
+        writers.note_write(other, 1, false);
         assert_eq!(writers.close(maker, |_| true, || false), Close::Nothing);
         assert_eq!(
             writers.close(other, |_| true, || true),
@@ -210,7 +225,7 @@ mod tests {
             "the handle's end may still come"
         );
         assert!(writers.is_half_written(), "the maker has not said that it is complete");
-        writers.note_write(maker, 2);
+        writers.note_write(maker, 2, false);
         assert_eq!(writers.close(other, |_| true, || true), Close::Keep, "another program has the handle");
     }
 
@@ -219,10 +234,10 @@ mod tests {
         let mut writers = Writers::default();
         let [one, other] = [1, 2].map(|thread| writers.add(false, thread));
         let log = writers.add(true, 3);
-        writers.note_write(one, 1);
-        writers.note_write(log, 3);
+        writers.note_write(one, 1, false);
+        writers.note_write(log, 3, true);
         assert_eq!(writers.close(one, |_| true, || true), Close::Publish, "lines are whole");
-        writers.note_write(other, 2);
+        writers.note_write(other, 2, false);
         assert_eq!(writers.close(one, |_| true, || true), Close::Keep);
         assert_eq!(writers.close(log, |_| true, || true), Close::Keep);
         writers.note_closed(one);
@@ -234,5 +249,18 @@ mod tests {
             writers.remove(id);
         }
         assert!(writers.is_empty());
+    }
+
+    #[test]
+    fn a_log_that_is_patched_is_half_written_until_it_is_closed() {
+        let mut writers = Writers::default();
+        let [log, other] = [1, 2].map(|thread| writers.add(true, thread));
+        writers.note_write(log, 1, false);
+        writers.note_write(log, 1, true);
+        writers.note_write(other, 2, true);
+        assert_eq!(writers.close(other, |_| true, || true), Close::Keep);
+        writers.note_closed(log);
+        writers.note_write(log, 1, true);
+        assert_eq!(writers.close(other, |_| true, || true), Close::Publish);
     }
 }

@@ -17,7 +17,7 @@ impl Filesystem {
         let (open, writer) = self.open_to_writer(handle).ok_or(FsError::ReadOnly)?;
         let file = &open.file;
         let _turn = file.turn().await;
-        note_change(file, writer, thread)?;
+        note_change(file, writer, thread, false)?;
         file.draft().grow(size).await.map_err(|error| self.failed(file, error))
     }
 }

@@ -37,7 +37,7 @@ impl Filesystem {
         if !draft.suits_copy(&version, range, to.1) {
             return Err(FsError::NotCopied);
         }
-        note_change(file, writer, thread)?;
+        note_change(file, writer, thread, false)?;
         draft.copy_from(&version, size, range, to.1).await.map_err(|error| self.failed(file, error))?;
         Ok(range.len())
     }

@@ -78,7 +78,9 @@ impl Filesystem {
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
         let fs = self.clone();
+        let earlier_writes = file.underway.wait(read.offset, read.offset.saturating_add(read.len as u64));
         spawn(self.namespace.requests().runtime(), async move {
+            earlier_writes.await;
             match fs.read_draft(&file, read).await {
                 Ok(bytes) => reply(Ok(&bytes)),
                 Err(error) => reply(Err(error.into())),

@@ -240,15 +240,20 @@ impl Filesystem {
         let turn = file.try_turn();
         let mut offset = offset;
         if turn.is_some() {
-            note_change(file, writer, thread)?;
+            note_change(file, writer, thread, offset.is_none())?;
             let draft = file.draft();
             let at = *offset.get_or_insert_with(|| draft.size());
             if let Some(written) = draft.try_write(at, data) {
                 return written.map(|()| None).map_err(|error| self.failed(file, error));
             }
         }
+        let (start, end) = match offset {
+            Some(offset) => (offset, offset.saturating_add(data.len() as u64)),
+            None => (file.draft().size(), u64::MAX),
+        };
+        let underway = file.underway.begin(start, end);
         let (file, data) = (file.clone(), Bytes::copy_from_slice(data));
-        Ok(Some(Later::Write(LaterWrite { file, writer, thread, offset, turn, data })))
+        Ok(Some(Later::Write(LaterWrite { file, writer, thread, offset, turn, underway, data })))
     }
 
     /// Does what [`write`](Self::write) has left.
@@ -258,12 +263,15 @@ impl Filesystem {
     pub async fn finish_write(self: Arc<Self>, later: Later) -> Result<(), FsError> {
         match later {
             Later::Keep(to_keep) => self.keep(to_keep).await,
-            Later::Write(LaterWrite { file, writer, thread, offset, turn, data }) => {
+            Later::Write(LaterWrite { file, writer, thread, offset, turn, underway: _underway, data }) => {
                 let _turn = match turn {
                     Some(turn) => turn,
-                    None => file.turn().await,
+                    None => {
+                        let turn = file.turn().await;
+                        note_change(&file, writer, thread, offset.is_none())?;
+                        turn
+                    }
                 };
-                note_change(&file, writer, thread)?;
                 let draft = file.draft();
                 let offset = offset.unwrap_or_else(|| draft.size());
                 draft.write(offset, data).await.map_err(|error| self.failed(&file, error))
@@ -309,7 +317,7 @@ impl Filesystem {
         thread: u32,
     ) -> Result<(), FsError> {
         let _turn = file.turn().await;
-        note_change(file, writer, thread)?;
+        note_change(file, writer, thread, false)?;
         file.draft().truncate(size).await.map_err(|error| self.failed(file, error))
     }
 
@@ -349,16 +357,21 @@ impl Filesystem {
     }
 }
 
-/// A thread changes a draft through a handle, in the draft's turn.
+/// A thread changes a draft through a handle, in the draft's turn; one that `appends` changes no byte that is there.
 ///
 /// # Errors
 /// `Outdated` for a draft that nobody can change any more. One that has failed tells its own error.
-pub(super) fn note_change(file: &DraftFile, writer: WriterId, thread: u32) -> Result<(), FsError> {
+pub(super) fn note_change(
+    file: &DraftFile,
+    writer: WriterId,
+    thread: u32,
+    appends: bool,
+) -> Result<(), FsError> {
     match file.verdict(Step::Change) {
         Verdict::LookAgain => return Err(FsError::Outdated),
         Verdict::Go | Verdict::Skip | Verdict::Fail => {}
     }
-    file.note_write(writer, thread);
+    file.note_write(writer, thread, appends);
     Ok(())
 }
 

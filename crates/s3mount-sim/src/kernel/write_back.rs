@@ -51,7 +51,12 @@ impl Inode {
             }
             page.unlock();
         }
-        self.send_back(dirty).await
+        let sent = self.send_back(dirty).await;
+        // `filemap_fdatawait_range`: also what somebody else is writing back.
+        for page in self.pages(from, to) {
+            page.wait_written_back().await;
+        }
+        sent
     }
 
     /// Writes one page back that is about to be dropped. The caller has its lock (`fuse_launder_folio`).
