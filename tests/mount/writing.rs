@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::thread;
 
@@ -238,6 +238,46 @@ fn a_child_that_inherits_a_file_publishes_nothing() {
     drop(child.stdin.take());
     assert!(child.wait().expect("its end").success());
     assert_eq!(stored(&world, "f").expect("an object"), b"half and half");
+}
+
+#[test]
+fn a_file_is_an_object_once_its_maker_has_closed_it_though_he_only_reads() {
+    let world = world(&ALL);
+    let open =
+        |name: &str, flags: i32| OpenOptions::new().read(true).custom_flags(flags).open(world.path(name));
+    let close = |file: File| nix::unistd::close(file).map_err(io::Error::from);
+    // The standard library makes no file that is only read.
+    let make = "import os,sys; os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_RDONLY))";
+    run("/usr/bin/python3", &["-c".as_ref(), make.as_ref(), world.path("claim").as_os_str()]);
+    assert_eq!(stored(&world, "claim").expect("an object"), b"");
+    // A program may write to the file that it holds a lock on.
+    let lock = world.path("lock");
+    let script = "echo held > \"$1\"; cp \"$1\" \"$2\"";
+    let mut flock = Command::new("flock");
+    flock.arg(&lock).args(["sh", "-ec", script, "sh"]).args([&lock, &world.path("copy")]);
+    run_command(&mut flock);
+    assert_eq!(stored(&world, "copy").expect("an object"), b"held\n");
+    assert_eq!(stored(&world, "lock").expect("an object"), b"held\n");
+    // So is one that he has emptied.
+    close(open("old", libc::O_TRUNC).expect("a file")).expect("stored");
+    assert_eq!(stored(&world, "old").expect("an object"), b"");
+}
+
+#[test]
+fn who_empties_an_empty_file_replaces_its_object() {
+    let world = world(&ALL);
+    world.server.put(BUCKET, "stamp", "");
+    let path = world.path("stamp");
+    let modified = || fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
+    let before = modified();
+    thread::sleep(std::time::Duration::from_millis(1100));
+    drop(File::create(&path).expect("a file"));
+    assert!(modified() > before, "as for make");
+    // Somebody else has written to it since this mount has seen it.
+    world.server.put(BUCKET, "stamp", "theirs");
+    let closed = nix::unistd::close(File::create(&path).expect("a file")).map_err(io::Error::from);
+    assert_eq!(errno(closed), Some(libc::ESTALE));
+    assert_eq!(stored(&world, "stamp").expect("an object"), b"theirs");
 }
 
 #[test]

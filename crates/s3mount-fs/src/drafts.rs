@@ -241,14 +241,15 @@ impl DraftFile {
         }
     }
 
-    /// Counts one more handle that may write, which the thread `opener` opens; one that `appends` changes no byte that
-    /// is there. Returns nothing if its name stands for a version, or for another file, by now.
-    pub(crate) fn add_writer(&self, appends: bool, opener: u32) -> Option<WriterId> {
+    /// Counts one more handle that may write, or has made the file, which the thread `opener` opens; one that
+    /// `leaves_bytes` changes no byte that is there. Returns nothing if its name stands for a version, or for another
+    /// file, by now.
+    pub(crate) fn add_writer(&self, leaves_bytes: bool, opener: u32) -> Option<WriterId> {
         let mut state = self.lock();
         if matches!(state.end, End::Sealed | End::Failed | End::GivenUp) {
             return None;
         }
-        Some(state.writers.add(appends, opener))
+        Some(state.writers.add(leaves_bytes, opener))
     }
 
     /// Counts one handle less that may write. Returns whether it was the last.
@@ -289,7 +290,7 @@ impl DraftFile {
         self.lock().writers.has_closed()
     }
 
-    /// Whether a handle that does not only append has changes that nobody has called complete.
+    /// Whether a handle has changes that nobody has called complete, and may have changed bytes that were there.
     pub(crate) fn is_half_written(&self) -> bool {
         self.lock().writers.is_half_written()
     }

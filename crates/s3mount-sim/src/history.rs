@@ -364,7 +364,13 @@ impl Name {
 
     /// Whether the name may have changed between two moments.
     pub fn may_change(&self, from: u64, to: u64) -> bool {
-        self.changes.iter().any(|change| change.asked <= to && change.answered >= from)
+        self.may_change_times(1, from, to)
+    }
+
+    /// Whether the name may have changed so many times between two moments.
+    pub fn may_change_times(&self, times: usize, from: u64, to: u64) -> bool {
+        let changes = self.changes.iter().filter(|change| change.asked <= to && change.answered >= from);
+        changes.count() >= times
     }
 
     /// What the name may stand for between two moments.

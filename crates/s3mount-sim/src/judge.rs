@@ -119,8 +119,8 @@ impl Judge {
             self.files.push(File::default());
             made = Some((self.name(path).ask(asked, Target::File(file)), file));
         }
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let writer = writes.then(|| {
+        let changes = flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) != libc::O_RDONLY;
+        let writer = changes.then(|| {
             self.shared.iter_mut().for_each(|shared| shared.begin(mount, path, asked));
             self.writers.push((None, asked, NEVER));
             self.writers.len() - 1
@@ -170,6 +170,8 @@ impl Judge {
             Err(libc::ENOENT) if !creates && may_lack => return Ok(None),
             Err(libc::EEXIST) if excludes && may_be => return Ok(None),
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared() => return Ok(None),
+            // The kernel looks a name up again once (promise 11).
+            Err(libc::ESTALE) if self.name(&path).may_change_times(2, asked, now) => return Ok(None),
             Err(libc::EIO) if self.shared.as_mut().is_some_and(|of| of.tells_loss(mount, &path)) => {
                 return Ok(None);
             }
@@ -195,7 +197,7 @@ impl Judge {
                 opened.file = Some(file);
                 opened.has_emptied = true;
             }
-            _ if self.is_shared() && opened.writes() => {
+            _ if self.is_shared() && opened.changes() => {
                 // What others make of the name, they make of another file.
                 opened.file = Some(self.files.len());
                 self.files.push(if opened.has_emptied { File::default() } else { File::of_somebody() });

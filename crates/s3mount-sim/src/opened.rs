@@ -17,7 +17,7 @@ pub struct Opened {
     pub has_emptied: bool,
     /// Whether something was written to it.
     pub wrote: bool,
-    /// Its number among those that may write.
+    /// Its number among those that may write, or whose `open` may have changed the file.
     pub(crate) writer: Option<usize>,
 }
 
@@ -25,6 +25,11 @@ impl Opened {
     /// Whether it may write.
     pub fn writes(&self) -> bool {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    /// Whether it may write, or its `open` has changed the file.
+    pub fn changes(&self) -> bool {
+        self.writes() || self.has_emptied
     }
 
     /// The mount and the name.

@@ -254,7 +254,8 @@ impl Theme {
             Kind::Remover => acts.push(Act::Unlink(name)),
             Kind::Renamer => acts.push(Act::Rename(name, self.name(draw))),
             Kind::Locker => {
-                acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL));
+                let access = if draw.happens(500) { libc::O_WRONLY } else { libc::O_RDONLY };
+                acts.push(Act::Open(0, name.clone(), access | libc::O_CREAT | libc::O_EXCL));
                 acts.push(Act::Close(0));
                 acts.push(Act::Unlink(name));
             }

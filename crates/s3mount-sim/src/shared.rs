@@ -113,8 +113,11 @@ impl Shared {
 
     /// A `close` says that the bytes are kept, and they may not be in the store yet.
     pub(crate) fn keep(&mut self, opened: &Opened) {
-        self.kept.insert(opened.place());
-        self.unclear.insert(opened.place());
+        // Its name, and those that it was renamed to.
+        let moved = self.uses.iter().filter(|of| of.from == opened.asked).map(|of| of.place.clone());
+        let places: Vec<Place> = moved.chain([opened.place()]).collect();
+        self.kept.extend(places.iter().cloned());
+        self.unclear.extend(places);
     }
 
     /// Whether `open` may tell, once, that what was kept is lost (promise 25).

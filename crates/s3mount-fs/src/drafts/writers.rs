@@ -1,4 +1,4 @@
-//! Who has a draft open for writing, and who has changed it since it was published last. Pure.
+//! Who has a draft open for writing, or has made it, and who has changed it since it was published last. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ const MOST_THREADS: usize = 64;
 /// A thread that nobody knows. It counts as one of any process.
 const UNKNOWN: u32 = 0;
 
-/// A handle that may write.
+/// A handle that may write, or has made the file, or emptied it.
 #[derive(Debug)]
 struct Writer {
-    /// Whether it was opened to append.
-    appends: bool,
+    /// Whether it was opened to change no byte that is there: to append, or to read.
+    leaves_bytes: bool,
     /// Whether it has changed bytes that were there since the last publication, though it was opened to append:
     /// through a map, or once `fcntl` had taken `O_APPEND` away.
     has_patched: bool,
@@ -32,8 +32,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn only_appends(&self) -> bool {
-        self.appends && !self.has_patched
+    fn has_left_bytes(&self) -> bool {
+        self.leaves_bytes && !self.has_patched
     }
 
     fn has_changes(&self) -> bool {
@@ -43,7 +43,7 @@ impl Writer {
     /// Whether it is about to write what others can't know. Whoever has only emptied the file, and has closed that
     /// descriptor, may have closed the handle: its end comes some time after.
     fn is_writing(&self) -> bool {
-        !self.only_appends() && self.has_changes() && !(self.was_closed && self.threads.is_empty())
+        !self.has_left_bytes() && self.has_changes() && !(self.was_closed && self.threads.is_empty())
     }
 
     /// Its changes are complete.
@@ -74,14 +74,14 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Counts one more handle, which `opener` opens; one that `appends` changes no byte that is there as a rule.
-    pub(crate) fn add(&mut self, appends: bool, opener: u32) -> WriterId {
+    /// Counts one more handle, which `opener` opens; one that `leaves_bytes` changes no byte that is there as a rule.
+    pub(crate) fn add(&mut self, leaves_bytes: bool, opener: u32) -> WriterId {
         let id = WriterId(self.next);
         self.next += 1;
         self.open.insert(
             id,
             Writer {
-                appends,
+                leaves_bytes,
                 opener,
                 has_patched: false,
                 has_emptied: false,
@@ -149,9 +149,9 @@ impl Writers {
         }
     }
 
-    /// Whether a handle that does not only append has changes that nobody has called complete.
+    /// Whether a handle has changes that nobody has called complete, and may have changed bytes that were there.
     pub(crate) fn is_half_written(&self) -> bool {
-        self.open.values().any(|writer| !writer.only_appends() && writer.has_changes())
+        self.open.values().any(|writer| !writer.has_left_bytes() && writer.has_changes())
     }
 
     /// A program is told that its close has succeeded, before the file is published.

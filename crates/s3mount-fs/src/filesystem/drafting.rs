@@ -85,7 +85,7 @@ impl Filesystem {
                 Some(Node::File(_)) => self.draft_of_inode(ino, how.truncates, opener).await?,
             };
             if let Some(file) = file
-                && let Some(opened) = self.open_draft(ino, &file, how, opener, None).await?
+                && let Some(opened) = self.open_draft(ino, (&file, false), how, opener, None).await?
             {
                 return Ok(opened);
             }
@@ -274,11 +274,12 @@ impl Filesystem {
         }
     }
 
-    /// Opens a draft, whose name the caller may have `held`. Returns nothing if its name stands for a version by now.
+    /// Opens a draft, whose name the caller may have `held`; one that `is_new` is made by this open. Returns nothing if
+    /// its name stands for a version by now.
     pub(super) async fn open_draft(
         &self,
         ino: InodeNo,
-        file: &Arc<DraftFile>,
+        (file, is_new): (&Arc<DraftFile>, bool),
         how: WriteOpen,
         opener: &Opener,
         held: Option<&NamesGuard<'_>>,
@@ -290,8 +291,10 @@ impl Filesystem {
         if file.verdict(Step::Open) != Verdict::Go {
             return if file.is_sealed() { Ok(None) } else { Err(FsError::Outdated) };
         }
-        let writer = if how.writes || how.truncates {
-            let Some(writer) = file.add_writer(how.appends, opener.thread) else { return Ok(None) };
+        // Who makes an empty file and only reads it has an object to publish, too.
+        let writer = if how.writes || how.truncates || is_new {
+            let leaves_bytes = how.appends || !how.writes;
+            let Some(writer) = file.add_writer(leaves_bytes, opener.thread) else { return Ok(None) };
             Some(writer)
         } else {
             None
@@ -300,7 +303,9 @@ impl Filesystem {
             if how.appends {
                 file.note_log();
             }
-            if how.truncates
+            if is_new {
+                file.note_emptied(writer);
+            } else if how.truncates
                 && let Err(error) = self.empty(file, writer, opener).await
             {
                 file.remove_writer(writer);
@@ -343,14 +348,13 @@ impl Filesystem {
         })
     }
 
-    /// Empties a draft that is being opened.
+    /// Empties a draft that is being opened. One that is empty changes, too: it gets the time of now, and the store may
+    /// have other bytes by now.
     async fn empty(&self, file: &Arc<DraftFile>, writer: WriterId, opener: &Opener) -> Result<(), FsError> {
         let _turn = file.turn().await;
-        if file.size() > 0 {
-            opener.check()?;
-            let cut = file.draft().truncate(0).await;
-            cut.map_err(|error| self.failed(file, error))?;
-        }
+        opener.check()?;
+        let cut = file.draft().empty().await;
+        cut.map_err(|error| self.failed(file, error))?;
         file.begin_anew(self.new_object(&file.place().1));
         file.note_emptied(writer);
         Ok(())
@@ -412,10 +416,10 @@ impl Filesystem {
         })
     }
 
-    /// The draft that is open under a handle for writing, and the handle.
+    /// The draft that is open under a handle which may change it, or has made it, and the handle.
     pub(super) fn open_to_writer(&self, handle: FileHandle) -> Option<(Arc<OpenDraft>, WriterId)> {
         match self.files.get(handle) {
-            Some(OpenFile::Draft(open)) if open.how.writes => {
+            Some(OpenFile::Draft(open)) => {
                 let writer = open.writer?;
                 Some((open, writer))
             }

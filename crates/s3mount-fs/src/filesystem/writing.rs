@@ -97,13 +97,8 @@ impl Filesystem {
             };
             let target = Target::Draft(file.clone());
             if let Some(given) = self.inodes.look_up(parent, &prefix, name, &target) {
-                let opened = self.open_draft(given.ino, &file, how, opener, Some(&held)).await;
+                let opened = self.open_draft(given.ino, (&file, is_new), how, opener, Some(&held)).await;
                 if let Ok(Some(opened)) = opened {
-                    if is_new {
-                        self.open_to_writer(opened.handle)
-                            .into_iter()
-                            .for_each(|(_, id)| file.note_emptied(id));
-                    }
                     let attr = file.attr(given.ino);
                     return Ok((Entry { attr, name_ttl: attr.ttl }, opened));
                 }

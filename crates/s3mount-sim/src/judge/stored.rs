@@ -53,7 +53,7 @@ impl Judge {
     /// # Errors
     /// None: what is kept may yet be lost.
     pub fn kept(&mut self, opened: &Opened) -> Check {
-        if opened.writes() && (opened.wrote || opened.has_emptied) {
+        if opened.wrote || opened.has_emptied {
             self.shared.iter_mut().for_each(|shared| shared.keep(opened));
         }
         Ok(())

@@ -157,6 +157,17 @@ impl Draft {
         self.resize(size).map_err(|error| self.refuse(error))
     }
 
+    /// Cuts the file to no byte. One that has none is changed, too.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn empty(&self) -> Result<(), WriteError> {
+        let _turn = self.turn.lock().await;
+        self.resize(0).map_err(|error| self.refuse(error))?;
+        self.state().touch(0, 0, self.shared.now());
+        Ok(())
+    }
+
     /// Makes the file `size` bytes long by zeros, unless it is longer.
     ///
     /// # Errors
