@@ -157,21 +157,26 @@ impl Draft {
         }
     }
 
-    /// The object `from`, which this draft may be made of, was copied to `to` inside the store, and is about to be
-    /// deleted. From now on the file has the key of `to`, may replace only that version, and takes its bytes from
-    /// there. Waits for changes and uploads that are under way.
-    pub async fn follow(&self, from: &ObjectId, to: &ObjectId) {
+    /// The version `from`, which this draft may be made of, gets another key by `moving`, which returns what it is there.
+    /// From then on the file has that key, may replace only that version, and takes its bytes from there. Waits for changes
+    /// and uploads that are under way. No others begin before the bytes are known to be at their new place: they would
+    /// look for them at the old one.
+    ///
+    /// # Errors
+    /// Those of `moving`: then the file stays as it is.
+    pub async fn follow<E>(
+        &self,
+        from: &ObjectId,
+        moving: impl Future<Output = Result<ObjectId, E>>,
+    ) -> Result<ObjectId, E> {
         let _turn = self.turn.lock().await;
-        loop {
-            self.idle().await;
-            let mut state = self.state();
-            if state.cells.claimed() == 0 {
-                state.follow(from, to);
-                drop(state);
-                self.leave_old_upload();
-                return;
-            }
-        }
+        let still = Still::new(self);
+        self.idle().await;
+        let to = moving.await?;
+        self.state().follow(from, &to);
+        drop(still);
+        self.leave_old_upload();
+        Ok(to)
     }
 
     /// Says what has to be true of the key at the first publication. Each later one replaces only what the one
@@ -220,6 +225,25 @@ impl Draft {
                     let _ = ended.wait_for(|_| draft.state().cells.claimed() == 0).await;
                 }
             });
+        }
+    }
+}
+
+/// No task begins to upload a part of a draft while this lives.
+struct Still<'a>(&'a Draft);
+
+impl<'a> Still<'a> {
+    fn new(draft: &'a Draft) -> Self {
+        draft.state().is_moving = true;
+        Self(draft)
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_moving = false;
+        if self.0.shared.givers.is_wanted() {
+            self.0.shared.givers.relieve(self.0);
         }
     }
 }

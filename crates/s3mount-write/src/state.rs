@@ -120,6 +120,8 @@ pub(crate) struct State<B = Held> {
     pub(crate) kept: Kept,
     pub(crate) failed: Option<Arc<WriteError>>,
     pub(crate) is_discarded: bool,
+    /// Whether no task may begin to upload a part: the version that the file is made of gets another key.
+    pub(crate) is_moving: bool,
     /// The draft's file in the spool, once it has one. Who reads it goes on with it when the draft gives it back.
     pub(crate) spool: Option<Arc<SpoolFile>>,
 }
@@ -156,6 +158,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
             kept: Kept::default(),
             failed: None,
             is_discarded: false,
+            is_moving: false,
             spool: None,
         }
     }

@@ -327,8 +327,9 @@ impl Filesystem {
         } else {
             version_of(self.publish(file).await?)
         };
-        let moved = self.move_object(&published, key, &condition).await?;
-        draft.follow(&published.object, &moved.object).await;
+        let moving = async { self.move_object(&published, key, &condition).await.map(|moved| moved.object) };
+        let object = draft.follow(&published.object, moving).await?;
+        let moved = File { object, ..published };
         self.note_attr(&moved, file.published_attr());
         Ok(Some(moved))
     }

@@ -7,6 +7,7 @@
 //! written move with it.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use s3mount_object::{Condition, ErrorKind, ObjectError, ObjectId};
@@ -167,7 +168,8 @@ impl Filesystem {
             let copy = copies.get(&*format!("{prefix}{name}"));
             let copy = copy.filter(|copy| Some(&copy.from) == file.stored().as_ref());
             if let Some(copy) = copy.filter(|copy| Some(&copy.from) == file.object().as_ref()) {
-                file.draft().follow(&copy.from, &copy.to).await;
+                let Ok(_) =
+                    file.draft().follow(&copy.from, async { Ok::<_, Infallible>(copy.to.clone()) }).await;
                 file.note_object(&copy.to);
             } else if !file.is_sealed() {
                 // If somebody else has replaced or deleted the object, the draft can't be published.

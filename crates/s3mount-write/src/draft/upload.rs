@@ -52,7 +52,11 @@ impl Draft {
             let grid = self.grid(&state);
             state.grid = Some(grid);
             // The cuts may be others than those that the caller has seen.
-            if state.failed.is_some() || grid.cell(cell.start) != Some(cell) || !state.cells.claim(cell) {
+            if state.is_moving
+                || state.failed.is_some()
+                || grid.cell(cell.start) != Some(cell)
+                || !state.cells.claim(cell)
+            {
                 return false;
             }
         }
@@ -66,8 +70,11 @@ impl Draft {
 
     /// Begins to copy a part inside the store.
     pub(super) fn start_copy(self: Arc<Self>, cell: Cell, object: ObjectId, range: ByteRange) -> bool {
-        if !self.state().cells.claim(cell) {
-            return false;
+        {
+            let mut state = self.state();
+            if state.is_moving || !state.cells.claim(cell) {
+                return false;
+            }
         }
         let runtime = self.shared.runtime.clone();
         runtime.spawn(async move {

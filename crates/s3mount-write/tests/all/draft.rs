@@ -253,6 +253,31 @@ async fn a_file_that_gets_another_key_under_way_leaves_the_old_one_to_others() {
     }
 }
 
+/// As a log that is rotated by a rename of its object, while its parts are uploaded with bytes of that object.
+#[tokio::test(start_paused = true)]
+async fn parts_under_way_have_their_bytes_though_the_version_gets_another_key() {
+    let client = Arc::new(MemoryClient::new());
+    let writer = writer(client.clone(), 64 * MIB);
+    let (bytes, more) = (pattern(3, 15 * MIB as usize), pattern(5, 4 * MIB as usize));
+    let old = client.put("log", bytes.clone());
+    let log = writer.edit(&old, 15 * MIB, NewObject::default());
+    client.set_latency(Duration::from_secs(5));
+    write(&log, 15 * MIB, &more).await.expect("memory");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.set_latency(Duration::ZERO);
+    let moving = async {
+        let new = client.put("log.1", bytes.clone());
+        client.delete("log");
+        // Whoever begins an upload now would find nothing.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok::<_, WriteError>(new)
+    };
+    log.follow(&old, moving).await.expect("it has moved");
+    log.publish().await.expect("nothing was lost");
+    assert_eq!(client.keys(), ["log.1"]);
+    assert!(client.stored("log.1").0 == [bytes, more].concat());
+}
+
 /// The same, where the first parts are in the upload to the old key and nowhere else.
 #[tokio::test(start_paused = true)]
 async fn what_is_only_in_an_upload_to_the_old_key_makes_way_for_another_file() {
