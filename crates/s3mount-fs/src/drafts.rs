@@ -280,6 +280,11 @@ impl DraftFile {
         self.lock().writers.close(writer, is_of, is_last)
     }
 
+    /// Whether a handle that was opened to append has changed no byte that was there.
+    pub(crate) fn has_only_appended(&self, writer: WriterId) -> bool {
+        self.lock().writers.has_only_appended(writer)
+    }
+
     /// A program is told that its close has succeeded, before the file is published.
     pub(crate) fn note_closed(&self, writer: WriterId) {
         self.lock().writers.note_closed(writer);

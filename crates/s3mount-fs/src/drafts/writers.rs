@@ -149,6 +149,11 @@ impl Writers {
         }
     }
 
+    /// Whether a handle that was opened to append has changed no byte that was there since the last publication.
+    pub(crate) fn has_only_appended(&self, id: WriterId) -> bool {
+        self.open.get(&id).is_some_and(Writer::has_left_bytes)
+    }
+
     /// Whether a handle has changes that nobody has called complete, and may have changed bytes that were there.
     pub(crate) fn is_half_written(&self) -> bool {
         self.open.values().any(|writer| !writer.has_left_bytes() && writer.has_changes())
@@ -259,6 +264,7 @@ mod tests {
         writers.note_write(log, 1, true);
         writers.note_write(other, 2, true);
         assert_eq!(writers.close(other, |_| true, || true), Close::Keep);
+        assert!(writers.has_only_appended(other) && !writers.has_only_appended(log));
         writers.note_closed(log);
         writers.note_write(log, 1, true);
         assert_eq!(writers.close(other, |_| true, || true), Close::Publish);

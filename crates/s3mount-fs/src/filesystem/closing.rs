@@ -42,7 +42,7 @@ impl Filesystem {
             return Ok(());
         }
         drop(closer);
-        let delay = self.append_delay().filter(|_| open.how.appends);
+        let delay = self.append_delay().filter(|_| open.how.appends && open.file.has_only_appended(writer));
         if let Some(delay) = delay.filter(|_| !open.file.draft().has_failed()) {
             open.file.note_closed(writer);
             self.publish_later(&open.file, delay);
