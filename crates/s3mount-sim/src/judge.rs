@@ -42,6 +42,8 @@ pub struct Judge {
     syncs: BTreeMap<String, u64>,
     /// Whether files were copied.
     has_copied: bool,
+    /// Files that were appended to, and closed before they were stored: when the first who did so has opened them.
+    kept: BTreeMap<usize, u64>,
     ticks: Arc<Ticks>,
 }
 
@@ -78,6 +80,7 @@ impl Judge {
             closes: BTreeMap::new(),
             syncs: BTreeMap::new(),
             has_copied: false,
+            kept: BTreeMap::new(),
             ticks,
         }
     }
@@ -162,6 +165,7 @@ impl Judge {
             asked,
             has_emptied: flags & libc::O_TRUNC != 0,
             wrote: false,
+            only_appends: flags & libc::O_APPEND != 0,
             writer,
         };
         match answer {
@@ -223,12 +227,15 @@ impl Judge {
         Ok(Some(opened))
     }
 
-    /// A program has closed a file. Returns whether nobody else could write to it since `asked`.
-    pub fn closed(&mut self, opened: &Opened, asked: u64) -> bool {
+    /// A program has closed a file. It may have said with it that the file is complete: while it has not, it counts as one
+    /// that writes. Returns whether nobody else could write to the file since `asked`.
+    pub fn closed(&mut self, opened: &Opened, asked: u64, is_said: bool) -> bool {
         let now = self.ticks.next();
         self.closes.insert(opened.asked, asked);
         let Some(own) = opened.writer else { return false };
-        self.writers[own].2 = now;
+        if is_said {
+            self.writers[own].2 = now;
+        }
         if let Some(shared) = &mut self.shared {
             shared.end(opened.asked, now);
             return shared.was_last(opened, (asked, now));
@@ -238,6 +245,14 @@ impl Judge {
         let mut others =
             self.writers.iter().enumerate().filter(|(at, writer)| *at != own && may_be_it(writer.0));
         others.all(|(_, writer)| writer.2 < asked)
+    }
+
+    /// A program has closed its last descriptor of a file that it has made or emptied.
+    pub fn said(&mut self, opened: &Opened) {
+        let now = self.ticks.next();
+        if let Some(own) = opened.writer {
+            self.writers[own].2 = now;
+        }
     }
 
     /// A program has all of a file made safe.

@@ -17,6 +17,8 @@ pub struct Opened {
     pub has_emptied: bool,
     /// Whether something was written to it.
     pub wrote: bool,
+    /// Whether it was opened to append, and nothing was written elsewhere, unless through a map.
+    pub only_appends: bool,
     /// Its number among those that may write, or whose `open` may have changed the file.
     pub(crate) writer: Option<usize>,
 }

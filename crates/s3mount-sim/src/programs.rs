@@ -89,8 +89,10 @@ pub enum Kind {
     Renamer,
     /// Makes and removes a lock file.
     Locker,
-    /// Copies files inside the store.
+    /// Copies files inside the store, now and then over what it has written before.
     Copier,
+    /// Gives a file another name while it writes it, and makes another of the old name.
+    Rotator,
     /// Puts and deletes objects behind the mounts.
     Stranger,
     /// Kills the daemon.
@@ -262,8 +264,21 @@ impl Theme {
             Kind::Copier => {
                 acts.push(Act::Open(0, name, libc::O_RDONLY));
                 acts.push(Act::Open(1, self.name(draw), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                if draw.happens(300) {
+                    self.write_all(draw, 1, acts);
+                }
                 acts.push(Act::Copy(0, 1, self.most_cells));
                 acts.extend([Act::Close(1), Act::Close(0)]);
+            }
+            Kind::Rotator => {
+                let how = if draw.happens(500) { libc::O_APPEND } else { libc::O_TRUNC };
+                let (old, flags) = (format!("old{number}"), libc::O_WRONLY | libc::O_CREAT | how);
+                acts.push(Act::Open(0, name.clone(), flags));
+                self.write_all(draw, 0, acts);
+                acts.extend([Act::Rename(name.clone(), old), Act::Open(1, name, flags)]);
+                self.write_all(draw, 1, acts);
+                let first = draw.below(2) as Slot;
+                acts.extend([Act::Close(first), Act::Close(1 - first)]);
             }
             Kind::Stranger => acts.push(match draw.below(5) {
                 0 => Act::Delete(name),

@@ -116,6 +116,7 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
                 draw,
                 open: BTreeMap::new(),
                 maps: BTreeMap::new(),
+                unsaid: Vec::new(),
             };
             player.start();
             tokio::spawn(player.play())
@@ -182,6 +183,8 @@ struct Player {
     draw: Draw,
     open: BTreeMap<Slot, (Fd, Opened)>,
     maps: BTreeMap<Slot, Fd>,
+    /// Closed files that it has made or emptied, and that it has open otherwise.
+    unsaid: Vec<Opened>,
 }
 
 impl Player {
@@ -192,6 +195,7 @@ impl Player {
         self.process = Some(Process::new(&place.mount().kernel, u32::from(self.program.number) + 100));
         self.open.clear();
         self.maps.clear();
+        self.unsaid.clear();
     }
 
     /// Whether the daemon that it uses was killed.

@@ -72,6 +72,9 @@ const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Pat
 
 const MAPPING: &[Kind] = &[Kind::Mapper, Kind::Reader, Kind::Appender, Kind::Patcher, Kind::Mapper];
 
+const ROTATING: &[Kind] = &[Kind::Rotator, Kind::Reader, Kind::Rotator, Kind::Poller];
+const COPYING: &[Kind] = &[Kind::Copier, Kind::Overwriter, Kind::Reader, Kind::Copier];
+
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
 
@@ -110,6 +113,10 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "patching, long", weight: 1, kinds: PATCHING, is_long: true, ..ONE },
     Mix { name: "mapping", weight: 3, kinds: MAPPING, ..ONE },
     Mix { name: "mapping, faults", weight: 2, kinds: MAPPING, has_faults: true, ..ONE },
+    Mix { name: "rotating, long", weight: 1, kinds: ROTATING, is_long: true, ..ONE },
+    Mix { name: "rotating", weight: 2, kinds: ROTATING, ..ONE },
+    Mix { name: "copying", weight: 2, kinds: COPYING, ..ONE },
+    Mix { name: "copying, long", weight: 1, kinds: COPYING, is_long: true, ..ONE },
     Mix { name: "saving, long", weight: 1, kinds: SAVING, is_long: true, ..ONE },
     Mix { name: "all", weight: 6, ..ONE },
     Mix { name: "all, faults", weight: 6, has_faults: true, ..ONE },

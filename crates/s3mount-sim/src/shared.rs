@@ -2,7 +2,7 @@
 //! a mount shows of it is some version of the store, or what its own programs write, and never older than what it has
 //! shown before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::content::{CELL, decode, shown};
 use crate::history::NEVER;
 use crate::opened::Opened;
 use crate::promise::{Check, Rule, broken};
-use crate::store::{SimStore, Version, live};
+use crate::store::{By, SimStore, Version, live};
+use crate::world::LIVES;
 
 /// The name `path`, as a mount has it.
 type Place = (usize, String);
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     /// Names that may stand for what no store has.
     unclear: BTreeSet<Place>,
     showings: Vec<Showing>,
+    /// When a `close` that was told of a conflict was asked for, and when it was told.
+    conflicts: BTreeMap<Place, (u64, u64)>,
 }
 
 impl Shared {
@@ -53,6 +56,7 @@ impl Shared {
             kept: BTreeSet::new(),
             unclear: BTreeSet::new(),
             showings: Vec::new(),
+            conflicts: BTreeMap::new(),
         }
     }
 
@@ -123,6 +127,22 @@ impl Shared {
     /// Whether `open` may tell, once, that what was kept is lost (promise 25).
     pub(crate) fn tells_loss(&mut self, mount: usize, path: &str) -> bool {
         self.kept.remove(&(mount, path.to_owned()))
+    }
+
+    /// A `close` tells of a conflict. Who then opens the file anew has the version that is there, so he meets another one
+    /// only where somebody else changes the object once more.
+    pub(crate) fn conflict(&mut self, opened: &Opened, (asked, now): (u64, u64)) -> Check {
+        let place = opened.place();
+        let Some((before, told)) = self.conflicts.insert(place, (asked, now)) else { return Ok(()) };
+        let is_others = |by: By| !matches!(by, By::Mount(number) if number % LIVES == opened.mount);
+        let versions = self.store.versions(&opened.path);
+        let has_changed = versions.iter().any(|version| version.tick >= before && is_others(version.by));
+        if opened.asked <= told || has_changed || !self.is_alone(opened, now) {
+            return Ok(());
+        }
+        let what =
+            format!("{} met a conflict at [{told}] already, and nobody has changed it since", opened.path);
+        Err(broken(Rule::Errno, what))
     }
 
     /// A `close` says that what was written is stored. Whoever has replaced it since has to have seen it.
@@ -216,5 +236,6 @@ impl Shared {
         self.showings.retain(|of| !is_there(&of.place));
         self.kept.retain(|place| !is_there(place));
         self.unclear.retain(|place| !is_there(place));
+        self.conflicts.retain(|place, _| !is_there(place));
     }
 }

@@ -57,7 +57,7 @@ pub struct Place {
 }
 
 /// How many mounts may take one another's place. Each has a number of its own at the store.
-const LIVES: usize = 1_000;
+pub(crate) const LIVES: usize = 1_000;
 
 /// How long requests may still be done after their client is gone.
 const LATE: Duration = Duration::from_secs(200);
@@ -92,9 +92,9 @@ impl Place {
         self.mount.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether `close` of a file that was opened so returns before the file is stored (promise 44).
-    pub fn delays(&self, flags: i32) -> bool {
-        flags & libc::O_APPEND != 0 && !self.plan.append_delay.is_zero()
+    /// Whether `close` of a file that was only appended to returns before the file is stored (promise 44).
+    pub fn delays_appends(&self) -> bool {
+        !self.plan.append_delay.is_zero()
     }
 
     /// How many daemons were killed here, and whether there is one now.

@@ -32,20 +32,33 @@ impl Judge {
             return Err(broken(Rule::Stored, format!("{path} is not in the store")));
         }
         let mut wrong = String::new();
+        // Whoever changes nothing any more stores nothing of what others append, and leave unpublished (promise 44).
+        let kept = self.kept.get(&file).copied().unwrap_or(asked);
         for version in live {
             match &version.bytes {
                 Some(bytes) => match self.files[file].check_whole(bytes, asked, now) {
                     Ok(()) => {
                         self.files[file].stored = asked;
+                        self.kept.remove(&file);
                         self.copies.retain(|copy| copy.0 != Some(file));
                         return Ok(());
                     }
+                    Err(_) if self.files[file].check_whole(bytes, kept, now).is_ok() => return Ok(()),
                     Err(text) => wrong = text,
                 },
                 None => "it was deleted".clone_into(&mut wrong),
             }
         }
         Err(broken(Rule::Stored, format!("{path} in the store is not what was acknowledged: {wrong}")))
+    }
+
+    /// A `close` that was asked for at the moment `asked` tells that somebody else has changed the object.
+    ///
+    /// # Errors
+    /// When nobody has.
+    pub fn conflict(&mut self, opened: &Opened, asked: u64) -> Check {
+        let now = self.ticks.next();
+        self.shared.as_mut().map_or(Ok(()), |shared| shared.conflict(opened, (asked, now)))
     }
 
     /// A `close` says that the bytes are kept, which are not stored by then.
@@ -55,6 +68,9 @@ impl Judge {
     pub fn kept(&mut self, opened: &Opened) -> Check {
         if opened.wrote || opened.has_emptied {
             self.shared.iter_mut().for_each(|shared| shared.keep(opened));
+        }
+        if let Some(file) = opened.file.filter(|_| opened.only_appends) {
+            self.kept.entry(file).or_insert(opened.asked);
         }
         Ok(())
     }
@@ -131,7 +147,7 @@ impl Judge {
             self.survives(path, now, store)?;
         }
         let asked = self.ticks.next();
-        (self.names, self.appended, self.copies, self.writers) = Default::default();
+        (self.names, self.appended, self.copies, self.writers, self.kept) = Default::default();
         for path in paths {
             let Some(bytes) = store.bytes(&path) else { continue };
             let mut file = File::default();

@@ -180,9 +180,10 @@ impl Player {
     async fn write(&mut self, call: u16, slot: Slot, at: u64, cells: u64) -> Check {
         let tag = Tag { writer: self.program.number, call };
         let Some((fd, opened)) = self.writable(slot) else { return Ok(()) };
-        opened.wrote = true;
-        let (fd, opened) = (*fd, opened.clone());
         let appends = opened.flags & libc::O_APPEND != 0;
+        opened.wrote = true;
+        opened.only_appends &= appends;
+        let (fd, opened) = (*fd, opened.clone());
         let (edit, bytes) = if appends {
             (self.world.judge().append(&opened, tag, cells), appended(tag, cells))
         } else {
@@ -276,16 +277,27 @@ impl Player {
         }
         let answer = self.own().close(fd).await;
         self.note(0, &(slot, &answer));
-        let was_last = world.judge().closed(&opened, asked);
-        self.done(&opened, answer)?;
         // Who has only made or emptied a file says so by closing his last descriptor of it (promise 25).
         let has_another = self.open.values().any(|(_, other)| world.judge().may_be_same(&opened, other));
         let is_said = opened.wrote || (opened.has_emptied && !has_another);
-        let is_delayed = self.place.as_ref().is_some_and(|place| place.delays(opened.flags));
+        let is_half = opened.has_emptied && !is_said;
+        let was_last = world.judge().closed(&opened, asked, !is_half);
+        if is_half {
+            self.unsaid.push(opened.clone());
+        }
+        let is_open =
+            |one: &Opened| self.open.values().any(|(_, other)| world.judge().may_be_same(one, other));
+        let (half, said): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unsaid).into_iter().partition(is_open);
+        self.unsaid = half;
+        said.iter().for_each(|one| world.judge().said(one));
+        self.done(&opened, answer)?;
+        let is_delayed =
+            self.place.as_ref().is_some_and(|place| place.delays_appends() && opened.only_appends);
         let is_stored = is_said && was_last && !is_delayed;
         match answer {
             Ok(()) if is_stored => world.judge().stored(&world.store, &opened, asked),
             Ok(()) => world.judge().kept(&opened),
+            Err(libc::ESTALE) => world.judge().conflict(&opened, asked),
             Err(_) => Ok(()),
         }
     }
