@@ -308,8 +308,10 @@ impl FolderMove {
             let found = there.get(copy.to.key());
             found.is_some_and(|found| found.etag == *copy.to.etag() && found.size == copy.size)
         };
-        match moved.iter().find(|copy| !is_there(copy)) {
-            Some(lost) => Err(MoveError::Lost(lost.to.key().to_owned())),
+        match moved.iter().find(|copy| !is_there(copy)).map(|copy| copy.to.key()) {
+            // Somebody else has written there since.
+            Some(key) if there.contains_key(key) => Err(MoveError::Taken(key.to_owned())),
+            Some(key) => Err(MoveError::Lost(key.to_owned())),
             None => Ok(()),
         }
     }

@@ -66,15 +66,19 @@ impl Filesystem {
             Target::File(_) | Target::Draft(_) => return Err(FsError::NotDirectory),
         }
         let folder = format!("{prefix}{name}/");
+        // A draft may become an object after the store was asked, and is no draft any more when the answer comes.
+        if self.namespace.has_local_names(&folder) {
+            return Err(FsError::NotEmpty);
+        }
         let stored = self.namespace.stored_in(&folder).await?;
         if stored == StoredIn::Objects || self.namespace.has_local_names(&folder) {
             return Err(FsError::NotEmpty);
         }
+        self.keep_parent(parent);
         if stored == StoredIn::Marker {
             writes.rights.delete()?;
             writes.writer.bucket().delete_whatever(&folder).await?;
         }
-        self.keep_parent(parent);
         self.namespace.note_gone(&prefix, name);
         self.inodes.note_removed(parent, name);
         Ok(())
@@ -94,8 +98,9 @@ impl Filesystem {
             match self.namespace.get(&prefix, name).await {
                 Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
                 Ok((Target::File(file), _)) => {
+                    self.keep_parent(parent);
                     if self.delete_version(&file.object).await? {
-                        self.note_removed(parent, &prefix, name);
+                        self.note_removed(&prefix, name);
                         return Ok(());
                     }
                 }
@@ -106,13 +111,14 @@ impl Filesystem {
                         tokio::task::yield_now().await;
                         continue;
                     }
+                    self.keep_parent(parent);
                     // A draft of which the store has nothing is only forgotten.
                     let is_gone = match file.stored() {
                         Some(version) => self.delete_version(&version).await?,
                         None => true,
                     };
                     if is_gone {
-                        self.note_removed(parent, &prefix, name);
+                        self.note_removed(&prefix, name);
                     } else {
                         self.namespace.forget_draft(&prefix, name, &file);
                     }
@@ -124,7 +130,7 @@ impl Filesystem {
                 }
                 // Somebody else has deleted what had replaced it.
                 Err(FsError::NotFound) if replaced > 0 => {
-                    self.note_removed(parent, &prefix, name);
+                    self.note_removed(&prefix, name);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -136,8 +142,7 @@ impl Filesystem {
     }
 
     /// A file is gone from a directory.
-    fn note_removed(&self, parent: InodeNo, prefix: &Arc<str>, name: &str) {
-        self.keep_parent(parent);
+    fn note_removed(&self, prefix: &Arc<str>, name: &str) {
         self.namespace.note_gone(prefix, name);
         self.modes.remove(&format!("{prefix}{name}"));
     }
@@ -157,7 +162,8 @@ impl Filesystem {
         }
     }
 
-    /// A folder stays when its last file goes, as programs expect.
+    /// A folder stays when its last file goes, as programs expect. This is noted before the store is asked to delete
+    /// the file: whoever lists the folder's parent meanwhile may find nothing of the folder there.
     pub(super) fn keep_parent(&self, folder: InodeNo) {
         if folder == ROOT {
             return;
@@ -271,6 +277,7 @@ impl Filesystem {
         let key = format!("{}{}", prefixes.1, to.name);
         let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
         writes.writer.free(&key, draft.as_ref()).await;
+        self.keep_parent(from.parent);
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {
@@ -284,7 +291,6 @@ impl Filesystem {
             file.unlink();
             self.discard_unused(file).await;
         }
-        self.keep_parent(from.parent);
         self.namespace.note_gone(&prefixes.0, from.name);
         let renamed = match (source, &moved) {
             (Target::Draft(file), moved) => {
