@@ -362,6 +362,17 @@ impl Name {
         self.changes[change].what = target;
     }
 
+    /// The name stands for something between two moments, whatever others do to it meanwhile.
+    pub fn change(&mut self, asked: u64, answered: u64, target: Target) {
+        let change = self.ask(asked, target);
+        self.answer(change, answered);
+    }
+
+    /// What a change leads to that was asked for.
+    pub fn asks_for(&self, change: usize) -> Target {
+        self.changes[change].what
+    }
+
     /// Whether the name may have changed between two moments.
     pub fn may_change(&self, from: u64, to: u64) -> bool {
         self.may_change_times(1, from, to)

@@ -1,5 +1,7 @@
 //! What is right: a file system that is too simple to be wrong, and what was shown and stored compared with it.
 
+mod folders;
+mod moved;
 mod names;
 mod stored;
 
@@ -7,6 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use self::folders::FolderChange;
+use self::folders::Folders;
 use crate::content::{CELL, Found, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;
@@ -20,6 +24,7 @@ use crate::ticks::Ticks;
 pub struct Judge {
     files: Vec<File>,
     names: BTreeMap<String, Name>,
+    folders: Folders,
     /// What was appended, to which file.
     appended: Vec<(usize, Tag, u64)>,
     /// Files that bytes were copied to since they were stored, where it is known which, and as what their source was
@@ -70,6 +75,7 @@ impl Judge {
         Self {
             files,
             names,
+            folders: Folders::of(objects.iter().map(|(key, _)| key.as_str())),
             appended: Vec::new(),
             copies: Vec::new(),
             shared: shared.map(Shared::new),
@@ -149,7 +155,8 @@ impl Judge {
         if let Some((change, _)) = made {
             self.name(&path).withdraw(change);
         }
-        let targets = self.targets(&path, asked, now);
+        self.folder_of_opened(&path, (asked, now), answer)?;
+        let targets = self.found(&path, asked, now);
         let is_unsure = targets.contains(&Target::Unknown);
         let (may_be, may_lack) = (
             targets.iter().any(|target| *target != Target::Nothing),
@@ -172,6 +179,7 @@ impl Judge {
             Ok(()) if excludes && !may_lack => return Err(broken(Rule::Posix, told("made it"))),
             Ok(()) if !creates && !may_be => return Err(broken(Rule::Posix, told("found it"))),
             Err(libc::ENOENT) if !creates && may_lack => return Ok(None),
+            Err(libc::ENOENT) if self.may_lack_folder(&path, asked, now) => return Ok(None),
             Err(libc::EEXIST) if excludes && may_be => return Ok(None),
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared() => return Ok(None),
             // The kernel looks a name up again once (promise 11).
@@ -209,9 +217,7 @@ impl Judge {
             _ if !self.is_shared() => {
                 self.is_unsure |= opened.writes();
                 if creates {
-                    let name = self.name(&path);
-                    let change = name.ask(asked, Target::Unknown);
-                    name.answer(change, now);
+                    self.confuse(&path, asked, now);
                 }
                 for target in &targets {
                     if let Target::File(file) = target {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::draw::Draw;
 
+mod folders;
+
 /// An open file of a program.
 pub type Slot = u8;
 
@@ -33,12 +35,18 @@ pub enum Act {
     Copy(Slot, Slot, u64),
     /// Shows attributes.
     Stat(String),
-    /// Lists the root.
-    List,
+    /// Lists a folder; the root has no name.
+    List(String),
     /// `rename`.
     Rename(String, String),
     /// `unlink`.
     Unlink(String),
+    /// `mkdir`.
+    MakeFolder(String),
+    /// `rmdir`.
+    RemoveFolder(String),
+    /// `rename` of a folder.
+    RenameFolder(String, String),
     /// Waits for some milliseconds.
     Pause(u64),
     /// Only of a stranger: puts an object of this many cells.
@@ -93,6 +101,16 @@ pub enum Kind {
     Copier,
     /// Gives a file another name while it writes it, and makes another of the old name.
     Rotator,
+    /// Fills a new folder, and gives it the name of another.
+    Trainer,
+    /// Makes folders, and files in them.
+    Maker,
+    /// Lists folders, and reads what is in them.
+    Walker,
+    /// Removes folders with all that is in them.
+    Clearer,
+    /// Gives folders other names.
+    FolderRenamer,
     /// Puts and deletes objects behind the mounts.
     Stranger,
     /// Kills the daemon.
@@ -100,7 +118,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All that use a mount and do no harm to it.
+    /// All that use a mount and no folders, and do no harm to it.
     pub const PROGRAMS: [Self; 13] = [
         Self::Saver,
         Self::Overwriter,
@@ -123,6 +141,10 @@ impl Kind {
 pub struct Theme {
     /// The names that all use.
     pub names: Vec<String>,
+    /// The folders that all use.
+    pub folders: Vec<String>,
+    /// The names of files in folders.
+    pub leaves: Vec<String>,
     /// The most cells of a file.
     pub most_cells: u64,
     /// The most cells of one call.
@@ -251,7 +273,7 @@ impl Theme {
                 acts.push(Act::Close(0));
             }
             Kind::Lister => {
-                acts.push(if draw.happens(500) { Act::List } else { Act::Stat(name) });
+                acts.push(if draw.happens(500) { Act::List(String::new()) } else { Act::Stat(name) });
             }
             Kind::Remover => acts.push(Act::Unlink(name)),
             Kind::Renamer => acts.push(Act::Rename(name, self.name(draw))),
@@ -285,6 +307,9 @@ impl Theme {
                 _ => Act::Put(name, self.cells(draw)),
             }),
             Kind::Killer => acts.push(Act::Kill),
+            Kind::Trainer | Kind::Maker | Kind::Walker | Kind::Clearer | Kind::FolderRenamer => {
+                self.folder_round(draw, kind, number, acts);
+            }
         }
     }
 
@@ -341,9 +366,12 @@ impl fmt::Display for Act {
             Act::Close(slot) => write!(f, "close(f{slot})"),
             Act::Copy(from, to, cells) => write!(f, "copy_file_range(f{from} to f{to}, {cells})"),
             Act::Stat(path) => write!(f, "stat({path})"),
-            Act::List => write!(f, "list()"),
+            Act::List(path) => write!(f, "list({path})"),
             Act::Rename(from, to) => write!(f, "rename({from}, {to})"),
             Act::Unlink(path) => write!(f, "unlink({path})"),
+            Act::MakeFolder(path) => write!(f, "mkdir({path})"),
+            Act::RemoveFolder(path) => write!(f, "rmdir({path})"),
+            Act::RenameFolder(from, to) => write!(f, "rename({from}/, {to}/)"),
             Act::Pause(milliseconds) => write!(f, "sleep({milliseconds} ms)"),
             Act::Put(key, cells) => write!(f, "the stranger puts {key}, {cells}"),
             Act::Delete(key) => write!(f, "the stranger deletes {key}"),

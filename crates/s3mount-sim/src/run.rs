@@ -264,6 +264,7 @@ impl Player {
         place.kill().await;
         let world = &self.world;
         let recovered = place.recover().await;
+        let is_recovered = recovered.is_ok();
         let uploads = world.store.open_uploads();
         if world.store.has_no_faults() && !world.judge().is_shared() {
             recovered.map_err(|what| Broken { rule: Rule::Rest, what })?;
@@ -272,7 +273,8 @@ impl Player {
                 return Err(Broken { rule: Rule::Rest, what });
             }
         }
-        let check = world.judge().killed(&world.store, self.program.mount.unwrap_or_default());
+        let mount = self.program.mount.unwrap_or_default();
+        let check = world.judge().killed(&world.store, mount, is_recovered);
         place.revive();
         check
     }

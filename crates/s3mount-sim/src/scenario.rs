@@ -45,6 +45,8 @@ pub struct Mix {
     pub is_long: bool,
     /// Whether daemons are killed.
     pub has_kills: bool,
+    /// Whether names lie in folders.
+    pub has_folders: bool,
     /// Whether a `close` after appending leaves the file unpublished for a while.
     pub delays_appends: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
@@ -60,9 +62,12 @@ const ONE: Mix = Mix {
     has_faults: false,
     is_long: false,
     has_kills: false,
+    has_folders: false,
     delays_appends: false,
     off: None,
 };
+
+const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 
 const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller];
 const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
@@ -74,6 +79,23 @@ const MAPPING: &[Kind] = &[Kind::Mapper, Kind::Reader, Kind::Appender, Kind::Pat
 
 const ROTATING: &[Kind] = &[Kind::Rotator, Kind::Reader, Kind::Rotator, Kind::Poller];
 const COPYING: &[Kind] = &[Kind::Copier, Kind::Overwriter, Kind::Reader, Kind::Copier];
+const FOLDERS: &[Kind] = &[
+    Kind::Trainer,
+    Kind::Trainer,
+    Kind::Maker,
+    Kind::Walker,
+    Kind::Walker,
+    Kind::Clearer,
+    Kind::FolderRenamer,
+    Kind::Renamer,
+    Kind::Reader,
+    Kind::Poller,
+    Kind::Saver,
+    Kind::Overwriter,
+    Kind::Patcher,
+    Kind::Remover,
+    Kind::Lister,
+];
 
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
@@ -84,6 +106,9 @@ const PER_CALL: u64 = 4;
 
 /// The most requests beside these, such as those for parts of long files.
 const PER_RUN: u64 = 60;
+
+/// The most requests for a folder that gets another name, beside those for any call.
+const PER_FOLDER: u64 = 20;
 
 /// Names that get the inode of a version that a stranger has replaced.
 const MOVED: Option<&str> = Some(
@@ -132,6 +157,12 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "mounts", weight: 3, mounts: 3, ..ONE },
     Mix { name: "mounts, faults", weight: 3, mounts: 3, has_faults: true, ..ONE },
     Mix { name: "mounts, logging", weight: 2, kinds: LOGGING, mounts: 2, ..ONE },
+    Mix { name: "folders", weight: 3, ..IN_FOLDERS },
+    Mix { name: "folders, faults", weight: 2, has_faults: true, ..IN_FOLDERS },
+    Mix { name: "folders, kills", weight: 2, has_kills: true, ..IN_FOLDERS },
+    Mix { name: "folders, kills, faults", weight: 1, has_kills: true, has_faults: true, ..IN_FOLDERS },
+    Mix { name: "folders, stranger", weight: 1, has_stranger: true, ..IN_FOLDERS },
+    Mix { name: "folders, mounts", weight: 1, mounts: 2, ..IN_FOLDERS },
 ];
 
 fn faults(draw: &Draw) -> Faults {
@@ -166,13 +197,22 @@ impl Scenario {
     }
 
     fn of(seed: u64, mix: &Mix, draw: &Draw) -> Self {
-        let names =
+        let mut names: Vec<String> =
             ["a", "b", "c", "e"].into_iter().take(1 + draw.below(3) as usize).map(str::to_owned).collect();
+        let (mut folders, mut leaves) = (Vec::new(), Vec::new());
+        if mix.has_folders {
+            folders = ["d", "ck"].into_iter().take(1 + draw.below(2) as usize).map(str::to_owned).collect();
+            leaves = std::mem::take(&mut names);
+            for folder in &folders {
+                names.extend(leaves.iter().map(|leaf| format!("{folder}/{leaf}")));
+            }
+            names.push("a".to_owned());
+        }
         let theme = match (mix.is_long, draw.below(4)) {
-            (true, _) => Theme { names, most_cells: 12 << 14, call_cells: 2 << 14 },
-            (_, 0) => Theme { names, most_cells: 3 << 13, call_cells: 1 << 12 },
-            (_, 1) => Theme { names, most_cells: 400, call_cells: 100 },
-            _ => Theme { names, most_cells: 20, call_cells: 8 },
+            (true, _) => Theme { names, folders, leaves, most_cells: 12 << 14, call_cells: 2 << 14 },
+            (_, 0) => Theme { names, folders, leaves, most_cells: 3 << 13, call_cells: 1 << 12 },
+            (_, 1) => Theme { names, folders, leaves, most_cells: 400, call_cells: 100 },
+            _ => Theme { names, folders, leaves, most_cells: 20, call_cells: 8 },
         };
         let mounts = mix.mounts.min(2) + draw.below(mix.mounts.max(2) - 1);
         let plan = |_| MountPlan {
@@ -180,6 +220,8 @@ impl Scenario {
             metadata_ttl: *draw.one(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(60))]),
             publishes_on_fsync: draw.happens(300),
             append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
+            folder_markers: mix.has_folders && draw.happens(400),
+            folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
         };
         let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
         let mut programs = Vec::new();
@@ -222,7 +264,9 @@ impl Scenario {
 
     /// The most requests that all of it takes if none fails.
     pub fn most_requests(&self) -> u64 {
-        PER_RUN + PER_CALL * self.len() as u64
+        let acts = self.programs.iter().flat_map(|program| &program.acts);
+        let folders = acts.filter(|(_, act)| matches!(act, Act::RenameFolder(..))).count();
+        PER_RUN + PER_CALL * self.len() as u64 + PER_FOLDER * folders as u64
     }
 
     /// Whether nobody does anything.

@@ -17,7 +17,7 @@ use crate::world::LIVES;
 type Place = (usize, String);
 
 /// A program of a mount changes a name, or what it stands for, between two moments.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Use {
     place: Place,
     from: u64,
@@ -65,6 +65,22 @@ impl Shared {
         self.uses.push(Use { place: (mount, path.to_owned()), from, to: NEVER });
     }
 
+    /// A program gives a folder another name: all names below it change.
+    pub(crate) fn begin_folder(&mut self, mount: usize, (old, new): (&str, &str), from: u64) {
+        let mut paths = self.store.ever();
+        paths.extend(self.uses.iter().map(|of| of.place.1.clone()));
+        let below = |path: &String| {
+            [old, new].iter().find_map(|of| path.strip_prefix(*of)?.strip_prefix('/').map(str::to_owned))
+        };
+        let leaves: BTreeSet<String> = paths.iter().filter_map(below).collect();
+        for leaf in leaves.iter().filter(|leaf| !leaf.is_empty()) {
+            let paths = [old, new].map(|folder| format!("{folder}/{leaf}"));
+            if !self.uses.iter().any(|of| of.from == from && of.place.1 == paths[0]) {
+                paths.iter().for_each(|path| self.begin(mount, path, from));
+            }
+        }
+    }
+
     /// What began at the moment `from` is over.
     pub(crate) fn end(&mut self, from: u64, now: u64) {
         self.uses.iter_mut().filter(|of| of.from == from).for_each(|of| of.to = now);
@@ -75,16 +91,20 @@ impl Shared {
         self.end(from, now);
         let places = self.uses.iter().filter(|of| of.from == from).map(|of| of.place.clone());
         let places: Vec<Place> = places.collect();
-        for of in [&mut self.kept, &mut self.unclear] {
-            if places.iter().any(|place| of.contains(place)) {
-                of.extend(places.iter().cloned());
+        // Where a folder gets another name, there are many pairs.
+        for pair in places.chunks(2) {
+            for of in [&mut self.kept, &mut self.unclear] {
+                if pair.iter().any(|place| of.contains(place)) {
+                    of.extend(pair.iter().cloned());
+                }
             }
-        }
-        if let [old, new] = &places[..] {
+            let [old, new] = pair else { continue };
             // Who writes the file that is renamed writes the new name.
             let is_open = |of: &&Use| of.place == *old && of.to >= from && of.from != from;
             let moved = |of: &Use| Use { place: new.clone(), ..of.clone() };
             let moved: Vec<Use> = self.uses.iter().filter(is_open).map(moved).collect();
+            let is_new = |of: &Use| !self.uses.contains(of);
+            let moved: Vec<Use> = moved.into_iter().filter(is_new).collect();
             self.uses.extend(moved);
         }
         if !is_done {

@@ -34,6 +34,10 @@ pub struct MountPlan {
     pub publishes_on_fsync: bool,
     /// How long a `close` after appending may leave the file unpublished.
     pub append_delay: Duration,
+    /// Whether folders have objects of their own (promise 30).
+    pub folder_markers: bool,
+    /// The most objects of a folder that is renamed.
+    pub folder_rename_limit: usize,
 }
 
 /// A new journal in this folder.
@@ -130,6 +134,16 @@ impl Place {
         self.life.set((lives + 1, true));
     }
 
+    /// Whether new folders have objects (promise 30).
+    pub fn marks_folders(&self) -> bool {
+        self.plan.folder_markers
+    }
+
+    /// The most objects of a folder that is renamed.
+    pub fn folder_rename_limit(&self) -> usize {
+        self.plan.folder_rename_limit
+    }
+
     /// What daemons that were killed have left at the store is put in order, as the next one does it.
     ///
     /// # Errors
@@ -216,7 +230,11 @@ impl SimMount {
         });
         let writes = Writes {
             writer: writer.clone(),
-            rights: Rights { may_delete: true, may_overwrite: true, folder_rename_limit: 1000 },
+            rights: Rights {
+                may_delete: true,
+                may_overwrite: true,
+                folder_rename_limit: plan.folder_rename_limit,
+            },
             object: NewObject::default(),
             append_delay: plan.append_delay,
             publishes_on_fsync: plan.publishes_on_fsync,
@@ -230,6 +248,7 @@ impl SimMount {
             ..FsConfig::default()
         };
         let fs = Filesystem::new(bucket, prefetcher, config, &runtime).with_writes(writes);
+        let fs = if plan.folder_markers { fs.with_folder_markers() } else { fs };
         writer.register(fs.registry());
         let fs = Arc::new(fs);
         let kernel = Kernel::new(fs.clone(), KernelConfig::new(draw));

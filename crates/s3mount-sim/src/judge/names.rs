@@ -55,18 +55,23 @@ impl Judge {
         for (path, change) in changes {
             own.push((self.name(&path).take(change), path, change));
         }
-        let targets = self.targets(path, asked, now);
+        let targets = self.found(path, asked, now);
         let told = |what: &str| format!("{call} {what}, where {path} may be {targets:?}");
         let is_unsure = targets.contains(&Target::Unknown);
         let verdict = match answer {
             Ok(()) if targets == [Target::Nothing] => Err(broken(Rule::Posix, told("found it"))),
             Ok(()) => Ok(true),
+            Err(libc::ENOENT) if own.iter().any(|(_, path, _)| self.may_lack_folder(path, asked, now)) => {
+                Ok(false)
+            }
             Err(libc::ENOENT) if is_unsure || targets.contains(&Target::Nothing) => Ok(false),
             Err(libc::ENOENT | libc::ESTALE) if self.is_shared() => Ok(false),
             Err(errno) => Err(broken(Rule::Errno, told(&format!("gave errno {errno}")))),
         }?;
         for (target, path, change) in own {
-            if verdict {
+            if verdict && self.is_moving(&path, asked, now) {
+                self.confuse(&path, asked, now);
+            } else if verdict {
                 // It may have been renamed by others in between.
                 let target = match (target, &targets[..]) {
                     (Target::Nothing, _) => Target::Nothing,
@@ -86,7 +91,11 @@ impl Judge {
     /// # Errors
     /// When it should have shown the other.
     pub fn shown(&self, call: &str, path: &str, asked: u64, is_there: bool) -> Check {
-        let targets = self.targets(path, asked, self.ticks.now());
+        self.shows(call, path, &self.found(path, asked, self.ticks.now()), is_there)
+    }
+
+    /// Whether it is right that a name is shown as there, or as not there.
+    pub(super) fn shows(&self, call: &str, path: &str, targets: &[Target], is_there: bool) -> Check {
         let is_right = targets.iter().any(|target| match target {
             Target::Unknown => true,
             Target::Nothing => !is_there,
@@ -108,7 +117,7 @@ impl Judge {
             return shared.stat((mount, path.to_owned()), (asked, now), bytes);
         }
         self.shown("stat", path, asked, bytes.is_some())?;
-        let (Some(bytes), [Target::File(file)]) = (bytes, &self.targets(path, asked, now)[..]) else {
+        let (Some(bytes), [Target::File(file)]) = (bytes, &self.found(path, asked, now)[..]) else {
             return Ok(());
         };
         let Some((least, most)) = self.files[*file].cells(asked, now) else { return Ok(()) };

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Judge;
+use super::folders::Folders;
 use crate::content::{Found, Tag, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
 use crate::opened::Opened;
@@ -90,7 +91,7 @@ impl Judge {
     /// All names that any program has used, or that were ever in the store.
     fn all_paths(&self, store: &SimStore) -> Vec<String> {
         let mut paths = self.paths();
-        paths.extend(store.ever());
+        paths.extend(store.ever().into_iter().filter(|path| !path.ends_with('/')));
         paths.sort();
         paths.dedup();
         paths
@@ -102,6 +103,7 @@ impl Judge {
     /// When they differ.
     pub fn finally(&self, store: &SimStore) -> Check {
         let now = self.ticks.next();
+        self.finally_folders(store)?;
         let paths = self.all_paths(store);
         for path in &paths {
             match self.targets(path, now, now)[..] {
@@ -117,6 +119,12 @@ impl Judge {
                 [Target::Nothing] => self.gone(store, path)?,
                 _ => {}
             }
+        }
+        // Objects of folders are replaced by nobody either who has not seen them.
+        for path in paths
+            .iter()
+            .chain(&store.ever().into_iter().filter(|path| path.ends_with('/')).collect::<Vec<_>>())
+        {
             let refused = store.refuses_conditions();
             for version in store.versions(path) {
                 if !version.saw_before && version.by != By::Stranger && !refused {
@@ -136,17 +144,19 @@ impl Judge {
     ///
     /// # Errors
     /// When something is not there.
-    pub fn killed(&mut self, store: &SimStore, mount: usize) -> Check {
+    pub fn killed(&mut self, store: &SimStore, mount: usize, is_recovered: bool) -> Check {
         if let Some(shared) = &mut self.shared {
             shared.killed(mount);
             return Ok(());
         }
+        self.survive_moves(store, is_recovered)?;
         let now = self.ticks.next();
         let paths = self.all_paths(store);
         for path in &paths {
             self.survives(path, now, store)?;
         }
         let asked = self.ticks.next();
+        self.folders = Folders::of(store.keys().iter().map(String::as_str));
         (self.names, self.appended, self.copies, self.writers, self.kept) = Default::default();
         for path in paths {
             let Some(bytes) = store.bytes(&path) else { continue };

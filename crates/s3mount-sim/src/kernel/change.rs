@@ -43,6 +43,7 @@ impl Kernel {
             Ok(()) => {
                 dir.note_listing_changed();
                 victim.note_renamed(true);
+                victim.state().is_dead = is_dir;
                 self.expire(&dir, name);
             }
             Err(errno) if is_doubtful(errno) => {
@@ -106,7 +107,14 @@ impl Kernel {
                 _ => {}
             }
         }
-        let files = sorted([Some(&source), target.as_ref()].map(|file| file.filter(|file| !file.is_dir)));
+        // A folder that is moved to another is locked, and so is one that is replaced.
+        let is_locked = |file: &&Arc<Inode>, is_source: bool| {
+            !file.is_dir || !is_source || !Arc::ptr_eq(&old_dir, &new_dir)
+        };
+        let files = sorted([
+            Some(&source).filter(|file| is_locked(file, true)),
+            target.as_ref().filter(|file| is_locked(file, false)),
+        ]);
         let mut locked_files = Vec::new();
         for file in &files {
             locked_files.push(file.rwsem.write().await);
@@ -120,6 +128,7 @@ impl Kernel {
                 folders.iter().for_each(|folder| folder.note_listing_changed());
                 if let Some(target) = &target {
                     target.note_renamed(true);
+                    target.state().is_dead = target.is_dir;
                 }
                 self.move_name((&old_dir, old_name), (&new_dir, new_name));
             }

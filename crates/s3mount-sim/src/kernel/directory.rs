@@ -76,6 +76,10 @@ impl Kernel {
         names: &mut Vec<String>,
     ) -> Result<Option<DirOffset>, i32> {
         let _shared = dir.inode.rwsem.read().await;
+        // `iterate_dir`
+        if dir.inode.state().is_dead {
+            return Err(libc::ENOENT);
+        }
         // `fuse_use_readdirplus`
         let was_advised = std::mem::take(&mut dir.inode.state().is_plus_advised);
         let of = (dir.inode.number, dir.handle);

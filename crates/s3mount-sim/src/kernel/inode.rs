@@ -62,6 +62,8 @@ pub(super) struct InodeState {
     pub(super) write_back_error: Option<i32>,
     /// `FUSE_I_ADVISE_RDPLUS`, `FUSE_I_INIT_RDPLUS`
     pub(super) is_plus_advised: bool,
+    /// `S_DEAD`: a folder that was removed, or replaced.
+    pub(super) is_dead: bool,
     pub(super) came_by_plus: bool,
     /// How often the filesystem has given it to the kernel (`fuse_inode.nlookup`).
     pub(super) lookups: u64,
@@ -90,6 +92,7 @@ impl Inode {
             write_files: Vec::new(),
             write_back_error: None,
             is_plus_advised: false,
+            is_dead: false,
             came_by_plus: false,
             lookups: 0,
         };

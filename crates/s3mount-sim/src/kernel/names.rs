@@ -159,6 +159,10 @@ impl Kernel {
             if let Some(named) = self.find(caller, dir, name, how).await? {
                 return Ok(named);
             }
+            // `IS_DEADDIR`
+            if dir.state().is_dead {
+                return Err(libc::ENOENT);
+            }
             let was_found = lock(&self.dentries).was_found.clone();
             let was_found = was_found.notified();
             let is_first = lock(&self.dentries).under_way.insert(key.clone());

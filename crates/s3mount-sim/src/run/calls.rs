@@ -31,7 +31,7 @@ impl Player {
             return self.kill().await;
         }
         let mount = self.program.mount.unwrap_or_default();
-        let Some(process) = self.process.as_ref() else {
+        let (Some(process), Some(place)) = (self.process.as_ref(), self.place.clone()) else {
             match act {
                 Act::Put(key, cells) => world.store.put(key, Bytes::from(fill(tag, 0..*cells))),
                 Act::Delete(key) => world.store.delete(key),
@@ -39,6 +39,7 @@ impl Player {
             }
             return Ok(());
         };
+        let limit = place.folder_rename_limit();
         match act {
             Act::Open(slot, path, flags) => {
                 if self.open.contains_key(slot) {
@@ -101,17 +102,11 @@ impl Player {
                     Err(errno) => Err(Broken { rule: Rule::Errno, what: format!("errno {errno}") }),
                 }
             }
-            Act::List => {
+            Act::List(folder) => {
                 let asked = world.ticks.next();
-                let answer = process.readdir("").await;
+                let answer = process.readdir(folder).await;
                 self.note(call, &answer);
-                let names =
-                    answer.map_err(|errno| Broken { rule: Rule::Errno, what: format!("errno {errno}") })?;
-                let judge = world.judge();
-                judge
-                    .paths()
-                    .iter()
-                    .try_for_each(|path| judge.shown("list", path, asked, names.contains(path)))
+                world.judge().listed(folder, asked, answer)
             }
             Act::Rename(from, to) => {
                 let change = world.judge().rename(mount, from, to);
@@ -126,6 +121,24 @@ impl Player {
                 self.note(call, &answer);
                 world.judge().named("unlink", path, change, answer)?;
                 if answer.is_ok() { world.judge().gone(&world.store, path) } else { Ok(()) }
+            }
+            Act::MakeFolder(path) => {
+                let change = world.judge().make_folder(mount, path, place.marks_folders());
+                let answer = process.mkdir(path).await;
+                self.note(call, &answer);
+                world.judge().folder_changed(change, answer, limit, &world.store)
+            }
+            Act::RemoveFolder(path) => {
+                let change = world.judge().remove_folder(mount, path);
+                let answer = process.rmdir(path).await;
+                self.note(call, &answer);
+                world.judge().folder_changed(change, answer, limit, &world.store)
+            }
+            Act::RenameFolder(from, to) => {
+                let change = world.judge().rename_folder(mount, from, to);
+                let answer = process.rename(from, to).await;
+                self.note(call, &answer);
+                world.judge().folder_changed(change, answer, limit, &world.store)
             }
             Act::Pause(_) | Act::Put(..) | Act::Delete(_) | Act::Kill => Ok(()),
         }
