@@ -32,6 +32,8 @@ mod pace;
 mod part;
 mod pass;
 mod pool;
+#[cfg(any(test, feature = "by-hand"))]
+mod power;
 mod queue;
 mod read;
 mod record;
@@ -45,7 +47,7 @@ mod walk;
 mod whole;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,12 +59,18 @@ pub use clear::Cleared;
 use clock::Clock;
 use dir::Dir;
 pub use error::DiskError;
+#[cfg(any(test, feature = "by-hand"))]
+pub use faults::Op;
 use layout::{Hash, Layout};
 pub use metrics::DiskMetrics;
 use metrics::STATES;
 pub use names::{NameStore, NamesFile, NamesWriter};
 use object::Disk;
+#[cfg(any(test, feature = "by-hand"))]
+pub use object::by_hand::Hand;
 pub use object::{DiskObject, Run};
+#[cfg(any(test, feature = "by-hand"))]
+pub use power::Synced;
 pub use verify::Verdict;
 pub use walk::{CacheDir, Cached, Described, Evicted, Stats, WalkError};
 use whole::Named;
@@ -90,6 +98,8 @@ struct Inner {
     source: String,
     queue_bytes: u64,
     metrics: Arc<DiskMetrics>,
+    /// Whether listings are kept, too.
+    has_names: bool,
 }
 
 impl fmt::Debug for DiskCache {
@@ -110,18 +120,49 @@ impl DiskCache {
     }
 
     fn open_at(config: &DiskConfig, clock: &Clock) -> Result<Self, DiskError> {
+        Self::open_with(config, clock, true, |path, dir, queue_bytes| {
+            let disk = Disk::start(dir, queue_bytes);
+            disk.map_err(|error| DiskError::io("start the threads for", path, error))
+        })
+    }
+
+    /// Opens the cache directories without a thread: what is to be done waits for the hands, one for each directory.
+    /// `now` tells the nanoseconds since the boot of this number. The disk keeps no listings.
+    ///
+    /// # Errors
+    /// When a directory can't be used.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub fn open_by_hand(
+        config: &DiskConfig,
+        boot: u8,
+        now: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Result<(Self, Vec<object::by_hand::Hand>), DiskError> {
+        let (clock, mut hands) = (Clock::by_hand(boot, now), Vec::new());
+        let cache = Self::open_with(config, &clock, false, |_, dir, queue_bytes| {
+            let (disk, hand) = object::by_hand::open(dir, queue_bytes);
+            hands.push(hand);
+            Ok(disk)
+        })?;
+        Ok((cache, hands))
+    }
+
+    fn open_with(
+        config: &DiskConfig,
+        clock: &Clock,
+        has_names: bool,
+        mut start: impl FnMut(&Path, Dir, u64) -> Result<Disk, DiskError>,
+    ) -> Result<Self, DiskError> {
         let metrics = Arc::new(DiskMetrics::default());
         let count = config.dirs.len() as u64;
         let max_bytes = config.max_bytes.map(|bytes| bytes / count);
         let disks = config.dirs.iter().map(|path| {
             let layout = Layout::new(path);
             let dir = Dir::open(layout, max_bytes, &config.source, clock.clone(), metrics.clone())?;
-            let disk = Disk::start(dir, config.queue_bytes / count);
-            disk.map_err(|error| DiskError::io("start the threads for", path, error))
+            start(path, dir, config.queue_bytes / count)
         });
         let disks = disks.collect::<Result<_, DiskError>>()?;
         let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
-        Ok(Self(Arc::new(Inner { disks, source, queue_bytes, metrics })))
+        Ok(Self(Arc::new(Inner { disks, source, queue_bytes, metrics, has_names })))
     }
 
     /// What the user should know of the cache directories.
@@ -136,8 +177,9 @@ impl DiskCache {
     }
 
     /// The listings of the store, which are kept in the first directory.
-    pub fn names(&self) -> NameStore {
-        NameStore::new(self.0.disks[0].dir().layout.clone(), self.0.source.clone())
+    pub fn names(&self) -> Option<NameStore> {
+        let store = || NameStore::new(self.0.disks[0].dir().layout.clone(), self.0.source.clone());
+        self.0.has_names.then(store)
     }
 
     /// How many bytes of the pool may wait to be written.

@@ -13,4 +13,6 @@ pub use disk::{
     CacheDir, Cached, Cleared, Described, DiskCache, DiskConfig, DiskError, DiskMetrics, DiskNote,
     DiskObject, Evicted, NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
 };
+#[cfg(any(test, feature = "by-hand"))]
+pub use disk::{Hand, Op, Synced};
 pub use memory::BlockCache;

@@ -120,7 +120,7 @@ impl Filesystem {
         runtime: &Handle,
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
-        let names = prefetcher.disk().map(DiskCache::names);
+        let names = prefetcher.disk().and_then(DiskCache::names);
         let namespace = Namespace::new(bucket.into(), &config, names, inodes.clone(), runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());

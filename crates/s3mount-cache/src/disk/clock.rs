@@ -6,7 +6,6 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -71,24 +70,61 @@ impl SinceBoot {
     }
 }
 
-/// Tells the boot and the time since it. Tests set both.
-#[derive(Clone, Debug)]
+/// Where the times begin that files bear which this clock marks: later than any time that the machine gives to a file
+/// meanwhile.
+const FAR: Duration = Duration::from_secs(4_000_000_000);
+
+/// Tells how many nanoseconds have passed since the boot.
+type Told = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Tells the boot and the time since it. Tests and simulations set both.
+#[derive(Clone)]
 pub(crate) struct Clock {
     boot: BootId,
-    /// The time of a test; `None` is the machine's.
-    set: Option<Arc<AtomicU64>>,
+    /// The time of a test or a simulation; `None` is the machine's.
+    told: Option<Told>,
+    /// Whether files bear times of this clock, too. They do where nothing may depend on the machine's time.
+    marks_files: bool,
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("boot", &self.boot).field("is_told", &self.told.is_some()).finish()
+    }
 }
 
 impl Clock {
     /// The machine's clock.
     pub(crate) fn machine() -> io::Result<Self> {
-        Ok(Self { boot: BootId::of_this_boot()?, set: None })
+        Ok(Self { boot: BootId::of_this_boot()?, told: None, marks_files: false })
     }
 
     /// A clock that stands at the nanoseconds in `now`, on boot number `boot`.
     #[cfg(test)]
-    pub(crate) fn manual(boot: u8, now: Arc<AtomicU64>) -> Self {
-        Self { boot: BootId([boot; 16]), set: Some(now) }
+    pub(crate) fn manual(boot: u8, now: Arc<std::sync::atomic::AtomicU64>) -> Self {
+        Self::told(boot, move || now.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// A clock that is told the nanoseconds since boot number `boot`.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn told(boot: u8, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { boot: BootId([boot; 16]), told: Some(Arc::new(now)), marks_files: false }
+    }
+
+    /// As [`told`](Self::told), and files bear times of this clock.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn by_hand(boot: u8, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { marks_files: true, ..Self::told(boot, now) }
+    }
+
+    /// Whether files bear times of this clock.
+    pub(crate) fn marks_files(&self) -> bool {
+        self.marks_files
+    }
+
+    /// The time that files bear which are written now.
+    pub(crate) fn file_time(&self) -> Duration {
+        if self.marks_files { FAR + Duration::from_nanos(self.now().0) } else { file_time() }
     }
 
     pub(crate) fn boot(&self) -> BootId {
@@ -96,8 +132,8 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> SinceBoot {
-        SinceBoot(match &self.set {
-            Some(now) => now.load(Ordering::Relaxed),
+        SinceBoot(match &self.told {
+            Some(now) => now(),
             None => {
                 let now = clock_gettime(ClockId::Boottime);
                 let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -42,9 +42,9 @@ impl Dir {
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> Result<Self, DiskError> {
-        let io = Io::new();
+        let io = Io::with_clock(&clock);
         let note = check::prepare(&io, &layout)?;
-        let room = Room::open(&layout, max_bytes, metrics.clone())
+        let room = Room::open(&layout, max_bytes, clock.clone(), metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;

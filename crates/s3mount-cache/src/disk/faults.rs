@@ -1,10 +1,11 @@
-//! Faults that tests put in the way of the file system.
+//! Faults that tests and simulations put in the way of the file system.
 
 use std::io;
 
 /// What is asked of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+#[cfg_attr(not(any(test, feature = "by-hand")), expect(unreachable_pub, reason = "only simulations name it"))]
+pub enum Op {
     /// A file is opened.
     Open,
     /// Bytes or a record are read.
@@ -19,36 +20,40 @@ pub(crate) enum Op {
     Sync,
 }
 
-/// Nothing, outside of tests.
+/// Nothing, outside of tests and simulations.
 #[derive(Debug, Default)]
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "by-hand")))]
 pub(crate) struct Faults(());
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "by-hand")))]
 impl Faults {
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "in tests it does something")]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "in tests and simulations it does something"
+    )]
     pub(crate) fn at(&self, _: Op) -> io::Result<()> {
         Ok(())
     }
 }
 
 /// Called before each operation. It may fail, and it may wait.
-#[cfg(test)]
+#[cfg(any(test, feature = "by-hand"))]
 type Fault = std::sync::Arc<dyn Fn(Op) -> io::Result<()> + Send + Sync>;
 
 /// The faults of a test.
-#[cfg(test)]
+#[cfg(any(test, feature = "by-hand"))]
 #[derive(Default)]
 pub(crate) struct Faults(std::sync::Mutex<Option<Fault>>);
 
-#[cfg(test)]
+#[cfg(any(test, feature = "by-hand"))]
 impl std::fmt::Debug for Faults {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Faults")
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "by-hand"))]
 impl Faults {
     pub(crate) fn at(&self, op: Op) -> io::Result<()> {
         let fault = self.0.lock().expect("no test panics with it").clone();

@@ -12,10 +12,12 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, XattrFlags};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::disk::clock::Clock;
 use crate::disk::faults::{Faults, Op};
 
 /// Reads and writes of a file without the page cache begin and end at multiples of this, in the file and in
@@ -65,13 +67,20 @@ pub(crate) struct Io {
     has_direct: AtomicBool,
     has_dontcache: AtomicBool,
     has_unnamed: AtomicBool,
+    /// Gives files their times. `None`: the file system does.
+    marks: Option<Clock>,
     pub(crate) faults: Faults,
 }
 
 impl Io {
     pub(crate) fn new() -> Self {
         let [has_direct, has_dontcache, has_unnamed] = std::array::from_fn(|_| AtomicBool::new(true));
-        Self { has_direct, has_dontcache, has_unnamed, faults: Faults::default() }
+        Self { has_direct, has_dontcache, has_unnamed, marks: None, faults: Faults::default() }
+    }
+
+    /// The file system of a cache with this clock.
+    pub(crate) fn with_clock(clock: &Clock) -> Self {
+        Self { marks: clock.marks_files().then(|| clock.clone()), ..Self::new() }
     }
 
     /// Opens a file for reading, and tells whether its reads leave the page cache out.
@@ -188,9 +197,26 @@ impl Io {
         }
     }
 
+    /// Makes a file that is open for writing `len` bytes long, none of which takes room.
+    pub(crate) fn make_empty(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(0)?;
+        file.set_len(len)?;
+        self.mark(file)
+    }
+
+    /// Gives a file that was written its time, unless the file system has.
+    fn mark(&self, file: &File) -> io::Result<()> {
+        self.marks.as_ref().map_or(Ok(()), |clock| set_time(file, clock.file_time()))
+    }
+
     /// Writes `bytes` at `offset`. They leave the page cache out, or leave it once they are on the disk.
     pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.faults.at(Op::Write)?;
+        self.write_all(file, bytes, offset)?;
+        self.mark(file)
+    }
+
+    fn write_all(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         if !fs::fcntl_getfl(file)?.contains(OFlags::DIRECT) {
             return self.write_cached(file, bytes, offset);
         }
@@ -311,8 +337,19 @@ impl Io {
     /// not be written since `folder` was opened, or since the last call.
     pub(crate) fn sync(&self, folder: &File) -> io::Result<()> {
         self.faults.at(Op::Sync)?;
+        if self.marks.is_some() {
+            // Power cuts of a simulation take what was written since. The machine's disk has no part in it.
+            return Ok(());
+        }
         Ok(fs::syncfs(folder)?)
     }
+}
+
+/// Says that the file was used and written at this time.
+fn set_time(file: &File, time: Duration) -> io::Result<()> {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let time = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
+    Ok(fs::futimens(file, &Timestamps { last_access: time, last_modification: time })?)
 }
 
 /// The path of an open file, whether it has a name or not.

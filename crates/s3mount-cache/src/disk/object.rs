@@ -23,6 +23,9 @@ use crate::disk::queue::Queue;
 use crate::disk::version::{Look, Offer, Version};
 use crate::disk::whole::Named;
 
+#[cfg(any(test, feature = "by-hand"))]
+pub(crate) mod by_hand;
+
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
 /// many at least.
 const MIN_TABLE: usize = 1024;
@@ -74,6 +77,8 @@ struct Inner {
     synced: Mutex<SinceBoot>,
     is_closed: Mutex<bool>,
     closed: Condvar,
+    /// Whether there are no threads.
+    is_by_hand: bool,
 }
 
 /// The objects that somebody has.
@@ -87,23 +92,14 @@ struct Table {
 impl Disk {
     /// Starts the threads. At most `queue_bytes` wait to be written.
     pub(crate) fn start(dir: Dir, queue_bytes: u64) -> std::io::Result<Self> {
-        let inner = Arc::new(Inner {
-            synced: Mutex::new(dir.clock.now()),
-            dir: Arc::new(dir),
-            parts: Arc::default(),
-            queue: Queue::new(queue_bytes),
-            readers: Pool::new("cache-read".to_owned(), READERS),
-            table: Mutex::default(),
-            checks: Mutex::default(),
-            is_closed: Mutex::new(false),
-            closed: Condvar::new(),
-        });
+        let readers = Pool::new("cache-read".to_owned(), READERS);
+        let inner = Arc::new(Inner::new(dir, Queue::new(queue_bytes), readers));
         let disk = Self(inner.clone());
+        inner.dir.room.start()?;
         for number in 0..WRITERS {
             let inner = inner.clone();
-            let write = |offer: Offer| offer.version.keep(offer.range, &offer.bytes);
             let name = format!("cache-write-{number}");
-            Builder::new().name(name).spawn(move || inner.queue.work(write))?;
+            Builder::new().name(name).spawn(move || inner.queue.work(Offer::keep))?;
         }
         Builder::new().name("cache-watch".to_owned()).spawn(move || inner.watch())?;
         Ok(disk)
@@ -202,7 +198,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if self.0.dir.health.condition() == Condition::Healthy && !self.flush(ENDS_AFTER) {
+        let is_good = self.0.dir.health.condition() == Condition::Healthy;
+        if is_good && !self.0.is_by_hand && !self.flush(ENDS_AFTER) {
             tracing::warn!(dir = %self.0.dir.layout.root().display(), "end the disk cache before all is written");
         }
         self.0.queue.close();
@@ -213,6 +210,21 @@ impl Drop for Disk {
 }
 
 impl Inner {
+    fn new(dir: Dir, queue: Queue<Offer>, readers: Pool) -> Self {
+        Self {
+            synced: Mutex::new(dir.clock.now()),
+            dir: Arc::new(dir),
+            parts: Arc::default(),
+            queue,
+            readers,
+            table: Mutex::default(),
+            checks: Mutex::default(),
+            is_closed: Mutex::new(false),
+            closed: Condvar::new(),
+            is_by_hand: false,
+        }
+    }
+
     /// Looks for operations that hang, and has a thread keep house now and then, until the cache ends.
     fn watch(self: &Arc<Self>) {
         for tick in 1u64.. {
@@ -220,19 +232,24 @@ impl Inner {
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
-            let now = self.dir.clock.now();
-            if self.dir.health.tick() {
-                let inner = self.clone();
-                drop(self.readers.run(now, move || inner.probe()));
-            }
-            let given_up = self.readers.give_up(now, WAITS);
-            if given_up > 0 {
-                tracing::debug!(given_up, "reads of the disk cache take too long");
-            }
-            if tick.is_multiple_of(HOUSEKEEPING_TICKS) && self.synced.try_lock().is_ok() {
-                let inner = self.clone();
-                drop(self.readers.run(now, move || inner.keep_house(false)));
-            }
+            self.look_after(tick);
+        }
+    }
+
+    /// What is done at the tick of this number.
+    fn look_after(self: &Arc<Self>, tick: u64) {
+        let now = self.dir.clock.now();
+        if self.dir.health.tick() {
+            let inner = self.clone();
+            drop(self.readers.run(now, move || inner.probe()));
+        }
+        let given_up = self.readers.give_up(now, WAITS);
+        if given_up > 0 {
+            tracing::debug!(given_up, "reads of the disk cache take too long");
+        }
+        if tick.is_multiple_of(HOUSEKEEPING_TICKS) && self.synced.try_lock().is_ok() {
+            let inner = self.clone();
+            drop(self.readers.run(now, move || inner.keep_house(false)));
         }
     }
 

@@ -106,8 +106,7 @@ impl Part {
             None => {
                 // A map without its part is left behind by a kill. It must not be taken for that of this one.
                 dir.io.remove(&dir.layout.map(&named.hash))?;
-                writer.set_len(0)?;
-                writer.set_len(named.size)?;
+                dir.io.make_empty(&writer, named.size)?;
                 Map::empty(dir, named)
             }
         };
@@ -381,10 +380,19 @@ impl Parts {
         drop(removed);
     }
 
+    /// Lets all parts go.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn clear(&self) {
+        let parts = std::mem::take(&mut *self.lock());
+        drop(parts);
+    }
+
     /// Saves the maps that are due, or all if that is `urgent`, and closes the parts that nobody uses.
     pub(crate) fn tidy(&self, dir: &Dir, urgent: bool) {
         let now = dir.clock.now();
-        let parts: Vec<_> = self.lock().values().cloned().collect();
+        let mut parts: Vec<_> = self.lock().values().cloned().collect();
+        // A disk is asked the same in the same order, so that a simulation gives the same run again.
+        parts.sort_unstable_by_key(|(named, _)| named.hash);
         for (named, part) in parts {
             if part.is_deleted() {
                 self.remove(&named.hash);

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::disk::clock::SinceBoot;
 
@@ -67,6 +67,8 @@ struct Inner {
     max_threads: usize,
     state: Mutex<State>,
     came: Condvar,
+    /// Told of each task where there are no threads.
+    bell: Option<Arc<Notify>>,
 }
 
 #[derive(Default)]
@@ -88,7 +90,30 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// At most `max_threads` threads of this name. They are made when they are needed.
     pub(crate) fn new(name: String, max_threads: usize) -> Self {
-        Self(Arc::new(Inner { name, max_threads, state: Mutex::default(), came: Condvar::new() }))
+        let (state, came) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Inner { name, max_threads, state, came, bell: None }))
+    }
+
+    /// No thread at all: tasks wait for [`step`](Self::step), and `bell` tells of each.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn by_hand(bell: Arc<Notify>) -> Self {
+        let (state, came) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Inner { name: String::new(), max_threads: 0, state, came, bell: Some(bell) }))
+    }
+
+    /// How many tasks wait.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().tasks.len()
+    }
+
+    /// Does the waiting task of this number, the oldest is 0.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn step(&self, number: usize) {
+        let task = self.0.lock().tasks.remove(number);
+        if let Some(task) = task {
+            task();
+        }
     }
 
     /// Has a thread do `work`. The answer fails when the task was given up.
@@ -148,6 +173,9 @@ impl Pool {
             self.start();
         } else {
             self.0.came.notify_one();
+        }
+        if let Some(bell) = &self.0.bell {
+            bell.notify_one();
         }
     }
 

@@ -1,16 +1,15 @@
 //! Power cuts: what was written since everything was on the disk may be lost, cut off, or there in any
 //! combination. No byte that is served afterwards is wrong.
 
-use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use s3mount_object::ByteRange;
 
 use super::DiskCache;
-use super::tests::{BLOCK, LIMIT, content, files, folder, id, offer, open_in_boot, range, read};
+use super::power::Synced;
+use super::tests::{BLOCK, LIMIT, content, folder, id, offer, open_in_boot, range, read};
 
 const SIZES: [u64; 5] = [77, 4096, BLOCK, 2 * BLOCK + 5, 9 * BLOCK + 1];
 
@@ -58,84 +57,6 @@ fn fill(cache: &DiskCache, random: &mut Random, objects: u64) {
     }
 }
 
-/// What a file was when everything was on the disk.
-type Stable = BTreeMap<PathBuf, (u64, Vec<u8>, Option<Vec<u8>>)>;
-
-fn attribute(path: &Path) -> Option<Vec<u8>> {
-    let mut value = vec![0; 4096];
-    let len = rustix::fs::getxattr(path, "user.s3mount", value.as_mut_slice()).ok()?;
-    value.truncate(len);
-    Some(value)
-}
-
-fn set_attribute(path: &Path, value: &[u8]) {
-    rustix::fs::setxattr(path, "user.s3mount", value, rustix::fs::XattrFlags::empty()).expect("set");
-}
-
-fn stable(path: &Path) -> Stable {
-    let file = |path: PathBuf| {
-        // The housekeeper may replace a map meanwhile: what has gone by now is not on the disk after the cut.
-        let bytes = fs::read(&path).ok()?;
-        let inode = fs::metadata(&path).ok()?.ino();
-        let attribute = attribute(&path);
-        Some((path, (inode, bytes, attribute)))
-    };
-    files(&path.join("v1")).into_iter().filter_map(file).collect()
-}
-
-/// Loses some of what was written since `before`, in any order.
-fn cut_power(path: &Path, before: &Stable, random: &mut Random) {
-    for file in files(&path.join("v1")) {
-        let now = fs::read(&file).expect("a file");
-        let inode = fs::metadata(&file).expect("a file").ino();
-        let old = before.get(&file);
-        let is_same_file = old.is_some_and(|(old, ..)| *old == inode);
-        // The same bytes may have been in another file before: a part that became whole.
-        let synced = before.values().find(|(old, ..)| *old == inode).map(|(_, bytes, _)| bytes);
-        if is_same_file && synced == Some(&now) && attribute(&file) == before[&file].2 {
-            continue;
-        }
-        match random.below(6) {
-            // The name, or the new file behind it, was not written.
-            0 if !is_same_file => match old {
-                None => fs::remove_file(&file).expect("deleted"),
-                Some((_, bytes, attribute)) => {
-                    fs::remove_file(&file).expect("deleted");
-                    fs::write(&file, bytes).expect("written");
-                    if let Some(attribute) = attribute {
-                        set_attribute(&file, attribute);
-                    }
-                }
-            },
-            // The length was not written.
-            1 if synced.is_none() => {
-                let file = OpenOptions::new().write(true).open(&file).expect("a file");
-                file.set_len(random.below(now.len() as u64 + 1)).expect("cut");
-            }
-            // The attribute was not written.
-            2 if attribute(&file).is_some() && synced.is_none() => {
-                rustix::fs::removexattr(&file, "user.s3mount").expect("removed");
-            }
-            // Some pages were not written: they are as they were before, or empty.
-            3 | 4 => {
-                let open = OpenOptions::new().write(true).open(&file).expect("a file");
-                for _ in 0..1 + random.below(4) {
-                    let page = random.below(now.len() as u64 / 4096 + 1) * 4096;
-                    let end = (page + 4096 * (1 + random.below(40))).min(now.len() as u64);
-                    for at in (page..end).step_by(4096) {
-                        let (from, to) = (at as usize, (at + 4096).min(end) as usize);
-                        let empty = vec![0; to - from];
-                        let was = synced.and_then(|bytes| bytes.get(from..to)).unwrap_or(&empty);
-                        open.write_all_at(was, at).expect("written");
-                    }
-                }
-            }
-            // All of it was written.
-            _ => {}
-        }
-    }
-}
-
 /// Reads all that is said to be here, by the daemon and by the kernel. Returns how many bytes these were.
 async fn check(cache: &DiskCache, objects: u64) -> u64 {
     let mut bytes_right = 0;
@@ -174,7 +95,7 @@ async fn no_power_cut_leaves_a_wrong_byte() {
         now.fetch_add(1_000_000_000, Ordering::Relaxed);
         fill(&cache, &mut random, objects);
         assert!(cache.flush(LIMIT), "it is synced");
-        let before = stable(&path);
+        let before = Synced::now(&path).expect("a directory of this test");
         now.fetch_add(1_000_000_000, Ordering::Relaxed);
         fill(&cache, &mut random, objects);
         now.fetch_add(1_000_000_000, Ordering::Relaxed);
@@ -182,7 +103,7 @@ async fn no_power_cut_leaves_a_wrong_byte() {
         // A power cut ends no process in order.
         cache.0.disks[0].abandon();
         drop(cache);
-        cut_power(&path, &before, &mut random);
+        before.cut_power(&path, |limit| random.below(limit)).expect("a directory of this test");
         boot = boot % 200 + 1;
         let (cache, now) = open_in_boot(&path, boot);
         served += check(&cache, objects).await;

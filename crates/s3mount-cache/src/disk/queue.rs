@@ -1,8 +1,10 @@
 //! A queue of bytes that wait to be written: bounded, and shed when readers need the memory.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 /// A queue that holds at most so many bytes.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct Queue<T> {
     came: Condvar,
     /// Nothing waits any more, and nothing is being written.
     is_idle: Condvar,
+    /// Told of each item where no thread writes.
+    bell: Option<Arc<Notify>>,
 }
 
 #[derive(Debug)]
@@ -28,7 +32,14 @@ struct State<T> {
 impl<T> Queue<T> {
     pub(crate) fn new(limit_bytes: u64) -> Self {
         let state = State { items: VecDeque::new(), held_bytes: 0, taken: 0, is_closed: false };
-        Self { limit_bytes, state: Mutex::new(state), came: Condvar::new(), is_idle: Condvar::new() }
+        let (came, is_idle) = (Condvar::new(), Condvar::new());
+        Self { limit_bytes, state: Mutex::new(state), came, is_idle, bell: None }
+    }
+
+    /// A queue for which no thread works: items wait for [`step`](Self::step), and `bell` tells of each.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn by_hand(limit_bytes: u64, bell: Arc<Notify>) -> Self {
+        Self { bell: Some(bell), ..Self::new(limit_bytes) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -62,6 +73,9 @@ impl<T> Queue<T> {
         state.items.push_back((bytes, item));
         drop(state);
         self.came.notify_one();
+        if let Some(bell) = &self.bell {
+            bell.notify_one();
+        }
         Ok(())
     }
 
@@ -79,13 +93,36 @@ impl<T> Queue<T> {
             state.taken += 1;
             drop(state);
             work(item);
-            state = self.lock();
-            state.taken -= 1;
-            state.held_bytes -= bytes;
-            if state.taken == 0 && state.items.is_empty() {
-                self.is_idle.notify_all();
-            }
+            state = self.done(bytes);
         }
+    }
+
+    /// An item of so many bytes was written.
+    fn done(&self, bytes: u64) -> MutexGuard<'_, State<T>> {
+        let mut state = self.lock();
+        state.taken -= 1;
+        state.held_bytes -= bytes;
+        if state.taken == 0 && state.items.is_empty() {
+            self.is_idle.notify_all();
+        }
+        state
+    }
+
+    /// How many items wait.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    /// Hands the waiting item of this number to `work`, the oldest is 0.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn step(&self, number: usize, work: impl FnOnce(T)) {
+        let mut state = self.lock();
+        let Some((bytes, item)) = state.items.remove(number) else { return };
+        state.taken += 1;
+        drop(state);
+        work(item);
+        drop(self.done(bytes));
     }
 
     /// Takes out items that wait, the newest first, until they come to `bytes`.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
-use crate::disk::clock::file_time;
+use crate::disk::clock::Clock;
 use crate::disk::evict::Evictor;
 use crate::disk::ghosts::Place;
 use crate::disk::layout::{Hash, Layout, SHARDS};
@@ -53,6 +53,7 @@ pub(crate) struct Room {
 #[derive(Debug)]
 pub(crate) struct Shared {
     layout: Layout,
+    clock: Clock,
     limit: SharedLimit,
     usage: Usage,
     pace: Pace,
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
 /// What the housekeeper is to know.
 #[derive(Debug, Default)]
 struct Signal {
+    is_started: bool,
     has_notes: bool,
     is_ending: bool,
     has_ended: bool,
@@ -86,22 +88,47 @@ struct Keeper {
 }
 
 impl Room {
-    /// The room of the cache at `layout`: at most `max_bytes`, or all but 5 % of the file system. Starts the
-    /// housekeeper.
+    /// The room of the cache at `layout`: at most `max_bytes`, or all but 5 % of the file system. Nobody keeps
+    /// house before [`start`](Self::start).
     pub(crate) fn open(
         layout: &Layout,
         max_bytes: Option<u64>,
+        clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::open(layout, max_bytes, metrics)?);
-        let keeper = shared.clone();
+        Ok(Self { shared: Arc::new(Shared::open(layout, max_bytes, clock, metrics)?) })
+    }
+
+    /// Starts the housekeeper.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        let keeper = self.shared.clone();
         std::thread::Builder::new().name("cache-room".to_owned()).spawn(move || keeper.keep_house())?;
-        Ok(Self { shared })
+        self.shared.signal.lock().unwrap_or_else(PoisonError::into_inner).is_started = true;
+        Ok(())
+    }
+
+    /// Whether uses wait for the housekeeper.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn has_notes(&self) -> bool {
+        self.shared.signal.lock().unwrap_or_else(PoisonError::into_inner).has_notes
+    }
+
+    /// Does what the housekeeper does at a tick.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn step(&self) {
+        self.shared.signal.lock().unwrap_or_else(PoisonError::into_inner).has_notes = false;
+        self.shared.tick_now(false);
+    }
+
+    /// Gives the directory's lock back, as the end of the process does.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn resign(&self) {
+        self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).elected = None;
     }
 
     /// Takes `bytes` if there is room for them. May delete objects, so only writers call it.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        self.shared.reserve(bytes, file_time()).unwrap_or_else(|error| {
+        self.shared.reserve(bytes, self.shared.clock.file_time()).unwrap_or_else(|error| {
             tracing::debug!(%error, "make room in the disk cache");
             false
         })
@@ -139,7 +166,7 @@ impl Room {
 
     /// Notes that a version is opened. `file` is open if any of it was here.
     pub(crate) fn on_use(&self, hash: &Hash, file: Option<&File>, was_here: bool) {
-        self.shared.on_use(hash, file.filter(|_| was_here), file_time());
+        self.shared.on_use(hash, file.filter(|_| was_here), self.shared.clock.file_time());
     }
 }
 
@@ -148,13 +175,21 @@ impl Drop for Room {
         let mut signal = self.shared.signal.lock().unwrap_or_else(PoisonError::into_inner);
         signal.is_ending = true;
         self.shared.changed.notify_all();
-        let ended = self.shared.changed.wait_timeout_while(signal, END_LIMIT, |signal| !signal.has_ended);
+        let ended = self
+            .shared
+            .changed
+            .wait_timeout_while(signal, END_LIMIT, |signal| signal.is_started && !signal.has_ended);
         drop(ended);
     }
 }
 
 impl Shared {
-    fn open(layout: &Layout, max_bytes: Option<u64>, metrics: Arc<DiskMetrics>) -> io::Result<Self> {
+    fn open(
+        layout: &Layout,
+        max_bytes: Option<u64>,
+        clock: Clock,
+        metrics: Arc<DiskMetrics>,
+    ) -> io::Result<Self> {
         let usage = Usage::open(&layout.usage())?;
         begin_counts(&usage, layout)?;
         let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
@@ -166,9 +201,11 @@ impl Shared {
                 limit.own
             );
         }
-        let seed = u64::from(file_time().subsec_nanos()) << 32 | u64::from(std::process::id());
+        let process = if clock.marks_files() { 0 } else { std::process::id() };
+        let seed = u64::from(clock.file_time().subsec_nanos()) << 32 | u64::from(process);
         Ok(Self {
             layout: layout.clone(),
+            clock,
             limit,
             usage,
             pace: Pace::open(layout)?,
@@ -257,15 +294,19 @@ impl Shared {
             signal.has_notes = false;
             let is_ending = signal.is_ending;
             drop(signal);
-            if let Err(error) = self.tick(file_time(), is_ending) {
-                tracing::debug!(%error, "keep the house of the disk cache");
-            }
+            self.tick_now(is_ending);
             if is_ending {
                 break;
             }
         }
         self.signal.lock().unwrap_or_else(PoisonError::into_inner).has_ended = true;
         self.changed.notify_all();
+    }
+
+    fn tick_now(&self, is_ending: bool) {
+        if let Err(error) = self.tick(self.clock.file_time(), is_ending) {
+            tracing::debug!(%error, "keep the house of the disk cache");
+        }
     }
 
     /// Exchanges what is known with other processes, and does what the elected housekeeper does. At the end

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use s3mount_object::{ETag, ObjectId};
 
 use super::{Room, Shared};
-use crate::disk::clock::file_time;
+use crate::disk::clock::{Clock, file_time};
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::limit::{self, Limit, SharedLimit};
 use crate::disk::scan;
@@ -37,6 +37,10 @@ fn write(layout: &Layout, number: u64, bytes: u64) {
     std::fs::write(layout.whole(&hash), vec![7; bytes as usize]).expect("a file");
 }
 
+fn clock() -> Clock {
+    Clock::machine().expect("Linux")
+}
+
 /// Says that a file was used and written last at `time`.
 fn set_use(path: &Path, time: Duration) {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
@@ -58,7 +62,7 @@ fn found(layout: &Layout) -> (usize, u64) {
 fn a_cache_that_is_full_holds_what_is_used() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let shared = Shared::open(&layout, Some(MIB), Arc::default()).expect("a room");
+    let shared = Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
     let now = file_time();
     assert!(!shared.reserve(MIB + 1, now).expect("a room"), "never has room");
     for number in 0..16 {
@@ -74,7 +78,7 @@ fn a_cache_that_is_full_holds_what_is_used() {
 fn what_is_idle_goes_the_oldest_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let shared = Shared::open(&layout, Some(MIB), Arc::default()).expect("a room");
+    let shared = Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
     let now = file_time();
     for number in 0..16 {
         assert!(shared.reserve(64 * KIB, now).expect("a room"));
@@ -100,7 +104,7 @@ fn what_is_idle_goes_the_oldest_first() {
 fn a_use_is_noted_and_keeps_a_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let shared = Shared::open(&layout, Some(128 * KIB), Arc::default()).expect("a room");
+    let shared = Shared::open(&layout, Some(128 * KIB), clock(), Arc::default()).expect("a room");
     let now = file_time();
     for number in 0..2 {
         assert!(shared.reserve(64 * KIB, now).expect("a room"));
@@ -132,7 +136,7 @@ fn use_all(shared: &Shared, numbers: std::ops::Range<u64>, mut now: Duration) ->
 fn another_process_knows_what_one_has_learnt() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let open = || Shared::open(&layout, Some(MIB), Arc::default()).expect("a room");
+    let open = || Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
     let (one, now) = (open(), file_time());
     let mut time = now;
     for _ in 0..3 {
@@ -161,7 +165,7 @@ fn counts_that_are_lost_are_counted_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
     (0..20).for_each(|number| write(&layout, number, 64 * KIB));
-    let shared = Shared::open(&layout, Some(2 * MIB), Arc::default()).expect("a room");
+    let shared = Shared::open(&layout, Some(2 * MIB), clock(), Arc::default()).expect("a room");
     let now = file_time();
     assert_eq!(used(&shared), None);
     assert!(!shared.reserve(KIB, now).expect("a room"), "not before all is counted");
@@ -174,7 +178,7 @@ fn counts_that_are_lost_are_counted_anew() {
 fn a_pass_corrects_and_tidies_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let shared = Shared::open(&layout, None, Arc::default()).expect("a room");
+    let shared = Shared::open(&layout, None, clock(), Arc::default()).expect("a room");
     (0..20).for_each(|number| write(&layout, number, 64 * KIB));
     // A process was killed: it had reserved what it did not write, and left files that it did not finish.
     shared.usage.change(|counts| counts.as_mut().expect("known").add(99 * MIB)).expect("a file");
@@ -205,7 +209,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A room of 16 objects that is full of objects that were used at `now`.
 fn full_room(layout: &Layout, now: Duration) -> Shared {
-    let shared = Shared::open(layout, Some(MIB), Arc::default()).expect("a room");
+    let shared = Shared::open(layout, Some(MIB), clock(), Arc::default()).expect("a room");
     for number in 0..16 {
         assert!(shared.reserve(64 * KIB, now).expect("a room"));
         write(layout, number, 64 * KIB);
@@ -273,10 +277,10 @@ fn a_clock_that_is_set_back_closes_nothing_for_good() {
 fn each_mount_keeps_to_its_own_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let large = Shared::open(&layout, Some(MIB), Arc::default()).expect("a room");
+    let large = Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
     let join = |bytes| SharedLimit::open(&layout, Limit::Bytes(bytes)).expect("a file").1;
     assert_eq!((join(256 * KIB), join(MIB)), (Some(Limit::Bytes(MIB)), None), "what is logged");
-    let small = Shared::open(&layout, Some(256 * KIB), Arc::default()).expect("a room");
+    let small = Shared::open(&layout, Some(256 * KIB), clock(), Arc::default()).expect("a room");
     let now = file_time();
     for number in 0..4 {
         assert!(small.reserve(64 * KIB, now).expect("a room"));
@@ -297,7 +301,7 @@ fn each_mount_keeps_to_its_own_limit() {
     drop((large, small));
     assert_eq!(limit::look(&layout).expect("a file"), (Some(Limit::Bytes(MIB)), false));
     // The next mount alone has a smaller limit: what is too much goes, however young.
-    let next = Shared::open(&layout, Some(512 * KIB), Arc::default()).expect("a room");
+    let next = Shared::open(&layout, Some(512 * KIB), clock(), Arc::default()).expect("a room");
     next.tick(now, false).expect("a room");
     assert_eq!(found(&layout), (8, 512 * KIB));
     assert_eq!(used(&next), Some(512 * KIB));
@@ -307,8 +311,9 @@ fn each_mount_keeps_to_its_own_limit() {
 fn several_rooms_never_take_more_than_the_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());
-    let rooms =
-        [(), ()].map(|()| Arc::new(Room::open(&layout, Some(4 * MIB), Arc::default()).expect("a room")));
+    let rooms = [(), ()]
+        .map(|()| Arc::new(Room::open(&layout, Some(4 * MIB), clock(), Arc::default()).expect("a room")));
+    rooms.iter().for_each(|room| room.start().expect("a thread"));
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (room, layout) = (rooms[thread as usize % 2].clone(), &layout);

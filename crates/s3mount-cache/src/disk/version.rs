@@ -49,6 +49,13 @@ pub(crate) struct Offer {
     pub(crate) bytes: Bytes,
 }
 
+impl Offer {
+    /// Writes the bytes, and lets them go.
+    pub(crate) fn keep(self) {
+        self.version.keep(self.range, &self.bytes);
+    }
+}
+
 /// One version of an object.
 #[derive(Debug)]
 pub(crate) struct Version {

@@ -1,0 +1,127 @@
+//! A cache directory without threads, for simulations: what its threads would do waits for a [`Hand`].
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{Disk, Inner, READERS, TICK, WRITERS, lock};
+use crate::disk::clock::SinceBoot;
+use crate::disk::dir::Dir;
+use crate::disk::faults::Op;
+use crate::disk::metrics::DiskMetrics;
+use crate::disk::pool::Pool;
+use crate::disk::queue::Queue;
+use crate::disk::version::Offer;
+
+/// How often the housekeeper of the room has something to do.
+const ROOM_TICK: Duration = Duration::from_secs(1);
+
+/// Does what the threads of one cache directory would do, one thing at a time.
+pub struct Hand {
+    disk: Arc<Inner>,
+    bell: Arc<Notify>,
+    ticks: Mutex<Ticks>,
+}
+
+#[derive(Debug)]
+struct Ticks {
+    /// How often it was looked for operations that hang.
+    looked: u64,
+    /// When to look again, and when the housekeeper of the room wakes up.
+    look_at: SinceBoot,
+    room_at: SinceBoot,
+}
+
+/// Something that can be done.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Task(usize),
+    Item(usize),
+    Look,
+    Room,
+}
+
+impl fmt::Debug for Hand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hand").field("ticks", &self.ticks).finish_non_exhaustive()
+    }
+}
+
+/// Opens the directory without a thread.
+pub(crate) fn open(dir: Dir, queue_bytes: u64) -> (Disk, Hand) {
+    let bell = Arc::new(Notify::new());
+    let (queue, readers) = (Queue::by_hand(queue_bytes, bell.clone()), Pool::by_hand(bell.clone()));
+    let now = dir.clock.now();
+    let disk = Arc::new(Inner { is_by_hand: true, ..Inner::new(dir, queue, readers) });
+    let ticks = Mutex::new(Ticks { looked: 0, look_at: now.after(TICK), room_at: now.after(ROOM_TICK) });
+    (Disk(disk.clone()), Hand { disk, bell, ticks })
+}
+
+impl Hand {
+    /// Resolves when something has come since the last call that is to be done. What is done at a certain time rings
+    /// no bell.
+    pub async fn rings(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Does one of the things that threads could do now, which `choice` chooses. Returns whether there was one.
+    pub fn step(&self, choice: u64) -> bool {
+        let due = self.due();
+        let chosen = choice.checked_rem(due.len() as u64).and_then(|at| due.get(at as usize));
+        match chosen {
+            None => return false,
+            Some(Due::Task(number)) => self.disk.readers.step(*number),
+            Some(Due::Item(number)) => self.disk.queue.step(*number, Offer::keep),
+            Some(Due::Look) => {
+                let looked = {
+                    let mut ticks = lock(&self.ticks);
+                    ticks.look_at = self.disk.dir.clock.now().after(TICK);
+                    ticks.looked += 1;
+                    ticks.looked
+                };
+                self.disk.look_after(looked);
+            }
+            Some(Due::Room) => {
+                lock(&self.ticks).room_at = self.disk.dir.clock.now().after(ROOM_TICK);
+                self.disk.dir.room.step();
+            }
+        }
+        true
+    }
+
+    fn due(&self) -> Vec<Due> {
+        let tasks = (0..self.disk.readers.waiting().min(READERS)).map(Due::Task);
+        let items = (0..self.disk.queue.waiting().min(WRITERS)).map(Due::Item);
+        let (now, ticks) = (self.disk.dir.clock.now(), lock(&self.ticks));
+        let look = (now >= ticks.look_at).then_some(Due::Look);
+        let room = (now >= ticks.room_at || self.disk.dir.room.has_notes()).then_some(Due::Room);
+        tasks.chain(items).chain(look).chain(room).collect()
+    }
+
+    /// What the cache counts.
+    pub fn metrics(&self) -> Arc<DiskMetrics> {
+        self.disk.dir.metrics.clone()
+    }
+
+    /// From now on `fault` is called before each operation of the disk. What it fails with is how the operation fails.
+    pub fn set_faults(&self, fault: impl Fn(Op) -> io::Result<()> + Send + Sync + 'static) {
+        self.disk.dir.io.faults.set(fault);
+    }
+
+    /// Ends everything as a kill does: nothing that waits is done, who waits for it is let go, and all locks are given
+    /// back.
+    pub fn kill(&self) {
+        self.set_faults(|_| Err(io::ErrorKind::Interrupted.into()));
+        self.disk.readers.close();
+        self.disk.queue.close();
+        self.disk.parts.clear();
+        let objects = std::mem::take(&mut lock(&self.disk.table).objects);
+        for object in objects.values().filter_map(std::sync::Weak::upgrade) {
+            drop(object.version.give_up());
+        }
+        self.disk.dir.room.resign();
+    }
+}
