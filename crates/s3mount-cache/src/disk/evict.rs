@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::scan;
-use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS};
+use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
 
 /// What came of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +41,16 @@ impl Evictor {
     pub(crate) fn evict(&self, bytes: u64, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Evicted::default();
+        // What had been evicted at the last look.
+        let mut looked_at = None;
         while evicted.bytes < bytes {
             let Some(candidate) = spare.pop() else {
+                if looked_at == Some(evicted.bytes) {
+                    // All that may go is being filled, so the next look would find the same.
+                    evicted.wait = Some(MIN_WAIT);
+                    break;
+                }
+                looked_at = Some(evicted.bytes);
                 let seen = self.look(now)?;
                 let wait = victims::wait(&seen, oldest_kept);
                 *spare = victims::evictable(seen, oldest_kept);

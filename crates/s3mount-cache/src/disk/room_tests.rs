@@ -101,6 +101,27 @@ fn what_is_idle_goes_the_oldest_first() {
 }
 
 #[test]
+fn what_is_being_filled_is_not_looked_for_again_and_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(128 * KIB), clock(), Arc::default()).expect("a room");
+    let now = file_time();
+    assert!(shared.reserve(128 * KIB, now).expect("a room"));
+    write(&layout, 0, 128 * KIB);
+    // An old part, which its process goes on to fill. Nothing else may go.
+    std::fs::rename(layout.whole(&hash(0)), layout.part(&hash(0))).expect("renamed");
+    let filled = File::open(layout.part(&hash(0))).expect("a file");
+    filled.lock().expect("nobody else has it");
+    set_use(&layout.part(&hash(0)), now - DAY * 3);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reserve = move || sender.send(shared.reserve(64 * KIB, now).expect("a room"));
+    std::thread::Builder::new().spawn(reserve).expect("a thread");
+    let has_room = receiver.recv_timeout(Duration::from_secs(60)).expect("it does not look for ever");
+    assert!(!has_room && layout.part(&hash(0)).exists());
+    drop(filled);
+}
+
+#[test]
 fn a_use_is_noted_and_keeps_a_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());

@@ -20,7 +20,7 @@ pub(crate) const MIN_VERSIONS: usize = 256;
 const KEPT_PART: usize = 8;
 
 /// Nothing is admitted for at least so long after nothing was found that may be evicted.
-const MIN_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The next look is taken after this time at the latest. It costs the attributes of some thousand files.
 const MAX_WAIT: Duration = Duration::from_secs(30);
