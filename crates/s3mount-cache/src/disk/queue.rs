@@ -1,4 +1,5 @@
-//! A queue of bytes that wait to be written: bounded, and shed when readers need the memory.
+//! A queue of bytes that wait to be written: bounded, and shed when readers need the memory. An item that is larger than
+//! the bound is taken alone: else it would never be.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A queue that holds at most so many bytes.
+/// A queue that holds at most so many bytes, or one item.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     limit_bytes: u64,
@@ -54,7 +55,12 @@ impl<T> Queue<T> {
     /// Whether an item of so many bytes would be taken.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let state = self.lock();
-        !state.is_closed && state.held_bytes + bytes <= self.limit_bytes
+        self.takes(&state, bytes)
+    }
+
+    fn takes(&self, state: &State<T>, bytes: u64) -> bool {
+        let fits = state.held_bytes == 0 || state.held_bytes + bytes <= self.limit_bytes;
+        fits && !state.is_closed
     }
 
     /// Whether nothing waits, and nothing is being written.
@@ -66,7 +72,7 @@ impl<T> Queue<T> {
     /// Adds an item, or returns it if there is no room for its bytes.
     pub(crate) fn push(&self, item: T, bytes: u64) -> Result<(), T> {
         let mut state = self.lock();
-        if state.is_closed || state.held_bytes + bytes > self.limit_bytes {
+        if !self.takes(&state, bytes) {
             return Err(item);
         }
         state.held_bytes += bytes;
@@ -165,6 +171,15 @@ mod tests {
     use std::time::Duration;
 
     use super::Queue;
+
+    #[test]
+    fn an_item_that_is_too_large_is_taken_alone() {
+        let queue = Queue::new(10);
+        assert!(queue.has_room(11) && queue.push('a', 11).is_ok());
+        assert!(!queue.has_room(1) && queue.push('b', 1).is_err());
+        assert_eq!(queue.shed(1), [(11, 'a')]);
+        assert!(queue.push('b', 1).is_ok() && !queue.has_room(11));
+    }
 
     #[test]
     fn it_holds_so_many_bytes_and_sheds_the_newest() {
