@@ -60,6 +60,22 @@ async fn a_file_keeps_its_inode_while_this_mount_writes_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_opens_a_file_that_is_being_written_drops_no_page() {
+    let (_, fs) = mount();
+    let ino = look_up(&fs, "old").await;
+    let reader = fs.open(ino).expect("a handle").handle;
+    let writer = fs.open_to_write(ino, APPEND).await.expect("a handle");
+    assert_eq!(writer.mode, OpenMode::Cached, "a WRITE may be under way whose bytes are in the pages");
+    let other = fs.open(ino).expect("a handle");
+    assert_eq!((other.mode, other.keep_cache), (OpenMode::Direct, true));
+    append(&fs, writer.handle, b"+").await;
+    assert_eq!(read(&fs, other.handle).await.expect("bytes"), b"old text+");
+    for handle in [reader, writer.handle, other.handle] {
+        close(&fs, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_empties_a_file_leaves_its_readers_the_version() {
     let (client, fs) = mount();
     let ino = look_up(&fs, "old").await;

@@ -336,7 +336,10 @@ impl Filesystem {
         let open = OpenDraft::new(ino, file.clone(), how, writer, is_cached);
         let handle = file.open(|| self.files.insert(OpenFile::Draft(Arc::new(open))));
         let mode = if is_cached { OpenMode::Cached } else { OpenMode::Direct };
-        Ok(Opened { mode, keep_cache: is_cached, ..Opened::own(handle.ok_or(FsError::Outdated)?) })
+        // Who only reads a draft uses no page, so he drops none: a page that is dropped while a WRITE of it is under way
+        // could come back without these bytes.
+        let keep_cache = is_cached || !how.writes;
+        Ok(Opened { mode, keep_cache, ..Opened::own(handle.ok_or(FsError::Outdated)?) })
     }
 
     /// Whether an inode is open through the kernel's page cache, or may be mapped.
