@@ -11,6 +11,7 @@
 //! - [`page`], [`cache`]: the page cache; [`window`], [`readahead`]: what is read ahead into it; [`write_back`]: dirty pages of maps;
 //! - [`dentries`]: the dentry cache; [`names`]: walks of paths; [`change`]: names that are made, removed and renamed;
 //! - [`handle`], [`open_file`], [`file_read`], [`file_write`]: open file descriptions;
+//! - [`io_mode`]: files that are read without the daemon;
 //! - [`directory`]: listings; [`map`]: maps; [`locks`]: locks of files;
 //! - [`process`]: descriptors and system calls;
 //! - [`notices`]: what the daemon asks of the kernel.
@@ -29,6 +30,7 @@ mod file_read;
 mod file_write;
 mod handle;
 mod inode;
+mod io_mode;
 mod locks;
 mod map;
 mod names;

@@ -5,6 +5,7 @@
 //!   others wait for;
 //! - [`store`]: the bucket, and what goes wrong on the way to it;
 //! - [`kernel`]: the kernel's side of a mount;
+//! - [`disk`]: the disk caches of mounts;
 //! - [`world`]: mounts as the product joins them;
 //! - [`programs`]: what programs do; [`scenario`]: what a seed stands for;
 //! - [`content`]: bytes that say who has written them; [`history`]: what a file and a name may show;
@@ -13,6 +14,7 @@
 //! - [`run`]: one run; [`seeds`]: many of them, and how a failing one is cut down.
 
 pub mod content;
+pub mod disk;
 pub mod draw;
 pub mod history;
 pub mod judge;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::content::CELL;
 use crate::draw::Draw;
 
 mod folders;
@@ -53,6 +54,8 @@ pub enum Act {
     Put(String, u64),
     /// Only of a stranger: deletes an object.
     Delete(String),
+    /// Writes lines to a file of `.s3mount` that takes them.
+    Hint(&'static str, String),
     /// The daemon is killed, and another mount takes its place.
     Kill,
 }
@@ -111,6 +114,8 @@ pub enum Kind {
     Clearer,
     /// Gives folders other names.
     FolderRenamer,
+    /// Says which files it will read, and which are to be kept on the disk.
+    Hinter,
     /// Puts and deletes objects behind the mounts.
     Stranger,
     /// Kills the daemon.
@@ -189,6 +194,22 @@ impl Theme {
                 }
             }
         }
+    }
+
+    /// Names files, and now and then something that is none.
+    fn hint(&self, draw: &Draw) -> Act {
+        let mut text = String::new();
+        for _ in 0..=draw.below(3) {
+            let name = if draw.happens(150) { "nobody".to_owned() } else { self.name(draw) };
+            let (at, cells) = (draw.below(self.most_cells), 1 + draw.below(self.most_cells));
+            text.push_str(&match draw.below(6) {
+                0 => format!("{name}\t0\t1\n"),
+                1 | 2 => format!("{name}\t{}\t{}\n", at * CELL, cells * CELL),
+                3 if draw.happens(200) => format!("{name}\t\t\n"),
+                _ => format!("{name}\n"),
+            });
+        }
+        Act::Hint(if draw.happens(700) { "prefetch" } else { "keep" }, text)
     }
 
     fn round(&self, draw: &Draw, kind: Kind, number: u16, acts: &mut Vec<Act>) {
@@ -306,6 +327,7 @@ impl Theme {
                 0 => Act::Delete(name),
                 _ => Act::Put(name, self.cells(draw)),
             }),
+            Kind::Hinter => acts.push(self.hint(draw)),
             Kind::Killer => acts.push(Act::Kill),
             Kind::Trainer | Kind::Maker | Kind::Walker | Kind::Clearer | Kind::FolderRenamer => {
                 self.folder_round(draw, kind, number, acts);
@@ -375,6 +397,7 @@ impl fmt::Display for Act {
             Act::Pause(milliseconds) => write!(f, "sleep({milliseconds} ms)"),
             Act::Put(key, cells) => write!(f, "the stranger puts {key}, {cells}"),
             Act::Delete(key) => write!(f, "the stranger deletes {key}"),
+            Act::Hint(file, text) => write!(f, "write(.s3mount/{file}, {text:?})"),
             Act::Kill => write!(f, "the daemon is killed"),
         }
     }

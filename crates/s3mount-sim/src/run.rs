@@ -11,6 +11,7 @@ use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use crate::content::{Tag, fill};
+use crate::disk::{CacheFolder, DiskCounts};
 use crate::draw::Draw;
 use crate::judge::Judge;
 use crate::kernel::{Fd, Process};
@@ -39,6 +40,8 @@ pub struct Outcome {
     pub trace: Vec<String>,
     /// How many requests of each operation the store had.
     pub requests: BTreeMap<&'static str, u64>,
+    /// What became of the disk cache.
+    pub disk: DiskCounts,
 }
 
 struct World {
@@ -77,7 +80,12 @@ pub fn run(scenario: &Scenario, is_traced: bool) -> Outcome {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let broken = Broken { rule: Rule::Panic, what: text.unwrap_or_default() };
-        Outcome { broken: Some(broken), trace: Vec::new(), requests: BTreeMap::new() }
+        Outcome {
+            broken: Some(broken),
+            trace: Vec::new(),
+            requests: BTreeMap::new(),
+            disk: DiskCounts::default(),
+        }
     });
     runtime.shutdown_background();
     outcome
@@ -93,13 +101,14 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
         Mutex::new(Judge::new(&scenario.objects, scenario.is_shared().then(|| store.clone()), ticks.clone()));
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
+    let cache = scenario.disk.as_ref().map(|plan| Arc::new(CacheFolder::new(plan)));
     let places: Vec<Arc<Place>> = scenario
         .mounts
         .iter()
         .enumerate()
         .map(|(number, plan)| {
             let draw = Arc::new(Draw::new(scenario.seed ^ (number as u64 + 1) << 32));
-            Arc::new(Place::new(&store, number, plan, draw, scenario.kills()))
+            Arc::new(Place::new(&store, number, plan, draw, scenario.kills(), cache.clone()))
         })
         .collect();
     let players: Vec<_> = scenario
@@ -134,7 +143,9 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
         world.tell(ended.unwrap_or_else(late));
     }
     let broken = world.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Outcome { broken, trace: ticks.trace(), requests: store.requests() }
+    let passed = places.iter().map(|place| place.mount().kernel.passed_files()).sum();
+    let disk = cache.map(|cache| DiskCounts { passed, ..cache.counts() }).unwrap_or_default();
+    Outcome { broken, trace: ticks.trace(), requests: store.requests(), disk }
 }
 
 /// What has to be true once nobody does anything any more.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::disk::DiskPlan;
 use crate::draw::Draw;
 use crate::programs::{Act, Kind, Program, Theme};
 use crate::store::Faults;
@@ -16,6 +17,8 @@ pub struct Scenario {
     pub mix: &'static str,
     /// The mounts.
     pub mounts: Vec<MountPlan>,
+    /// The disk cache that they share, if they have one.
+    pub disk: Option<DiskPlan>,
     /// The programs.
     pub programs: Vec<Program>,
     /// What goes wrong between mounts and store.
@@ -49,6 +52,8 @@ pub struct Mix {
     pub has_folders: bool,
     /// Whether a `close` after appending leaves the file unpublished for a while.
     pub delays_appends: bool,
+    /// Whether what was read is kept on a disk.
+    pub is_cached: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -64,6 +69,7 @@ const ONE: Mix = Mix {
     has_kills: false,
     has_folders: false,
     delays_appends: false,
+    is_cached: false,
     off: None,
 };
 
@@ -96,6 +102,12 @@ const FOLDERS: &[Kind] = &[
     Kind::Remover,
     Kind::Lister,
 ];
+const READING: &[Kind] =
+    &[Kind::Reader, Kind::Poller, Kind::Saver, Kind::Reader, Kind::Patcher, Kind::Lister];
+const CACHING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Reader, Kind::Poller];
+
+const HINTING: &[Kind] =
+    &[Kind::Hinter, Kind::Reader, Kind::Saver, Kind::Poller, Kind::Hinter, Kind::Overwriter, Kind::Patcher];
 
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
@@ -156,6 +168,16 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "kills, mounts", weight: 2, kinds: SAVING, has_kills: true, mounts: 2, ..ONE },
     Mix { name: "mounts", weight: 3, mounts: 3, ..ONE },
     Mix { name: "mounts, faults", weight: 3, mounts: 3, has_faults: true, ..ONE },
+    Mix { name: "cached", weight: 2, is_cached: true, ..ONE },
+    Mix { name: "cached, faults", weight: 1, is_cached: true, has_faults: true, ..ONE },
+    Mix { name: "cached, long", weight: 1, kinds: READING, is_cached: true, is_long: true, ..ONE },
+    Mix { name: "cached, stranger", weight: 2, kinds: READING, is_cached: true, has_stranger: true, ..ONE },
+    Mix { name: "cached, mounts", weight: 1, is_cached: true, mounts: 3, ..ONE },
+    Mix { name: "cached, kills", weight: 2, kinds: CACHING, is_cached: true, has_kills: true, ..ONE },
+    Mix { name: "hinted", weight: 2, kinds: HINTING, ..ONE },
+    Mix { name: "hinted, faults", weight: 1, kinds: HINTING, has_faults: true, ..ONE },
+    Mix { name: "hinted, stranger", weight: 1, kinds: HINTING, has_stranger: true, ..ONE },
+    Mix { name: "cached, hinted", weight: 2, kinds: HINTING, is_cached: true, ..ONE },
     Mix { name: "mounts, logging", weight: 2, kinds: LOGGING, mounts: 2, ..ONE },
     Mix { name: "folders", weight: 3, ..IN_FOLDERS },
     Mix { name: "folders, faults", weight: 2, has_faults: true, ..IN_FOLDERS },
@@ -246,15 +268,9 @@ impl Scenario {
             }
         }
         let faults = if mix.has_faults { faults(draw) } else { Faults::default() };
-        Self {
-            seed,
-            mix: mix.name,
-            mounts: plans,
-            programs,
-            faults,
-            page: 2 + draw.below(30) as u32,
-            objects,
-        }
+        let page = 2 + draw.below(30) as u32;
+        let disk = mix.is_cached.then(|| DiskPlan::draw(draw, mix.has_kills && mounts == 1));
+        Self { seed, mix: mix.name, mounts: plans, disk, programs, faults, page, objects }
     }
 
     /// How many calls there are.
@@ -289,6 +305,9 @@ impl Scenario {
         let mut text = format!("seed {} ({}), {:?}\n", self.seed, self.mix, self.faults);
         for (key, cells) in &self.objects {
             text.push_str(&format!("  there is {key}, {cells} cells\n"));
+        }
+        if let Some(disk) = &self.disk {
+            text.push_str(&format!("  {disk:?}\n"));
         }
         for plan in &self.mounts {
             text.push_str(&format!("  {plan:?}\n"));

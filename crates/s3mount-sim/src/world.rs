@@ -8,12 +8,13 @@ use s3mount_bucket::WritableBucket;
 use s3mount_fs::{Filesystem, FsConfig, MetadataTtl, Rights, Writes};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
-use s3mount_prefetch::{PrefetchConfig, Prefetcher};
+use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_write::{Found, Journal, Owner, Recovered, Recovery, StoreAddress, WriteConfig, Writer};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use crate::disk::{CacheFolder, SimDisk};
 use crate::draw::Draw;
 use crate::kernel::{Kernel, KernelConfig};
 use crate::store::client::MountClient;
@@ -55,6 +56,8 @@ pub struct Place {
     draw: Arc<Draw>,
     /// Where the journals are, if daemons are killed.
     journals: Option<TempDir>,
+    /// The disk cache of the machine, if there is one.
+    cache: Option<Arc<CacheFolder>>,
     mount: Mutex<Arc<SimMount>>,
     /// How many daemons have been here, and whether the last one lives.
     life: Watched<(u64, bool)>,
@@ -67,7 +70,7 @@ pub(crate) const LIVES: usize = 1_000;
 const LATE: Duration = Duration::from_secs(200);
 
 impl Place {
-    /// A folder with its first mount. With `may_be_killed`, its mounts keep journals.
+    /// A folder with its first mount. With `may_be_killed`, its mounts keep journals. The mounts use this `cache`.
     ///
     /// # Panics
     /// When the machine has no memory, or no room for journals.
@@ -77,15 +80,18 @@ impl Place {
         plan: &MountPlan,
         draw: Arc<Draw>,
         may_be_killed: bool,
+        cache: Option<Arc<CacheFolder>>,
     ) -> Self {
         let journals = may_be_killed.then(|| TempDir::new().expect("a folder"));
-        let first = SimMount::new(store, number, plan, draw.clone(), journals.as_ref().map(TempDir::path));
+        let path = journals.as_ref().map(TempDir::path);
+        let first = SimMount::new(store, number, plan, draw.clone(), path, cache.as_ref());
         Self {
             store: store.clone(),
             number,
             plan: plan.clone(),
             draw,
             journals,
+            cache,
             mount: Mutex::new(Arc::new(first)),
             life: Watched::new((0, true)),
         }
@@ -118,6 +124,9 @@ impl Place {
         let mount = self.mount();
         mount.client.die();
         mount.kernel.kill();
+        if let Some(disk) = &mount.disk {
+            disk.kill();
+        }
         sleep(LATE).await;
     }
 
@@ -129,7 +138,8 @@ impl Place {
         let (lives, _) = self.life();
         let number = self.number + LIVES * (lives as usize + 1);
         let journals = self.journals.as_ref().map(TempDir::path);
-        let next = SimMount::new(&self.store, number, &self.plan, self.draw.clone(), journals);
+        let next =
+            SimMount::new(&self.store, number, &self.plan, self.draw.clone(), journals, self.cache.as_ref());
         *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.life.set((lives + 1, true));
     }
@@ -190,10 +200,13 @@ pub struct SimMount {
     pub writer: Writer,
     /// The memory.
     pub pool: BufferPool,
+    /// The disk cache.
+    pub disk: Option<SimDisk>,
 }
 
 impl SimMount {
-    /// Mounts the bucket, as the mount of this number, which keeps its journal in the folder `journals`.
+    /// Mounts the bucket, as the mount of this number, which keeps its journal in the folder `journals`, and what it
+    /// has read in `cache`.
     ///
     /// # Panics
     /// When the machine has no memory, or no room for the journal.
@@ -203,6 +216,7 @@ impl SimMount {
         plan: &MountPlan,
         draw: Arc<Draw>,
         journals: Option<&Path>,
+        cache: Option<&Arc<CacheFolder>>,
     ) -> Self {
         let runtime = Handle::current();
         let client = MountClient::new(store.clone(), number);
@@ -214,7 +228,10 @@ impl SimMount {
             max_requests: 32,
             ..PrefetchConfig::default()
         };
-        let prefetcher = Prefetcher::new(bucket.reader(), pool.clone(), prefetch, &runtime);
+        // The disk has a row of numbers of its own.
+        let disk = cache.map(|cache| cache.open(Arc::new(Draw::new(draw.next()))));
+        let tiers = Tiers { disk: disk.as_ref().map(|disk| disk.cache.clone()), shared: None };
+        let prefetcher = Prefetcher::with_tiers(bucket.reader(), pool.clone(), tiers, prefetch, &runtime);
         let write = WriteConfig {
             memory_bytes: plan.memory_bytes / 2,
             body_bytes: plan.memory_bytes / 2,
@@ -251,8 +268,9 @@ impl SimMount {
         let fs = if plan.folder_markers { fs.with_folder_markers() } else { fs };
         writer.register(fs.registry());
         let fs = Arc::new(fs);
-        let kernel = Kernel::new(fs.clone(), KernelConfig::new(draw));
-        Self { client, fs, kernel, writer, pool }
+        let has_passthrough = disk.as_ref().is_some_and(SimDisk::passes_files);
+        let kernel = Kernel::new(fs.clone(), KernelConfig { has_passthrough, ..KernelConfig::new(draw) });
+        Self { client, fs, kernel, writer, pool, disk }
     }
 
     /// Whether the mount holds nothing any more.
@@ -269,6 +287,7 @@ impl SimMount {
             ("requests of drafts", writer.in_flight.get()),
             ("bytes of drafts", writer.memory.get()),
             ("waits for memory", self.pool.waiting()),
+            ("bytes for the disk", self.disk.as_ref().map_or(0, |disk| disk.cache.held_bytes())),
         ];
         let held: Vec<String> = held
             .iter()

@@ -41,11 +41,20 @@ pub struct KernelConfig {
     pub is_read_only: bool,
     /// Whether the requests are recorded.
     pub keeps_record: bool,
+    /// Whether it reads whole files of the disk cache by itself.
+    pub has_passthrough: bool,
 }
 
 impl KernelConfig {
     /// A kernel with the readahead that s3mount sets, and with pauses.
     pub fn new(draw: Arc<Draw>) -> Self {
-        Self { draw, has_pauses: true, readahead_bytes: 1 << 20, is_read_only: false, keeps_record: false }
+        Self {
+            draw,
+            has_pauses: true,
+            readahead_bytes: 1 << 20,
+            is_read_only: false,
+            keeps_record: false,
+            has_passthrough: false,
+        }
     }
 }

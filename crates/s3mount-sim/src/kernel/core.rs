@@ -35,6 +35,11 @@ impl Kernel {
         self.daemon.open_handles()
     }
 
+    /// How many files were opened that are read without the daemon.
+    pub fn passed_files(&self) -> u64 {
+        self.daemon.passed()
+    }
+
     /// The requests so far, if they are recorded.
     pub fn calls(&self) -> Vec<Call> {
         self.daemon.record().calls()

@@ -1,12 +1,15 @@
 //! One request, from the kernel to the filesystem and back, as the adapter of s3mount-fuse hands it on.
 //!
-//! - [`requests`]: what the adapter makes of each request.
+//! - [`requests`]: what the adapter makes of each request; `opening`: OPENs; `modes`: how it has
+//!   opened each inode.
 
+mod modes;
+mod opening;
 pub(super) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
+use self::modes::Modes;
 use super::common::{KernelConfig, lock};
 use super::record::Record;
 use crate::draw::Draw;
@@ -88,6 +92,11 @@ pub(super) struct Daemon {
     drops: mpsc::UnboundedSender<DropNames>,
     to_drop: Mutex<Option<mpsc::UnboundedReceiver<DropNames>>>,
     pids: Mutex<BTreeSet<u32>>,
+    /// Whether the kernel reads whole files of the disk by itself.
+    has_passthrough: bool,
+    modes: Modes,
+    /// How many files it has opened so.
+    passed: AtomicU64,
 }
 
 /// A request that waits for the store while its caller holds the lock of a folder.
@@ -113,6 +122,7 @@ impl Daemon {
     pub(super) fn new(fs: Arc<Filesystem>, config: &KernelConfig) -> Arc<Self> {
         let (drops, to_drop) = mpsc::unbounded_channel();
         fs.set_readahead(config.readahead_bytes);
+        fs.set_passthrough(config.has_passthrough);
         Arc::new(Self {
             fs,
             draw: config.has_pauses.then(|| config.draw.clone()),
@@ -125,6 +135,9 @@ impl Daemon {
             drops,
             to_drop: Mutex::new(Some(to_drop)),
             pids: Mutex::default(),
+            has_passthrough: config.has_passthrough,
+            modes: Modes::default(),
+            passed: AtomicU64::new(0),
         })
     }
 
@@ -134,6 +147,10 @@ impl Daemon {
 
     pub(super) fn record(&self) -> &Record {
         &self.record
+    }
+
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     pub(super) fn open_handles(&self) -> usize {

@@ -6,6 +6,7 @@ use super::cache::page_of;
 use super::common::{MOST_BYTES, PAGE_BYTES, lock};
 use super::daemon::Caller;
 use super::inode::stale;
+use super::io_mode::read_backing;
 use super::open_file::OpenFile;
 use super::page::Page;
 
@@ -25,6 +26,14 @@ impl OpenFile {
         }
         if self.is_direct {
             return self.read_directly(caller, offset, len).await;
+        }
+        if let Some(backing) = &self.backing {
+            // Programs end with the machine, if that loses its power.
+            if self.inode.daemon.is_dead() {
+                return Err(libc::ENOTCONN);
+            }
+            self.inode.distrust_access_time(self.is_read_only_mount);
+            return read_backing(backing, offset, len);
         }
         // `fuse_cache_read_iter`
         if offset + len as u64 > self.inode.size() {

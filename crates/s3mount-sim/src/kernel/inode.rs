@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::common::{is_believed, lock, until};
 use super::daemon::{Caller, Daemon};
 use super::handle::Handle;
+use super::io_mode::IoMode;
 use super::locks::FileLocks;
 use super::page::Page;
 
@@ -35,6 +36,7 @@ pub(super) struct Inode {
     /// `i_rwsem`
     pub(super) rwsem: RwLock<()>,
     pub(super) locks: FileLocks,
+    pub(super) io: IoMode,
     state: Mutex<InodeState>,
     pub(super) daemon: Arc<Daemon>,
     attr_version: Arc<AtomicU64>,
@@ -101,6 +103,7 @@ impl Inode {
             is_dir: attr.kind == FileKind::Directory,
             rwsem: RwLock::default(),
             locks: FileLocks::default(),
+            io: IoMode::default(),
             state: Mutex::new(state),
             daemon,
             attr_version,

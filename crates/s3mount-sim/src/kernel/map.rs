@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::cache::page_of;
 use super::common::{PAGE_BYTES, lock};
 use super::daemon::Caller;
+use super::io_mode::read_backing;
 use super::open_file::OpenFile;
 use super::page::Page;
 
@@ -24,7 +25,8 @@ impl Map {
         if !file.may_read() {
             return Err(libc::EACCES);
         }
-        if file.is_direct {
+        file.count_map()?;
+        if file.is_direct && file.backing.is_none() {
             file.inode.drop_pages(0, u64::MAX).await;
         }
         if is_shared && file.may_write() {
@@ -41,6 +43,11 @@ impl Map {
 
     /// Reads bytes. A page behind the end is `EFAULT`: SIGBUS for a program.
     pub(super) async fn read(&self, caller: &Caller, offset: u64, len: usize) -> Result<Vec<u8>, i32> {
+        if let Some(backing) = self.file.backing.as_ref().filter(|_| lock(&self.own).is_empty()) {
+            // `fuse_passthrough_mmap`
+            let bytes = read_backing(backing, offset, len)?;
+            return if bytes.len() < len { Err(libc::EFAULT) } else { Ok(bytes) };
+        }
         let mut bytes = Vec::new();
         while bytes.len() < len {
             let at = offset + bytes.len() as u64;

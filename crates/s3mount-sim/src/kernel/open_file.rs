@@ -1,13 +1,16 @@
 //! Open file descriptions (`struct file`, `struct fuse_file`): opening and closing them.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::common::lock;
 use super::core::Kernel;
 use super::daemon::Caller;
 use super::daemon::requests::OpenAnswer;
 use super::handle::Handle;
 use super::inode::Inode;
+use super::io_mode::Counted;
 use super::names::{Flags, Named};
 use super::window::Window;
 
@@ -20,6 +23,10 @@ pub(super) struct OpenFile {
     flags: AtomicI32,
     /// `FOPEN_DIRECT_IO`
     pub(super) is_direct: bool,
+    /// What is read comes from this file (`fuse_file.passthrough`).
+    pub(super) backing: Option<Arc<File>>,
+    /// How the inode counts it (`fuse_file.iomode`).
+    counted: Mutex<Counted>,
     /// `f_pos`, and the lock of those who read or write there.
     pub(super) position: tokio::sync::Mutex<u64>,
     pub(super) window: Mutex<Window>,
@@ -27,9 +34,10 @@ pub(super) struct OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// Locks of the description go with it (`locks_remove_flock`).
+    /// Locks of the description go with it (`locks_remove_flock`), and what the inode has counted.
     fn drop(&mut self) {
         self.inode.locks.release_of_file(self.handle.number.0);
+        self.inode.io.release(std::mem::take(&mut lock(&self.counted)));
     }
 }
 
@@ -53,6 +61,15 @@ impl OpenFile {
     /// Reads and writes are aligned by the program, and go around the page cache.
     pub(super) fn is_o_direct(&self) -> bool {
         self.flags() & libc::O_DIRECT != 0
+    }
+
+    /// The file is mapped (`fuse_file_mmap`): one that is open directly uses the page cache from now on.
+    pub(super) fn count_map(&self) -> Result<(), i32> {
+        let mut counted = lock(&self.counted);
+        if *counted == Counted::Not {
+            *counted = self.inode.io.map()?;
+        }
+        Ok(())
     }
 
     /// A READ of the filesystem.
@@ -155,10 +172,11 @@ impl Kernel {
         let inode = self.inode_of(entry.attr, 0).await;
         self.keep_name(dir, name, Some(inode.clone()), entry.name_ttl);
         dir.note_listing_changed();
-        let file = self.file_of(inode.clone(), answer, flags & !libc::O_CREAT & !libc::O_EXCL);
+        let keeps_cache = answer.keeps_cache;
+        let file = self.file_of(inode.clone(), answer, flags & !libc::O_CREAT & !libc::O_EXCL)?;
         if flags & libc::O_TRUNC != 0 {
             inode.truncate_pages(0).await;
-        } else if !answer.keeps_cache {
+        } else if !keeps_cache {
             inode.drop_pages(0, u64::MAX).await;
         }
         // `may_open`
@@ -176,7 +194,8 @@ impl Kernel {
         inode.check_rights(caller).await?;
         let flags = flags & !libc::O_CREAT & !libc::O_EXCL;
         let answer = self.daemon.open(caller, inode.number, flags).await?;
-        let file = self.file_of(inode.clone(), answer, flags);
+        let keeps_cache = answer.keeps_cache;
+        let file = self.file_of(inode.clone(), answer, flags)?;
         if flags & libc::O_TRUNC != 0 {
             inode.note_emptied();
             inode.truncate_pages(0).await;
@@ -184,22 +203,25 @@ impl Kernel {
             let _alone = inode.rwsem.write().await;
             inode.state().size = 0;
             inode.truncate_pages(0).await;
-        } else if !answer.keeps_cache {
+        } else if !keeps_cache {
             inode.drop_pages(0, u64::MAX).await;
         }
         Ok(file)
     }
 
-    fn file_of(&self, inode: Arc<Inode>, answer: OpenAnswer, flags: i32) -> Arc<OpenFile> {
+    fn file_of(&self, inode: Arc<Inode>, answer: OpenAnswer, flags: i32) -> Result<Arc<OpenFile>, i32> {
         let handle = Handle { ino: inode.number, number: answer.handle, daemon: self.daemon.clone() };
-        Arc::new(OpenFile {
+        let counted = inode.io.open(answer.is_direct, answer.backing.as_ref())?;
+        Ok(Arc::new(OpenFile {
             inode,
             handle: Arc::new(handle),
             flags: AtomicI32::new(flags & !libc::O_TRUNC),
             is_direct: answer.is_direct,
+            backing: answer.backing,
+            counted: Mutex::new(counted),
             position: tokio::sync::Mutex::new(0),
             window: Mutex::new(Window::new(self.config.readahead_bytes)),
             is_read_only_mount: self.config.is_read_only,
-        })
+        }))
     }
 }

@@ -80,7 +80,10 @@ impl Player {
                 let answer = self.own().ftruncate(fd, cells * CELL).await;
                 self.note(call, &answer);
                 self.done(&opened, answer)?;
-                world.judge().edited(edit);
+                // One that has failed may have cut the file, or not.
+                if answer.is_ok() {
+                    world.judge().edited(edit);
+                }
                 Ok(())
             }
             Act::Sync(slot) => {
@@ -140,6 +143,7 @@ impl Player {
                 self.note(call, &answer);
                 world.judge().folder_changed(change, answer, limit, &world.store)
             }
+            Act::Hint(file, text) => self.hint(call, file, text).await,
             Act::Pause(_) | Act::Put(..) | Act::Delete(_) | Act::Kill => Ok(()),
         }
     }
@@ -255,6 +259,19 @@ impl Player {
             Err(libc::EFAULT) if self.world.judge().may_lack(&opened, cells) => Ok(()),
             Err(errno) => self.done(&opened, Err(errno)),
         }
+    }
+
+    /// Writes lines to a file of `.s3mount`. Nobody is told of a hint that is no use, but of a file that can't be kept.
+    async fn hint(&self, call: u16, file: &str, text: &str) -> Check {
+        let errno = |errno: i32| Broken { rule: Rule::Errno, what: format!("errno {errno}") };
+        let fd = self.own().open(&format!(".s3mount/{file}"), libc::O_WRONLY).await.map_err(errno)?;
+        let written = self.own().write(fd, text.as_bytes()).await;
+        self.note(call, &written);
+        let closed = self.own().close(fd).await;
+        if file == "prefetch" {
+            written.map_err(errno)?;
+        }
+        closed.map_err(errno)
     }
 
     async fn copy(&mut self, call: u16, from: Slot, to: Slot, cells: u64) -> Check {

@@ -17,6 +17,7 @@ pub(super) fn run(filesystem: impl FnOnce() -> Arc<Filesystem>, script: &[&str])
         .expect("a runtime");
     runtime.block_on(async {
         let config = KernelConfig {
+            has_passthrough: false,
             has_pauses: false,
             readahead_bytes: super::READAHEAD_BYTES,
             keeps_record: true,

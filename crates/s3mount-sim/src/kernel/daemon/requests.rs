@@ -1,5 +1,6 @@
 //! What the adapter of s3mount-fuse makes of each request (`crates/s3mount-fuse/src/adapter`).
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,13 +19,15 @@ const NAMES_WITH_ATTRIBUTES: usize = 192;
 const MOST_COPIED: u64 = 2 << 30;
 
 /// The answer to an OPEN.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpenAnswer {
     pub(crate) handle: FileHandle,
     /// `FOPEN_DIRECT_IO`
     pub(crate) is_direct: bool,
     /// `FOPEN_KEEP_CACHE`
     pub(crate) keeps_cache: bool,
+    /// `FOPEN_PASSTHROUGH`: what is read comes from this file.
+    pub(crate) backing: Option<Arc<File>>,
 }
 
 /// What SETATTR sets.
@@ -48,7 +51,7 @@ pub(crate) struct WriteRequest {
     pub(crate) is_write_back: bool,
 }
 
-fn write_open(flags: i32) -> WriteOpen {
+pub(super) fn write_open(flags: i32) -> WriteOpen {
     WriteOpen {
         writes: writes(flags),
         appends: flags & libc::O_APPEND != 0,
@@ -62,9 +65,9 @@ fn writes(flags: i32) -> bool {
 }
 
 /// What the adapter answers to an OPEN (`answer_flags`).
-fn answer(opened: Opened) -> OpenAnswer {
+pub(super) fn answer(opened: Opened) -> OpenAnswer {
     let is_direct = opened.mode == OpenMode::Direct;
-    OpenAnswer { handle: opened.handle, is_direct, keeps_cache: opened.keep_cache }
+    OpenAnswer { handle: opened.handle, is_direct, keeps_cache: opened.keep_cache, backing: None }
 }
 
 /// The process that closes a descriptor.
@@ -86,7 +89,7 @@ impl Closer for ClosingProcess {
 }
 
 /// What the kernel is told of an error.
-fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
+pub(super) fn told<T>(result: Result<T, FsError>) -> Result<T, i32> {
     result.map_err(|error| error.errno())
 }
 
@@ -146,16 +149,20 @@ impl Daemon {
         flags: i32,
     ) -> Result<OpenAnswer, i32> {
         let number = self.record.sent(caller.pid, "OPEN", ino.0, || flags_text(flags));
-        let (fs, pid) = (self.fs.clone(), caller.pid);
+        let (opener, fs, pid) = (self.clone(), self.fs.clone(), caller.pid);
         let work = async move {
             let changes = (writes(flags) || flags & libc::O_TRUNC != 0) && !fs.is_writable(ino);
             if changes && !fs.allows_writes() {
                 return Err(libc::EROFS);
             }
             if changes {
-                return told(fs.open_to_write_by(ino, write_open(flags), pid).await.map(answer));
+                return opener.open_to_write(ino, flags, pid).await;
             }
-            told(fs.begin_open(ino, pid).and_then(|opening| opening.finish(false)).map(answer))
+            let opening = told(fs.begin_open(ino, pid))?;
+            if opener.has_passthrough && opening.is_object() {
+                return opener.open_object(ino, opening, flags).await;
+            }
+            told(opening.finish(false).map(answer))
         };
         let daemon = self.clone();
         let work =
@@ -178,6 +185,11 @@ impl Daemon {
             let attr = StoredAttr::new_file(mode, 0, 0);
             let created = daemon.fs.create_by(parent, &name, write_open(flags), attr, opener).await;
             let (entry, opened) = told(created)?;
+            if daemon.has_passthrough && !daemon.modes.enter(entry.attr.ino) {
+                daemon.fs.release(opened.handle);
+                daemon.fs.forget(entry.attr.ino, 1);
+                return told(Err(FsError::Outdated));
+            }
             daemon.fs.note_mode(entry.attr.ino, mode);
             daemon.opened(false, opened.handle);
             Ok((entry, answer(opened)))
@@ -272,6 +284,7 @@ impl Daemon {
     pub(crate) fn release(self: &Arc<Self>, ino: InodeNo, handle: FileHandle) {
         self.in_background(move |daemon| {
             daemon.record.sent(0, "RELEASE", ino.0, String::new);
+            daemon.modes.release(ino);
             daemon.fs.release(handle);
             daemon.released(false, handle);
         });
