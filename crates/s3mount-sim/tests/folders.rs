@@ -33,6 +33,7 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             seed,
             mix: "a race",
             mounts: vec![plan],
+            disk: None,
             programs: programs.to_vec(),
             faults: Faults::default(),
             page: 10,
