@@ -269,11 +269,12 @@ impl DraftFile {
         self.lock().writers.note_write(writer, thread, appends);
     }
 
-    /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this
-    /// process, and `is_last` whether the process has no other descriptor of the file.
+    /// What is to be done when a process closes a descriptor of a handle; without a `writer`, of one that may not write.
+    /// `is_of` tells whether a thread is of this process, and `is_last` whether the process has no other descriptor of the
+    /// file.
     pub(crate) fn close(
         &self,
-        writer: WriterId,
+        writer: Option<WriterId>,
         is_of: impl Fn(u32) -> bool,
         is_last: impl FnOnce() -> bool,
     ) -> Close {
@@ -286,7 +287,7 @@ impl DraftFile {
     }
 
     /// A program is told that its close has succeeded, before the file is published.
-    pub(crate) fn note_closed(&self, writer: WriterId) {
+    pub(crate) fn note_closed(&self, writer: Option<WriterId>) {
         self.lock().writers.note_closed(writer);
     }
 

@@ -69,6 +69,9 @@ pub(crate) enum Close {
 pub(crate) struct Writers {
     open: BTreeMap<WriterId, Writer>,
     next: u64,
+    /// The threads whose opens have made the file, or emptied it, since the last publication, and whose handles ended
+    /// while their processes had another descriptor of the file.
+    left: Vec<u32>,
     /// Whether a program was told of success by its `close`, and its changes are not published.
     has_closed: bool,
 }
@@ -94,7 +97,17 @@ impl Writers {
 
     /// A handle is closed.
     pub(crate) fn remove(&mut self, id: WriterId) {
-        self.open.remove(&id);
+        let removed = self.open.remove(&id);
+        let is_left = |writer: &Writer| writer.was_closed && self.left.len() < MOST_THREADS;
+        if let Some(writer) = removed.filter(is_left) {
+            self.left.push(writer.opener);
+        }
+    }
+
+    /// Whether a process has made or emptied the file by a descriptor that it has closed while it had another.
+    fn is_left(&self, is_of: impl Fn(u32) -> bool) -> bool {
+        let closed = self.open.values().filter(|writer| writer.was_closed && writer.threads.is_empty());
+        closed.map(|writer| writer.opener).chain(self.left.iter().copied()).any(is_of)
     }
 
     /// Whether no handle may write.
@@ -121,28 +134,31 @@ impl Writers {
         }
     }
 
-    /// What is to be done when a process closes a descriptor of a handle. `is_of` tells whether a thread is of this
-    /// process, and `is_last` whether the process has no other descriptor of the file.
+    /// What is to be done when a process closes a descriptor of a handle; without one, of a handle that may not write.
+    /// `is_of` tells whether a thread is of this process, and `is_last` whether the process has no other descriptor of
+    /// the file.
     pub(crate) fn close(
         &mut self,
-        id: WriterId,
+        id: Option<WriterId>,
         is_of: impl Fn(u32) -> bool,
         is_last: impl FnOnce() -> bool,
     ) -> Close {
-        let Some(writer) = self.open.get_mut(&id) else { return Close::Nothing };
-        let is_complete = if writer.threads.is_empty() {
-            // Who has made an empty file has said all of it by closing it. A shell that redirects the output of a
-            // program closes one descriptor, too, and has another.
-            let is_its_own = writer.has_emptied && is_of(writer.opener);
-            let is_complete = is_its_own && is_last();
-            writer.was_closed |= is_its_own && !is_complete;
-            is_complete
-        } else {
-            writer.threads.iter().any(|thread| *thread == UNKNOWN || is_of(*thread))
-        };
+        let is_left = self.is_left(&is_of);
+        let own = id.and_then(|id| self.open.get_mut(&id));
+        let has_written = own
+            .as_ref()
+            .is_some_and(|writer| writer.threads.iter().any(|thread| *thread == UNKNOWN || is_of(*thread)));
+        // Who has made an empty file has said all of it by closing it. A shell that redirects the output of a program
+        // closes one descriptor, too, and has another.
+        let emptied =
+            own.filter(|writer| writer.threads.is_empty() && writer.has_emptied && is_of(writer.opener));
+        let is_complete = has_written || ((emptied.is_some() || is_left) && is_last());
+        if let Some(writer) = emptied.filter(|_| !is_complete) {
+            writer.was_closed = true;
+        }
         match is_complete {
             false => Close::Nothing,
-            true if self.open.iter().any(|(other, writer)| *other != id && writer.is_writing()) => {
+            true if self.open.iter().any(|(other, writer)| Some(*other) != id && writer.is_writing()) => {
                 Close::Keep
             }
             true => Close::Publish,
@@ -160,9 +176,9 @@ impl Writers {
     }
 
     /// A program is told that its close has succeeded, before the file is published.
-    pub(crate) fn note_closed(&mut self, id: WriterId) {
+    pub(crate) fn note_closed(&mut self, id: Option<WriterId>) {
         self.has_closed = true;
-        if let Some(writer) = self.open.get_mut(&id) {
+        if let Some(writer) = id.and_then(|id| self.open.get_mut(&id)) {
             writer.end();
         }
     }
@@ -175,6 +191,7 @@ impl Writers {
     /// All changes are published.
     pub(crate) fn note_published(&mut self) {
         self.has_closed = false;
+        self.left.clear();
         for writer in self.open.values_mut() {
             writer.end();
         }
@@ -189,8 +206,9 @@ mod tests {
     fn who_closes_what_he_has_written_publishes_it() {
         let mut writers = Writers::default();
         let id = writers.add(false, 1);
-        let close =
-            |writers: &mut Writers, process: u32| writers.close(id, |thread| thread == process, || true);
+        let close = |writers: &mut Writers, process: u32| {
+            writers.close(Some(id), |thread| thread == process, || true)
+        };
         assert_eq!(close(&mut writers, 1), Close::Nothing, "nothing has changed");
         writers.note_write(id, 1, false);
         assert_eq!(close(&mut writers, 2), Close::Nothing, "a child has inherited it");
@@ -210,9 +228,9 @@ mod tests {
         let mut writers = Writers::default();
         let id = writers.add(false, 1);
         writers.note_emptied(id);
-        assert_eq!(writers.close(id, |thread| thread == 1, || false), Close::Nothing);
-        assert_eq!(writers.close(id, |thread| thread == 2, || true), Close::Nothing);
-        assert_eq!(writers.close(id, |thread| thread == 1, || true), Close::Publish);
+        assert_eq!(writers.close(Some(id), |thread| thread == 1, || false), Close::Nothing);
+        assert_eq!(writers.close(Some(id), |thread| thread == 2, || true), Close::Nothing);
+        assert_eq!(writers.close(Some(id), |thread| thread == 1, || true), Close::Publish);
     }
 
     #[test]
@@ -221,17 +239,36 @@ mod tests {
         let [maker, other] = [1, 1].map(|thread| writers.add(false, thread));
         writers.note_emptied(maker);
         writers.note_write(other, 1, false);
-        assert_eq!(writers.close(other, |_| true, || false), Close::Keep, "its maker may go on");
+        assert_eq!(writers.close(Some(other), |_| true, || false), Close::Keep, "its maker may go on");
         writers.note_write(other, 1, false);
-        assert_eq!(writers.close(maker, |_| true, || false), Close::Nothing);
+        assert_eq!(writers.close(Some(maker), |_| true, || false), Close::Nothing);
         assert_eq!(
-            writers.close(other, |_| true, || true),
+            writers.close(Some(other), |_| true, || true),
             Close::Publish,
             "the handle's end may still come"
         );
         assert!(writers.is_half_written(), "the maker has not said that it is complete");
         writers.note_write(maker, 2, false);
-        assert_eq!(writers.close(other, |_| true, || true), Close::Keep, "another program has the handle");
+        assert_eq!(
+            writers.close(Some(other), |_| true, || true),
+            Close::Keep,
+            "another program has the handle"
+        );
+    }
+
+    #[test]
+    fn who_has_emptied_a_file_says_so_by_his_last_descriptor_whatever_it_is() {
+        let mut writers = Writers::default();
+        let [maker, other] = [1, 2].map(|thread| writers.add(false, thread));
+        writers.note_emptied(maker);
+        assert_eq!(writers.close(Some(maker), |thread| thread == 1, || false), Close::Nothing);
+        writers.remove(maker);
+        assert_eq!(writers.close(None, |thread| thread == 2, || true), Close::Nothing, "another reads it");
+        assert_eq!(writers.close(None, |thread| thread == 1, || false), Close::Nothing);
+        assert_eq!(writers.close(Some(other), |thread| thread == 1, || true), Close::Publish);
+        assert_eq!(writers.close(None, |thread| thread == 1, || true), Close::Publish);
+        writers.note_published();
+        assert_eq!(writers.close(None, |thread| thread == 1, || true), Close::Nothing);
     }
 
     #[test]
@@ -241,13 +278,13 @@ mod tests {
         let log = writers.add(true, 3);
         writers.note_write(one, 1, false);
         writers.note_write(log, 3, true);
-        assert_eq!(writers.close(one, |_| true, || true), Close::Publish, "lines are whole");
+        assert_eq!(writers.close(Some(one), |_| true, || true), Close::Publish, "lines are whole");
         writers.note_write(other, 2, false);
-        assert_eq!(writers.close(one, |_| true, || true), Close::Keep);
-        assert_eq!(writers.close(log, |_| true, || true), Close::Keep);
-        writers.note_closed(one);
+        assert_eq!(writers.close(Some(one), |_| true, || true), Close::Keep);
+        assert_eq!(writers.close(Some(log), |_| true, || true), Close::Keep);
+        writers.note_closed(Some(one));
         assert!(writers.has_closed() && writers.is_half_written());
-        assert_eq!(writers.close(other, |_| true, || true), Close::Publish, "the other has closed it");
+        assert_eq!(writers.close(Some(other), |_| true, || true), Close::Publish, "the other has closed it");
         writers.note_published();
         assert!(!writers.has_closed() && !writers.is_half_written());
         for id in [one, other, log] {
@@ -263,10 +300,10 @@ mod tests {
         writers.note_write(log, 1, false);
         writers.note_write(log, 1, true);
         writers.note_write(other, 2, true);
-        assert_eq!(writers.close(other, |_| true, || true), Close::Keep);
+        assert_eq!(writers.close(Some(other), |_| true, || true), Close::Keep);
         assert!(writers.has_only_appended(other) && !writers.has_only_appended(log));
-        writers.note_closed(log);
+        writers.note_closed(Some(log));
         writers.note_write(log, 1, true);
-        assert_eq!(writers.close(other, |_| true, || true), Close::Publish);
+        assert_eq!(writers.close(Some(other), |_| true, || true), Close::Publish);
     }
 }

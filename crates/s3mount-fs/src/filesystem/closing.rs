@@ -36,19 +36,22 @@ impl Filesystem {
     /// # Errors
     /// Why it is no object, or what has failed before.
     pub async fn flush(self: Arc<Self>, handle: FileHandle, closer: impl Closer) -> Result<(), FsError> {
-        let Some((open, writer)) = self.open_to_writer(handle) else { return Ok(()) };
-        let is_last = || closer.has_another(open.ino) == Some(false);
-        if open.file.close(writer, |thread| closer.is_of(thread), is_last) == Close::Nothing {
+        let Some((ino, file, open)) = self.draft_of_handle(handle) else { return Ok(()) };
+        let writer = open.as_ref().and_then(|open| open.writer);
+        let is_last = || closer.has_another(ino) == Some(false);
+        if file.close(writer, |thread| closer.is_of(thread), is_last) == Close::Nothing {
             return Ok(());
         }
         drop(closer);
-        let delay = self.append_delay().filter(|_| open.how.appends && open.file.has_only_appended(writer));
-        if let Some(delay) = delay.filter(|_| !open.file.draft().has_failed()) {
-            open.file.note_closed(writer);
-            self.publish_later(&open.file, delay);
+        let appends = open.is_some_and(|open| open.how.appends);
+        let is_log = appends && writer.is_some_and(|writer| file.has_only_appended(writer));
+        let delay = self.append_delay().filter(|_| is_log);
+        if let Some(delay) = delay.filter(|_| !file.draft().has_failed()) {
+            file.note_closed(writer);
+            self.publish_later(&file, delay);
             return Ok(());
         }
-        self.publish_closed(&open.file, writer).await
+        self.publish_closed(&file, writer).await
     }
 
     /// Publishes what was written through a handle that is closed. While another handle has changes that are not closed
@@ -56,7 +59,7 @@ impl Filesystem {
     pub(super) async fn publish_closed(
         &self,
         file: &Arc<DraftFile>,
-        writer: WriterId,
+        writer: Option<WriterId>,
     ) -> Result<(), FsError> {
         let _held = self.hold_draft(file).await;
         match (file.verdict(Step::Publish), file.close(writer, |_| true, || true)) {
@@ -89,7 +92,7 @@ impl Filesystem {
     /// # Errors
     /// Why it is not, or what has failed before.
     pub async fn fsync(self: Arc<Self>, handle: FileHandle) -> Result<(), FsError> {
-        let Some(file) = self.draft_of_handle(handle) else { return Ok(()) };
+        let Some((_, file, _)) = self.draft_of_handle(handle) else { return Ok(()) };
         let _held = self.hold_draft(&file).await;
         if file.verdict(Step::Publish) == Verdict::Skip {
             return Ok(());

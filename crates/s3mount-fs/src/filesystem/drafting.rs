@@ -430,10 +430,15 @@ impl Filesystem {
         }
     }
 
-    /// The draft that is open under a handle in any way.
-    pub(super) fn draft_of_handle(&self, handle: FileHandle) -> Option<Arc<DraftFile>> {
+    /// The inode and the draft that a handle has open in any way, and how it was opened, if as a draft.
+    pub(super) fn draft_of_handle(
+        &self,
+        handle: FileHandle,
+    ) -> Option<(InodeNo, Arc<DraftFile>, Option<Arc<OpenDraft>>)> {
         let ino = match self.files.get(handle)? {
-            OpenFile::Draft(open) if open.how.writes => return Some(open.file.clone()),
+            OpenFile::Draft(open) if open.writer.is_some() || open.how.writes => {
+                return Some((open.ino, open.file.clone(), Some(open)));
+            }
             OpenFile::Draft(open) => open.ino,
             OpenFile::Object(open) => open.ino,
             OpenFile::Snapshot(_) | OpenFile::Events(_) | OpenFile::Hints(_) | OpenFile::Keep(_) => {
@@ -441,7 +446,7 @@ impl Filesystem {
             }
         };
         match self.inodes.node(ino)? {
-            Node::Draft(file) => Some(file),
+            Node::Draft(file) => Some((ino, file, None)),
             Node::File(_) | Node::Directory(_) => None,
         }
     }

@@ -291,7 +291,7 @@ impl Filesystem {
         }
         let (file, writer) = self.add_writer(ino, false, thread).await?;
         let result = match self.cut(&file, writer, size, thread).await {
-            Ok(()) => self.publish_closed(&file, writer).await,
+            Ok(()) => self.publish_closed(&file, Some(writer)).await,
             Err(error) => Err(error),
         };
         if file.remove_writer(writer) {
