@@ -163,6 +163,7 @@ impl Judge {
             targets.contains(&Target::Nothing) || is_unsure,
         );
         let told = |what: &str| format!("open({path}) {what}, where it may be {targets:?}");
+        let empties = usize::from(flags & libc::O_TRUNC != 0);
         let (creates, excludes) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
         let mut opened = Opened {
             mount,
@@ -182,8 +183,12 @@ impl Judge {
             Err(libc::ENOENT) if self.may_lack_folder(&path, asked, now) => return Ok(None),
             Err(libc::EEXIST) if excludes && may_be => return Ok(None),
             Err(libc::ENOENT | libc::EEXIST | libc::ESTALE) if self.is_shared() => return Ok(None),
-            // The kernel looks a name up again once (promise 11).
-            Err(libc::ESTALE) if self.name(&path).may_change_times(2, asked, now) => return Ok(None),
+            // The kernel looks a name up again once. An `open` that empties a file which others read makes the name anew
+            // itself (promise 11).
+            Err(libc::ESTALE) if self.name(&path).may_change_times(2 - empties, asked, now) => {
+                return Ok(None);
+            }
+            Err(libc::ESTALE) if empties == 1 && is_unsure && !self.copies.is_empty() => return Ok(None),
             Err(libc::EIO) if self.shared.as_mut().is_some_and(|of| of.tells_loss(mount, &path)) => {
                 return Ok(None);
             }

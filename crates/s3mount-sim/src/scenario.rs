@@ -127,12 +127,6 @@ const MOVED: Option<&str> = Some(
     "stat may show an old size for a moment after a rename, until the kernel has dropped the name (promise 19)",
 );
 
-/// A cut beside a map that is written back.
-const UNCUT: Option<&str> = Some(
-    "a cut is lost that waits for a slow publication while another program's map is written back; whether by the model \
-     of the kernel or by the filesystem is not known yet",
-);
-
 /// All mixes.
 pub const MIXES: &[Mix] = &[
     Mix { name: "saving", weight: 8, kinds: SAVING, ..ONE },
@@ -176,7 +170,7 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "mounts, faults", weight: 3, mounts: 3, has_faults: true, ..ONE },
     Mix { name: "cached", weight: 2, is_cached: true, ..ONE },
     Mix { name: "cached, faults", weight: 1, kinds: READING, is_cached: true, has_faults: true, ..ONE },
-    Mix { name: "cached, all, faults", weight: 1, is_cached: true, has_faults: true, off: UNCUT, ..ONE },
+    Mix { name: "cached, all, faults", weight: 1, is_cached: true, has_faults: true, ..ONE },
     Mix { name: "cached, long", weight: 1, kinds: READING, is_cached: true, is_long: true, ..ONE },
     Mix { name: "cached, stranger", weight: 2, kinds: READING, is_cached: true, has_stranger: true, ..ONE },
     Mix { name: "cached, mounts", weight: 1, is_cached: true, mounts: 3, ..ONE },

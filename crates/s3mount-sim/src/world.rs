@@ -24,6 +24,9 @@ use crate::watched::Watched;
 /// The deadline of a call to the store.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The length of the parts of uploads: the least that S3 takes, so that long files have several.
+const PART_BYTES: u64 = 5 << 20;
+
 /// How a mount is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPlan {
@@ -233,6 +236,7 @@ impl SimMount {
         let tiers = Tiers { disk: disk.as_ref().map(|disk| disk.cache.clone()), shared: None };
         let prefetcher = Prefetcher::with_tiers(bucket.reader(), pool.clone(), tiers, prefetch, &runtime);
         let write = WriteConfig {
+            part_bytes: PART_BYTES,
             memory_bytes: plan.memory_bytes / 2,
             body_bytes: plan.memory_bytes / 2,
             max_requests: 8,

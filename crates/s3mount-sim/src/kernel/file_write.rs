@@ -225,6 +225,7 @@ impl Inode {
         size: u64,
     ) -> Result<(), i32> {
         let _alone = self.rwsem.write().await;
+        let nothing_sent = self.writing_back.write().await;
         self.state().is_size_unstable = true;
         let set = Setattr {
             size: Some(size),
@@ -238,6 +239,8 @@ impl Inode {
                 self.believe(&mut state, attr);
                 std::mem::replace(&mut state.size, attr.size)
             };
+            // Pages that are dropped may have to be written back first.
+            drop(nothing_sent);
             if old != attr.size {
                 self.truncate_pages(attr.size).await;
                 self.drop_pages(0, u64::MAX).await;

@@ -35,6 +35,8 @@ pub(super) struct Inode {
     pub(super) is_dir: bool,
     /// `i_rwsem`
     pub(super) rwsem: RwLock<()>,
+    /// Held by WRITEs of pages that go back; a change of the size has it alone (`fuse_set_nowrite`).
+    pub(super) writing_back: RwLock<()>,
     pub(super) locks: FileLocks,
     pub(super) io: IoMode,
     state: Mutex<InodeState>,
@@ -102,6 +104,7 @@ impl Inode {
             number: attr.ino,
             is_dir: attr.kind == FileKind::Directory,
             rwsem: RwLock::default(),
+            writing_back: RwLock::default(),
             locks: FileLocks::default(),
             io: IoMode::default(),
             state: Mutex::new(state),

@@ -96,6 +96,7 @@ impl Inode {
     /// `fuse_send_writepage`, `fuse_writepage_end`
     async fn send_run(&self, file: Option<&Arc<Handle>>, run: &[Arc<Page>]) -> Result<(), i32> {
         let Some(offset) = run.first().map(|page| page.start()) else { return Ok(()) };
+        let _sending = self.writing_back.read().await;
         let mut data: Vec<u8> = run.iter().flat_map(|page| page.state().bytes.clone()).collect();
         // What lies behind the end is cut off.
         let len = self.size().saturating_sub(offset).min(data.len() as u64);

@@ -77,6 +77,12 @@ impl Draft {
                     sleep(PAUSE * conflicts).await;
                     continue;
                 }
+                // It became an object, or somebody has given it up; and the object that is there is another's.
+                Err(Failure { error, may_be_done: true }) if *error.kind() == ErrorKind::NoSuchUpload => {
+                    let conflict =
+                        ObjectError::new(ErrorKind::PreconditionFailed, "CompleteMultipartUpload", key);
+                    return Err(conflict.with_source(error).into());
+                }
                 Err(Failure { error, .. }) => return Err(error.into()),
             };
             compare(key, sum, &written)?;
