@@ -56,9 +56,14 @@ const BAD_CREDENTIALS: &[&str] = &[
     "AuthorizationHeaderMalformed",
 ];
 
-/// S3's error codes that say that other bytes came than were sent.
-const BAD_CHECKSUM: &[&str] =
-    &["BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "InvalidDigest"];
+/// S3's error codes that say that other bytes came than were sent. What this client sends is well-formed.
+const BAD_CHECKSUM: &[&str] = &[
+    "BadDigest",
+    "XAmzContentChecksumMismatch",
+    "XAmzContentSHA256Mismatch",
+    "InvalidDigest",
+    "MalformedXML",
+];
 
 fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Option<String>) -> ErrorKind {
     let code = said.code.as_deref().unwrap_or_default();
@@ -189,6 +194,7 @@ mod tests {
             (400, said("EntityTooLarge"), None, ErrorKind::TooLarge),
             (507, said("XMinioStorageFull"), None, ErrorKind::NoSpace),
             (400, said("BadDigest"), None, ErrorKind::BadChecksum),
+            (400, said("MalformedXML"), None, ErrorKind::BadChecksum),
             // These answers began with 200, before the store knew how the request would end.
             (200, said("InternalError"), None, ErrorKind::Server),
             (200, said("InvalidPart"), None, ErrorKind::InvalidPart),

@@ -109,9 +109,13 @@ impl Directories {
         let open = self.get(handle)?;
         let mut listing = open.listing.lock().await;
         let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
+        // A directory that was renamed has its names below another prefix, in the same order.
+        let has_moved = self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(prefix));
         if offset == DirOffset::START {
             listing.restart();
             self.walk_ahead(&open);
+        } else if has_moved {
+            listing.restart();
         }
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
         let entry = |(index, (name, kind, ino)): (usize, (&str, FileKind, Option<InodeNo>))| DirEntry {
@@ -150,7 +154,7 @@ impl Directories {
             return;
         };
         let key = format!("{name}/");
-        let parent = Arc::from(open.prefix.strip_suffix(&*key).unwrap_or_default());
+        let parent = Arc::from(open.prefix().strip_suffix(&*key).unwrap_or_default());
         let following =
             |after: &str, count| self.namespace.following(&parent, after, count, FileKind::Directory);
         for key in self.sequences.on_open(&parent, &key, following) {
@@ -160,7 +164,7 @@ impl Directories {
     }
 
     fn is_open(&self, prefix: &str) -> bool {
-        self.open.any(|open| &*open.prefix == prefix)
+        self.open.any(|open| *open.prefix() == *prefix)
     }
 
     /// The entry of the name that lies before the place `next`, which [`read`](Self::read) has just shown.
@@ -176,16 +180,17 @@ impl Directories {
         let is_draft = matches!(named.target, Target::Draft(_));
         let age = named.at.elapsed();
         let left = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
+        let prefix = self.inodes.prefix(open.ino).unwrap_or_else(|_| open.prefix());
         let mut fact = Fact { target: Some(named.target.clone()), at: named.at, left };
         loop {
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
-            let give = || self.inodes.look_up(open.ino, &open.prefix, &named.name, target);
-            if let Some(attr) = self.namespace.unless_overtaken(&open.prefix, &named.name, &fact, give) {
+            let give = || self.inodes.look_up(open.ino, &prefix, &named.name, target);
+            if let Some(attr) = self.namespace.unless_overtaken(&prefix, &named.name, &fact, give) {
                 return Ok(Entry { attr, name_ttl: fact.left });
             }
             // A program of this mount has begun to write it, or has ended.
             tokio::task::yield_now().await;
-            fact = self.namespace.ask(&open.prefix, &named.name).await?;
+            fact = self.namespace.ask(&prefix, &named.name).await?;
         }
     }
 

@@ -319,6 +319,26 @@ async fn a_folder_that_is_renamed_onto_an_empty_one_leaves_no_marker_behind() {
     }
 }
 
+/// Who walks a tree by descriptors has a folder open while somebody renames it.
+#[tokio::test(start_paused = true)]
+async fn an_open_folder_is_listed_under_the_name_that_it_gets() {
+    let (client, fs) = mount(ALL);
+    for number in 0..9 {
+        client.put(&format!("a/{number}"), "text");
+    }
+    let folder = fs.lookup(ROOT, "a").await.expect("a folder").attr.ino;
+    let handle = fs.opendir(folder).expect("a folder");
+    let names = async |offset| {
+        let page = fs.readdir(handle, offset, 100).await.expect("a page");
+        page.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+    };
+    fs.rename(place("a"), place("b"), false).await.expect("another name");
+    assert_eq!(names(DirOffset::AFTER_DOTS).await, ["0", "1", "2", "3", "4", "5", "6", "7", "8"]);
+    fs.rename(place("b"), place("c"), false).await.expect("another name");
+    assert_eq!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 5)).await, ["5", "6", "7", "8"], "the rest");
+    assert_eq!(names(DirOffset::START).await.len(), 11);
+}
+
 /// A mount ends while its store does not answer.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_mount_waits_no_longer_than_it_may() {

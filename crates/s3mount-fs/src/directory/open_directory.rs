@@ -1,7 +1,7 @@
 //! One open directory, and as much of its listing as was read.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::Mutex;
 
@@ -22,7 +22,8 @@ const NAMES_KEPT: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     pub(super) ino: InodeNo,
-    pub(super) prefix: Arc<str>,
+    /// Its prefix when it was looked at last: the directory may be renamed while it is open.
+    prefix: std::sync::Mutex<Arc<str>>,
     /// A name that the directory does not show.
     hidden_name: Option<&'static str>,
     pub(super) listing: Mutex<Listing>,
@@ -31,7 +32,21 @@ pub(crate) struct OpenDirectory {
 impl OpenDirectory {
     /// The directory `prefix`, of which nothing is read yet. It does not show `hidden_name`.
     pub(super) fn new(ino: InodeNo, prefix: Arc<str>, hidden_name: Option<&'static str>) -> Self {
-        Self { ino, prefix, hidden_name, listing: Mutex::default() }
+        Self { ino, prefix: std::sync::Mutex::new(prefix), hidden_name, listing: Mutex::default() }
+    }
+
+    fn lock_prefix(&self) -> MutexGuard<'_, Arc<str>> {
+        self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The prefix below which it is listed.
+    pub(super) fn prefix(&self) -> Arc<str> {
+        self.lock_prefix().clone()
+    }
+
+    /// The directory has this prefix now. Returns whether it had another.
+    pub(super) fn has_moved(&self, prefix: Arc<str>) -> bool {
+        *std::mem::replace(&mut *self.lock_prefix(), prefix.clone()) != *prefix
     }
 }
 
@@ -98,7 +113,7 @@ impl Listing {
         let first = first - self.dropped;
         let shown = first..first.saturating_add(count).min(self.names.len());
         let newer =
-            namespace.newer(&open.prefix, self.names.range(shown.clone()).map(|listed| &listed.named));
+            namespace.newer(&open.prefix(), self.names.range(shown.clone()).map(|listed| &listed.named));
         for (listed, newer) in self.names.range_mut(shown.clone()).zip(newer) {
             let Some(Fact { target, at, .. }) = newer else { continue };
             listed.is_gone = target.is_none();
@@ -126,20 +141,21 @@ impl Listing {
         walks: &Walks,
         open: &OpenDirectory,
     ) -> Result<(), FsError> {
+        let prefix = open.prefix();
         let lister = match &mut self.lister {
             Some(lister) => lister,
             unset => {
-                let first = walks.take(&open.prefix).await;
-                unset.insert(Lister::start(namespace.requests(), &open.prefix, first).await)
+                let first = walks.take(&prefix).await;
+                unset.insert(Lister::start(namespace.requests(), &prefix, first).await)
             }
         };
         if let Some(page) = lister.next().await? {
-            let page = namespace.as_of_now(&open.prefix, page);
-            let mut names = self.assembler.push(&open.prefix, &page);
-            namespace.add_local_names(&open.prefix, &page, &mut names);
+            let page = namespace.as_of_now(&prefix, page);
+            let mut names = self.assembler.push(&prefix, &page);
+            namespace.add_local_names(&prefix, &page, &mut names);
             let shown = names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name);
             self.names.extend(shown.map(|named| Listed { named, is_gone: false }));
-            namespace.keep(&open.prefix, page);
+            namespace.keep(&prefix, page);
         }
         Ok(())
     }
