@@ -110,7 +110,7 @@ impl Directories {
         let mut listing = open.listing.lock().await;
         let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
         // A directory that was renamed has its names below another prefix, in the same order.
-        let has_moved = self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(prefix));
+        let has_moved = self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(&prefix));
         if offset == DirOffset::START {
             listing.restart();
             self.walk_ahead(&open);

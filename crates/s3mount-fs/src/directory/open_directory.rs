@@ -45,8 +45,8 @@ impl OpenDirectory {
     }
 
     /// The directory has this prefix now. Returns whether it had another.
-    pub(super) fn has_moved(&self, prefix: Arc<str>) -> bool {
-        *std::mem::replace(&mut *self.lock_prefix(), prefix.clone()) != *prefix
+    pub(super) fn has_moved(&self, prefix: &Arc<str>) -> bool {
+        *std::mem::replace(&mut *self.lock_prefix(), prefix.clone()) != **prefix
     }
 }
 
