@@ -191,6 +191,18 @@ fn an_empty_file_is_an_object_when_its_close_returns() {
         run_command(Command::new("touch").arg(world.path(&key)));
         assert_eq!(size(&key), Some(0), "{key}");
     }
+    // So is one whose last descriptor is not the one that has made or emptied it.
+    for (round, may_write) in [false, true, false, true].into_iter().enumerate() {
+        let key = format!("claim{round}");
+        if round > 1 {
+            fs::write(world.path(&key), "text").expect("a file to be emptied");
+        }
+        let maker = File::create(world.path(&key)).expect("made, or emptied");
+        let other = OpenOptions::new().read(true).write(may_write).open(world.path(&key)).expect("there");
+        drop(maker);
+        drop(other);
+        assert_eq!(size(&key), Some(0), "{key}");
+    }
     // A redirection is an object once the program has ended, and not before.
     world.server.reset_stats();
     run_command(Command::new("sh").args(["-c", "echo text > f"]).current_dir(world.mount.path()));

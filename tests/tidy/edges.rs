@@ -60,6 +60,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "s3mount-sim",
         &[
             "s3mount-bucket",
+            "s3mount-cache",
             "s3mount-fs",
             "s3mount-memory",
             "s3mount-object",

@@ -1,5 +1,6 @@
 //! What is right: a file system that is too simple to be wrong, and what was shown and stored compared with it.
 
+mod folder_names;
 mod folders;
 mod moved;
 mod names;
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use self::folders::FolderChange;
-use self::folders::Folders;
+pub use self::folder_names::FolderChange;
+use self::folder_names::Folders;
 use crate::content::{CELL, Found, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;

@@ -8,7 +8,7 @@ use s3mount_sim::scenario::{MIXES, Mix, Scenario};
 fn counts(mix: &str) -> DiskCounts {
     let mixes: Vec<_> = MIXES.iter().filter(|one| one.name == mix).cloned().collect();
     let mut sum = DiskCounts::default();
-    for seed in 1..=60 {
+    for seed in 1..=300 {
         let DiskCounts { reads, corrupt, written, passed } = run(&Scenario::draw(seed, &mixes), false).disk;
         sum = DiskCounts {
             reads: sum.reads + reads,

@@ -1,7 +1,7 @@
 //! Folders that get other names, with all that lies below them, compared with the model.
 
 use super::Judge;
-use super::folders::Move;
+use super::folder_names::Move;
 use crate::history::{NEVER, Target};
 use crate::promise::{Check, Rule, broken};
 use crate::store::{SimStore, live};

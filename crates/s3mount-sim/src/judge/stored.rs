@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Judge;
-use super::folders::Folders;
+use super::folder_names::Folders;
 use crate::content::{Found, Tag, decode, shown};
 use crate::history::{Edit, File, Name, Target, Value};
 use crate::opened::Opened;
