@@ -111,11 +111,11 @@ impl Directories {
         let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
         // A directory that was renamed has its names below another prefix, in the same order.
         let has_moved = self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(&prefix));
+        if has_moved || offset == DirOffset::START {
+            listing.restart();
+        }
         if offset == DirOffset::START {
-            listing.restart();
             self.walk_ahead(&open);
-        } else if has_moved {
-            listing.restart();
         }
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
         let entry = |(index, (name, kind, ino)): (usize, (&str, FileKind, Option<InodeNo>))| DirEntry {
