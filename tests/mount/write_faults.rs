@@ -112,13 +112,13 @@ fn stored(world: &World, key: &str) -> Option<Vec<u8>> {
     world.server.stored(BUCKET, key).map(|stored| stored.bytes())
 }
 
-/// Writes a new file and replaces one, of each length, while each fault strikes.
+/// Writes a new file and replaces one, of each length, while each fault strikes. Each fault has a mount of its own:
+/// a connection that one fault breaks would be a lost answer for whoever is given it next.
 #[test]
 fn no_writer_is_told_of_a_success_that_the_store_does_not_have() {
-    let world = World::new(TestS3::builder(), &FLAGS);
     let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/WRITING.md")).expect("the page");
     thread::scope(|scope| {
-        for (index, row) in rows().into_iter().enumerate() {
+        for row in rows() {
             let told = match row.told {
                 Told::Success => "nothing".to_owned(),
                 Told::Errno(errno) => format!("`{:?}`", nix::errno::Errno::from_raw(errno)),
@@ -129,34 +129,42 @@ fn no_writer_is_told_of_a_success_that_the_store_does_not_have() {
             };
             let line = format!("| {} | {told} | {holds} |", row.fault);
             assert!(docs.contains(&line), "docs/WRITING.md lacks {line}");
-            for (operation, len, is_new) in row
-                .operations
-                .iter()
-                .flat_map(|operation| LENGTHS.map(|len| (*operation, len)))
-                .filter(|(operation, len)| (*operation == Operation::PutObject) == (*len == LENGTHS[0]))
-                .flat_map(|(operation, len)| [true, false].map(|is_new| (operation, len, is_new)))
-            {
-                let key = format!("{index}-{operation:?}-{is_new}");
-                if !is_new {
-                    world.server.put(BUCKET, &key, "before");
-                }
-                let fault = Fault { key_contains: key.clone(), ..Fault::new(row.kind.clone()) };
-                world.server.fault(fault.on(operation).times(row.count));
-                let (world, told, what) = (&world, row.told, row.fault);
-                scope.spawn(move || {
-                    let bytes = content(&key, 0, len);
-                    let result = write(world, &key, &bytes).map_err(|error| error.raw_os_error());
-                    let before = (!is_new).then(|| b"before".to_vec());
-                    match told {
-                        Told::Success => assert_eq!(result, Ok(()), "{what}: {key}"),
-                        Told::Errno(errno) => assert_eq!(result, Err(Some(errno)), "{what}: {key}"),
-                    }
-                    let expected = if result.is_ok() { Some(bytes) } else { before };
-                    assert!(stored(world, &key) == expected, "{what}: {key}");
-                    // The mount shows what the bucket holds.
-                    wait_for("the mount shows it", || fs::read(world.path(&key)).ok() == expected);
-                });
+            scope.spawn(move || strike(&row));
+        }
+    });
+}
+
+/// Writes while the fault of one row strikes.
+fn strike(row: &Row) {
+    let world = World::new(TestS3::builder(), &FLAGS);
+    thread::scope(|scope| {
+        for (operation, len, is_new) in row
+            .operations
+            .iter()
+            .flat_map(|operation| LENGTHS.map(|len| (*operation, len)))
+            .filter(|(operation, len)| (*operation == Operation::PutObject) == (*len == LENGTHS[0]))
+            .flat_map(|(operation, len)| [true, false].map(|is_new| (operation, len, is_new)))
+        {
+            let key = format!("{operation:?}-{is_new}");
+            if !is_new {
+                world.server.put(BUCKET, &key, "before");
             }
+            let fault = Fault { key_contains: key.clone(), ..Fault::new(row.kind.clone()) };
+            world.server.fault(fault.on(operation).times(row.count));
+            let (world, told, what) = (&world, row.told, row.fault);
+            scope.spawn(move || {
+                let bytes = content(&key, 0, len);
+                let result = write(world, &key, &bytes).map_err(|error| error.raw_os_error());
+                let before = (!is_new).then(|| b"before".to_vec());
+                match told {
+                    Told::Success => assert_eq!(result, Ok(()), "{what}: {key}"),
+                    Told::Errno(errno) => assert_eq!(result, Err(Some(errno)), "{what}: {key}"),
+                }
+                let expected = if result.is_ok() { Some(bytes) } else { before };
+                assert!(stored(world, &key) == expected, "{what}: {key}");
+                // The mount shows what the bucket holds.
+                wait_for("the mount shows it", || fs::read(world.path(&key)).ok() == expected);
+            });
         }
     });
     world.server.clear_faults();
