@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use crate::Journal;
+use crate::grid::LEAST_PART;
 
 /// How files are written.
 #[derive(Clone, Debug)]
@@ -11,6 +12,8 @@ pub struct WriteConfig {
     /// The length of the first parts of an upload, in bytes. S3 takes 5 MiB to 5 GiB. A file of up to this
     /// many bytes becomes an object by one request.
     pub part_bytes: u64,
+    /// The store takes no part below this many bytes, except as the last one of an upload. S3 takes 5 MiB.
+    pub least_part_bytes: u64,
     /// The most bytes of the pool that all drafts may hold together.
     pub memory_bytes: u64,
     /// The most bytes that the client may take for bodies under way whose pieces it has to join, because the pool
@@ -43,6 +46,7 @@ impl Default for WriteConfig {
     fn default() -> Self {
         Self {
             part_bytes: 8 << 20,
+            least_part_bytes: LEAST_PART,
             memory_bytes: 128 << 20,
             body_bytes: 128 << 20,
             // As many connections as 16 requests at S3's 0.1 s and 80 MB/s each fill 10 Gbit/s with.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use s3mount_object::{ByteRange, ObjectId};
 
 use crate::extents::{Content, Place};
-use crate::grid::{Cell, Grid, LEAST_PART};
+use crate::grid::{Cell, Grid};
 use crate::state::State;
 
 /// The most bytes that are copied by one request. A copy of 10 GB takes as long with parts of 64 MiB as with
@@ -40,7 +40,7 @@ pub(crate) fn plan<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static>(
         }
         at = cell.end;
         let end = cell.end.min(size);
-        match (state.copied_part(cell.start, end), pieces.last_mut()) {
+        match (state.copied_part((cell.start, end), grid.least()), pieces.last_mut()) {
             (None, _) => pieces.push(Piece::Upload(cell)),
             (Some((object, start)), Some(Piece::Copy(first, same, range)))
                 if first.end == cell.start
@@ -124,10 +124,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> State<B> {
         (*object == place.object && place.offset == 0 && *size == self.size()).then_some(place.object)
     }
 
-    /// The version and the offset in it that a part is copied from. S3 copies no part that is shorter than
-    /// [`LEAST_PART`], except as the last one.
-    fn copied_part(&self, start: u64, end: u64) -> Option<(ObjectId, u64)> {
-        let place = self.source(start, end).filter(|_| end - start >= LEAST_PART || end == self.size())?;
+    /// The version and the offset in it that a part is copied from. The store copies no part that
+    /// is shorter than `least`, except as the last one.
+    fn copied_part(&self, (start, end): (u64, u64), least: u64) -> Option<(ObjectId, u64)> {
+        let place = self.source(start, end).filter(|_| end - start >= least || end == self.size())?;
         Some((place.object, place.offset))
     }
 }

@@ -8,6 +8,8 @@
 //! Of a file that is too long for parts of which each fits the memory, the bytes at the beginning that are copied
 //! inside the store are cut into long parts: these need no memory.
 
+use std::ops::RangeInclusive;
+
 /// S3 takes parts with numbers up to this.
 pub(crate) const MOST_PARTS: u32 = 10_000;
 
@@ -42,6 +44,8 @@ pub(crate) struct Grid {
     long: u64,
     /// The length of the first parts behind them, in bytes.
     first: u64,
+    /// No part but the last is shorter than this.
+    least: u64,
     /// No part is longer than this, because all bytes of a part have to be in memory at once.
     most: u64,
 }
@@ -56,26 +60,32 @@ pub(crate) struct Cell {
 }
 
 impl Grid {
-    /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None is longer
-    /// than `most` bytes.
-    pub(crate) fn new(first: u64, size: u64, most: u64) -> Self {
-        Self::behind((0, LEAST_LONG), first, size, most)
+    /// Parts of `first` bytes, or of more where a file of `size` bytes would need too many. None but the last is
+    /// shorter or longer than `lens` allows.
+    pub(crate) fn new(first: u64, size: u64, lens: RangeInclusive<u64>) -> Self {
+        Self::behind((0, LEAST_LONG), first, size, lens)
     }
 
     /// As [`new`](Self::new), with long parts for the first `copied` bytes.
-    pub(crate) fn copying(copied: u64, first: u64, size: u64, most: u64) -> Self {
+    pub(crate) fn copying(copied: u64, first: u64, size: u64, lens: RangeInclusive<u64>) -> Self {
         let mut long = LEAST_LONG;
         while long < MOST_LONG && copied / long > MOST_LONG_PARTS {
             long *= 2;
         }
-        Self::behind(((copied / long).min(MOST_LONG_PARTS), long), first, size, most)
+        Self::behind(((copied / long).min(MOST_LONG_PARTS), long), first, size, lens)
     }
 
-    fn behind((long_parts, long): (u64, u64), first: u64, size: u64, most: u64) -> Self {
+    fn behind((long_parts, long): (u64, u64), first: u64, size: u64, lens: RangeInclusive<u64>) -> Self {
+        let (least, most) = lens.into_inner();
         let planned = size.saturating_sub(long_parts * long).div_ceil(PLANNED_PARTS - long_parts);
-        let first = first.max(LEAST_PART).max(planned).next_multiple_of(PAGE);
-        let most = (most / PAGE * PAGE).max(LEAST_PART);
-        Self { long_parts, long, first: first.min(most), most }
+        let first = first.max(least).max(planned).next_multiple_of(PAGE);
+        let most = (most / PAGE * PAGE).max(least.next_multiple_of(PAGE));
+        Self { long_parts, long, first: first.min(most), least, most }
+    }
+
+    /// No part but the last is shorter than this, in bytes.
+    pub(crate) fn least(&self) -> u64 {
+        self.least
     }
 
     /// The length of the first parts, in bytes.
@@ -128,33 +138,33 @@ mod tests {
 
     #[test]
     fn parts_grow_so_that_five_tib_fit() {
-        let grid = Grid::new(8 * MIB, 0, 8 << 30);
+        let grid = Grid::new(8 * MIB, 0, LEAST_PART..=8 << 30);
         let lens = [0, (8 << 30) - 1, 8_000 * MIB, 100 << 30, 5 << 40].map(|offset| {
             let cell = grid.cell(offset).expect("S3 takes it");
             (cell.number, (cell.end - cell.start) / MIB)
         });
         assert_eq!(lens, [(1, 8), (1_012, 16), (1_001, 16), (3_726, 64), (9_282, 4096)]);
-        assert!(Grid::new(5 * MIB, 0, 8 << 30).most_bytes() > 4_990 << 30);
+        assert!(Grid::new(5 * MIB, 0, LEAST_PART..=8 << 30).most_bytes() > 4_990 << 30);
         assert!(grid.most_bytes() > 5 << 40);
         // What SEMANTICS says of some limits of the memory, of which a part may take an eighth.
-        let most = |memory: u64, first| Grid::new(first * MIB, 0, memory / 8).most_bytes() >> 30;
+        let most = |memory: u64, first| Grid::new(first * MIB, 0, LEAST_PART..=memory / 8).most_bytes() >> 30;
         assert_eq!([most(64 * MIB, 8), most(4 << 30, 8)], [78, 2_492]);
         assert!(most(8 << 30, 64) > 5 << 10);
     }
 
     #[test]
     fn a_known_size_has_equal_parts() {
-        let grid = Grid::new(8 * MIB, 5 << 40, 8 << 30);
+        let grid = Grid::new(8 * MIB, 5 << 40, LEAST_PART..=8 << 30);
         let cell = grid.cell((5 << 40) - 1).expect("S3 takes it");
         assert!(cell.number < MOST_PARTS && grid.first() >= 582 * MIB, "{cell:?}");
-        assert_eq!(Grid::new(8 * MIB, 70 << 30, 8 << 30).first(), 8 * MIB, "up to 70 GiB");
+        assert_eq!(Grid::new(8 * MIB, 70 << 30, LEAST_PART..=8 << 30).first(), 8 * MIB, "up to 70 GiB");
     }
 
     #[test]
     fn copies_fit_whatever_the_memory() {
         let (most, whole) = (32 * MIB, 5 << 40);
-        assert!(Grid::new(8 * MIB, whole, most).most_bytes() < 313 << 30);
-        let grid = Grid::copying(whole, 8 * MIB, whole, most);
+        assert!(Grid::new(8 * MIB, whole, LEAST_PART..=most).most_bytes() < 313 << 30);
+        let grid = Grid::copying(whole, 8 * MIB, whole, LEAST_PART..=most);
         let cell = grid.cell(whole - 1).expect("S3 takes it");
         assert_eq!((cell.number, cell.end - cell.start), (2_560, 2 << 30));
         let behind = grid.cell(whole).expect("S3 takes more");
@@ -165,19 +175,20 @@ mod tests {
     proptest! {
         #[test]
         fn cells_follow_one_another(
+            least in prop_oneof![Just(PAGE), Just(LEAST_PART)],
             first in 1_u64..64 << 20,
             most in 1_u64..1 << 30,
             size in 0_u64..1 << 42,
             copied in 0_u64..1 << 42,
         ) {
-            let grid = Grid::copying(copied.min(size), first, size, most);
+            let grid = Grid::copying(copied.min(size), first, size, least..=most);
             let mut offset = 0;
             let mut count = 0;
             while let Some(cell) = grid.cell(offset) {
                 count += 1;
                 prop_assert_eq!((cell.number, cell.start), (count, offset));
                 prop_assert_eq!(grid.cell(cell.end - 1), Some(cell));
-                prop_assert!(cell.end - cell.start >= LEAST_PART && (cell.end - cell.start) % PAGE == 0);
+                prop_assert!(cell.end - cell.start >= least && (cell.end - cell.start) % PAGE == 0);
                 offset = cell.end;
             }
             prop_assert_eq!((count, offset), (MOST_PARTS, grid.most_bytes()));

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
-use crate::grid::{Grid, LEAST_PART};
+use crate::grid::Grid;
 use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::spool::Spool;
@@ -137,9 +137,10 @@ impl Shared {
         let drafts = self.givers.len().max(1) as u64;
         let limit = self.share.limit_bytes();
         let is_short = limit / drafts < 2 * self.config.part_bytes;
-        let first = if is_short { LEAST_PART } else { self.config.part_bytes };
-        let grid = Grid::new(first, size, limit / 4);
-        if size <= grid.most_bytes() / 2 { grid } else { Grid::copying(copied(), first, size, limit / 4) }
+        let WriteConfig { part_bytes, least_part_bytes: least, .. } = self.config;
+        let (first, lens) = (if is_short { least } else { part_bytes }, least..=limit / 4);
+        let grid = Grid::new(first, size, lens.clone());
+        if size <= grid.most_bytes() / 2 { grid } else { Grid::copying(copied(), first, size, lens) }
     }
 
     pub(crate) fn refresh(&self) {

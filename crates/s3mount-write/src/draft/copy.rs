@@ -6,7 +6,6 @@ use s3mount_object::{ByteRange, Condition, CopySource, ErrorKind, NewObject, Obj
 use super::Draft;
 use crate::WriteError;
 use crate::extents::Place;
-use crate::grid::LEAST_PART;
 
 impl Draft {
     /// Whether a range of a version had better be taken by [`copy_from`](Self::copy_from) than be written. Pieces
@@ -15,7 +14,9 @@ impl Draft {
         let state = self.state();
         let place = Place { object: version.clone(), offset: range.start() };
         let begins_file = offset == 0 && range.start() == 0 && state.size() == 0;
-        begins_file || range.len() >= LEAST_PART || state.is_continued(&place, offset)
+        begins_file
+            || range.len() >= self.shared.config.least_part_bytes
+            || state.is_continued(&place, offset)
     }
 
     /// Takes `range` of a version of `size` bytes at `offset`, instead of what the file has there. Nothing is
