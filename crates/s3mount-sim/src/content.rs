@@ -14,6 +14,9 @@ pub const CELL: u64 = 64;
 /// The place of cells that were appended: whoever appends does not know where they come to lie.
 pub const ANYWHERE: u64 = 0xffff_ffff;
 
+/// Who writes what others write, too.
+pub const COMMON: u16 = 0xffff;
+
 /// One call that has written bytes: the writer, and the number of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {

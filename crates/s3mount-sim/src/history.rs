@@ -40,6 +40,21 @@ pub enum Edit {
     Cut(u64),
 }
 
+/// What a program sets of a file, beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// The permission bits.
+    Mode(u32),
+    /// When it was changed last, in seconds since 1970.
+    Time(u64),
+}
+
+impl Attribute {
+    fn is_like(self, other: Self) -> bool {
+        matches!((self, other), (Self::Mode(_), Self::Mode(_)) | (Self::Time(_), Self::Time(_)))
+    }
+}
+
 /// The kernel's pages have so many cells.
 const PAGE_CELLS: u64 = 4096 / CELL;
 
@@ -85,6 +100,8 @@ fn possible<T, V: Copy>(
 #[derive(Clone, Debug, Default)]
 pub struct File {
     edits: Vec<Change<Edit>>,
+    /// What programs have set.
+    sets: Vec<Change<Attribute>>,
     /// How many cells it had at first.
     first_cells: u64,
     first: Option<Tag>,
@@ -126,6 +143,36 @@ impl File {
     /// What a change was is known better by now.
     pub fn turn(&mut self, edit: usize, what: Edit) {
         self.edits[edit].what = what;
+    }
+
+    /// A program asks to set something. Returns its number.
+    pub fn ask_set(&mut self, tick: u64, what: Attribute) -> usize {
+        self.sets.push(Change { asked: tick, answered: NEVER, what });
+        self.sets.len() - 1
+    }
+
+    /// It is set; `None`: it will never be. Without this, it may be set at any time.
+    pub fn answer_set(&mut self, set: usize, tick: Option<u64>) {
+        match tick {
+            Some(tick) => self.sets[set].answered = tick,
+            None => self.sets[set].asked = NEVER,
+        }
+    }
+
+    /// Whether something may have been set between two moments.
+    pub fn may_be_set(&self, from: u64, to: u64) -> bool {
+        self.sets.iter().any(|set| set.asked <= to && set.answered >= from)
+    }
+
+    /// Whether the file may have an attribute between two moments. `None`: something else than programs set. Whoever
+    /// changes the bytes changes the time, too.
+    pub fn may_have(&self, like: Attribute, attribute: Option<Attribute>, from: u64, to: u64) -> bool {
+        let of_kind = |set: &Attribute| set.is_like(like).then_some(Some(*set));
+        let values = possible(&self.sets, None, (from, to), of_kind);
+        let first = self.sets.iter().filter(|set| set.what.is_like(like)).map(|set| set.asked).min();
+        let is_touched =
+            || matches!(like, Attribute::Time(_)) && self.may_change(first.unwrap_or_default(), to);
+        values.contains(&None) || values.contains(&attribute) || self.is_unknown || is_touched()
     }
 
     /// Whether all that ever happened to it is that somebody appended.

@@ -1,5 +1,6 @@
 //! What is right: a file system that is too simple to be wrong, and what was shown and stored compared with it.
 
+mod attributes;
 mod folder_names;
 mod folders;
 mod moved;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::folder_names::FolderChange;
 use self::folder_names::Folders;
-use crate::content::{CELL, Found, Tag, decode, shown};
+use crate::content::{CELL, COMMON, Found, Tag, decode, shown};
 use crate::history::{Edit, File, NEVER, Name, Target, Value};
 use crate::opened::Opened;
 use crate::promise::{Broken, Check, Rule, broken};
@@ -31,6 +32,7 @@ pub struct Judge {
     /// Files that bytes were copied to since they were stored, where it is known which, and as what their source was
     /// open.
     copies: Vec<(Option<usize>, Opened)>,
+    store: Arc<SimStore>,
     /// What is known where others change the bucket, too. Then names say nothing.
     shared: Option<Shared>,
     /// Whether somebody writes a file of which nobody knows which one it is.
@@ -66,8 +68,8 @@ pub struct Opening {
 }
 
 impl Judge {
-    /// The model of a bucket that has these objects; of one that others change, too, if it is `shared`.
-    pub fn new(objects: &[(String, u64)], shared: Option<Arc<SimStore>>, ticks: Arc<Ticks>) -> Self {
+    /// The model of a bucket that has these objects; of one that others change, too, if it `is_shared`.
+    pub fn new(objects: &[(String, u64)], store: Arc<SimStore>, is_shared: bool, ticks: Arc<Ticks>) -> Self {
         let (mut files, mut names) = (Vec::new(), BTreeMap::new());
         for (at, (name, cells)) in objects.iter().enumerate() {
             files.push(File::of(Tag { writer: 0, call: at as u16 }, *cells));
@@ -79,7 +81,8 @@ impl Judge {
             folders: Folders::of(objects.iter().map(|(key, _)| key.as_str())),
             appended: Vec::new(),
             copies: Vec::new(),
-            shared: shared.map(Shared::new),
+            shared: is_shared.then(|| Shared::new(store.clone())),
+            store,
             is_unsure: false,
             has_stray_edits: false,
             writers: Vec::new(),
@@ -208,7 +211,11 @@ impl Judge {
                     }
                 }
             }
-            ([Target::Nothing], Some((change, file))) => {
+            // Who empties the file does not care that it has come back.
+            ([Target::Nothing], Some((change, file)))
+            | ([Target::Nothing, Target::Unknown], Some((change, file)))
+                if targets.len() == 1 || (empties == 1 && self.has_come_back(&path, asked, now)) =>
+            {
                 let name = self.name(&path);
                 name.turn(change, Target::File(file));
                 *name = std::mem::take(name).redone(change, asked, now);
@@ -291,9 +298,10 @@ impl Judge {
     pub fn edit(&mut self, opened: &Opened, edit: Edit) -> Option<(usize, usize)> {
         let asked = self.ticks.next();
         match &edit {
-            Edit::Write(_, Value::Written(tag)) => {
+            Edit::Write(_, Value::Written(tag)) if tag.writer != COMMON => {
                 self.written.insert(*tag, (opened.asked, opened.path.clone()));
             }
+            Edit::Write(_, Value::Written(_)) => {}
             Edit::Write(..) => self.has_copied = true,
             // The kernel does not say whose bytes of a map it writes back, and does so when anybody closes the file.
             Edit::Store(..) | Edit::Append { .. } | Edit::Cut(_) => {}
@@ -404,7 +412,11 @@ impl Judge {
     /// Whether what a program has open may have changed since.
     pub fn may_have_changed(&self, opened: &Opened) -> bool {
         let now = self.ticks.now();
-        let has_changed = |file: usize| self.files[file].may_change(opened.asked, now);
+        // Attributes of what was uploaded in parts make another version (promise 43).
+        let has_changed = |file: usize| {
+            let file = &self.files[file];
+            file.may_change(opened.asked, now) || file.may_be_set(opened.asked, now)
+        };
         let is_renamed = |name: &Name| name.may_change(opened.asked, now);
         self.is_shared()
             || opened.file.is_none_or(has_changed)

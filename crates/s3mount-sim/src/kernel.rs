@@ -52,6 +52,7 @@ use s3mount_fs::{Attr, FileKind, Filesystem, ROOT};
 pub use self::common::{KernelConfig, PAGE_BYTES};
 pub use self::core::Kernel;
 use self::daemon::Daemon;
+pub use self::directory::Listing;
 use self::inode::Inode;
 pub use self::process::{Fd, Process, Stat, Whence};
 pub use self::record::Call;

@@ -1,9 +1,12 @@
 //! What programs do: rows of calls, as data, so that a failing run can be cut down.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::content::CELL;
 use crate::draw::Draw;
+use crate::history::Attribute;
+use crate::kernel::Listing;
 
 mod folders;
 
@@ -24,6 +27,8 @@ pub enum Act {
     /// Writes at a place through a shared map, which stays until the file is closed. What would lie behind the end is
     /// left out.
     Map(Slot, u64, u64),
+    /// Writes from the beginning what others write, too: the bytes of this number, of which there is always the same.
+    Again(Slot, u16),
     /// Writes to a place from now on, though the file was opened to append.
     Unappend(Slot),
     /// Cuts an open file.
@@ -36,8 +41,10 @@ pub enum Act {
     Copy(Slot, Slot, u64),
     /// Shows attributes.
     Stat(String),
+    /// Sets a mode, or a time.
+    Set(String, Attribute),
     /// Lists a folder; the root has no name.
-    List(String),
+    List(String, Listing),
     /// `rename`.
     Rename(String, String),
     /// `unlink`.
@@ -84,6 +91,8 @@ pub enum Kind {
     Patcher,
     /// Changes bytes of a file through a map, beside those that it writes or appends.
     Mapper,
+    /// Writes a file anew, again and again with one of two contents, and removes it now and then.
+    Switcher,
     /// Adds lines to a file, which it opens for each.
     Appender,
     /// Writes pieces of one file by several open files.
@@ -94,6 +103,10 @@ pub enum Kind {
     Poller,
     /// Lists, and asks for attributes.
     Lister,
+    /// Lists in pieces, and takes its time.
+    Scanner,
+    /// Sets modes and times of files, now and then of one that it has written just before.
+    Stamper,
     /// Removes files.
     Remover,
     /// Gives files other names.
@@ -196,6 +209,12 @@ impl Theme {
         }
     }
 
+    /// Lists a folder some names at a time.
+    fn scan(&self, draw: &Draw, folder: String) -> Act {
+        let bytes = 64 + 32 * draw.below(6) as usize;
+        Act::List(folder, Listing { bytes, pause: Duration::from_millis(draw.below(300)) })
+    }
+
     /// Names files, and now and then something that is none.
     fn hint(&self, draw: &Draw) -> Act {
         let mut text = String::new();
@@ -235,6 +254,20 @@ impl Theme {
                     acts.push(Act::Sync(0));
                 }
                 acts.push(Act::Close(0));
+            }
+            Kind::Switcher => {
+                for _ in 0..=draw.below(4) {
+                    if draw.happens(200) {
+                        acts.push(Act::Unlink(name.clone()));
+                    }
+                    let is_beside = draw.happens(300);
+                    let at = if is_beside { format!("tmp{number}") } else { name.clone() };
+                    acts.push(Act::Open(0, at.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                    acts.extend([Act::Again(0, 1 + draw.below(2) as u16), Act::Close(0)]);
+                    if is_beside {
+                        acts.push(Act::Rename(at, name.clone()));
+                    }
+                }
             }
             Kind::Patcher => {
                 let made = if draw.happens(300) { libc::O_CREAT } else { 0 };
@@ -294,8 +327,35 @@ impl Theme {
                 acts.push(Act::Close(0));
             }
             Kind::Lister => {
-                acts.push(if draw.happens(500) { Act::List(String::new()) } else { Act::Stat(name) });
+                acts.push(if draw.happens(500) {
+                    Act::List(String::new(), Listing::default())
+                } else {
+                    Act::Stat(name)
+                });
             }
+            Kind::Stamper => {
+                let is_written = draw.happens(500);
+                if is_written {
+                    acts.push(Act::Open(0, name.clone(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC));
+                    self.write_all(draw, 0, acts);
+                    acts.push(Act::Close(0));
+                }
+                for _ in 0..=draw.below(2) {
+                    let what = match draw.below(2) {
+                        0 => Attribute::Mode(*draw.one(&[0o600, 0o644, 0o755])),
+                        _ => Attribute::Time(1_000_000 + draw.below(3)),
+                    };
+                    acts.push(Act::Set(name.clone(), what));
+                }
+                if is_written && draw.happens(300) {
+                    acts.push(Act::Rename(name.clone(), self.name(draw)));
+                }
+                if draw.happens(600) {
+                    acts.push(Act::Pause(draw.below(3_000)));
+                    acts.push(Act::Stat(name));
+                }
+            }
+            Kind::Scanner => acts.push(self.scan(draw, String::new())),
             Kind::Remover => acts.push(Act::Unlink(name)),
             Kind::Renamer => acts.push(Act::Rename(name, self.name(draw))),
             Kind::Locker => {
@@ -382,13 +442,16 @@ impl fmt::Display for Act {
             Act::ReadAll(slot, piece) => write!(f, "read all(f{slot}, by {piece})"),
             Act::Write(slot, at, cells) => write!(f, "pwrite(f{slot}, {cells} at {at})"),
             Act::Map(slot, at, cells) => write!(f, "store(f{slot}, {cells} at {at})"),
+            Act::Again(slot, which) => write!(f, "write(f{slot}, content {which})"),
             Act::Unappend(slot) => write!(f, "fcntl(f{slot}, no O_APPEND)"),
             Act::Cut(slot, cells) => write!(f, "ftruncate(f{slot}, {cells})"),
             Act::Sync(slot) => write!(f, "fsync(f{slot})"),
             Act::Close(slot) => write!(f, "close(f{slot})"),
             Act::Copy(from, to, cells) => write!(f, "copy_file_range(f{from} to f{to}, {cells})"),
             Act::Stat(path) => write!(f, "stat({path})"),
-            Act::List(path) => write!(f, "list({path})"),
+            Act::Set(path, what) => write!(f, "set({path}, {what:?})"),
+            Act::List(path, how) if *how == Listing::default() => write!(f, "list({path})"),
+            Act::List(path, how) => write!(f, "list({path}, {how:?})"),
             Act::Rename(from, to) => write!(f, "rename({from}, {to})"),
             Act::Unlink(path) => write!(f, "unlink({path})"),
             Act::MakeFolder(path) => write!(f, "mkdir({path})"),

@@ -97,8 +97,11 @@ async fn play(scenario: &Scenario, is_traced: bool) -> Outcome {
     for (at, (key, cells)) in scenario.objects.iter().enumerate() {
         store.put(key, Bytes::from(fill(Tag { writer: 0, call: at as u16 }, 0..*cells)));
     }
-    let judge =
-        Mutex::new(Judge::new(&scenario.objects, scenario.is_shared().then(|| store.clone()), ticks.clone()));
+    if let Some(shortest) = scenario.mounts.iter().map(|plan| plan.part_bytes).min() {
+        store.take_parts_of(shortest);
+    }
+    let judge = Judge::new(&scenario.objects, store.clone(), scenario.is_shared(), ticks.clone());
+    let judge = Mutex::new(judge);
     let world =
         Arc::new(World { store: store.clone(), judge, ticks: ticks.clone(), broken: Mutex::new(None) });
     let cache = scenario.disk.as_ref().map(|plan| Arc::new(CacheFolder::new(plan)));
@@ -164,6 +167,9 @@ async fn end(world: &World, places: &[Arc<Place>], scenario: &Scenario) -> Check
     // Requests that their clients have given up may still be under way, and the last bytes of logs are kept for a while.
     sleep(Duration::from_secs(200)).await;
     world.judge().finally(&world.store)?;
+    if scenario.mounts.iter().all(|plan| plan.keeps_attributes) {
+        world.judge().finally_attributes(&world.store)?;
+    }
     let uploads = world.store.open_uploads();
     if uploads > 0 && scenario.faults.most == 0 {
         return Err(Broken { rule: Rule::Rest, what: format!("{uploads} uploads are left") });

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::content::CELL;
 use crate::disk::DiskPlan;
 use crate::draw::Draw;
 use crate::programs::{Act, Kind, Program, Theme};
 use crate::store::Faults;
-use crate::world::MountPlan;
+use crate::world::{MountPlan, PART_BYTES};
 
 /// One run, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,14 @@ pub struct Mix {
     pub delays_appends: bool,
     /// Whether what was read is kept on a disk.
     pub is_cached: bool,
+    /// Whether modes and times are kept.
+    pub keeps_attributes: bool,
+    /// Whether the root has many names.
+    pub has_many_names: bool,
+    /// Whether files of few bytes have many parts.
+    pub has_short_parts: bool,
+    /// Whether the store does late what no condition stops (promise 27).
+    pub has_late_writes: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -70,6 +79,10 @@ const ONE: Mix = Mix {
     has_folders: false,
     delays_appends: false,
     is_cached: false,
+    keeps_attributes: false,
+    has_many_names: false,
+    has_short_parts: false,
+    has_late_writes: false,
     off: None,
 };
 
@@ -79,11 +92,43 @@ const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller]
 const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
 const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
 const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
+const STAMPING: &[Kind] = &[
+    Kind::Stamper,
+    Kind::Stamper,
+    Kind::Stamper,
+    Kind::Reader,
+    Kind::Saver,
+    Kind::Overwriter,
+    Kind::Patcher,
+    Kind::Lister,
+    Kind::Appender,
+    Kind::Remover,
+    Kind::Poller,
+];
+const SCANNING: &[Kind] = &[
+    Kind::Scanner,
+    Kind::Scanner,
+    Kind::Remover,
+    Kind::Renamer,
+    Kind::Saver,
+    Kind::Overwriter,
+    Kind::Locker,
+];
 const PATCHING: &[Kind] = &[Kind::Patcher, Kind::Reader, Kind::Poller, Kind::Patcher];
 
 const MAPPING: &[Kind] = &[Kind::Mapper, Kind::Reader, Kind::Appender, Kind::Patcher, Kind::Mapper];
 
 const ROTATING: &[Kind] = &[Kind::Rotator, Kind::Reader, Kind::Rotator, Kind::Poller];
+const LATE: &[Kind] = &[
+    Kind::Switcher,
+    Kind::Switcher,
+    Kind::Overwriter,
+    Kind::Remover,
+    Kind::Rotator,
+    Kind::Saver,
+    Kind::Lister,
+];
+const SWITCHING: &[Kind] = &[Kind::Switcher, Kind::Switcher, Kind::Stamper, Kind::Reader, Kind::Remover];
 const COPYING: &[Kind] = &[Kind::Copier, Kind::Overwriter, Kind::Reader, Kind::Copier];
 const FOLDERS: &[Kind] = &[
     Kind::Trainer,
@@ -112,6 +157,15 @@ const HINTING: &[Kind] =
 /// How long appends may be left unpublished.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(5)];
 
+/// The most requests for each call beside these, where modes and times are kept: a HEAD for each name that is shown.
+const PER_LOOK: u64 = 8;
+
+/// The length of short parts. No store takes them, but whoever cuts files so does all that he does with long ones.
+const SHORT_PART: u64 = 64 << 10;
+
+/// So many short parts may a file have.
+const MOST_PARTS: u64 = 12;
+
 /// The most requests for each call of a program, over a whole run: most calls take one, and who opens a name that others
 /// change looks it up again.
 const PER_CALL: u64 = 4;
@@ -125,6 +179,17 @@ const PER_FOLDER: u64 = 20;
 /// Names that get the inode of a version that a stranger has replaced.
 const MOVED: Option<&str> = Some(
     "stat may show an old size for a moment after a rename, until the kernel has dropped the name (promise 19)",
+);
+
+/// What the store does late finds the ETag again that it waits for.
+const LATE_AGAIN: Option<&str> = Some(
+    "an upload of one part has the ETag of an earlier one of the same bytes, and a copy that of a PutObject, so a late \
+     request finds what it waits for (promise 27)",
+);
+
+/// What was set of an object at rest.
+const SET_LATE: Option<&str> = Some(
+    "a copy of an object onto itself keeps its ETag, so one that is done late undoes what was set since (promise 27)",
 );
 
 /// All mixes.
@@ -152,8 +217,81 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "mapping, faults", weight: 2, kinds: MAPPING, has_faults: true, ..ONE },
     Mix { name: "rotating, long", weight: 1, kinds: ROTATING, is_long: true, ..ONE },
     Mix { name: "rotating", weight: 2, kinds: ROTATING, ..ONE },
+    Mix { name: "stamping", weight: 3, kinds: STAMPING, keeps_attributes: true, ..ONE },
+    Mix {
+        name: "stamping, faults",
+        weight: 2,
+        kinds: STAMPING,
+        keeps_attributes: true,
+        has_faults: true,
+        off: SET_LATE,
+        ..ONE
+    },
+    Mix {
+        name: "stamping, kills",
+        weight: 1,
+        kinds: STAMPING,
+        keeps_attributes: true,
+        has_kills: true,
+        ..ONE
+    },
+    Mix {
+        name: "stamping, stranger",
+        weight: 1,
+        kinds: STAMPING,
+        keeps_attributes: true,
+        has_stranger: true,
+        ..ONE
+    },
+    Mix {
+        name: "stamping, parts",
+        weight: 1,
+        kinds: STAMPING,
+        keeps_attributes: true,
+        has_short_parts: true,
+        ..ONE
+    },
+    Mix {
+        name: "stamping, all, faults",
+        weight: 2,
+        keeps_attributes: true,
+        has_faults: true,
+        off: SET_LATE,
+        ..ONE
+    },
+    Mix { name: "scanning", weight: 3, kinds: SCANNING, has_many_names: true, ..ONE },
+    Mix {
+        name: "scanning, faults",
+        weight: 2,
+        kinds: SCANNING,
+        has_many_names: true,
+        has_faults: true,
+        ..ONE
+    },
     Mix { name: "copying", weight: 2, kinds: COPYING, ..ONE },
     Mix { name: "copying, long", weight: 1, kinds: COPYING, is_long: true, ..ONE },
+    Mix { name: "copying, parts", weight: 2, kinds: COPYING, has_short_parts: true, ..ONE },
+    Mix { name: "patching, parts", weight: 2, kinds: PATCHING, has_short_parts: true, ..ONE },
+    Mix { name: "rotating, parts", weight: 2, kinds: ROTATING, has_short_parts: true, ..ONE },
+    Mix { name: "all, parts, faults", weight: 2, has_short_parts: true, has_faults: true, ..ONE },
+    Mix {
+        name: "late",
+        weight: 2,
+        kinds: LATE,
+        has_faults: true,
+        has_late_writes: true,
+        off: LATE_AGAIN,
+        ..ONE
+    },
+    Mix {
+        name: "late, stamping",
+        kinds: SWITCHING,
+        has_faults: true,
+        has_late_writes: true,
+        keeps_attributes: true,
+        off: LATE_AGAIN,
+        ..ONE
+    },
     Mix { name: "saving, long", weight: 1, kinds: SAVING, is_long: true, ..ONE },
     Mix { name: "all", weight: 6, ..ONE },
     Mix { name: "all, faults", weight: 6, has_faults: true, ..ONE },
@@ -164,6 +302,7 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "stranger, faults", weight: 4, has_stranger: true, has_faults: true, ..ONE },
     Mix { name: "kills", weight: 6, kinds: SAVING, has_kills: true, ..ONE },
     Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },
+    Mix { name: "kills, parts", weight: 1, kinds: SAVING, has_kills: true, has_short_parts: true, ..ONE },
     Mix { name: "kills, faults", weight: 3, kinds: SAVING, has_kills: true, has_faults: true, ..ONE },
     Mix { name: "kills, mounts", weight: 2, kinds: SAVING, has_kills: true, mounts: 2, ..ONE },
     Mix { name: "mounts", weight: 3, mounts: 3, ..ONE },
@@ -200,6 +339,18 @@ fn faults(draw: &Draw) -> Faults {
         slow: of(60),
         most,
         refuses_conditions: false,
+        comes_back: false,
+    }
+}
+
+/// Connections break often, and what was sent on them is done late.
+fn late_faults(draw: &Draw) -> Faults {
+    Faults {
+        lost: draw.below(100),
+        late: 100 + draw.below(200),
+        most: 4 + draw.below(12),
+        comes_back: true,
+        ..Faults::default()
     }
 }
 
@@ -222,6 +373,9 @@ impl Scenario {
     fn of(seed: u64, mix: &Mix, draw: &Draw) -> Self {
         let mut names: Vec<String> =
             ["a", "b", "c", "e"].into_iter().take(1 + draw.below(3) as usize).map(str::to_owned).collect();
+        if mix.has_many_names {
+            names.extend((0..4 + draw.below(40)).map(|at| format!("n{at}")));
+        }
         let (mut folders, mut leaves) = (Vec::new(), Vec::new());
         if mix.has_folders {
             folders = ["d", "ck"].into_iter().take(1 + draw.below(2) as usize).map(str::to_owned).collect();
@@ -233,6 +387,13 @@ impl Scenario {
         }
         let theme = match (mix.is_long, draw.below(4)) {
             (true, _) => Theme { names, folders, leaves, most_cells: 12 << 14, call_cells: 2 << 14 },
+            _ if mix.has_short_parts => Theme {
+                names,
+                folders,
+                leaves,
+                most_cells: MOST_PARTS * SHORT_PART / CELL,
+                call_cells: 2 << 10,
+            },
             (_, 0) => Theme { names, folders, leaves, most_cells: 3 << 13, call_cells: 1 << 12 },
             (_, 1) => Theme { names, folders, leaves, most_cells: 400, call_cells: 100 },
             _ => Theme { names, folders, leaves, most_cells: 20, call_cells: 8 },
@@ -245,6 +406,8 @@ impl Scenario {
             append_delay: if mix.delays_appends { *draw.one(&DELAYS) } else { Duration::ZERO },
             folder_markers: mix.has_folders && draw.happens(400),
             folder_rename_limit: if mix.has_folders && draw.happens(200) { 2 } else { 1000 },
+            keeps_attributes: mix.keeps_attributes,
+            part_bytes: if mix.has_short_parts { SHORT_PART } else { PART_BYTES },
         };
         let plans: Vec<MountPlan> = (0..mounts).map(plan).collect();
         let mut programs = Vec::new();
@@ -265,10 +428,15 @@ impl Scenario {
         let mut objects = Vec::new();
         for name in &theme.names {
             if draw.happens(500) {
-                objects.push((name.clone(), draw.below(theme.most_cells)));
+                let most_cells = if mix.has_many_names { 20 } else { theme.most_cells };
+                objects.push((name.clone(), draw.below(most_cells)));
             }
         }
-        let faults = if mix.has_faults { faults(draw) } else { Faults::default() };
+        let faults = match (mix.has_late_writes, mix.has_faults) {
+            (true, _) => late_faults(draw),
+            (_, true) => faults(draw),
+            _ => Faults::default(),
+        };
         let page = 2 + draw.below(30) as u32;
         let disk = mix.is_cached.then(|| DiskPlan::draw(draw, mix.has_kills && mounts == 1));
         Self { seed, mix: mix.name, mounts: plans, disk, programs, faults, page, objects }
@@ -283,7 +451,10 @@ impl Scenario {
     pub fn most_requests(&self) -> u64 {
         let acts = self.programs.iter().flat_map(|program| &program.acts);
         let folders = acts.filter(|(_, act)| matches!(act, Act::RenameFolder(..))).count();
-        PER_RUN + PER_CALL * self.len() as u64 + PER_FOLDER * folders as u64
+        let has_short_parts = self.mounts.iter().any(|plan| plan.part_bytes < PART_BYTES);
+        let looks = if self.mounts.iter().any(|plan| plan.keeps_attributes) { PER_LOOK } else { 0 };
+        let per_call = looks + if has_short_parts { PER_CALL + MOST_PARTS } else { PER_CALL };
+        PER_RUN + per_call * self.len() as u64 + PER_FOLDER * folders as u64
     }
 
     /// Whether nobody does anything.

@@ -144,6 +144,12 @@ impl Shared {
         self.unclear.extend(places);
     }
 
+    /// What was set of a file is kept, and may not be in the store yet.
+    pub(crate) fn keep_name(&mut self, mount: usize, path: &str) {
+        self.kept.insert((mount, path.to_owned()));
+        self.unclear.insert((mount, path.to_owned()));
+    }
+
     /// Whether `open` may tell, once, that what was kept is lost (promise 25).
     pub(crate) fn tells_loss(&mut self, mount: usize, path: &str) -> bool {
         self.kept.remove(&(mount, path.to_owned()))

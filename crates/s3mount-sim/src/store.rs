@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use s3mount_object::{ObjectClient as _, ObjectMeta};
+use s3mount_object::{ObjectClient as _, ObjectMeta, ObjectWriter as _, UserMetadata};
 use s3mount_testkit::MemoryClient;
 use tokio::time::Instant;
 
@@ -46,6 +46,8 @@ pub struct Version {
     pub saw_before: bool,
     /// The request that did it.
     pub operation: &'static str,
+    /// Whether it was done late, where something else had been removed meanwhile.
+    pub comes_back: bool,
 }
 
 /// A bucket in memory, and all that ever happened to it.
@@ -104,14 +106,19 @@ impl SimStore {
         UNIX_EPOCH + BEGIN + Duration::from_secs(self.started.elapsed().as_secs())
     }
 
+    /// Sets the shortest part that an upload may have, but for its last.
+    pub fn take_parts_of(&self, bytes: u64) {
+        self.bucket.set_min_part(bytes);
+    }
+
     /// The stranger puts an object.
     pub fn put(&self, key: &str, bytes: Bytes) {
-        self.change(By::Stranger, "PutObject", key, |bucket| drop(bucket.put(key, bytes)));
+        self.change(By::Stranger, "PutObject", (key, false), |bucket| drop(bucket.put(key, bytes)));
     }
 
     /// The stranger deletes an object.
     pub fn delete(&self, key: &str) {
-        self.change(By::Stranger, "DeleteObject", key, |bucket| bucket.delete(key));
+        self.change(By::Stranger, "DeleteObject", (key, false), |bucket| bucket.delete(key));
     }
 
     /// The keys of all objects.
@@ -122,6 +129,13 @@ impl SimStore {
     /// All bytes of an object.
     pub fn bytes(&self, key: &str) -> Option<Bytes> {
         self.head(key).map(|_| Bytes::from(self.bucket.stored(key).0))
+    }
+
+    /// The text of the user beside an object.
+    pub fn metadata(&self, key: &str) -> Option<UserMetadata> {
+        // The bucket in memory answers at once.
+        let found = self.bucket.describe(key).now_or_never().and_then(Result::ok);
+        found.map(|found| found.object.metadata)
     }
 
     /// What a key has held, the oldest first.
@@ -159,28 +173,36 @@ impl SimStore {
         self.bucket.head_object(key).now_or_never().and_then(Result::ok)
     }
 
-    /// Does what may change the object at `key`, and notes what became of it.
+    /// Does what may change the object at `key`, and notes what became of it; also if it makes the name anew that was
+    /// removed since it was sent.
     fn change<T>(
         &self,
         by: By,
         operation: &'static str,
-        key: &str,
+        (key, comes_back): (&str, bool),
         act: impl FnOnce(&MemoryClient) -> T,
     ) -> T {
         let before = self.head(key).map(|meta| meta.etag.as_str().to_owned());
+        let is_copied = operation == "CopyObject";
+        let beside = if is_copied { self.metadata(key) } else { None };
         let done = act(&self.bucket);
         let after = self.head(key).map(|meta| meta.etag.as_str().to_owned());
+        // A copy of an object onto itself has other text beside it, and the same ETag.
+        if before != after || (is_copied && beside != self.metadata(key)) {
+            let now = self.now();
+            self.lock().modified.insert(key.to_owned(), now);
+        }
         if before != after {
             let bytes = self.bytes(key);
-            let now = self.now();
             let mut state = self.lock();
-            state.modified.insert(key.to_owned(), now);
             let saw_before = before
                 .as_ref()
                 .is_none_or(|before| state.seen.contains(&(by, key.to_owned(), before.clone())));
             let etag = after.unwrap_or_default();
             state.seen.insert((by, key.to_owned(), etag.clone()));
-            let version = Version { tick: self.ticks.next(), by, bytes, etag, saw_before, operation };
+            let comes_back = comes_back && bytes.is_some();
+            let version =
+                Version { tick: self.ticks.next(), by, bytes, etag, saw_before, operation, comes_back };
             state.versions.entry(key.to_owned()).or_default().push(version);
         }
         done
@@ -194,14 +216,34 @@ impl SimStore {
     /// Whether a request that was sent when its key had so many `changes` would do harm by now that no client can keep it
     /// from, because no condition of S3 says so: it would make an object where something was removed meanwhile, delete
     /// a version that has the same bytes as one before, or write to a file that is as empty as it was (promise 27). Such
-    /// a request is not done here.
+    /// a request is not done here, unless it is to come back.
     fn is_twin(&self, operation: &str, key: &str, changes: usize) -> bool {
         let state = self.lock();
         let versions = state.versions.get(key).map_or(&[][..], Vec::as_slice);
         let Some((now, before)) = versions.split_last() else { return false };
         let was_so = || before.iter().any(|version| version.etag == now.etag);
-        let is_blind = || operation == "DeleteObject" || now.bytes.as_ref().is_some_and(Bytes::is_empty);
-        versions.len() != changes && (now.bytes.is_none() || (is_blind() && was_so()))
+        let is_empty = now.bytes.as_ref().is_some_and(Bytes::is_empty);
+        let is_blind = || is_empty || (operation == "DeleteObject" && !self.faults.comes_back);
+        let has_changed = versions.len() != changes;
+        has_changed && ((now.bytes.is_none() && !self.may_come_back(key)) || (is_blind() && was_so()))
+    }
+
+    /// Whether something was removed since a key had so many `changes`.
+    fn was_removed(&self, key: &str, changes: usize) -> bool {
+        let state = self.lock();
+        let last = state.versions.get(key).and_then(|versions| versions.get(changes..)?.last());
+        last.is_some_and(|version| version.bytes.is_none())
+    }
+
+    /// Whether a name that was removed may come back. Folders may not: they would be there again with it.
+    fn may_come_back(&self, key: &str) -> bool {
+        self.faults.comes_back && !key.contains('/')
+    }
+
+    /// Whether a name was there at some time between two moments, because a late request has made it anew.
+    pub fn has_come_back(&self, key: &str, from: u64, to: u64) -> bool {
+        self.may_come_back(key)
+            && live(&self.versions(key), from, to).iter().any(|version| version.comes_back)
     }
 
     fn note_seen(&self, by: By, key: &str, etag: &str) {

@@ -25,7 +25,7 @@ use crate::watched::Watched;
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The length of the parts of uploads: the least that S3 takes, so that long files have several.
-const PART_BYTES: u64 = 5 << 20;
+pub const PART_BYTES: u64 = 5 << 20;
 
 /// How a mount is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,10 @@ pub struct MountPlan {
     pub folder_markers: bool,
     /// The most objects of a folder that is renamed.
     pub folder_rename_limit: usize,
+    /// Whether modes and times are kept (promise 40).
+    pub keeps_attributes: bool,
+    /// The length of the parts of uploads. The store takes no shorter ones.
+    pub part_bytes: u64,
 }
 
 /// A new journal in this folder.
@@ -147,6 +151,11 @@ impl Place {
         self.life.set((lives + 1, true));
     }
 
+    /// Whether modes and times are kept.
+    pub fn keeps_attributes(&self) -> bool {
+        self.plan.keeps_attributes
+    }
+
     /// Whether new folders have objects (promise 30).
     pub fn marks_folders(&self) -> bool {
         self.plan.folder_markers
@@ -236,7 +245,8 @@ impl SimMount {
         let tiers = Tiers { disk: disk.as_ref().map(|disk| disk.cache.clone()), shared: None };
         let prefetcher = Prefetcher::with_tiers(bucket.reader(), pool.clone(), tiers, prefetch, &runtime);
         let write = WriteConfig {
-            part_bytes: PART_BYTES,
+            part_bytes: plan.part_bytes,
+            least_part_bytes: plan.part_bytes,
             memory_bytes: plan.memory_bytes / 2,
             body_bytes: plan.memory_bytes / 2,
             max_requests: 8,
@@ -268,7 +278,8 @@ impl SimMount {
             timeout: TIMEOUT,
             ..FsConfig::default()
         };
-        let fs = Filesystem::new(bucket, prefetcher, config, &runtime).with_writes(writes);
+        let fs = Filesystem::new(bucket.clone(), prefetcher, config, &runtime).with_writes(writes);
+        let fs = if plan.keeps_attributes { fs.with_attributes(bucket) } else { fs };
         let fs = if plan.folder_markers { fs.with_folder_markers() } else { fs };
         writer.register(fs.registry());
         let fs = Arc::new(fs);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use s3mount_sim::kernel::Listing;
 use s3mount_sim::programs::{Act, Kind, Program};
 use s3mount_sim::run::run;
 use s3mount_sim::scenario::Scenario;
@@ -21,6 +22,8 @@ fn play(metadata_ttl: Option<Duration>, first: &[Act], second: &[Act]) {
             append_delay: Duration::ZERO,
             folder_markers: false,
             folder_rename_limit: 1000,
+            keeps_attributes: false,
+            part_bytes: 5 << 20,
         };
         let late = [Act::Pause(seed % 64)];
         let programs = [(1, first.to_vec()), (2, [&late, second].concat())].map(|(number, acts)| Program {
@@ -64,7 +67,10 @@ fn a_folder_whose_file_is_being_stored_is_not_empty() {
 fn a_folder_is_there_while_its_last_file_is_deleted_or_renamed() {
     let gone = [Act::Unlink("d/b".to_owned()), Act::Rename("d/b".to_owned(), "a".to_owned())];
     for first in gone {
-        let second = [Act::List("d".to_owned()), Act::RenameFolder("d".to_owned(), "ck".to_owned())];
+        let second = [
+            Act::List("d".to_owned(), Listing::default()),
+            Act::RenameFolder("d".to_owned(), "ck".to_owned()),
+        ];
         play(None, &[first], &second);
     }
 }

@@ -8,7 +8,7 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::NewObject;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_sim::draw::Draw;
-use s3mount_sim::kernel::{Kernel, KernelConfig, Process};
+use s3mount_sim::kernel::{Kernel, KernelConfig, Listing, Process};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Handle;
@@ -47,7 +47,7 @@ async fn a_program_writes_a_file_and_reads_it_again() {
         let fd = program.open("a", libc::O_RDONLY).await.expect("a file");
         assert_eq!(program.read(fd, 100).await.as_deref(), Ok(&b"some text"[..]));
         assert_eq!(program.stat("a").await.map(|stat| stat.size), Ok(9));
-        assert_eq!(program.readdir("").await, Ok(vec!["a".to_owned()]));
+        assert_eq!(program.readdir("", Listing::default()).await, Ok(vec!["a".to_owned()]));
         assert_eq!(program.rename("a", "b").await, Ok(()));
         assert_eq!(program.stat("a").await.map(|stat| stat.size), Err(libc::ENOENT));
         assert_eq!(program.unlink("b").await, Ok(()));

@@ -50,7 +50,11 @@ impl Judge {
     /// What a call that uses a path may find between two moments.
     pub(super) fn found(&self, path: &str, from: u64, to: u64) -> Vec<Target> {
         if self.is_shared() || !self.is_moving(path, from, to) {
-            return self.targets(path, from, to);
+            let mut targets = self.targets(path, from, to);
+            if self.has_come_back(path, from, to) && !targets.contains(&Target::Unknown) {
+                targets.push(Target::Unknown);
+            }
+            return targets;
         }
         let aliases = self.aliases(path, from, to);
         let mut targets: Vec<Target> = aliases.iter().flat_map(|path| self.targets(path, from, to)).collect();
@@ -338,6 +342,10 @@ impl Judge {
             Err(libc::ENOENT) if !matches!(targets[..], [Target::File(_)]) => return Ok(()),
             Err(errno) => return Err(broken(Rule::Errno, told(&format!("gave errno {errno}")))),
         };
+        let is_twice = |at: &usize| names[..*at].contains(&names[*at]);
+        if let Some(at) = (0..names.len()).find(is_twice) {
+            return Err(broken(Rule::Posix, told(&format!("shows {} twice", names[at]))));
+        }
         if self.is_shared() {
             return Ok(());
         }

@@ -127,6 +127,12 @@ impl Judge {
         (least..=most).contains(&cells).then_some(()).ok_or_else(wrong)
     }
 
+    /// Whether a name that was removed may be there between two moments, because the store has done a request late
+    /// (promise 27).
+    pub(super) fn has_come_back(&self, path: &str, from: u64, to: u64) -> bool {
+        !self.is_shared() && self.store.has_come_back(path, from, to)
+    }
+
     /// All names that any program has used.
     pub fn paths(&self) -> Vec<String> {
         self.names.keys().cloned().collect()

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use s3mount_fs::AttrChange;
+
 use super::core::Kernel;
 use super::daemon::Caller;
 use super::inode::Inode;
@@ -182,6 +184,14 @@ impl Kernel {
     pub(super) async fn truncate(&self, caller: &Caller, path: &str, size: u64) -> Result<(), i32> {
         match self.truncate_once(caller, path, size, false).await {
             Err(libc::ESTALE) => self.truncate_once(caller, path, size, true).await,
+            result => result,
+        }
+    }
+
+    /// `do_fchmodat`, `do_utimes_path`
+    pub(super) async fn set_attr(&self, caller: &Caller, path: &str, change: AttrChange) -> Result<(), i32> {
+        match self.walk(caller, path, false).await?.set_attr(caller, change).await {
+            Err(libc::ESTALE) => self.walk(caller, path, true).await?.set_attr(caller, change).await,
             result => result,
         }
     }

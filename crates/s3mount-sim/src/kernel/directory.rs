@@ -1,15 +1,33 @@
 //! Listings of folders (`fs/fuse/readdir.c`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use s3mount_fs::{Attr, DirOffset, FileHandle};
+use tokio::time::sleep;
 
+use super::common::PAGE_BYTES;
 use super::core::Kernel;
 use super::daemon::Caller;
 use super::inode::{Inode, stale};
 
 /// Bytes that glibc asks `getdents64` for.
 const LISTING_BYTES: usize = 32 << 10;
+
+/// How a program lists a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The bytes that it asks `getdents64` for. There has to be room for a name.
+    pub bytes: usize,
+    /// How long it waits between these calls.
+    pub pause: Duration,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self { bytes: LISTING_BYTES, pause: Duration::ZERO }
+    }
+}
 
 /// Bytes of a name in the answer to READDIR (`FUSE_DIRENT_SIZE`).
 fn dirent_bytes(name: &str) -> usize {
@@ -40,14 +58,17 @@ impl Drop for OpenDir {
 
 impl Kernel {
     /// All names of a folder without the dots, as `opendir`, `readdir` and `closedir` give them.
-    pub(super) async fn list(&self, caller: &Caller, path: &str) -> Result<Vec<String>, i32> {
+    pub(super) async fn list(&self, caller: &Caller, path: &str, how: Listing) -> Result<Vec<String>, i32> {
         let opened = match self.open_dir(caller, path, false).await {
             Err(libc::ESTALE) => self.open_dir(caller, path, true).await?,
             result => result?,
         };
         let (mut names, mut offset) = (Vec::new(), DirOffset::START);
-        while let Some(next) = self.get_names(caller, &opened, offset, &mut names).await? {
+        while let Some(next) = self.get_names(caller, &opened, offset, (how.bytes, &mut names)).await? {
             offset = next;
+            if !how.pause.is_zero() {
+                sleep(how.pause).await;
+            }
         }
         names.retain(|name| name != "." && name != "..");
         Ok(names)
@@ -73,7 +94,7 @@ impl Kernel {
         caller: &Caller,
         dir: &OpenDir,
         offset: DirOffset,
-        names: &mut Vec<String>,
+        (bytes, names): (usize, &mut Vec<String>),
     ) -> Result<Option<DirOffset>, i32> {
         let _shared = dir.inode.rwsem.read().await;
         // `iterate_dir`
@@ -83,10 +104,12 @@ impl Kernel {
         // `fuse_use_readdirplus`
         let was_advised = std::mem::take(&mut dir.inode.state().is_plus_advised);
         let of = (dir.inode.number, dir.handle);
-        let mut shown = Shown { room: LISTING_BYTES, next: None, names };
+        let mut shown = Shown { room: bytes, next: None, names };
+        // At least a page, whatever the program asks for.
+        let asked = bytes.max(PAGE_BYTES);
         if was_advised || offset == DirOffset::START {
             let version = self.attr_version();
-            let mut room = LISTING_BYTES;
+            let mut room = asked;
             let fits = move |name: &str| take(&mut room, direntplus_bytes(name));
             let entries = self.daemon.readdirplus(caller, of, offset, fits).await?;
             for (name, entry) in entries {
@@ -99,7 +122,7 @@ impl Kernel {
             }
         } else {
             let entries = self.daemon.readdir(caller, of, offset).await?;
-            let mut room = LISTING_BYTES;
+            let mut room = asked;
             for name in entries {
                 if !take(&mut room, dirent_bytes(&name.name)) {
                     break;

@@ -217,6 +217,23 @@ impl OpenFile {
 }
 
 impl Inode {
+    /// Sets mode or time by path (`fuse_do_setattr`).
+    pub(super) async fn set_attr(&self, caller: &Caller, change: AttrChange) -> Result<(), i32> {
+        let _alone = self.rwsem.write().await;
+        let set = Setattr { size: None, change, handle: None };
+        let attr = self.daemon.setattr(caller, self.number, set).await?;
+        let old = {
+            let mut state = self.state();
+            self.believe(&mut state, attr);
+            std::mem::replace(&mut state.size, attr.size)
+        };
+        if !self.is_dir && old != attr.size {
+            self.truncate_pages(attr.size).await;
+            self.drop_pages(0, u64::MAX).await;
+        }
+        Ok(())
+    }
+
     /// Sets the size, through an open file or by path (`fuse_do_setattr`).
     pub(super) async fn set_size(
         &self,

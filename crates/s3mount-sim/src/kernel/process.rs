@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use s3mount_fs::FileKind;
+use s3mount_fs::{AttrChange, FileKind};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::common::{MOST_BYTES, lock};
 use super::core::Kernel;
 use super::daemon::Caller;
+use super::directory::Listing;
 use super::inode::stale;
 use super::locks::Owner;
 use super::map::Map;
@@ -238,6 +239,15 @@ impl Process {
         self.0.kernel.truncate(&caller, path, size).await
     }
 
+    /// `chmod`, `utimensat`: sets mode or time.
+    ///
+    /// # Errors
+    /// The errno.
+    pub async fn set_attr(&self, path: &str, change: AttrChange) -> Result<(), i32> {
+        let (_call, caller) = self.begin().await?;
+        self.0.kernel.set_attr(&caller, path, change).await
+    }
+
     /// `posix_fallocate`
     ///
     /// # Errors
@@ -355,9 +365,9 @@ impl Process {
     ///
     /// # Errors
     /// The errno.
-    pub async fn readdir(&self, path: &str) -> Result<Vec<String>, i32> {
+    pub async fn readdir(&self, path: &str, how: Listing) -> Result<Vec<String>, i32> {
         let (_call, caller) = self.begin().await?;
-        self.0.kernel.list(&caller, path).await
+        self.0.kernel.list(&caller, path, how).await
     }
 
     /// `stat`, repeated once after `ESTALE` (`vfs_statx`).

@@ -2,6 +2,7 @@
 
 use super::{Act, Kind, Theme};
 use crate::draw::Draw;
+use crate::kernel::Listing;
 
 impl Theme {
     fn folder(&self, draw: &Draw) -> String {
@@ -67,7 +68,7 @@ impl Theme {
                 }
             }
             Kind::Walker => {
-                acts.push(Act::List(folder.clone()));
+                acts.push(Act::List(folder.clone(), Listing::default()));
                 for _ in 0..draw.below(3) {
                     let path = self.leaf(draw, &folder);
                     if draw.happens(400) {
@@ -79,7 +80,7 @@ impl Theme {
                     acts.push(Act::Close(0));
                 }
                 if draw.happens(300) {
-                    acts.push(Act::List(folder));
+                    acts.push(self.scan(draw, folder));
                 }
             }
             Kind::Clearer => self.clear(&folder, acts),

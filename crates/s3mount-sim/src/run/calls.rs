@@ -1,14 +1,15 @@
 //! The calls of a program that runs, each judged by its answer.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use s3mount_fs::{AttrChange, NewTime};
 use tokio::time::sleep;
 
 use super::Player;
-use crate::content::{CELL, Tag, appended, fill};
-use crate::history::{Edit, Value};
+use crate::content::{CELL, COMMON, Tag, appended, fill};
+use crate::history::{Attribute, Edit, Value};
 use crate::kernel::{Fd, Process};
 use crate::opened::Opened;
 use crate::programs::{Act, Slot};
@@ -64,7 +65,11 @@ impl Player {
                     }
                 }
             }
-            Act::Write(slot, at, cells) => self.write(call, *slot, *at, *cells).await,
+            Act::Write(slot, at, cells) => self.write((call, tag), *slot, *at, *cells).await,
+            Act::Again(slot, which) => {
+                let tag = Tag { writer: COMMON, call: *which };
+                self.write((call, tag), *slot, 0, u64::from(*which)).await
+            }
             Act::Map(slot, at, cells) => self.write_to_map(call, *slot, *at..*at + *cells).await,
             Act::Unappend(slot) => {
                 let Some((fd, opened)) = self.open.get_mut(slot) else { return Ok(()) };
@@ -100,14 +105,20 @@ impl Player {
                 let answer = process.stat(path).await;
                 self.note(call, &answer.as_ref().map(|stat| stat.size));
                 match answer {
-                    Ok(stat) => world.judge().stat(mount, path, asked, Some(stat.size)),
+                    Ok(stat) => {
+                        world.judge().stat(mount, path, asked, Some(stat.size))?;
+                        if !place.keeps_attributes() {
+                            return Ok(());
+                        }
+                        world.judge().shows_attributes(path, asked, stat.mode, stat.mtime)
+                    }
                     Err(libc::ENOENT) => world.judge().stat(mount, path, asked, None),
                     Err(errno) => Err(Broken { rule: Rule::Errno, what: format!("errno {errno}") }),
                 }
             }
-            Act::List(folder) => {
+            Act::List(folder, how) => {
                 let asked = world.ticks.next();
-                let answer = process.readdir(folder).await;
+                let answer = process.readdir(folder, *how).await;
                 self.note(call, &answer);
                 world.judge().listed(folder, asked, answer)
             }
@@ -142,6 +153,19 @@ impl Player {
                 let answer = process.rename(from, to).await;
                 self.note(call, &answer);
                 world.judge().folder_changed(change, answer, limit, &world.store)
+            }
+            Act::Set(path, what) => {
+                let setting = world.judge().set(mount, path, *what);
+                let change = match *what {
+                    Attribute::Mode(mode) => AttrChange { mode: Some(mode), ..AttrChange::default() },
+                    Attribute::Time(seconds) => {
+                        let time = NewTime::At(UNIX_EPOCH + Duration::from_secs(seconds));
+                        AttrChange { mtime: Some(time), ..AttrChange::default() }
+                    }
+                };
+                let answer = process.set_attr(path, change).await;
+                self.note(call, &answer);
+                world.judge().was_set(path, setting, answer)
             }
             Act::Hint(file, text) => self.hint(call, file, text).await,
             Act::Pause(_) | Act::Put(..) | Act::Delete(_) | Act::Kill => Ok(()),
@@ -194,8 +218,7 @@ impl Player {
         }
     }
 
-    async fn write(&mut self, call: u16, slot: Slot, at: u64, cells: u64) -> Check {
-        let tag = Tag { writer: self.program.number, call };
+    async fn write(&mut self, (call, tag): (u16, Tag), slot: Slot, at: u64, cells: u64) -> Check {
         let Some((fd, opened)) = self.writable(slot) else { return Ok(()) };
         let appends = opened.flags & libc::O_APPEND != 0;
         opened.wrote = true;
@@ -243,6 +266,7 @@ impl Player {
             Err(errno) => return self.done(&opened, Err(errno)),
         };
         let cells = cells.start.min(size)..cells.end.min(size);
+        let had_written = opened.wrote;
         if let (false, Some((_, opened))) = (cells.is_empty(), self.writable(slot)) {
             opened.wrote = true;
         }
@@ -256,7 +280,13 @@ impl Player {
                 Ok(())
             }
             // SIGBUS: the file was cut, or the bytes around are gone.
-            Err(libc::EFAULT) if self.world.judge().may_lack(&opened, cells) => Ok(()),
+            Err(libc::EFAULT) if self.world.judge().may_lack(&opened, cells) => {
+                // Nobody has to store what was not written (promise 11).
+                if let Some((_, opened)) = self.writable(slot) {
+                    opened.wrote = had_written;
+                }
+                Ok(())
+            }
             Err(errno) => self.done(&opened, Err(errno)),
         }
     }

@@ -127,8 +127,9 @@ impl MountClient {
             if is_late && store.is_twin(operation, &key, changes_before) {
                 return;
             }
+            let was_removed = store.was_removed(&key, changes_before);
             if answer.is_none() {
-                let done = store.change(by, operation, &key, act);
+                let done = store.change(by, operation, (&key, is_late && was_removed), act);
                 store.ticks.note(|| {
                     let became =
                         done.as_ref().err().map_or("done".to_owned(), |error| format!("{:?}", error.kind()));

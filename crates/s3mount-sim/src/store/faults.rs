@@ -25,6 +25,9 @@ pub struct Faults {
     pub most: u64,
     /// Whether the store answers 501 to conditions.
     pub refuses_conditions: bool,
+    /// Whether what is done late may make a name anew that was removed meanwhile, or delete a version that has the same
+    /// bytes as one before: no condition of S3 stops that.
+    pub comes_back: bool,
 }
 
 /// What becomes of one request.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use s3mount_fs::Filesystem;
 use s3mount_sim::draw::Draw;
-use s3mount_sim::kernel::{Call, Kernel, KernelConfig, Process, Whence};
+use s3mount_sim::kernel::{Call, Kernel, KernelConfig, Listing, Process, Whence};
 
 /// Runs a script over `filesystem`. Returns the answers of its lines, and the requests.
 pub(super) fn run(filesystem: impl FnOnce() -> Arc<Filesystem>, script: &[&str]) -> (Vec<String>, Vec<Call>) {
@@ -159,7 +159,7 @@ async fn by_path(process: &Process, call: &str, args: &[&str]) -> Result<String,
         "mkdir" => ok(process.mkdir(args[0]).await),
         "rmdir" => ok(process.rmdir(args[0]).await),
         "list" => {
-            let mut names = process.readdir(args.first().copied().unwrap_or("")).await?;
+            let mut names = process.readdir(args.first().copied().unwrap_or(""), Listing::default()).await?;
             names.sort();
             Ok(if names.is_empty() { "nothing".to_owned() } else { names.join(",") })
         }
