@@ -5,7 +5,7 @@
 //! and a folder that was made here are in no listing at all: they stay until the draft has become an object, or the
 //! folder is removed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,11 +85,11 @@ fn covered<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     has_any: AtomicBool,
-    folders: Mutex<HashMap<Arc<str>, Names>>,
+    folders: Mutex<BTreeMap<Arc<str>, Names>>,
 }
 
 impl Overlay {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Names>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Names>> {
         lock(&self.folders)
     }
 
