@@ -1,5 +1,7 @@
 //! The URL to which requests go, and how a key is encoded in a URL.
 
+use std::borrow::Cow;
+
 use mountpoint_s3_crt::auth::signing_config::SigningAlgorithm;
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::uri::Uri;
@@ -143,9 +145,22 @@ pub(crate) fn encode_path(key: &str) -> String {
     utf8_percent_encode(key, ENCODED_IN_PATH).to_string()
 }
 
-/// Undoes S3's `encoding-type=url`: percent escapes, and `+` for a space.
+/// Undoes S3's `encoding-type=url`: percent escapes, and `+` for a space. For what is not UTF-8 see [`text_of`].
 pub(crate) fn decode(text: &str) -> String {
-    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+    text_of(&Cow::from(percent_decode_str(&text.replace('+', " ")))).into_owned()
+}
+
+/// Text of the store. What is not UTF-8 becomes NUL: a key with it can be neither asked for nor be a file name, so
+/// nobody takes it for another key.
+pub(crate) fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let piece = |chunk: std::str::Utf8Chunk<'_>| {
+        let end = if chunk.invalid().is_empty() { "" } else { "\0" };
+        format!("{}{end}", chunk.valid())
+    };
+    Cow::Owned(bytes.utf8_chunks().map(piece).collect())
 }
 
 #[cfg(test)]
@@ -162,6 +177,7 @@ mod tests {
         assert_eq!(encode("a/b+c"), "a%2Fb%2Bc");
         assert_eq!(decode(&encode(key)), key);
         assert_eq!(decode("a+b%2Bc%"), "a b+c%");
+        assert_eq!(decode("a%FF%C3b%EF%BF%BD"), "a\0\0b\u{fffd}", "not UTF-8, and a character of its own");
     }
 
     /// Checks the `Host` header, the path of the key `k` and the region of the signature.

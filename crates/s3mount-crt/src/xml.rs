@@ -14,7 +14,7 @@ use s3mount_object::{
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::endpoint::decode;
+use crate::endpoint::{decode, text_of};
 
 /// The error for XML that S3 would not send.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(crate) fn walk(
     xml: &[u8],
     mut visit: impl FnMut(&[String], &str) -> Result<(), XmlError>,
 ) -> Result<(), XmlError> {
-    let xml = String::from_utf8_lossy(xml);
+    let xml = text_of(xml);
     let mut reader = Reader::from_str(&xml);
     let malformed = |error: &dyn std::fmt::Display| XmlError::Malformed(error.to_string());
     let (mut path, mut texts): (Vec<String>, Vec<String>) = (Vec::new(), vec![String::new()]);
@@ -327,6 +327,26 @@ mod tests {
         };
         assert_eq!(page("<EncodingType>url</EncodingType>"), ("a b+c".into(), "d e/".into()));
         assert_eq!(page(""), ("a+b%2Bc".into(), "d%20e/".into()));
+    }
+
+    #[test]
+    fn keys_that_are_not_utf_8_can_be_no_names() {
+        let keys = |encoding: &str, key: &[u8]| {
+            let xml = [
+                b"<ListBucketResult>",
+                encoding.as_bytes(),
+                b"<Contents><Key>",
+                key,
+                b"</Key></Contents>",
+                b"<CommonPrefixes><Prefix>",
+                key,
+                b"/</Prefix></CommonPrefixes></ListBucketResult>",
+            ];
+            let page = list_page(&xml.concat()).expect("a page");
+            (page.objects[0].key.clone(), page.common_prefixes[0].clone())
+        };
+        assert_eq!(keys("", b"a\xffb"), ("a\0b".into(), "a\0b/".into()));
+        assert_eq!(keys("<EncodingType>url</EncodingType>", b"a%FFb"), ("a\0b".into(), "a\0b/".into()));
     }
 
     #[test]

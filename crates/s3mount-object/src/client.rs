@@ -102,16 +102,20 @@ pub struct ListPage {
 }
 
 impl ListPage {
+    /// The keys and prefixes that are in the store's order. Where a key is no text, a NUL stands for what is not.
+    fn in_order(&self) -> impl Iterator<Item = &str> {
+        let keys = self.objects.iter().map(|object| object.key.as_str());
+        keys.chain(self.common_prefixes.iter().map(String::as_str)).filter(|key| !key.contains('\0'))
+    }
+
     /// The first key or prefix, in the store's order.
     pub fn first_key(&self) -> Option<&str> {
-        let keys = self.objects.iter().map(|object| object.key.as_str());
-        keys.chain(self.common_prefixes.iter().map(String::as_str)).min()
+        self.in_order().min()
     }
 
     /// The last key or prefix, in the store's order.
     pub fn last_key(&self) -> Option<&str> {
-        let keys = self.objects.iter().map(|object| object.key.as_str());
-        keys.chain(self.common_prefixes.iter().map(String::as_str)).max()
+        self.in_order().max()
     }
 }
 
