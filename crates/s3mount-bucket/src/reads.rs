@@ -64,7 +64,8 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
     ) -> Result<ListPage, ObjectError> {
         let mut retries = self.retries(Operation::ListObjectsV2, &request.prefix, 0);
         loop {
-            match retries.attempt(self.client.list_objects(request.clone())).await {
+            let answer = retries.attempt(self.client.list_objects(request.clone())).await;
+            match answer.map_err(of_the_bucket) {
                 Ok(page) => return Ok(page),
                 Err(error) if !goes_on(&error) => return Err(error),
                 Err(error) => retries.pause(error, || true).await?,
@@ -98,6 +99,15 @@ impl<C: ObjectClient + ?Sized> Bucket<C> {
     /// How many answers asked to slow down.
     pub fn refused_requests(&self) -> u64 {
         self.client.refused_requests()
+    }
+}
+
+/// A LIST asks for the keys of the bucket. Where none has the prefix, it gets an empty page, so a 404 tells of no key: the
+/// bucket is gone, or something else answers in its place.
+fn of_the_bucket(error: ObjectError) -> ObjectError {
+    match error.kind() {
+        ErrorKind::NotFound => error.with_kind(ErrorKind::NoSuchBucket),
+        _ => error,
     }
 }
 

@@ -204,7 +204,7 @@ fn errno_of_copy(error: &CopyError) -> i32 {
 
 fn errno_of(kind: &ErrorKind) -> i32 {
     match kind {
-        ErrorKind::NotFound | ErrorKind::NoSuchBucket => libc::ENOENT,
+        ErrorKind::NotFound => libc::ENOENT,
         ErrorKind::Forbidden
         | ErrorKind::NoCredentials
         | ErrorKind::StaleCredentials
@@ -214,7 +214,9 @@ fn errno_of(kind: &ErrorKind) -> i32 {
         ErrorKind::NoSpace => libc::ENOSPC,
         ErrorKind::TimedOut => libc::ETIMEDOUT,
         ErrorKind::Cancelled => libc::EINTR,
-        ErrorKind::NoEtag
+        // Who is told that a file is not there makes another one.
+        ErrorKind::NoSuchBucket
+        | ErrorKind::NoEtag
         | ErrorKind::Archived
         | ErrorKind::WrongRegion(_)
         | ErrorKind::Throttled

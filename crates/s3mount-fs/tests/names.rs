@@ -9,7 +9,7 @@ use s3mount_fs::{
     WriteOpen, Writes,
 };
 use s3mount_memory::{BufferPool, MemoryBudget};
-use s3mount_object::NewObject;
+use s3mount_object::{ErrorKind, NewObject};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{WriteConfig, Writer};
@@ -85,6 +85,21 @@ async fn the_inode_of_a_replaced_version_does_not_become_the_new_one() {
         assert_eq!(told, [("renamed", known)]);
         assert!(matches!(fs.open(known), Err(FsError::Outdated)));
     }
+}
+
+/// The bucket is gone, or a proxy answers 404 to all: no name is absent by that.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_not_found_does_not_say_that_a_name_is_absent() {
+    let (client, fs) = mount(ALL);
+    for kind in [ErrorKind::NotFound, ErrorKind::NoSuchBucket] {
+        client.fail_next([kind.clone(), kind]);
+        assert_eq!(fs.lookup(ROOT, "old").await.map(|_| ()).map_err(|error| error.errno()), Err(libc::EIO));
+        let handle = fs.opendir(ROOT).expect("a folder");
+        let listed = fs.readdir(handle, DirOffset::AFTER_DOTS, 100).await;
+        assert_eq!(listed.map(|_| ()).map_err(|error| error.errno()), Err(libc::EIO));
+        fs.releasedir(handle);
+    }
+    look_up(&fs, "old").await;
 }
 
 /// All names that an open folder shows from `offset` on, with their sizes.
