@@ -102,6 +102,21 @@ async fn a_listing_that_is_not_found_does_not_say_that_a_name_is_absent() {
     look_up(&fs, "old").await;
 }
 
+/// A job writes temporary files and renames them. Then a stranger removes all that is in the folder.
+#[tokio::test(start_paused = true)]
+async fn who_renames_files_in_a_folder_does_not_keep_the_folder() {
+    let (client, fs) = mount(ALL);
+    client.put("d/temporary", "text");
+    let folder = look_up(&fs, "d").await;
+    fs.lookup(folder, "temporary").await.expect("a file");
+    let [from, to] = ["temporary", "final"].map(|name| Place { parent: folder, name });
+    fs.rename(from, to, false).await.expect("another name");
+    assert!(fs.lookup(ROOT, "d").await.is_ok());
+    client.delete("d/final");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(matches!(fs.lookup(ROOT, "d").await, Err(FsError::NotFound)));
+}
+
 /// All names that an open folder shows from `offset` on, with their sizes.
 async fn rest(fs: &Filesystem, handle: FileHandle, mut offset: DirOffset) -> BTreeMap<String, u64> {
     let mut shown = BTreeMap::new();

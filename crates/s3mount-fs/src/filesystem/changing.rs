@@ -277,7 +277,10 @@ impl Filesystem {
         let key = format!("{}{}", prefixes.1, to.name);
         let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
         writes.writer.free(&key, draft.as_ref()).await;
-        self.keep_parent(from.parent);
+        // Who renames an object inside a folder leaves the folder an object at each moment.
+        if from.parent != to.parent || matches!(source, Target::Draft(_)) {
+            self.keep_parent(from.parent);
+        }
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {
