@@ -176,10 +176,11 @@ impl Directories {
         let open = self.get(handle)?;
         let listing = open.listing.lock().await;
         let index = usize::try_from(next.0).ok().and_then(|next| next.checked_sub(DOTS + 1));
-        let named = index.and_then(|index| listing.get(index)).ok_or(FsError::NotFound)?;
-        let is_draft = matches!(named.target, Target::Draft(_));
+        let index = index.ok_or(FsError::NotFound)?;
+        let named = listing.get(index).ok_or(FsError::NotFound)?;
+        let is_believed = listing.is_believed(index) && !matches!(named.target, Target::Draft(_));
         let age = named.at.elapsed();
-        let left = if is_draft { Duration::ZERO } else { self.namespace.ttl().saturating_sub(age) };
+        let left = if is_believed { self.namespace.ttl().saturating_sub(age) } else { Duration::ZERO };
         let prefix = self.inodes.prefix(open.ino).unwrap_or_else(|_| open.prefix());
         let mut fact = Fact { target: Some(named.target.clone()), at: named.at, left };
         loop {

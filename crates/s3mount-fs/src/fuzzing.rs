@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::ahead::hints::{Hints, Next};
 use crate::directory::assembler::Assembler;
+use crate::namespace::fact::Asked;
 use crate::namespace::names::{Hidden, Target, is_file_name};
 use crate::namespace::page::Page;
 use crate::open_clock::OpenClock;
@@ -27,7 +28,7 @@ pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {
 
 /// No name that the kernel can't name, none twice; and a look-up agrees with the listing.
 pub fn names(prefix: &str, listed: ListPage, name: &str) {
-    let packed = Page::new(prefix, "", &listed, Instant::now(), &Hidden::default());
+    let packed = Page::new(prefix, "", &listed, Asked::at(Instant::now()), &Hidden::default());
     let is_whole = listed.next.is_none();
     let shown = Assembler::default().push(prefix, &packed);
     for (at, named) in shown.iter().enumerate() {

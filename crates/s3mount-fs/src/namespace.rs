@@ -46,7 +46,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::fact::Fact;
+use self::fact::{Asked, Fact};
 use self::kept::KeptNames;
 use self::list_requests::ListRequests;
 use self::lister::Lister;
@@ -178,9 +178,12 @@ impl Namespace {
             Some(fact) => fact,
             None => {
                 let found = self.in_time(self.find(prefix, name)).await?;
-                // A page that was requested later may have come before this answer.
-                let newest = self.known(prefix, name);
-                newest.filter(|newest| newest.at >= found.at).unwrap_or(found)
+                // A page that was requested later may have come before this answer, or one that differs.
+                let now = Instant::now();
+                match self.snapshots.get(prefix, name, now) {
+                    Known::InDoubt => Fact { left: Duration::ZERO, ..found },
+                    known => self.fact(known, now).unwrap_or(found),
+                }
             }
         };
         let newer = self.overlay.since(prefix, name, fact.at);
@@ -204,17 +207,18 @@ impl Namespace {
         let (target, left, ttl) = match known {
             Known::Found(target, left) => (Some(target), left, self.ttl),
             Known::Absent(left) => (None, left, self.negative_ttl),
-            Known::Unknown => return None,
+            Known::InDoubt | Known::Unknown => return None,
         };
         Some(Fact { target, at: now.checked_sub(ttl.saturating_sub(left)).unwrap_or(now), left })
     }
 
-    /// What the store has answered to a request of the time `at`.
-    fn answered(&self, target: Option<Target>, at: Instant) -> Fact {
-        Fact { target, at, left: self.ttl }
+    /// What the store has answered to a request.
+    fn answered(&self, target: Option<Target>, asked: Asked) -> Fact {
+        Fact { target, at: asked.sent, left: self.ttl.saturating_sub(asked.came - asked.sent) }
     }
 
     /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
+    /// A name that is in doubt is what it was shown as, and not believed.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
@@ -224,7 +228,12 @@ impl Namespace {
         let now = Instant::now();
         let newer = self.snapshots.newer(prefix, shown, now);
         let merge = |(named, known): (&Named, Option<Known>)| {
-            let fact = known.and_then(|known| self.fact(known, now));
+            let fact = known.and_then(|known| match known {
+                Known::InDoubt => {
+                    Some(Fact { target: Some(named.target.clone()), at: named.at, left: Duration::ZERO })
+                }
+                known => self.fact(known, now),
+            });
             let at = fact.as_ref().map_or(named.at, |fact| fact.at);
             let own = self.overlay.since(prefix, &named.name, at);
             own.map(|target| self.own_fact(target)).or(fact)
@@ -350,12 +359,13 @@ impl Namespace {
             start_after: (!after.is_empty()).then(|| format!("{prefix}{after}")),
             ..ListObjects::default()
         };
-        let at = Instant::now();
+        let sent = Instant::now();
         let listed = self.requests.list(request).await?;
-        let page = Page::new(prefix, &after, &listed, at, &self.requests.hidden);
+        let asked = Asked::since(sent);
+        let page = Page::new(prefix, &after, &listed, asked, &self.requests.hidden);
         let answer = page.answer(prefix, name);
         self.keep(prefix, page);
-        Ok(answer.map(|target| self.answered(target, at)))
+        Ok(answer.map(|target| self.answered(target, asked)))
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
@@ -381,30 +391,37 @@ impl Namespace {
     }
 
     /// Asks the store for `name` when no pages are kept.
-    async fn find_alone(&self, prefix: &str, name: &str) -> Result<Fact, FsError> {
+    async fn find_alone(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
-        let at = Instant::now();
+        let sent = Instant::now();
         let listed = self.requests.list(request).await?;
-        match Page::new(prefix, "", &listed, at, &self.requests.hidden).answer(prefix, name) {
-            Some(target) => Ok(self.answered(target, at)),
+        let asked = Asked::since(sent);
+        match Page::new(prefix, "", &listed, asked, &self.requests.hidden).answer(prefix, name) {
+            Some(target) => Ok(self.answered(target, asked)),
             None => self.find_exactly(prefix, name).await,
         }
     }
 
     /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
     /// lie.
-    async fn find_exactly(&self, prefix: &str, name: &str) -> Result<Fact, FsError> {
-        let at = Instant::now();
+    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+        let sent = Instant::now();
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
         let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
-        if !below.objects.is_empty() {
-            return Ok(self.answered(Some(Target::Directory), at));
+        let is_folder = !below.objects.is_empty();
+        self.keep(prefix, Page::of_folder(name, is_folder, Asked::since(sent)));
+        if is_folder {
+            return Ok(self.answered(Some(Target::Directory), Asked::since(sent)));
         }
         let mut listed = self.requests.list(first(format!("{prefix}{name}"))).await?;
         listed.next = None;
-        let page = Page::new(prefix, "", &listed, at, &self.requests.hidden);
-        Ok(self.answered(page.answer(prefix, name).flatten(), at))
+        let asked = Asked::since(sent);
+        let target =
+            Page::new(prefix, "", &listed, asked, &self.requests.hidden).answer(prefix, name).flatten();
+        let file = if let Some(Target::File(file)) = &target { Some(file) } else { None };
+        self.keep(prefix, Page::of_one(name, file, asked));
+        Ok(self.answered(target, asked))
     }
 
     /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.

@@ -176,11 +176,6 @@ const PER_RUN: u64 = 60;
 /// The most requests for a folder that gets another name, beside those for any call.
 const PER_FOLDER: u64 = 20;
 
-/// Names that get the inode of a version that a stranger has replaced.
-const MOVED: Option<&str> = Some(
-    "stat may show an old size for a moment after a rename, until the kernel has dropped the name (promise 19)",
-);
-
 /// What the store does late finds the ETag again that it waits for.
 const LATE_AGAIN: Option<&str> = Some(
     "an upload of one part has the ETag of an earlier one of the same bytes, and a copy that of a PutObject, so a late \
@@ -298,7 +293,7 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "all, long", weight: 1, is_long: true, ..ONE },
     Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, ..ONE },
     Mix { name: "stranger", weight: 4, has_stranger: true, ..ONE },
-    Mix { name: "stranger, names", weight: 2, kinds: NAMING, has_stranger: true, off: MOVED, ..ONE },
+    Mix { name: "stranger, names", weight: 2, kinds: NAMING, has_stranger: true, ..ONE },
     Mix { name: "stranger, faults", weight: 4, has_stranger: true, has_faults: true, ..ONE },
     Mix { name: "kills", weight: 6, kinds: SAVING, has_kills: true, ..ONE },
     Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },

@@ -42,6 +42,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Assembler, Named, Page, Target};
+    use crate::namespace::fact::Asked;
     use crate::namespace::names::Hidden;
 
     /// A page of the directory `prefix`, with more behind it if there is a `next`.
@@ -56,7 +57,7 @@ mod tests {
             keys.iter().map(|key| ListedObject { key: (*key).to_owned(), meta: meta.clone() }).collect();
         let common_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
         let listed = ListPage { objects, common_prefixes, next: next.map(str::to_owned) };
-        Page::new(prefix, "", &listed, Instant::now(), &Hidden::default())
+        Page::new(prefix, "", &listed, Asked::at(Instant::now()), &Hidden::default())
     }
 
     fn shown(names: &[Named]) -> Vec<String> {

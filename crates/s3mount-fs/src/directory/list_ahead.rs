@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::FsError;
+use crate::namespace::fact::Asked;
 use crate::namespace::list_requests::ListRequests;
 use crate::sync::{JoinHandle, Mutex, MutexGuard, lock, spawn};
 
@@ -30,7 +31,8 @@ const STALE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 enum Listed {
     UnderWay(JoinHandle<Option<ListPage>>),
-    Ready(ListPage),
+    /// A page, and when it has come.
+    Ready(ListPage, Instant),
 }
 
 #[derive(Debug, Default)]
@@ -62,17 +64,16 @@ impl Walks {
     }
 
     /// If the directory `prefix` was listed ahead, or is being listed: its first page, and when that was
-    /// requested.
-    pub(crate) async fn take(&self, prefix: &str) -> Option<(ListPage, Instant)> {
+    /// asked for.
+    pub(crate) async fn take(&self, prefix: &str) -> Option<(ListPage, Asked)> {
         let (at, listed) = { self.lock().remove(prefix) }?;
         if at.elapsed() >= self.stale {
             return None;
         }
-        let page = match listed {
-            Listed::Ready(page) => Some(page),
-            Listed::UnderWay(task) => task.await.ok().flatten(),
-        };
-        page.map(|page| (page, at))
+        match listed {
+            Listed::Ready(page, came) => Some((page, Asked { sent: at, came })),
+            Listed::UnderWay(task) => task.await.ok().flatten().map(|page| (page, Asked::since(at))),
+        }
     }
 
     /// Drops the listings that are too old.
@@ -150,13 +151,13 @@ impl State {
         self.remove(&prefix);
         if self.names < MOST_NAMES {
             self.names += names(&page);
-            self.listed.insert(prefix, (at, Listed::Ready(page)));
+            self.listed.insert(prefix, (at, Listed::Ready(page, Instant::now())));
         }
     }
 
     fn remove(&mut self, prefix: &str) -> Option<(Instant, Listed)> {
         let removed = self.listed.remove(prefix)?;
-        if let Listed::Ready(page) = &removed.1 {
+        if let Listed::Ready(page, _) = &removed.1 {
             self.names -= names(page);
         }
         Some(removed)
@@ -165,7 +166,7 @@ impl State {
     fn drop_stale(&mut self, stale: Duration) {
         self.listed.retain(|_, (at, _)| at.elapsed() < stale);
         let ready = self.listed.values().map(|(_, listed)| match listed {
-            Listed::Ready(page) => names(page),
+            Listed::Ready(page, _) => names(page),
             Listed::UnderWay(_) => 0,
         });
         self.names = ready.sum();

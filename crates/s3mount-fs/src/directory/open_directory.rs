@@ -56,6 +56,8 @@ struct Listed {
     named: Named,
     /// Whether nothing has the name any more.
     is_gone: bool,
+    /// Whether the kernel may go on showing it without asking.
+    is_believed: bool,
 }
 
 /// The names of a directory, in order.
@@ -115,8 +117,8 @@ impl Listing {
         let newer =
             namespace.newer(&open.prefix(), self.names.range(shown.clone()).map(|listed| &listed.named));
         for (listed, newer) in self.names.range_mut(shown.clone()).zip(newer) {
-            let Some(Fact { target, at, .. }) = newer else { continue };
-            listed.is_gone = target.is_none();
+            let Some(Fact { target, at, left }) = newer else { continue };
+            (listed.is_gone, listed.is_believed) = (target.is_none(), !left.is_zero());
             if let Some(target) = target {
                 (listed.named.target, listed.named.at) = (target, at);
             }
@@ -126,6 +128,12 @@ impl Listing {
 
     fn is_complete(&self) -> bool {
         self.lister.as_ref().is_some_and(Lister::is_complete)
+    }
+
+    /// Whether the kernel may go on showing the name with the number `index` without asking.
+    pub(super) fn is_believed(&self, index: usize) -> bool {
+        let listed = index.checked_sub(self.dropped).and_then(|index| self.names.get(index));
+        listed.is_some_and(|listed| listed.is_believed)
     }
 
     /// The name with the number `index`, if it is kept, and not gone.
@@ -154,7 +162,7 @@ impl Listing {
             let mut names = self.assembler.push(&prefix, &page);
             namespace.add_local_names(&prefix, &page, &mut names);
             let shown = names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name);
-            self.names.extend(shown.map(|named| Listed { named, is_gone: false }));
+            self.names.extend(shown.map(|named| Listed { named, is_gone: false, is_believed: true }));
             namespace.keep(&prefix, page);
         }
         Ok(())

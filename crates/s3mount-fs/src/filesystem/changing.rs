@@ -215,6 +215,12 @@ impl Filesystem {
         };
         loop {
             let source = self.namespace.get(&prefixes.0, from.name).await?.0;
+            if let Target::File(file) = &source
+                && self.inodes.has_other_version(from.parent, from.name, file)
+            {
+                // The kernel would show the new name as the version that it has. It looks the name up, and asks again.
+                return Err(FsError::Outdated);
+            }
             let target = match self.namespace.get(&prefixes.1, to.name).await {
                 Ok((target, _)) => Some(target),
                 Err(FsError::NotFound) => None,

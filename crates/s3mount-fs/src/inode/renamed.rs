@@ -65,6 +65,13 @@ impl Tables {
 }
 
 impl InodeTable {
+    /// Whether the kernel has another version by this name than `file`: somebody has replaced it.
+    pub(crate) fn has_other_version(&self, parent: InodeNo, name: &str, file: &File) -> bool {
+        let tables = self.lock();
+        let known = tables.newest(parent, name).and_then(|ino| tables.versions.get(&ino));
+        known.is_some_and(|known| !known.is(file.object.etag(), file.size))
+    }
+
     /// `from` (a directory and a name) has got the name `to`. The kernel goes on with the inode that it has for
     /// `from`. If that is the inode of what was renamed, the bytes are the same, so the kernel may keep its pages.
     /// Else somebody has replaced the file, and this mount has found out before the kernel: then the inode is

@@ -8,7 +8,7 @@ use s3mount_write::Moved;
 use tokio::time::Instant;
 
 use super::Namespace;
-use super::fact::Fact;
+use super::fact::{Asked, Fact};
 use super::names::{File, Named, Target, is_file_name, split_key};
 use super::overlay::{Change, SetDraft};
 use super::page::Page;
@@ -47,9 +47,9 @@ impl Namespace {
     /// as of the listing that did not have it.
     pub(crate) fn note_new_folder(&self, prefix: &Arc<str>, name: &str) {
         self.note_folder(prefix, name);
-        if let Some(at) = self.snapshots.has_no_folder_at(prefix, name) {
+        if let Some(asked) = self.snapshots.has_no_folder_as_of(prefix, name) {
             let below = Arc::from(format!("{prefix}{name}/"));
-            let page = self.overlay.apply(&below, Page::empty(at));
+            let page = self.overlay.apply(&below, Page::empty(asked));
             self.snapshots.note_first(&below, page);
         }
     }
@@ -59,9 +59,9 @@ impl Namespace {
         let now = Instant::now();
         // What is looked up here from now on is in the pages. A page that was requested before and comes now may
         // replace this one, so it is kept again once the overlay knows of the version.
-        self.keep(prefix, Page::of_one(name, Some(file), now));
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
         self.overlay.set(prefix, name, Change::File(file.clone()), now);
-        self.keep(prefix, Page::of_one(name, Some(file), now));
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
     }
 
     /// The draft that `name` stands for becomes this version, if it still can, as `seal` tells: nobody sees the name
@@ -75,9 +75,9 @@ impl Namespace {
     ) -> bool {
         let now = Instant::now();
         // As in `note_file`.
-        self.keep(prefix, Page::of_one(name, Some(file), now));
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
         let is_sealed = self.overlay.end_draft(prefix, name, draft, Change::File(file.clone()), now, seal);
-        self.keep(prefix, Page::of_one(name, Some(file), now));
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
         is_sealed
     }
 
@@ -86,7 +86,7 @@ impl Namespace {
         let now = Instant::now();
         self.overlay.set(prefix, name, Change::Gone, now);
         for key in [name.to_owned(), format!("{name}/")] {
-            self.keep(prefix, Page::of_one(&key, None, now));
+            self.keep(prefix, Page::of_one(&key, None, Asked::at(now)));
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
+use super::fact::Asked;
 use super::list_requests::ListRequests;
 use super::page::Page;
 use super::page::sorted::Sorted;
@@ -23,11 +24,11 @@ pub(super) struct Gathering {
     pages: Vec<Page>,
     /// What the pages take, in bytes. The sum of all listings counts it, too.
     bytes: usize,
-    /// When the first page was requested: no name is younger than that.
-    at: Option<Instant>,
+    /// When the pages were asked for: no name is younger than the request of the first.
+    asked: Option<Asked>,
     continuation: Option<String>,
-    /// The first page, if it was listed ahead, and when it was requested.
-    first: Option<(ListPage, Instant)>,
+    /// The first page, if it was listed ahead, and when it was asked for.
+    first: Option<(ListPage, Asked)>,
     sorted: Option<Sorted>,
 }
 
@@ -35,14 +36,14 @@ impl Gathering {
     pub(super) fn new(
         requests: &Arc<ListRequests>,
         prefix: &Arc<str>,
-        first: Option<(ListPage, Instant)>,
+        first: Option<(ListPage, Asked)>,
     ) -> Self {
         Self {
             requests: requests.clone(),
             prefix: prefix.clone(),
             pages: Vec::new(),
             bytes: 0,
-            at: None,
+            asked: None,
             continuation: None,
             first,
             sorted: None,
@@ -73,7 +74,7 @@ impl Gathering {
 
     /// Requests one more page. After the last, sorts the names.
     async fn gather(&mut self) -> Result<(), FsError> {
-        let (listed, at) = match self.first.take() {
+        let (listed, asked) = match self.first.take() {
             Some(first) => first,
             None => {
                 let request = ListObjects {
@@ -82,28 +83,29 @@ impl Gathering {
                     continuation: self.continuation.clone(),
                     ..ListObjects::default()
                 };
-                let at = Instant::now();
-                (self.requests.list(request).await?, at)
+                let sent = Instant::now();
+                (self.requests.list(request).await?, Asked::since(sent))
             }
         };
         if listed.next.is_some() && listed.next == self.continuation {
             let error = ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &self.prefix);
             return Err(FsError::Object(error.with_source("the listing has no end")));
         }
-        let began = *self.at.get_or_insert(at);
-        let page = Page::between(&self.prefix, "", None, &listed, began, &self.requests.hidden);
+        let asked = self.asked.map_or(asked, |first| Asked { sent: first.sent, ..asked });
+        self.asked = Some(asked);
+        let page = Page::between(&self.prefix, "", None, &listed, asked, &self.requests.hidden);
         let gathered = self.count(self.bytes + page.bytes());
         self.pages.push(page);
         let limit = self.requests.most_gathered();
         if gathered > limit {
             // Whoever has opened the folder may keep it open.
-            (self.pages, self.at, self.continuation) = (Vec::new(), None, None);
+            (self.pages, self.asked, self.continuation) = (Vec::new(), None, None);
             self.count(0);
             return Err(FsError::TooManyNames(limit));
         }
         match listed.next {
             Some(next) => self.continuation = Some(next),
-            None => self.sorted = Some(Sorted::new(std::mem::take(&mut self.pages), began)),
+            None => self.sorted = Some(Sorted::new(std::mem::take(&mut self.pages), asked)),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
+use super::fact::Asked;
 use super::gathering::Gathering;
 use super::kept::{KeptListing, Recorder};
 use super::list_requests::ListRequests;
@@ -27,8 +28,8 @@ pub(crate) struct Lister {
     tasks: JoinSet<Landed>,
     /// How many names it has added to `waiting_names`.
     waiting: usize,
-    /// The first page, if it was listed ahead, and when it was requested.
-    first: Option<(ListPage, Instant)>,
+    /// The first page, if it was listed ahead, and when it was asked for.
+    first: Option<(ListPage, Asked)>,
     /// The listing that was kept on the disk, if it stands in for this one.
     kept: Option<KeptListing>,
     /// Does the work in place of `split`, if the store lists in no order.
@@ -37,16 +38,16 @@ pub(crate) struct Lister {
     recorder: Option<Recorder>,
 }
 
-/// The number of a piece, a page of it, and when the page was requested.
-type Landed = (u32, Result<ListPage, FsError>, Instant);
+/// The number of a piece, a page of it, and when the page was asked for.
+type Landed = (u32, Result<ListPage, FsError>, Asked);
 
 impl Lister {
-    /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time of its
-    /// request. Where names never change, a listing that is kept on the disk takes the place of requests.
+    /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
+    /// asked for. Where names never change, a listing that is kept on the disk takes the place of requests.
     pub(crate) async fn start(
         requests: &Arc<ListRequests>,
         prefix: &Arc<str>,
-        first: Option<(ListPage, Instant)>,
+        first: Option<(ListPage, Asked)>,
     ) -> Self {
         let names = requests.kept();
         let kept = match names {
@@ -96,10 +97,10 @@ impl Lister {
             }
             return Ok(page);
         }
-        if let Some((page, at)) = self.first.take()
+        if let Some((page, asked)) = self.first.take()
             && let Some(ask) = self.split.ask(0)
         {
-            self.land((ask.piece, Ok(page), at))?;
+            self.land((ask.piece, Ok(page), asked))?;
         }
         loop {
             while let Some(landed) = self.tasks.try_join_next() {
@@ -137,12 +138,12 @@ impl Lister {
                 continuation,
                 ..ListObjects::default()
             };
-            let (requests, at) = (self.requests.clone(), Instant::now());
+            let (requests, sent) = (self.requests.clone(), Instant::now());
             let listing = async move {
                 let _permit = permit.filter(|_| !is_first);
                 let page =
                     if is_first { requests.list(request).await } else { requests.list_ahead(request).await };
-                (piece, page, at)
+                (piece, page, Asked::since(sent))
             };
             self.tasks.spawn_on(listing, self.requests.runtime());
         }
@@ -160,10 +161,10 @@ impl Lister {
         }
     }
 
-    fn land(&mut self, (piece, page, at): Landed) -> Result<(), FsError> {
+    fn land(&mut self, (piece, page, asked): Landed) -> Result<(), FsError> {
         match page {
             Ok(page) => {
-                let landed = self.split.landed(piece, page, at, &self.requests.hidden);
+                let landed = self.split.landed(piece, page, asked, &self.requests.hidden);
                 self.count();
                 landed.map_err(|fault| self.fault(fault))
             }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use s3mount_object::ListedObject;
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
+use super::fact::Asked;
 use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
 use crate::time::{millis, time};
 
@@ -36,7 +37,10 @@ pub(crate) struct Page {
     pub(super) after: Box<str>,
     /// The last key that the page covers. Unset if the page covers the rest of the directory.
     pub(super) upto: Option<Box<str>>,
-    pub(super) at: Instant,
+    /// When it was asked for.
+    pub(super) asked: Asked,
+    /// Whether answers differ on what it covers, and nobody knows which of them is right: it has no names.
+    pub(super) is_in_doubt: bool,
     text: Box<str>,
     entries: Box<[Packed]>,
     /// When the page was last used, by the snapshots' clock.
@@ -45,15 +49,15 @@ pub(crate) struct Page {
 
 impl Page {
     /// Packs the answer to a LIST of the directory `prefix` that was to begin behind `after`.
-    pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, at: Instant, hidden: &Hidden) -> Self {
+    pub(crate) fn new(prefix: &str, after: &str, listed: &ListPage, asked: Asked, hidden: &Hidden) -> Self {
         let last = listed.last_key().and_then(|key| key.strip_prefix(prefix)).unwrap_or(after);
         let upto = listed.next.is_some().then_some(last);
         let first = listed.first_key().and_then(|key| key.strip_prefix(prefix));
         // Some stores begin elsewhere. They may not know StartAfter, or they list the folder that holds this
         // key. Their page says nothing of the names before its first key.
         match first.filter(|first| *first <= after && !first.is_empty()) {
-            Some(first) => Self::between(prefix, &end_before(first), upto, listed, at, hidden),
-            None => Self::between(prefix, after, upto, listed, at, hidden),
+            Some(first) => Self::between(prefix, &end_before(first), upto, listed, asked, hidden),
+            None => Self::between(prefix, after, upto, listed, asked, hidden),
         }
     }
 
@@ -66,7 +70,7 @@ impl Page {
         let objects = files.iter().map(object).collect();
         let common_prefixes = folders.iter().map(|folder| format!("d/{folder}/")).collect();
         let listed = ListPage { objects, common_prefixes, next: None };
-        Self::between("d/", "", None, &listed, at, &Hidden::default())
+        Self::between("d/", "", None, &listed, Asked::at(at), &Hidden::default())
     }
 
     /// Packs all names of the directory `prefix` that lie behind `after` and up to `upto`.
@@ -75,7 +79,7 @@ impl Page {
         after: &str,
         upto: Option<&str>,
         listed: &ListPage,
-        at: Instant,
+        asked: Asked,
         hidden: &Hidden,
     ) -> Self {
         let mut names: Vec<(&str, Option<&ObjectMeta>)> = Vec::new();
@@ -99,14 +103,14 @@ impl Page {
             Some(meta) => (name, meta.etag.as_str(), meta.size, millis(meta.last_modified)),
             None => (name, "", 0, 0),
         });
-        Self::pack(after, upto, at, known)
+        Self::pack(after, upto, asked, known)
     }
 
     /// Packs names, in the order of their keys: key, `ETag`, size, and time in milliseconds.
     fn pack<'a>(
         after: &str,
         upto: Option<&str>,
-        at: Instant,
+        asked: Asked,
         known: impl Iterator<Item = (&'a str, &'a str, u64, i64)>,
     ) -> Self {
         let (mut text, mut entries) = (String::new(), Vec::new());
@@ -123,7 +127,8 @@ impl Page {
         Self {
             after: after.into(),
             upto: upto.map(Into::into),
-            at,
+            asked,
+            is_in_doubt: false,
             text: text.into(),
             entries: entries.into(),
             used: 0,
@@ -131,21 +136,26 @@ impl Page {
     }
 
     /// A page of all of a directory that has no names.
-    pub(crate) fn empty(at: Instant) -> Self {
-        Self::pack("", None, at, std::iter::empty())
+    pub(crate) fn empty(asked: Asked) -> Self {
+        Self::pack("", None, asked, std::iter::empty())
     }
 
     /// A page of one key alone, and of what the key is: a file, or nothing.
-    pub(crate) fn of_one(key: &str, file: Option<&File>, at: Instant) -> Self {
+    pub(crate) fn of_one(key: &str, file: Option<&File>, asked: Asked) -> Self {
         let known = file.map(|file| (key, file.object.etag().as_str(), file.size, millis(file.mtime)));
-        Self::pack(&end_before(key), Some(key), at, known.into_iter())
+        Self::pack(&end_before(key), Some(key), asked, known.into_iter())
     }
 
     /// A page of the folder `name` alone, and of whether it is there.
-    pub(crate) fn of_folder(name: &str, is_there: bool, at: Instant) -> Self {
+    pub(crate) fn of_folder(name: &str, is_there: bool, asked: Asked) -> Self {
         let key = format!("{name}/");
         let known = is_there.then_some((key.as_str(), "", 0, 0));
-        Self::pack(&end_before(&key), Some(&key), at, known.into_iter())
+        Self::pack(&end_before(&key), Some(&key), asked, known.into_iter())
+    }
+
+    /// A page of one key alone, of which answers tell different things.
+    pub(crate) fn in_doubt(key: &str, asked: Asked) -> Self {
+        Self { is_in_doubt: true, ..Self::of_one(key, None, asked) }
     }
 
     /// The page after changes of some of its names: to a file, or to nothing.
@@ -168,7 +178,7 @@ impl Page {
             }
         }
         let known = known.into_iter().map(|(key, (etag, size, modified))| (key, etag, size, modified));
-        Self::pack(&self.after, self.upto.as_deref(), self.at, known)
+        Self::pack(&self.after, self.upto.as_deref(), self.asked, known)
     }
 
     fn texts(&self, index: usize) -> (&str, &str) {
@@ -203,7 +213,7 @@ impl Page {
         (0..self.entries.len()).map(move |index| {
             let key = self.key(index);
             let name = key.strip_suffix('/').unwrap_or(key).to_owned();
-            Named { name, target: self.target(prefix, index), at: self.at }
+            Named { name, target: self.target(prefix, index), at: self.at() }
         })
     }
 
@@ -214,7 +224,7 @@ impl Page {
 
     /// When the page was requested.
     pub(crate) fn at(&self) -> Instant {
-        self.at
+        self.asked.sent
     }
 
     /// The last key that the page covers. `None` if it covers the rest of the directory.
@@ -239,6 +249,18 @@ impl Page {
             }
         }
         low
+    }
+
+    /// The first entry whose key is behind `key`.
+    fn first_behind(&self, key: &str) -> usize {
+        let index = self.seek(key);
+        index + usize::from(index < self.entries.len() && self.key(index) == key)
+    }
+
+    /// Whether there may be keys that both pages cover.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        let begins_in = |page: &Self, other: &Self| other.upto().is_none_or(|upto| *page.after < *upto);
+        begins_in(self, other) && begins_in(other, self)
     }
 
     /// The number of a key, if the page shows it.
@@ -272,36 +294,44 @@ impl Page {
 
     /// The part of the page behind `after` and up to `upto`.
     pub(super) fn slice(&self, after: &str, upto: Option<&str>) -> Self {
-        let behind = |key: &str| {
-            let index = self.seek(key);
-            index + usize::from(index < self.entries.len() && self.key(index) == key)
-        };
-        let first = behind(after);
-        let last = upto.map_or(self.entries.len(), behind);
+        let first = self.first_behind(after);
+        let last = upto.map_or(self.entries.len(), |upto| self.first_behind(upto));
         let start = first.checked_sub(1).map_or(0, |before| self.entries[before].end);
         let moved = |entry: &Packed| Packed { end: entry.end - start, ..*entry };
         let entries: Box<[Packed]> = self.entries[first..last.max(first)].iter().map(moved).collect();
         let len = entries.last().map_or(0, |entry| entry.end as usize);
         let start = start as usize;
         let text = self.text[start..start + len].into();
-        Self { after: after.into(), upto: upto.map(Into::into), at: self.at, text, entries, used: self.used }
+        let Self { asked, is_in_doubt, used, .. } = *self;
+        Self { after: after.into(), upto: upto.map(Into::into), asked, is_in_doubt, text, entries, used }
     }
 
     /// The names of this page that `newer` covers, and that are absent there or stand for something else.
     pub(super) fn changed(&self, newer: &Self) -> Vec<Box<str>> {
-        let mut changed = Vec::new();
-        let mut other = newer.seek(self.entries.first().map_or("", |_| self.key(0)));
-        for index in 0..self.entries.len() {
-            let texts = self.texts(index);
-            while other < newer.entries.len() && newer.key(other) < texts.0 {
-                other += 1;
+        let name = |key: &str| key.strip_suffix('/').unwrap_or(key).into();
+        self.keys_unlike(newer).map(name).collect()
+    }
+
+    /// The keys of this page that `other` covers, and that are absent there or stand for something else.
+    pub(super) fn keys_unlike<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        let first = self.first_behind(&other.after);
+        let mut at = other.first_behind(&self.after);
+        let covered = (first..self.entries.len()).map(move |index| self.texts(index));
+        covered.take_while(move |texts| other.covers(texts.0)).filter_map(move |texts| {
+            while at < other.entries.len() && other.key(at) < texts.0 {
+                at += 1;
             }
-            let is_same = other < newer.entries.len() && newer.texts(other) == texts;
-            if !is_same && newer.covers(texts.0) {
-                changed.push(texts.0.strip_suffix('/').unwrap_or(texts.0).into());
-            }
-        }
-        changed
+            let is_same = at < other.entries.len() && other.texts(at) == texts;
+            (!is_same).then_some(texts.0)
+        })
+    }
+
+    /// The keys on which both pages say something, and not the same.
+    pub(super) fn disputed<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        // What is in doubt is one key, and no answer settles that which was under way when it came into doubt.
+        let of = |page: &'a Self, by: &Self| page.upto().filter(|key| page.is_in_doubt && by.covers(key));
+        let in_doubt = [of(self, other), of(other, self)].into_iter().flatten();
+        in_doubt.chain(self.keys_unlike(other)).chain(other.keys_unlike(self))
     }
 
     /// What the page takes, in bytes.

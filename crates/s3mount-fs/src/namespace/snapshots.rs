@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
+use super::fact::Asked;
 use super::lookup_allowance::LookupAllowance;
 use super::names::Target;
 use super::page::Page;
@@ -41,6 +42,8 @@ pub(crate) enum Known {
     Found(Target, Duration),
     /// Nothing has this name, and how long that may still be believed.
     Absent(Duration),
+    /// Answers differ, and nobody knows which of them is right.
+    InDoubt,
     /// No page covers the name, or the page has expired.
     Unknown,
 }
@@ -96,7 +99,7 @@ impl Snapshots {
     }
 
     /// What is known of names (each of which stands for a directory, or for nothing of the kind) as of a later time than
-    /// the one beside it. `None` for a name of which nothing newer is known.
+    /// the one beside it, or that they are in doubt. `None` for a name of which nothing newer is known.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
@@ -113,7 +116,8 @@ impl Snapshots {
             if pages.get(last).is_none_or(|page| !page.covers(key)) {
                 last = pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
             }
-            let is_newer = pages.get(last).is_some_and(|page| page.covers(key) && page.at > at);
+            let is_newer =
+                pages.get(last).is_some_and(|page| page.covers(key) && (page.at() > at || page.is_in_doubt));
             is_newer.then(|| self.known(&mut state, prefix, name, now))
         };
         names.map(known).collect()
@@ -126,11 +130,16 @@ impl Snapshots {
             return Known::Unknown;
         };
         let folder = format!("{name}/");
-        let age = |page: &Page| now.saturating_duration_since(page.at);
+        let age = |page: &Page| now.saturating_duration_since(page.at());
         let left = |ttl: Duration, page: &Page| ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
         let Limits { ttl, negative_ttl, .. } = self.limits;
         // The folder goes before the key, and the two may lie on different pages.
         let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
+        let is_in_doubt =
+            |index: Option<usize>| index.is_some_and(|index| directory.pages[index].is_in_doubt);
+        if is_in_doubt(below) || is_in_doubt(at) {
+            return Known::InDoubt;
+        }
         let Some(below) = below.map(|index| &directory.pages[index]) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
             return left(ttl, below)
@@ -163,7 +172,7 @@ impl Snapshots {
         let mut index =
             directory.pages.partition_point(|page| page.upto.as_deref().is_some_and(|upto| upto <= at));
         while let Some(page) = directory.pages.get(index).filter(|page| *page.after <= *at) {
-            if now.saturating_duration_since(page.at) >= self.limits.ttl {
+            if page.is_in_doubt || now.saturating_duration_since(page.at()) >= self.limits.ttl {
                 return names;
             }
             names.extend(
@@ -205,13 +214,13 @@ impl Snapshots {
         self.add(prefix, page, |directory, page| directory.pages.is_empty().then_some(page))
     }
 
-    /// When the page was requested that shows no directory `name` in the directory `prefix`.
-    pub(crate) fn has_no_folder_at(&self, prefix: &str, name: &str) -> Option<Instant> {
+    /// When the page was asked for that shows no directory `name` in the directory `prefix`.
+    pub(crate) fn has_no_folder_as_of(&self, prefix: &str, name: &str) -> Option<Asked> {
         let mut state = self.lock();
         let clock = state.clock;
         let (folder, directory) = (format!("{name}/"), state.directories.get_mut(prefix)?);
         let page = directory.index(&folder, clock).map(|index| &directory.pages[index])?;
-        page.find(&folder).is_none().then_some(page.at)
+        (!page.is_in_doubt && page.find(&folder).is_none()).then_some(page.asked)
     }
 
     /// As [`note`](Self::note), with a page that may be older than others: keeps the part of it around `key`
@@ -233,7 +242,7 @@ impl Snapshots {
         state.clock += 1;
         page.used = state.clock;
         match state.directories.get(prefix) {
-            Some(directory) if directory.was_wrong.is_some_and(|at| page.at <= at) => return Vec::new(),
+            Some(directory) if directory.was_wrong.is_some_and(|at| page.at() <= at) => return Vec::new(),
             Some(_) => {}
             None => {
                 let directory = DirectorySnapshot::default();
@@ -280,11 +289,12 @@ impl Snapshots {
         state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
-    /// Forgets the page that covers `name`, because a read has shown it wrong just `now`. Pages of the
-    /// directory that were requested earlier are dropped when they come.
+    /// Forgets the page that covers `name`, because a read has shown it wrong just `now`. The name is in doubt until a
+    /// later answer comes. Pages of the directory that were requested earlier are dropped when they come.
     pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
         self.lock().change(prefix, |directory| {
             directory.retain(|page| !page.covers(name));
+            directory.doubt(name, now);
             directory.was_wrong = Some(now);
         });
     }
@@ -360,7 +370,7 @@ impl Snapshots {
             directory.listed = directory.listed.filter(|(_, at)| age(*at) < self.limits.ttl);
             directory.was_wrong = directory.was_wrong.filter(|at| age(*at) < LONGEST_LIST);
         }
-        self.retain(&mut state, |page| now.saturating_duration_since(page.at) < most);
+        self.retain(&mut state, |page| now.saturating_duration_since(page.at()) < most);
     }
 
     /// How much memory all snapshots take, in bytes.

@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 
 use s3mount_object::ListPage;
 
+use crate::namespace::fact::Asked;
 use crate::namespace::names::Hidden;
 use crate::namespace::page::Page;
 use outlook::{Cuts, Outlook};
-use tokio::time::Instant;
 
 /// Pages that are listed one after another before the first cut.
 const FIRST: u32 = 4;
@@ -258,7 +258,7 @@ impl Split {
         asked.for_each(|piece| piece.stage = Stage::Idle);
     }
 
-    /// Takes a page of a piece, and the time when it was requested.
+    /// Takes a page of a piece, and when it was `asked` for.
     ///
     /// # Errors
     /// A fault, if the listing goes back or has no end.
@@ -266,7 +266,7 @@ impl Split {
         &mut self,
         number: u32,
         mut page: ListPage,
-        at: Instant,
+        asked: Asked,
         hidden: &Hidden,
     ) -> Result<(), Fault> {
         let Some(index) = self.find(number) else { return Ok(()) };
@@ -315,7 +315,7 @@ impl Split {
             piece.stage = Stage::Done;
         }
         if kept > 0 || is_done {
-            let page = Page::between(&self.prefix, &after, upto.as_deref(), &page, at, hidden);
+            let page = Page::between(&self.prefix, &after, upto.as_deref(), &page, asked, hidden);
             self.waiting += page.len();
             piece.pages.push_back(page);
         }

@@ -9,7 +9,7 @@ use s3mount_object::{ListObjects, ObjectId};
 use tokio::time::Instant;
 
 use super::Namespace;
-use super::fact::Fact;
+use super::fact::{Asked, Fact};
 use super::names::{File, Target};
 use super::page::Page;
 use crate::FsError;
@@ -17,19 +17,20 @@ use crate::FsError;
 impl Namespace {
     /// Asks the store for `name`, and keeps the answer.
     pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
-        let (key, at) = (format!("{prefix}{name}"), Instant::now());
+        let (key, sent) = (format!("{prefix}{name}"), Instant::now());
         let below = ListObjects { prefix: format!("{key}/"), max_keys: Some(1), ..ListObjects::default() };
         let (object, below) = tokio::join!(self.requests.head(&key), self.requests.list(below));
         let (object, is_folder) = (object?, !below?.objects.is_empty());
+        let asked = Asked::since(sent);
         let file = object.map(|meta| File {
             object: ObjectId::new(&key, meta.etag),
             size: meta.size,
             mtime: meta.last_modified,
         });
-        self.keep(prefix, Page::of_folder(name, is_folder, at));
-        self.keep(prefix, Page::of_one(name, file.as_ref(), at));
+        self.keep(prefix, Page::of_folder(name, is_folder, asked));
+        self.keep(prefix, Page::of_one(name, file.as_ref(), asked));
         // If a key and a folder have the same name, the folder is shown.
         let target = if is_folder { Some(Target::Directory) } else { file.map(Target::File) };
-        Ok(self.answered(target, at))
+        Ok(self.answered(target, asked))
     }
 }

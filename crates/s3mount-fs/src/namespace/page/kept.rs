@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Packed, Page};
+use crate::namespace::fact::Asked;
 
 /// Adds a text with its length before it.
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
@@ -45,7 +46,8 @@ impl Page {
     /// since 1970, the same time by the clock of this process. `None` if that can't be, or if the bytes stand
     /// for no page.
     pub(crate) fn from_bytes(mut bytes: &[u8], at: impl FnOnce(i64) -> Option<Instant>) -> Option<Self> {
-        let at = at(i64::from_le_bytes(take(&mut bytes)?))?;
+        // It came long before this process asks for anything.
+        let asked = Asked::at(at(i64::from_le_bytes(take(&mut bytes)?))?);
         let [has_end] = take(&mut bytes)?;
         let (after, upto) = (take_text(&mut bytes)?.into(), take_text(&mut bytes)?);
         let text = take_text(&mut bytes)?;
@@ -64,7 +66,8 @@ impl Page {
             entries.push(entry);
         }
         let upto = (has_end != 0).then(|| upto.into());
-        Some(Self { after, upto, at, text: text.into(), entries: entries.into(), used: 0 })
+        let (text, entries) = (text.into(), entries.into());
+        Some(Self { after, upto, asked, is_in_doubt: false, text, entries, used: 0 })
     }
 }
 
@@ -76,7 +79,7 @@ mod tests {
     use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
     use tokio::time::Instant;
 
-    use super::Page;
+    use super::{Asked, Page};
     use crate::namespace::names::Hidden;
 
     proptest! {
@@ -98,7 +101,7 @@ mod tests {
                 next: more.then(String::new),
             };
             let now = Instant::now();
-            let page = Page::new("d/", "", &listed, now, &Hidden::default());
+            let page = Page::new("d/", "", &listed, Asked::at(now), &Hidden::default());
             let bytes = page.to_bytes(-5);
             let again = Page::from_bytes(&bytes, |millis| (millis == -5).then_some(now)).expect("a page");
             prop_assert_eq!(format!("{again:?}"), format!("{page:?}"));

@@ -1,8 +1,7 @@
 //! The pages of a listing in no order, made into pages in order.
 
-use tokio::time::Instant;
-
 use super::{Packed, Page};
+use crate::namespace::fact::Asked;
 
 /// How many names a page gets: as many as a page of S3 has.
 const NAMES: usize = 1000;
@@ -16,13 +15,13 @@ pub(crate) struct Sorted {
     /// How many of the names were returned.
     returned: usize,
     is_complete: bool,
-    at: Instant,
+    asked: Asked,
 }
 
 impl Sorted {
-    /// The names of all `pages`, the first of which was requested `at`. If a name is on two pages, the later page is
+    /// The names of all `pages`, which were `asked` for one after another. If a name is on two pages, the later page is
     /// right: the name has changed between the two.
-    pub(crate) fn new(pages: Vec<Page>, at: Instant) -> Self {
+    pub(crate) fn new(pages: Vec<Page>, asked: Asked) -> Self {
         let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
         let names = |(index, page): (usize, &Page)| {
             (0..page.entries.len()).map(move |entry| (number(index), number(entry)))
@@ -38,7 +37,7 @@ impl Sorted {
             }
             is_same
         });
-        Self { pages, order, returned: 0, is_complete: false, at }
+        Self { pages, order, returned: 0, is_complete: false, asked }
     }
 
     /// Whether all pages were returned.
@@ -61,7 +60,7 @@ impl Sorted {
         };
         let last = |index: usize| index.checked_sub(1).map_or("", |index| texts(index).0);
         let upto = (end < self.order.len()).then(|| last(end));
-        let page = Page::pack(last(self.returned), upto, self.at, (self.returned..end).map(texts));
+        let page = Page::pack(last(self.returned), upto, self.asked, (self.returned..end).map(texts));
         self.returned = end;
         if end == self.order.len() {
             self.is_complete = true;
@@ -75,7 +74,7 @@ impl Sorted {
 mod tests {
     use tokio::time::Instant;
 
-    use super::{Page, Sorted};
+    use super::{Asked, Page, Sorted};
 
     fn page(keys: &[&str], folders: &[&str], etag: &str) -> Page {
         Page::of_names(keys, folders, etag, Instant::now())
@@ -86,7 +85,7 @@ mod tests {
         let names: Vec<String> = (0..2500).map(|name| format!("{:04}", (name * 7) % 2500)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let pages = names.chunks(600).map(|keys| page(keys, &[], "e")).collect();
-        let mut sorted = Sorted::new(pages, Instant::now());
+        let mut sorted = Sorted::new(pages, Asked::at(Instant::now()));
         let (mut after, mut keys) = (String::new(), Vec::new());
         while let Some(page) = sorted.next() {
             assert_eq!(*page.after, *after);
@@ -99,13 +98,13 @@ mod tests {
 
     #[test]
     fn a_name_on_two_pages_is_there_once_and_nothing_is_a_page_too() {
-        let mut sorted =
-            Sorted::new(vec![page(&["b", "a"], &["f"], "old"), page(&["a"], &["f"], "new")], Instant::now());
+        let pages = vec![page(&["b", "a"], &["f"], "old"), page(&["a"], &["f"], "new")];
+        let mut sorted = Sorted::new(pages, Asked::at(Instant::now()));
         let only = sorted.next().expect("a page");
         let texts: Vec<_> = (0..only.len()).map(|index| only.texts(index)).collect();
         assert_eq!(texts, [("a", "new"), ("b", "old"), ("f/", "")]);
         assert!(sorted.is_complete());
-        let empty = Sorted::new(Vec::new(), Instant::now()).next().expect("a page");
+        let empty = Sorted::new(Vec::new(), Asked::at(Instant::now())).next().expect("a page");
         assert!(empty.len() == 0 && empty.covers("any"));
     }
 }

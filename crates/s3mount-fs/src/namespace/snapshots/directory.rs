@@ -1,7 +1,10 @@
 //! The snapshot of one directory: its pages, and the outcome of listing it whole.
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
 
+use crate::namespace::fact::Asked;
 use crate::namespace::lookup_allowance::LookupAllowance;
 use crate::namespace::page::Page;
 
@@ -48,20 +51,36 @@ impl DirectorySnapshot {
         !self.pages.is_empty() || self.being_listed.is_some() || is_too_large || self.was_wrong.is_some()
     }
 
-    /// Replaces what a page covers of older pages, and leaves newer ones as they are: pages come in any order. Returns
-    /// the names that are gone, or stand for something else now.
+    /// Replaces what a page covers of older pages, and leaves newer ones as they are: pages come in any order. Names on
+    /// which it differs from a page, and nobody knows which of them is newer, are in doubt. Returns the names that are
+    /// gone, or stand for something else now, or are in doubt.
     pub(super) fn insert(&mut self, page: Page) -> Vec<Box<str>> {
-        self.not_newer(page).into_iter().flat_map(|part| self.replace(part)).collect()
+        let in_doubt = self.in_doubt_by(&page);
+        let not_newer = self.not_newer(page).into_iter().chain(in_doubt);
+        not_newer.flat_map(|part| self.replace(part)).collect()
+    }
+
+    /// A page for each key that comes into doubt by `page`.
+    fn in_doubt_by(&self, page: &Page) -> Vec<Page> {
+        let mut in_doubt: BTreeMap<&str, Asked> = BTreeMap::new();
+        let may_differ = |other: &&Page| other.asked.overlaps(page.asked) && other.meets(page);
+        for other in self.pages.iter().filter(may_differ) {
+            for key in other.disputed(page) {
+                let asked = in_doubt.entry(key).or_insert(page.asked);
+                *asked = asked.later(other.asked);
+            }
+        }
+        in_doubt.into_iter().map(|(key, asked)| Page::in_doubt(key, asked)).collect()
+    }
+
+    /// Nobody knows any more what `key` is, as of `now`.
+    pub(super) fn doubt(&mut self, key: &str, now: Instant) {
+        self.replace(Page::in_doubt(key, Asked::at(now)));
     }
 
     /// The parts of a page that no newer page covers.
     fn not_newer(&self, page: Page) -> Vec<Page> {
-        let is_before = |key: &str, end: Option<&str>| end.is_none_or(|end| key < end);
-        let mut newer = self.pages.iter().filter(|other| {
-            other.at > page.at
-                && is_before(&page.after, other.upto.as_deref())
-                && is_before(&other.after, page.upto.as_deref())
-        });
+        let mut newer = self.pages.iter().filter(|other| other.at() > page.at() && other.meets(&page));
         let Some(first) = newer.next() else { return vec![page] };
         let (mut parts, mut after) = (Vec::new(), &*page.after);
         for other in std::iter::once(first).chain(newer) {
@@ -71,7 +90,7 @@ impl DirectorySnapshot {
             let Some(upto) = other.upto.as_deref() else { return parts };
             after = upto;
         }
-        if is_before(after, page.upto.as_deref()) {
+        if page.upto.as_deref().is_none_or(|upto| after < upto) {
             parts.push(page.slice(after, page.upto.as_deref()));
         }
         parts
@@ -113,7 +132,7 @@ impl DirectorySnapshot {
 
     /// The part of `page` around `key` that no page covers which is as new. `None` if such a page covers `key`.
     pub(super) fn gap(&self, key: &str, page: &Page) -> Option<Page> {
-        let newer = || self.pages.iter().filter(|other| other.at >= page.at);
+        let newer = || self.pages.iter().filter(|other| other.at() >= page.at());
         if !page.covers(key) || newer().any(|other| other.covers(key)) {
             return None;
         }

@@ -7,6 +7,7 @@ use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 use tokio::time::Instant;
 
 use super::{Known, Limits, Outcome, Snapshots};
+use crate::namespace::fact::Asked;
 use crate::namespace::names::{Hidden, Target};
 use crate::namespace::page::Page;
 use crate::time::{millis, time};
@@ -32,11 +33,11 @@ fn listed(prefix: &str, keys: &[&str], is_last: bool) -> ListPage {
 }
 
 fn note(snapshots: &Snapshots, after: &str, keys: &[&str], is_last: bool, at: Instant) {
-    let page = Page::new("d/", after, &listed("d/", keys, is_last), at, &Hidden::default());
+    let page = Page::new("d/", after, &listed("d/", keys, is_last), Asked::at(at), &Hidden::default());
     snapshots.note(&Arc::from("d/"), page);
 }
 
-/// F for a file, D for a folder, - for nothing, ? for unknown.
+/// F for a file, D for a folder, - for nothing, ! for what is in doubt, ? for unknown.
 fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
     let mark = |name: &&str| match snapshots.get("d/", name, now) {
         Known::Found(Target::File(file), _) => {
@@ -46,6 +47,7 @@ fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
         Known::Found(Target::Directory, _) => 'D',
         Known::Found(Target::Draft(_), _) => panic!("listings show no drafts"),
         Known::Absent(_) => '-',
+        Known::InDoubt => '!',
         Known::Unknown => '?',
     };
     names.iter().map(mark).collect()
@@ -85,7 +87,7 @@ fn an_old_page_fills_gaps_and_replaces_nothing_that_is_newer() {
     // It shows the names that have gone from the newer pages, and others than the older one.
     let keys = ["a", "b5", "c5", "e", "f", "l5", "p", "s5", "z"];
     let fill = |key| {
-        let page = Page::new("d/", "", &listed("d/", &keys, true), old, &Hidden::default());
+        let page = Page::new("d/", "", &listed("d/", &keys, true), Asked::at(old), &Hidden::default());
         snapshots.fill(&Arc::from("d/"), key, page).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let all = ["a", "b5", "c", "c5", "e", "f", "l", "l5", "p", "s", "s5", "z"];
@@ -105,7 +107,7 @@ fn what_turned_out_wrong_is_forgotten() {
     note(&snapshots, "", &["a", "b"], false, now);
     note(&snapshots, "b", &["c", "d"], true, now);
     snapshots.forget("d/", "c", now);
-    assert_eq!(ask(&snapshots, &["a", "c", "d"], now), "F??");
+    assert_eq!(ask(&snapshots, &["a", "c", "d"], now), "F!?");
 }
 
 #[test]
@@ -115,17 +117,69 @@ fn a_page_that_was_asked_for_before_a_name_was_found_wrong_is_not_kept() {
     note(&snapshots, "", &["a", "b"], true, start);
     snapshots.forget("d/", "a", at(2));
     note(&snapshots, "", &["a", "b"], true, at(1));
-    assert_eq!(ask(&snapshots, &["a", "b"], at(3)), "??", "it may have been under way");
+    assert_eq!(ask(&snapshots, &["a", "b"], at(3)), "!?", "it may have been under way");
     snapshots.expire(at(5));
     note(&snapshots, "", &["a", "b"], true, at(2));
-    assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "??", "still");
+    assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "!?", "still");
     note(&snapshots, "", &["a", "b"], true, at(4));
     assert_eq!(ask(&snapshots, &["a", "b"], at(5)), "FF");
 }
 
+/// A page of `d/` with these files of a version, that was `asked` for between two milliseconds after `start`.
+fn between(start: Instant, asked: (u64, u64), files: &[&str], etag: &str) -> Page {
+    let at = |millis| start + Duration::from_millis(millis);
+    let mut page = Page::of_names(files, &[], etag, start);
+    page.asked = Asked { sent: at(asked.0), came: at(asked.1) };
+    page
+}
+
+#[test]
+fn of_two_answers_that_overlap_and_differ_none_is_believed() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let prefix: Arc<str> = Arc::from("d/");
+    let note = |asked, files: &[&str], etag| {
+        let changed = snapshots.note(&prefix, between(start, asked, files, etag));
+        changed.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let known = |name| match snapshots.get("d/", name, start + Duration::from_millis(900)) {
+        Known::Found(Target::File(file), _) => file.object.etag().as_str().to_owned(),
+        other => format!("{other:?}").split('(').next().unwrap_or_default().to_owned(),
+    };
+    note((0, 100), &["a", "b"], "1");
+    assert_eq!(note((50, 150), &["a", "b"], "1"), [""; 0]);
+    assert_eq!(known("a"), "1", "both say so");
+    assert_eq!(note((120, 300), &["b"], "1"), ["a"], "the kernel is told to ask again");
+    assert_eq!(["a", "b", "c"].map(known), ["InDoubt", "1", "Absent"]);
+    note((140, 200), &["a", "b"], "1");
+    note((250, 400), &["a", "b"], "1");
+    assert_eq!(["a", "b"].map(known), ["InDoubt", "1"], "these were under way together, too");
+    note((390, 500), &["a", "b"], "1");
+    assert_eq!(known("a"), "InDoubt", "so were these");
+    note((500, 600), &["b"], "2");
+    assert_eq!(["a", "b"].map(known), ["Absent", "2"], "this one was asked for when all others had come");
+    note((200, 450), &["a", "b"], "1");
+    assert_eq!(["a", "b"].map(known), ["Absent", "2"], "and this one is older");
+}
+
+#[test]
+fn what_this_mount_has_made_is_later_than_what_was_asked_for_before() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let prefix: Arc<str> = Arc::from("d/");
+    snapshots.note(&prefix, Page::of_one("a", None, Asked::at(start + Duration::from_millis(100))));
+    snapshots.note(&prefix, between(start, (50, 150), &["a", "b"], "1"));
+    let known = |name| snapshots.get("d/", name, start + Duration::from_millis(200));
+    assert!(matches!((known("a"), known("b")), (Known::Absent(_), Known::Found(..))));
+}
+
 #[test]
 fn a_store_that_does_not_know_start_after_is_no_trouble() {
-    let page = Page::new("d/", "m", &listed("d/", &["a", "b"], false), Instant::now(), &Hidden::default());
+    let page = Page::new(
+        "d/",
+        "m",
+        &listed("d/", &["a", "b"], false),
+        Asked::at(Instant::now()),
+        &Hidden::default(),
+    );
     assert_eq!(page.answer("d/", "n"), None, "it does not reach there");
     assert!(matches!(page.answer("d/", "a"), Some(Some(Target::File(_)))));
 }
@@ -172,7 +226,7 @@ fn a_million_names_and_many_folders_are_small() {
         let prefix: Arc<str> = format!("train/class_{folder:05}/").into();
         let names =
             ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "4.jpg", "5.jpg", "6.jpg", "7.jpg", "8.jpg", "9.jpg"];
-        let page = Page::new(&prefix, "", &listed(&prefix, &names, true), now, &Hidden::default());
+        let page = Page::new(&prefix, "", &listed(&prefix, &names, true), Asked::at(now), &Hidden::default());
         snapshots.note(&prefix, page);
     }
     assert!(snapshots.bytes() <= 200 * 100_000, "{}", snapshots.bytes());
@@ -183,7 +237,7 @@ fn impossible_names_are_hidden_and_counted() {
     let hidden = Hidden::default();
     let long = "x".repeat(256);
     let keys = [".", "..", "n\0l", "ok", &long, "/", "../", "fine/", ""];
-    let page = Page::new("d/", "", &listed("d/", &keys, true), Instant::now(), &hidden);
+    let page = Page::new("d/", "", &listed("d/", &keys, true), Asked::at(Instant::now()), &hidden);
     assert_eq!((hidden.get(), page.len()), (6, 2));
 }
 
@@ -234,6 +288,40 @@ proptest! {
         prop_assert_eq!(ask(&snapshots, &[&name], start + Duration::from_secs(1)), expected);
     }
 
+    /// Answers of a store that does what was asked for at any moment between request and answer, of a name that changes all
+    /// the time: what is shown never goes back.
+    #[test]
+    fn what_is_shown_never_goes_back(
+        answers in proptest::collection::vec((0u64..100, 1u64..30, 1u64..30), 1..20),
+    ) {
+        let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+        // From when to when it was shown, and which version.
+        let mut shown: Vec<(u64, u64, u64)> = Vec::new();
+        let mut answers: Vec<_> = answers.iter().map(|(sent, before, after)| {
+            (sent + before + after, *sent, (sent + before) / 7)
+        }).collect();
+        answers.sort_unstable();
+        for (came, sent, version) in answers {
+            // In each third version there is no file.
+            let files: &[&str] = if version % 3 == 2 { &[] } else { &["a"] };
+            snapshots.note(&Arc::from("d/"), between(start, (sent, came), files, &version.to_string()));
+            match snapshots.get("d/", "a", start + Duration::from_millis(came)) {
+                Known::Found(Target::File(file), _) => {
+                    let version = file.object.etag().as_str().parse().expect("a number");
+                    shown.extend([(sent, came, version), (came, came, version)]);
+                }
+                // Who has asked gets its own answer, and believes it for no longer than its call.
+                Known::InDoubt if version % 3 != 2 => shown.push((sent, came, version)),
+                Known::InDoubt | Known::Absent(_) => {}
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+        for (from, _, later) in &shown {
+            let mut before = shown.iter().filter(|(_, to, _)| to < from);
+            prop_assert!(before.all(|(_, _, version)| version <= later), "{shown:?}");
+        }
+    }
+
     /// Whatever comes, it stays within its memory, and knows how much it takes.
     #[test]
     fn memory_is_bounded(folders in proptest::collection::vec((0u32..50, keys()), 1..100)) {
@@ -242,7 +330,7 @@ proptest! {
         for (folder, keys) in folders {
             let prefix: Arc<str> = format!("{folder}/").into();
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let page = Page::new(&prefix, "", &listed(&prefix, &keys, true), now, &Hidden::default());
+            let page = Page::new(&prefix, "", &listed(&prefix, &keys, true), Asked::at(now), &Hidden::default());
             snapshots.note(&prefix, page);
             prop_assert!(snapshots.bytes() <= 4096 + 2048);
         }

@@ -7,6 +7,7 @@ use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 use tokio::time::Instant;
 
 use super::{Ask, Fault, Split};
+use crate::namespace::fact::Asked;
 use crate::namespace::names::Hidden;
 
 /// Lists a page of the keys below `d/` as a store does: rolled up at `/`, behind a key or a prefix.
@@ -73,7 +74,7 @@ fn list(
         came.rounds += usize::from(!asked.is_empty());
         came.asked += asked.len();
         for (piece, page) in asked {
-            split.landed(piece, page, now, &hidden).expect("a good page");
+            split.landed(piece, page, Asked::at(now), &hidden).expect("a good page");
         }
         came.most_waiting = came.most_waiting.max(split.waiting());
         while let Some(page) = split.take() {
@@ -216,7 +217,9 @@ fn a_store_that_does_not_start_where_it_is_told_is_listed_by_way_of_the_beginnin
         let asked: Vec<_> = std::iter::from_fn(|| split.ask(15)).collect();
         for mut ask in asked {
             ask.start_after.clear();
-            split.landed(ask.piece, page(&keys, &ask, 1000), Instant::now(), &hidden).expect("a good page");
+            split
+                .landed(ask.piece, page(&keys, &ask, 1000), Asked::at(Instant::now()), &hidden)
+                .expect("a good page");
         }
         while let Some(page) = split.take() {
             came.extend(page.keys().map(str::to_owned));
@@ -238,7 +241,7 @@ fn a_page_that_cannot_be_had_is_asked_for_again_when_it_is_waited_for() {
                 assert!(!split.failed(ask.piece, round % 2 == 0));
             } else {
                 split
-                    .landed(ask.piece, page(&keys, &ask, 1000), Instant::now(), &hidden)
+                    .landed(ask.piece, page(&keys, &ask, 1000), Asked::at(Instant::now()), &hidden)
                     .expect("a good page");
             }
         }
@@ -259,14 +262,14 @@ fn listings_that_go_back_or_have_no_end_are_faults() {
     let (mut split, hidden) = (Split::new("d/"), Hidden::default());
     for fault in [None, Some(Fault::GoesBack)] {
         let ask = split.ask(0).expect("the beginning, and what follows");
-        let landed = split.landed(ask.piece, page(&keys, &all(0), 10), Instant::now(), &hidden);
+        let landed = split.landed(ask.piece, page(&keys, &all(0), 10), Asked::at(Instant::now()), &hidden);
         assert_eq!(landed.err(), fault);
     }
     let mut split = Split::new("d/");
     for fault in [None, Some(Fault::HasNoEnd)] {
         let ask = split.ask(0).expect("the beginning, and what follows");
         let stuck = ListPage { next: Some("1".to_owned()), ..ListPage::default() };
-        assert_eq!(split.landed(ask.piece, stuck, Instant::now(), &hidden).err(), fault);
+        assert_eq!(split.landed(ask.piece, stuck, Asked::at(Instant::now()), &hidden).err(), fault);
     }
 }
 
