@@ -26,9 +26,6 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// After how many look-ups that no page answered a directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
 
-/// How long a directory is not listed whole again after that has failed.
-const LISTING_PAUSE: Duration = Duration::from_secs(10);
-
 /// The longest time from a LIST request to its page. The default time-out is as long.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
 
@@ -323,11 +320,7 @@ impl Snapshots {
         directory.misses += 1;
         let is_due = directory.being_listed.is_none()
             && directory.listed.is_none_or(|(outcome, at)| {
-                let pause = match outcome {
-                    Outcome::Known | Outcome::TooLarge => self.limits.ttl,
-                    Outcome::Failed => self.limits.ttl.min(LISTING_PAUSE),
-                };
-                now.saturating_duration_since(at) >= pause
+                now.saturating_duration_since(at) >= directory.pause(outcome, self.limits.ttl)
             });
         if directory.misses < MISSES_BEFORE_LISTING || !is_due {
             return false;
@@ -357,7 +350,7 @@ impl Snapshots {
     /// Notes what came of listing a directory whole.
     pub(crate) fn listed(&self, prefix: &str, outcome: Outcome, now: Instant) {
         if let Some(directory) = self.lock().directories.get_mut(prefix) {
-            (directory.being_listed, directory.listed) = (None, Some((outcome, now)));
+            directory.on_listed(outcome, now);
         }
     }
 
@@ -367,7 +360,9 @@ impl Snapshots {
         let mut state = self.lock();
         for directory in state.directories.values_mut() {
             let age = |at: Instant| now.saturating_duration_since(at);
-            directory.listed = directory.listed.filter(|(_, at)| age(*at) < self.limits.ttl);
+            // Who comes back to it later than after two pauses finds it forgotten.
+            let kept = |outcome: Outcome| directory.pause(outcome, self.limits.ttl).saturating_mul(2);
+            directory.listed = directory.listed.filter(|(outcome, at)| age(*at) < kept(*outcome));
             directory.was_wrong = directory.was_wrong.filter(|at| age(*at) < LONGEST_LIST);
         }
         self.retain(&mut state, |page| now.saturating_duration_since(page.at()) < most);

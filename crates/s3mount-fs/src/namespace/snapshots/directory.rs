@@ -1,12 +1,19 @@
 //! The snapshot of one directory: its pages, and the outcome of listing it whole.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::namespace::fact::Asked;
 use crate::namespace::lookup_allowance::LookupAllowance;
 use crate::namespace::page::Page;
+
+/// How long a directory is not listed whole again after that has failed.
+const LISTING_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a directory that is too large for the memory is not listed again at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// What a directory takes besides its pages, in bytes: its entry in the table, and its name twice.
 const DIRECTORY_BYTES: usize = 160;
@@ -23,6 +30,8 @@ pub(super) struct DirectorySnapshot {
     pub(super) being_listed: Option<LookupAllowance>,
     /// The outcome of the last listing of the whole directory, and when it ended.
     pub(super) listed: Option<(Outcome, Instant)>,
+    /// How many listings in a row have found that memory is too small for it.
+    pub(super) too_large: u32,
     /// When a read last showed a name to be wrong. Pages that were requested earlier may be wrong, too.
     pub(super) was_wrong: Option<Instant>,
 }
@@ -43,6 +52,25 @@ impl DirectorySnapshot {
         let page = self.pages.get_mut(index).filter(|page| page.covers(key))?;
         page.used = clock;
         Some(index)
+    }
+
+    /// Notes what came of listing it whole.
+    pub(super) fn on_listed(&mut self, outcome: Outcome, now: Instant) {
+        (self.being_listed, self.listed) = (None, Some((outcome, now)));
+        self.too_large = if outcome == Outcome::TooLarge { self.too_large + 1 } else { 0 };
+    }
+
+    /// How long it is not listed whole again. What does not fit the memory would cost as many requests again, and
+    /// hardly fit then.
+    pub(super) fn pause(&self, outcome: Outcome, ttl: Duration) -> Duration {
+        match outcome {
+            Outcome::Known => ttl,
+            Outcome::Failed => ttl.min(LISTING_PAUSE),
+            Outcome::TooLarge => {
+                let doubled = ttl.saturating_mul(1 << (self.too_large.clamp(1, 16) - 1));
+                doubled.min(LONGEST_PAUSE.max(ttl))
+            }
+        }
     }
 
     /// Whether the snapshot holds anything worth keeping.

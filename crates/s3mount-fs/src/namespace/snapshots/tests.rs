@@ -209,6 +209,27 @@ fn the_third_miss_has_the_directory_listed() {
 }
 
 #[test]
+fn a_directory_that_is_too_large_is_listed_less_and_less_often() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let mut listed = Vec::new();
+    for second in 0..3 * 3600 {
+        let now = start + Duration::from_secs(second);
+        // Look-ups bring pages, and go on all the time.
+        note(&snapshots, "", &["a"], false, now);
+        snapshots.expire(now);
+        if (0..3).any(|_| snapshots.on_miss("d/", now)) {
+            snapshots.listed("d/", Outcome::TooLarge, now);
+            listed.push(second);
+        }
+    }
+    assert_eq!(
+        listed,
+        [0, 60, 180, 420, 900, 1860, 3780, 7380],
+        "each pause is twice as long, up to an hour"
+    );
+}
+
+#[test]
 fn a_million_names_and_many_folders_are_small() {
     let limits = Limits { bytes: 1 << 30, ..LIMITS };
     let (snapshots, now) = (Snapshots::new(limits), Instant::now());
