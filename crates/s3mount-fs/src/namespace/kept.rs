@@ -6,15 +6,17 @@
 //!
 //! The disk can't hurt: a page that is late, damaged or gone is listed by the store.
 
+mod recorder;
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use s3mount_cache::{NameStore, NamesFile, NamesWriter};
+use s3mount_cache::{NameStore, NamesFile};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use self::recorder::{Recording, Writer};
 use super::page::Page;
 use crate::sync::{Mutex, lock};
 use crate::time::{millis, time};
@@ -28,13 +30,11 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// How long a listing waits for the disk. One of a million names is read in a fraction of this time.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many pages of a listing may wait to be written. Beyond that the listing is not kept.
-const MOST_WAITING: usize = 64;
-
 /// The listings on the disk.
 #[derive(Debug)]
 pub(crate) struct KeptNames {
     store: NameStore,
+    writer: Writer,
     /// When the mount began, by both clocks.
     mounted: (SystemTime, Instant),
     /// Whether a kept listing may stand in for a new one.
@@ -81,7 +81,8 @@ impl KeptNames {
         runtime: &Handle,
     ) -> Self {
         let mounted = (mounted_at, Instant::now());
-        Self { store, mounted, is_immutable, runtime: runtime.clone(), late: Mutex::default() }
+        let writer = Writer::start(store.clone());
+        Self { store, writer, mounted, is_immutable, runtime: runtime.clone(), late: Mutex::default() }
     }
 
     fn clocks(&self) -> Clocks {
@@ -198,48 +199,26 @@ impl KeptListing {
     }
 }
 
-/// A page on its way to the disk: the last key that it covers, unset for the last page, and its bytes.
-type Packed = (Option<Box<str>>, Vec<u8>);
-
-/// Keeps one listing as its pages come. It is given up without a word if the disk can't keep up.
+/// Keeps one listing as its pages come.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// The pages on their way to the writing thread. Unset once the listing was given up.
-    pages: Option<mpsc::Sender<Packed>>,
+    recording: Recording,
     clocks: Clocks,
 }
 
 impl KeptNames {
     /// Begins to keep the listing of the directory `prefix`.
     pub(crate) fn recorder(&self, prefix: &Arc<str>) -> Recorder {
-        let (pages, mut come) = mpsc::channel::<Packed>(MOST_WAITING);
-        let (store, prefix) = (self.store.clone(), prefix.clone());
-        self.runtime.spawn_blocking(move || {
-            let mut writer: Option<NamesWriter> = None;
-            while let Some((upto, page)) = come.blocking_recv() {
-                let is_last = upto.is_none();
-                let begun = writer.take().map_or_else(|| store.write(&prefix), Ok);
-                let kept = begun.and_then(|mut begun| {
-                    begun.push(upto.as_deref(), &page)?;
-                    if is_last { begun.finish().map(|()| None) } else { Ok(Some(begun)) }
-                });
-                match kept {
-                    Ok(going_on) => writer = going_on,
-                    Err(error) => return tracing::debug!(%error, %prefix, "the listing can't be kept"),
-                }
-            }
-        });
-        Recorder { pages: Some(pages), clocks: self.clocks() }
+        Recorder { recording: self.writer.record(prefix), clocks: self.clocks() }
     }
 }
 
 impl Recorder {
     /// Keeps the next page. The listing is complete with the page that has no `upto`.
     pub(crate) fn keep(&mut self, page: &Page) {
-        let Some(pages) = &self.pages else { return };
-        let bytes = page.to_bytes(self.clocks.wall(page.at()));
-        if pages.try_send((page.upto().map(Into::into), bytes)).is_err() {
-            self.pages = None;
+        if self.recording.goes_on() {
+            let bytes = page.to_bytes(self.clocks.wall(page.at()));
+            self.recording.keep(page.upto().map(Into::into), bytes);
         }
     }
 }
