@@ -23,6 +23,9 @@ const PASSTHROUGH: (u32, u32) = (6, 9);
 /// The first kernel with FUSE over io_uring.
 const IO_URING: (u32, u32) = (6, 14);
 
+/// The pid namespace of the machine, whose number is the same on each Linux.
+const PIDS_OF_MACHINE: &str = "pid:[4026531836]";
+
 /// What a larger readahead brings (docs/PERFORMANCE.md).
 const REMEDY_OF_READ_AHEAD: &str =
     "mount as root for 1 MiB: buffered reads are half as fast again, mapped ones four times as fast";
@@ -76,6 +79,7 @@ pub(crate) fn check(machine: &Machine, args: &MountArgs) -> Vec<Finding> {
         read_ahead(machine),
         log(machine, args),
     ];
+    findings.extend(pid_namespace(machine, args));
     findings.extend(ca_bundle(&args.access).map(|(path, from)| bundle(&path, &from)));
     if !args.cache.is_empty() {
         findings.extend(io_limits(machine));
@@ -251,6 +255,23 @@ fn log(machine: &Machine, args: &MountArgs) -> Finding {
     Finding::warn("log", "there is no syslog here, so nothing is logged", "--log-directory DIR keeps a log")
 }
 
+/// Whether the daemon will see the programs that use the mount.
+fn pid_namespace(machine: &Machine, args: &MountArgs) -> Option<Finding> {
+    const NAME: &str = "pid namespace";
+    let own = std::fs::read_link(machine.at("/proc/self/ns/pid")).ok()?;
+    if own == Path::new(PIDS_OF_MACHINE) {
+        return Some(Finding::ok(NAME, "that of the machine"));
+    }
+    if !args.allow_other {
+        return Some(Finding::ok(NAME, "its own, and without --allow-other nobody else uses the mount"));
+    }
+    Some(Finding::warn(
+        NAME,
+        "its own: programs of other containers that are killed while they wait end when the store answers",
+        "start it in that of the machine (hostPID: true, --pid=host), or of the pod (shareProcessNamespace: true)",
+    ))
+}
+
 fn bundle(path: &Path, from: &str) -> Finding {
     match check_bundle(path) {
         Ok(()) => Finding::ok("CA bundle", format!("{}, by {from}", path.display())),
@@ -334,6 +355,19 @@ mod tests {
         assert!(findings.iter().all(|finding| finding.state == State::Ok), "{findings:?}");
         assert_eq!(version("5.15.0-1051-aws"), Some((5, 15)));
         assert_eq!(version("banana"), None);
+    }
+
+    #[test]
+    fn a_container_with_processes_of_its_own() {
+        let (folder, machine) = machine(&[]);
+        let link = folder.path().join("proc/self/ns/pid");
+        std::fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
+        std::os::unix::fs::symlink("pid:[4026532701]", &link).expect("a link");
+        check_one(&machine, &["--allow-other"], "pid namespace", State::Warn, "hostPID: true");
+        check_one(&machine, &[], "pid namespace", State::Ok, "without --allow-other");
+        std::fs::remove_file(&link).expect("a link");
+        std::os::unix::fs::symlink(super::PIDS_OF_MACHINE, &link).expect("a link");
+        check_one(&machine, &["--allow-other"], "pid namespace", State::Ok, "that of the machine");
     }
 
     #[test]
