@@ -37,6 +37,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         allow_root: false,
         threads: std::thread::available_parallelism()?.get(),
         read_ahead_bytes: MIB,
+        max_reads: 1024,
         passthrough_dirs: Vec::new(),
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));

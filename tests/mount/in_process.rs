@@ -41,6 +41,7 @@ impl InProcess {
             allow_root: false,
             threads: 2,
             read_ahead_bytes: MIB,
+            max_reads: 1024,
             passthrough_dirs: Vec::new(),
         };
         let folder = TempDir::new().expect("a folder");

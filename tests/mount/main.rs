@@ -35,6 +35,7 @@ mod late_writes;
 mod lifecycle;
 mod loader;
 mod machines;
+mod many_readers;
 mod many_writers;
 mod maps;
 mod metrics;

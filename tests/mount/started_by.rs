@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -132,6 +132,11 @@ fn slurm_mounts_for_each_job() {
 /// A mount whose descriptor another process has opened and mounted, and whose daemon runs as nobody. `/dev/fuse`
 /// may be closed to nobody.
 fn passed(server: &TestS3, folder: &TempDir, flags: &[&str]) -> (WatchdogGuard, MountGuard) {
+    passed_to(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], server, folder, flags)
+}
+
+/// A mount whose descriptor another process has opened and mounted. The command `by` runs the daemon.
+fn passed_to(by: &[&str], server: &TestS3, folder: &TempDir, flags: &[&str]) -> (WatchdogGuard, MountGuard) {
     let watchdog = watchdog(LIMIT);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
     let (program, dir) = (folder.path().join("s3mount"), folder.path().join("mnt"));
@@ -145,8 +150,8 @@ fn passed(server: &TestS3, folder: &TempDir, flags: &[&str]) -> (WatchdogGuard, 
         .expect("a mount");
     let target = format!("/dev/fd/{number}");
     let plain = s3mount(&server.endpoint(), BUCKET, Path::new(&target), &[&["--foreground"], flags].concat());
-    let mut command = Command::new(program);
-    command.args(plain.get_args()).env_clear().uid(NOBODY).gid(NOBODY);
+    let mut command = Command::new(by[0]);
+    command.args(&by[1..]).arg(program).args(plain.get_args()).env_clear();
     command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     #[expect(unsafe_code, reason = "the child alone gets the descriptor")]
     // SAFETY: fcntl(2) may be called between fork and exec.
@@ -155,6 +160,69 @@ fn passed(server: &TestS3, folder: &TempDir, flags: &[&str]) -> (WatchdogGuard, 
     }
     // The mounter's own descriptor goes with the command.
     (watchdog, MountGuard::new(&mut command, &dir).expect("a mount"))
+}
+
+/// Starts programs that wait for the store, lets `meanwhile` see them wait, and returns how they end.
+fn waiting(server: &TestS3, mount: &MountGuard, meanwhile: impl FnOnce(&mut [Child])) -> Vec<ExitStatus> {
+    fs::metadata(mount.path().join("d/f")).expect("a name that is known");
+    server.reset_stats();
+    server.freeze(true);
+    let start = |program: &str, args: &[String]| {
+        Command::new(program)
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a program")
+    };
+    let path = |name| mount.path().join(name).display().to_string();
+    let mut children = [
+        start("cat", &[path("d/f")]),
+        start("dd", &[format!("if={}", path("d/f")), "of=/dev/null".to_owned(), "iflag=direct".to_owned()]),
+        start("stat", &[path("e/f")]),
+        start("ls", &[path("d")]),
+    ];
+    wait_for("they wait", || server.stats().requests() >= 3);
+    // The daemon looks at who waits every 100 ms.
+    std::thread::sleep(Duration::from_millis(500));
+    meanwhile(&mut children);
+    server.freeze(false);
+    children.iter_mut().map(|child| child.wait().expect("its end")).collect()
+}
+
+/// The daemon does not see the processes of who has mounted. Their numbers stand for nobody, or for others.
+#[test]
+fn callers_of_another_pid_namespace_wait_for_the_store() {
+    let server = TestS3::builder().object(BUCKET, "d/f", "text\n").object(BUCKET, "e/f", "").start();
+    let (server, folder) = (server.expect("a server"), TempDir::new().expect("a folder"));
+    let apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let (_watchdog, mount) = passed_to(&apart, &server, &folder, &[]);
+    let ends = waiting(&server, &mount, |children| {
+        for child in children {
+            assert!(child.try_wait().expect("its state").is_none(), "it waits");
+        }
+    });
+    assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
+    wait_for("the log says so", || {
+        mount.stderr().contains("programs of another pid namespace use this mount")
+    });
+    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn killed_callers_of_a_passed_mount_are_let_go() {
+    let server = TestS3::builder().object(BUCKET, "d/f", "text\n").object(BUCKET, "e/f", "").start();
+    let (server, folder) = (server.expect("a server"), TempDir::new().expect("a folder"));
+    let (_watchdog, mount) = passed(&server, &folder, &[]);
+    waiting(&server, &mount, |children| {
+        for child in children.iter_mut() {
+            child.kill().expect("a signal");
+        }
+        for child in children {
+            assert!(!child.wait().expect("its end").success());
+        }
+    });
+    assert_eq!(mount.unmount().expect("an end").code(), Some(0));
 }
 
 fn is_mounted(dir: &Path) -> bool {

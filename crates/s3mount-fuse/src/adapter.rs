@@ -38,6 +38,7 @@ use tokio::runtime::Handle;
 
 use self::convert::{fs_handle, fs_inode};
 use self::request::{PendingRequest, Shared, Wanted};
+use crate::config::FuseConfig;
 use crate::interrupt::{InterruptMonitor, Reply, SharedReply};
 use crate::kernel::Kernel;
 use crate::metrics::{FuseMetrics, Operation};
@@ -47,10 +48,6 @@ use crate::readahead::Readahead;
 /// Largest READ that the kernel may send, in bytes: its own limit of 256 pages.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
-/// Readahead requests that the kernel may have in flight. 64 gives 16 streams 7.1 GB/s where the default of 12
-/// gives 5.7 (kernel 6.18, 4 cores).
-const MAX_BACKGROUND: u16 = 128;
-
 /// Answers the kernel's requests from a filesystem.
 pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
@@ -58,6 +55,8 @@ pub(crate) struct Adapter {
     /// Unset where the kernel's readahead cannot be set.
     readahead: Arc<OnceLock<Readahead>>,
     interrupts: Arc<InterruptMonitor>,
+    /// The most READs that the kernel sends before it has answers.
+    max_reads: u16,
     /// Folders whose files the kernel may read by itself.
     passthrough_dirs: Vec<PathBuf>,
     /// Unset where the kernel reads no files by itself.
@@ -66,22 +65,27 @@ pub(crate) struct Adapter {
 
 impl Adapter {
     /// An adapter that answers later requests on `runtime`, and tells the kernel of changes through `kernel`.
+    /// `is_passed` says that another process has mounted.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
     pub(crate) fn new(
         fs: Arc<Filesystem>,
         runtime: Handle,
         kernel: Arc<Kernel>,
         readahead: Arc<OnceLock<Readahead>>,
-        passthrough_dirs: Vec<PathBuf>,
-    ) -> Self {
-        let interrupts = Arc::new(InterruptMonitor::new(fs.config().timeout));
-        runtime.spawn(InterruptMonitor::run(Arc::downgrade(&interrupts)));
+        config: &FuseConfig,
+        is_passed: bool,
+    ) -> io::Result<Self> {
+        let interrupts = InterruptMonitor::start(fs.config().timeout, is_passed)?;
         let monitor = Arc::downgrade(&interrupts);
         fs.set_callers(move || monitor.upgrade().map(|monitor| monitor.callers()).unwrap_or_default());
         let metrics = Arc::<FuseMetrics>::default();
         fs.registry().add(metrics.clone(), || {});
         let recorder = fs.recorder().clone();
         let shared = Arc::new(Shared { runtime, kernel, metrics, recorder });
-        Self { fs, shared, readahead, interrupts, passthrough_dirs, passthrough: None }
+        let (max_reads, passthrough_dirs) = (config.max_reads, config.passthrough_dirs.clone());
+        Ok(Self { fs, shared, readahead, interrupts, max_reads, passthrough_dirs, passthrough: None })
     }
 
     /// The errno for what objects can't be: links, devices, pipes.
@@ -111,7 +115,7 @@ impl Adapter {
                 answer.await;
                 drop(hold);
             });
-            self.interrupts.add(req.pid(), reply);
+            self.interrupts.add(req, reply);
         }
     }
 
@@ -119,7 +123,7 @@ impl Adapter {
     /// take it for undone: only one that is killed gets no other answer, and it takes as long as it takes.
     fn answer_surely<R: Reply>(
         &self,
-        pid: u32,
+        req: &Request,
         folder: Option<INodeNo>,
         reply: &SharedReply<R>,
         answer: impl Future<Output = ()> + Send + 'static,
@@ -132,7 +136,7 @@ impl Adapter {
                 answer.await;
                 drop(hold);
             });
-            self.interrupts.add_change(pid, reply);
+            self.interrupts.add_change(req, reply);
         }
     }
 
@@ -159,7 +163,9 @@ impl Adapter {
             self.fs.keep_page_cache();
         }
         let _ = config.set_max_write(MAX_REQUEST_BYTES);
-        let _ = config.set_max_background(MAX_BACKGROUND);
+        // Beyond these two, READs queue in the kernel, and it does not read ahead.
+        let _ = config.set_max_background(self.max_reads);
+        let _ = config.set_congestion_threshold(self.max_reads);
         if !self.passthrough_dirs.is_empty() {
             let (dirs, metrics) = (&self.passthrough_dirs, &self.shared.metrics);
             self.passthrough = Passthrough::negotiate(config, dirs, &self.fs, metrics).map(Arc::new);

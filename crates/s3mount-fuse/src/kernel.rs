@@ -5,27 +5,54 @@
 //! behind it, inside the kernel, where no signal reaches the callers. So names are dropped only while no
 //! request of their folder waits for the store.
 //!
+//! A notice may wait inside the kernel all the same. So names and pages have a thread each, which nobody else
+//! needs, and who must answer soon waits for them no longer than a deadline.
+//!
 //! `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16) takes no lock, but it drops all names of the mount, and with them their
 //! inodes and everything that the page cache holds.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use s3mount_fs::KnownName;
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+/// How many notices of a kind may wait for their thread. Beyond that, the kernel is not told.
+const MOST_WAITING: usize = 1024;
+
 /// Sends notices to the kernel, at moments when they block nobody.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Kernel {
     notifier: OnceLock<Notifier>,
+    names: SyncSender<Names>,
+    pages: SyncSender<Pages>,
     /// How many requests of a folder wait for the store. Their callers hold the folder's lock.
     held: Mutex<HashMap<INodeNo, usize>>,
     was_released: Notify,
+}
+
+/// Names of a folder that the kernel is to drop. `left` gets those that it was not told of.
+#[derive(Debug)]
+struct Names {
+    folder: INodeNo,
+    names: Vec<KnownName>,
+    left: oneshot::Sender<Vec<KnownName>>,
+}
+
+/// Pages of an inode that the kernel is to drop. `done` is told when it has.
+#[derive(Debug)]
+struct Pages {
+    ino: INodeNo,
+    offset: i64,
+    len: i64,
+    done: oneshot::Sender<()>,
 }
 
 /// A request that waits for the store while its caller holds the lock of `folder`.
@@ -50,7 +77,39 @@ impl Drop for Hold {
     }
 }
 
+/// Has a thread tell what comes, until `kernel` is dropped.
+fn start<T: Send + 'static>(
+    name: &str,
+    kernel: &Arc<Kernel>,
+    come: Receiver<T>,
+    tell: fn(&Kernel, T),
+) -> io::Result<()> {
+    let kernel = Arc::downgrade(kernel);
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || {
+        while let Ok(notice) = come.recv() {
+            let Some(kernel) = kernel.upgrade() else { return };
+            tell(&kernel, notice);
+        }
+    })?;
+    Ok(())
+}
+
 impl Kernel {
+    /// Starts the threads that tell the kernel.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
+        let ((names, names_come), (pages, pages_come)) =
+            (sync_channel(MOST_WAITING), sync_channel(MOST_WAITING));
+        let (notifier, held, was_released) = Default::default();
+        let kernel = Arc::new(Self { notifier, names, pages, held, was_released });
+        start("drop-names", &kernel, names_come, Self::tell_names)?;
+        start("drop-pages", &kernel, pages_come, Self::tell_pages)?;
+        Ok(kernel)
+    }
+
     /// Sends notices through `notifier` from now on.
     pub(crate) fn connect(&self, notifier: Notifier) {
         // It was empty until now, because a mount has one session.
@@ -91,29 +150,36 @@ impl Kernel {
     }
 
     /// Makes the kernel drop these names of `folder` while nobody holds its lock. Returns the names that the
-    /// kernel was not told of within `patience`.
+    /// kernel was not told of because somebody held it for longer than `patience`. The kernel itself may take as
+    /// long as it likes: a caller that drops this future has it told all the same.
     pub(crate) async fn drop_names(
-        self: &Arc<Self>,
+        &self,
         folder: INodeNo,
         mut names: Vec<KnownName>,
         patience: Duration,
     ) -> Vec<KnownName> {
         let deadline = Instant::now() + patience;
         while !names.is_empty() && self.wait_for_release(folder, deadline).await {
-            let kernel = self.clone();
-            // This is a blocking task, because the kernel may hold the lock for a moment all the same.
-            let told = tokio::task::spawn_blocking(move || {
-                while let Some(known) = names.pop() {
-                    kernel.drop_name(folder, &known.name);
-                    if kernel.is_held(folder) {
-                        break;
-                    }
+            let (left, told) = oneshot::channel();
+            match self.names.try_send(Names { folder, names, left }) {
+                Ok(()) => names = told.await.unwrap_or_default(),
+                Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
+                    return refused.names;
                 }
-                names
-            });
-            names = told.await.unwrap_or_default();
+            }
         }
         names
+    }
+
+    /// Tells the kernel of names until somebody holds their folder.
+    fn tell_names(&self, Names { folder, mut names, left }: Names) {
+        while !self.is_held(folder)
+            && let Some(known) = names.pop()
+        {
+            self.drop_name(folder, &known.name);
+        }
+        // It fails where nobody waits any more.
+        let _ = left.send(names);
     }
 
     fn drop_name(&self, folder: INodeNo, name: &str) {
@@ -123,13 +189,20 @@ impl Kernel {
         }
     }
 
-    /// Makes the kernel drop the pages of these bytes of an inode. A length of 0 stands for all bytes. The
-    /// kernel waits for READs of these pages that are under way, so a thread of the session or of the runtime
-    /// must not call this.
-    pub(crate) fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64) {
+    /// Makes the kernel drop the pages of these bytes of an inode. A length of 0 stands for all bytes. The kernel
+    /// waits for READs of these pages that are under way. The result tells when it has done so.
+    pub(crate) fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64) -> oneshot::Receiver<()> {
+        let (done, told) = oneshot::channel();
+        // If it is full, the result is an error at once.
+        let _ = self.pages.try_send(Pages { ino, offset, len, done });
+        told
+    }
+
+    fn tell_pages(&self, Pages { ino, offset, len, done }: Pages) {
         if let Some(notifier) = self.notifier.get() {
             // An error says that the kernel has already forgotten the inode.
             drop(notifier.inval_inode(ino, offset, len));
         }
+        let _ = done.send(());
     }
 }

@@ -8,6 +8,7 @@
 
 mod adapter;
 mod closing;
+mod config;
 mod interrupt;
 mod kernel;
 mod metrics;
@@ -16,5 +17,6 @@ mod mount;
 mod passthrough;
 mod readahead;
 
+pub use config::FuseConfig;
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
-pub use mount::{FuseConfig, Mount, mount, serve_device};
+pub use mount::{Mount, mount, serve_device};

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::adapter::Adapter;
+use crate::config::FuseConfig;
 use crate::kernel::Kernel;
 use crate::readahead::Readahead;
 
@@ -30,29 +31,6 @@ const OLDEST_PATIENCE: Duration = Duration::from_millis(20);
 
 /// The pause in which the kernel forgets the files that it was asked to forget, before it is asked for more.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
-
-/// Settings of the mount, as plain data.
-#[derive(Clone, Debug)]
-pub struct FuseConfig {
-    /// Source that `mount` and `df` show, such as `s3://bucket/prefix/`.
-    pub fs_name: String,
-    /// The kernel refuses whatever would write, also hints to `.s3mount/prefetch`.
-    pub read_only: bool,
-    /// The kernel runs no programs from the mount.
-    pub no_exec: bool,
-    /// Users other than the one who mounts may use the mount.
-    pub allow_other: bool,
-    /// Root may use the mount, besides the user who mounts.
-    pub allow_root: bool,
-    /// Number of session threads. Each reads requests from its own clone of the device.
-    pub threads: usize,
-    /// The kernel's readahead on this mount in bytes. Only root can raise it above the kernel's
-    /// default of 128 KiB.
-    pub read_ahead_bytes: u64,
-    /// Folders of a disk cache whose files the kernel may read by itself (passthrough). If there are none, the
-    /// daemon serves all reads.
-    pub passthrough_dirs: Vec<PathBuf>,
-}
 
 /// A mounted filesystem. It stays mounted until [`Mount::unmount`] or `umount` ends it.
 #[derive(Debug)]
@@ -102,10 +80,11 @@ fn serve(
     runtime: &Handle,
     start: impl FnOnce(Adapter, Config) -> io::Result<Session<Adapter>>,
 ) -> io::Result<Mount> {
-    let kernel = Arc::new(Kernel::default());
+    let kernel = Kernel::start()?;
     let readahead = Arc::new(OnceLock::new());
-    let dirs = config.passthrough_dirs.clone();
-    let adapter = Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), dirs);
+    let is_passed = dir.is_none();
+    let adapter =
+        Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), config, is_passed)?;
     let session = start(adapter, options(config))?;
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
@@ -251,13 +230,10 @@ fn raise_readahead(dir: &Path, bytes: u64, fs: &Filesystem, runtime: &Handle) ->
 async fn drop_pages(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     loop {
         let (ino, range) = fs.refused_pages().await;
-        let kernel = kernel.clone();
         let [offset, len] =
             [range.start(), range.len()].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        let dropped = tokio::task::spawn_blocking(move || kernel.drop_pages(INodeNo(ino.0), offset, len));
-        if dropped.await.is_err() {
-            return;
-        }
+        // If the kernel can't be told, it reads ahead less.
+        drop(kernel.drop_pages(INodeNo(ino.0), offset, len).await);
     }
 }
 

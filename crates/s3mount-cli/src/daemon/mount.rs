@@ -39,6 +39,10 @@ use crate::system::{open_files, terminal};
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
+/// are in memory are read beside so many READs that wait.
+const FEWEST_READS: u16 = 1024;
+
 /// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
 /// SIGTERM, or because somebody unmounted it.
 ///
@@ -317,6 +321,12 @@ fn fs_config(config: &Config) -> FsConfig {
     }
 }
 
+/// The most READs that the kernel sends before it has answers: twice as many as there are connections. READs that
+/// wait for connections, or for GETs of others, leave room for those that memory answers.
+fn max_reads(max_connections: u32) -> u16 {
+    u16::try_from(max_connections.saturating_mul(2)).unwrap_or(u16::MAX).max(FEWEST_READS)
+}
+
 fn fuse_config(config: &Config) -> FuseConfig {
     let cache = config.cache.as_ref().filter(|_| config.passthrough);
     let passthrough_dirs = cache.map(|cache| cache.dirs.clone());
@@ -328,6 +338,7 @@ fn fuse_config(config: &Config) -> FuseConfig {
         allow_root: config.allow_root,
         threads: config.threads,
         read_ahead_bytes: config.read_ahead_bytes,
+        max_reads: max_reads(config.max_connections),
         passthrough_dirs: passthrough_dirs.unwrap_or_default(),
     }
 }

@@ -102,42 +102,45 @@ impl Adapter {
         let reply = SharedReply::new(reply);
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
-            let handle = fs_handle(fh);
-            let page = fs.readdir_with_attributes(handle, DirOffset(offset), most).await;
-            let Some(mut reply) = reply.take() else { return };
-            let mut page = page;
+            let (handle, mut shown, mut counted) = (fs_handle(fh), 0, Vec::new());
+            let mut page = fs.readdir_with_attributes(handle, DirOffset(offset), most).await;
             let added = loop {
                 let last = page.as_ref().ok().and_then(|page| page.last()).map(|last| last.next);
                 let added = match page {
-                    Ok(page) => add_entries(&fs, handle, page, &mut reply).await,
+                    Ok(page) => add_entries(&fs, handle, page, &reply, (&mut shown, &mut counted)).await,
                     Err(error) => Err(error),
                 };
                 match (added, last) {
                     // All of these names were removed just now, and an answer without names is the end.
-                    (Ok(0), Some(last)) => page = fs.readdir_with_attributes(handle, last, most).await,
+                    (Ok(()), Some(last)) if shown == 0 && reply.is_waiting()() => {
+                        page = fs.readdir_with_attributes(handle, last, most).await;
+                    }
                     (added, _) => break added,
                 }
             };
-            match added {
-                Ok(_) => {
+            match (added, reply.take()) {
+                // Who asks for more gets the error.
+                (Err(error), Some(reply)) if shown == 0 => reply.error(request.errno(ino, &error)),
+                (_, Some(reply)) => {
                     reply.ok();
                     request.done();
                 }
-                Err(error) => reply.error(request.errno(ino, &error)),
+                // The caller was killed, so the kernel has counted none of these look-ups.
+                (_, None) => counted.into_iter().for_each(|ino| fs.forget(ino, 1)),
             }
         });
     }
 }
 
-/// Adds names with their attributes to a reply until it is full, and returns how many. The kernel counts each added name
-/// as looked up.
+/// Adds names with their attributes to a reply until it is full, or its caller was killed. `shown` is how many it
+/// has, and `counted` which of their inodes the kernel counts as looked up once it has the reply.
 async fn add_entries(
     fs: &Filesystem,
     handle: s3mount_fs::FileHandle,
     page: Vec<DirEntry>,
-    reply: &mut ReplyDirectoryPlus,
-) -> Result<usize, FsError> {
-    let mut added = 0;
+    reply: &SharedReply<ReplyDirectoryPlus>,
+    (shown, counted): (&mut usize, &mut Vec<s3mount_fs::InodeNo>),
+) -> Result<(), FsError> {
     for DirEntry { name, ino, next, .. } in page {
         // `.` and `..` have their inodes. The kernel does not count these two as looked up.
         let (attr, ttl) = match ino {
@@ -150,15 +153,19 @@ async fn add_entries(
                 (entry.attr, entry.name_ttl)
             }
         };
-        let shown = file_attr(attr, fs);
-        let is_full = reply.add(INodeNo(attr.ino.0), next.0, &name, &ttl, &shown, GENERATION);
-        if is_full {
-            if ino.is_none() {
+        let is_counted = ino.is_none();
+        let (ino, told) = (INodeNo(attr.ino.0), file_attr(attr, fs));
+        let is_full = reply.add(|reply| reply.add(ino, next.0, &name, &ttl, &told, GENERATION));
+        if is_full != Some(false) {
+            if is_counted {
                 fs.forget(attr.ino, 1);
             }
             break;
         }
-        added += 1;
+        *shown += 1;
+        if is_counted {
+            counted.push(attr.ino);
+        }
     }
-    Ok(added)
+    Ok(())
 }

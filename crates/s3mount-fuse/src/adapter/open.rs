@@ -60,7 +60,7 @@ impl Adapter {
         } else {
             go_on(opening, None);
         }
-        self.interrupts.add(req.pid(), &reply);
+        self.interrupts.add(req, &reply);
     }
 
     pub(super) fn on_release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {

@@ -11,8 +11,8 @@ use super::request::{PendingRequest, Wanted};
 use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 
-/// How long a reader of a version that is gone waits at most until the kernel may drop its name. It waits
-/// only while another request of the folder waits for the store.
+/// How long a reader of a version that is gone waits at most until the kernel has dropped its name. It waits
+/// only while another request of the folder waits for the store, or the kernel for the folder's lock.
 const STALE_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Adapter {
@@ -29,15 +29,14 @@ impl Adapter {
         let request = self.pending(Operation::Read).called_by(req.pid(), ino, offset, len.into());
         let reply = SharedReply::new(reply);
         let shared = reply.clone();
-        let answer = move |result: Result<&[u8], FsError>| {
-            let Some(reply) = shared.take() else { return };
-            match result {
-                Ok(bytes) => {
-                    reply.data(bytes);
-                    request.done();
-                }
-                Err(error) => fail_read(&request, wanted, &error, reply),
+        let answer = move |result: Result<&[u8], FsError>| match result {
+            Ok(bytes) => {
+                let Some(reply) = shared.take() else { return };
+                reply.data(bytes);
+                request.done();
             }
+            Err(error) if shared.is_waiting()() => fail_read(&request, wanted, &error, shared),
+            Err(_) => {}
         };
         // A READ with the owner of a lock goes straight to its caller, who would see a refusal.
         let is_direct = lock_owner.is_some() || flags.0 & libc::O_DIRECT != 0;
@@ -46,28 +45,35 @@ impl Adapter {
         } else {
             self.fs.fill(fs_handle(fh), offset, len as usize, answer);
         }
-        self.interrupts.add(req.pid(), &reply);
+        self.interrupts.add_read(req, &reply);
     }
 }
 
 /// Answers a READ with an errno. Before the answer for a version that is gone, the kernel drops the name: a
 /// program that opens the file again at once finds the version that is there now.
-fn fail_read(request: &PendingRequest, wanted: Wanted, error: &FsError, reply: ReplyData) {
+fn fail_read(request: &PendingRequest, wanted: Wanted, error: &FsError, reply: SharedReply<ReplyData>) {
     let Wanted { ino, fh, offset, len } = wanted;
     let errno = request.errno((fh, offset, len), error);
     let (runtime, kernel) = (&request.shared.runtime, request.shared.kernel.clone());
+    let fail = move || {
+        if let Some(reply) = reply.take() {
+            reply.error(errno);
+        }
+    };
     if let FsError::Stale { parent_and_name: Some((folder, name)), .. } = error {
         let folder = INodeNo(folder.0);
         let names = vec![KnownName { ino: fs_inode(ino), name: (&**name).into() }];
         runtime.spawn(async move {
             // If the name cannot be dropped in time, OPEN has the kernel look it up again.
-            drop(kernel.drop_names(folder, names, STALE_PATIENCE).await);
-            reply.error(errno);
+            let dropped = kernel.drop_names(folder, names, STALE_PATIENCE);
+            drop(tokio::time::timeout(STALE_PATIENCE, dropped).await);
+            fail();
         });
         return;
     }
     if error.is_corrupt() {
-        runtime.spawn_blocking(move || kernel.drop_pages(ino, 0, 0));
+        // Nobody waits for that.
+        drop(kernel.drop_pages(ino, 0, 0));
     }
-    reply.error(errno);
+    fail();
 }

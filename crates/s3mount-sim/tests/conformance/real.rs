@@ -162,6 +162,7 @@ fn mount_recorded(
         allow_root: false,
         threads: 1,
         read_ahead_bytes: super::READAHEAD_BYTES,
+        max_reads: 1024,
         passthrough_dirs: Vec::new(),
     };
     filesystem.set_readahead(super::READAHEAD_BYTES);
