@@ -12,8 +12,10 @@ use s3mount_object::UserMetadata;
 use crate::attr::{Attr, FileKind};
 use crate::time::{millis, time};
 
-/// The bits of a mode that say who may do what.
-const PERMISSIONS: u32 = 0o7777;
+/// The bits of a mode that say who may do what. Those that give a program the rights of its owner or its group are not
+/// among them: whoever writes to the bucket could choose them, and a copy on another file system would have them. Nor is
+/// the sticky bit.
+const PERMISSIONS: u32 = 0o777;
 
 /// The attributes that are kept beside an object. What is unset was never set, or by a program that keeps none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,7 +156,8 @@ mod tests {
     use s3mount_object::UserMetadata;
 
     use super::{AttrChange, NewTime, StoredAttr};
-    use crate::attr::FileKind;
+    use crate::attr::{Attr, FileKind};
+    use crate::numbers::InodeNo;
 
     fn text(pairs: &[(&str, &str)]) -> UserMetadata {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -181,6 +184,28 @@ mod tests {
         assert_eq!(StoredAttr::of(&metadata), expected);
         assert_eq!(StoredAttr::of(&text(&[("mode", "41471")])).kind(), FileKind::Link);
         assert_eq!(StoredAttr::of(&text(&[("mode", "4480")])).kind(), FileKind::File, "a pipe");
+    }
+
+    #[test]
+    fn nobody_gets_the_rights_of_an_owner_from_the_bucket() {
+        let stored = StoredAttr::of(&text(&[("mode", &0o107_755.to_string())]));
+        let attr = Attr {
+            ino: InodeNo(9),
+            kind: FileKind::File,
+            size: 0,
+            mtime: UNIX_EPOCH,
+            mode: None,
+            uid: None,
+            gid: None,
+            ttl: Duration::ZERO,
+        };
+        let shown = stored.shown_in(attr);
+        assert_eq!(shown.mode, Some(0o755));
+        let change = AttrChange { mode: Some(0o104_755), ..AttrChange::default() };
+        assert_eq!(change.applied_to(StoredAttr::default(), UNIX_EPOCH).mode, Some(0o100_755));
+        assert!(change.beyond(shown, 0o644, 0, 0).is_empty(), "nothing is to be written");
+        let touched = AttrChange { mtime: Some(NewTime::Now), ..AttrChange::default() };
+        assert_eq!(touched.applied_to(stored, UNIX_EPOCH).mode, stored.mode, "what others have stored stays");
     }
 
     #[test]
