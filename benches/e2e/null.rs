@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::{Filesystem, FsConfig};
-use s3mount_fuse::FuseConfig;
+use s3mount_fuse::{FuseConfig, MountPoint};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::NullClient;
@@ -41,7 +41,7 @@ pub(crate) fn serve(args: &[String]) -> anyhow::Result<()> {
         passthrough_dirs: Vec::new(),
     };
     let fs = Arc::new(Filesystem::new(client, prefetcher, fs, runtime.handle()));
-    let mut mount = s3mount_fuse::mount(fs, Path::new(dir), &fuse, runtime.handle())?;
+    let mut mount = s3mount_fuse::mount(fs, MountPoint::open(Path::new(dir))?, &fuse, runtime.handle())?;
     runtime.block_on(async {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use s3mount_fs::{Filesystem, FsConfig};
-use s3mount_fuse::{FuseConfig, Mount};
+use s3mount_fuse::{FuseConfig, Mount, MountPoint};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::ObjectClient;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::world::{MIB, Unmount, wait_for};
+use crate::world::{MIB, Unmount};
 
 /// A filesystem that is mounted at a folder of its own.
 pub(crate) struct InProcess {
@@ -45,7 +45,8 @@ impl InProcess {
             passthrough_dirs: Vec::new(),
         };
         let folder = TempDir::new().expect("a folder");
-        let mount = s3mount_fuse::mount(filesystem.clone(), folder.path(), &config, runtime.handle());
+        let point = MountPoint::open(folder.path()).expect("a folder");
+        let mount = s3mount_fuse::mount(filesystem.clone(), point, &config, runtime.handle());
         Self { filesystem, folder, mount: Some(mount.expect("a mount")), runtime: Some(runtime) }
     }
 
@@ -57,7 +58,7 @@ impl InProcess {
     /// Unmounts the filesystem, and waits until the session has ended.
     pub(crate) fn end(mut self) {
         let mount = self.mount.take().expect("it is mounted");
-        wait_for("nobody has it open", || mount.unmount().expect("an end"));
+        mount.unmount().expect("an end");
         mount.join().expect("an end of the session");
     }
 }

@@ -47,6 +47,7 @@ mod otlp;
 mod outage;
 mod panics;
 mod passthrough;
+mod people;
 mod posix;
 mod profiles;
 mod programs;

@@ -36,6 +36,7 @@ printf '[default]\naws_access_key_id = test\naws_secret_access_key = secret\n' >
 sed "s|^root:.*|root:x:0:0:root:$1/home:/bin/sh|" /etc/passwd > passwd
 mount --bind passwd /etc/passwd
 [ ! -e /dev/log ] || mount --bind /dev/null /dev/log
+export XDG_STATE_HOME="$1/state"
 exec 2>&1
 "#;
     let mut command = Command::new("unshare");
@@ -72,18 +73,19 @@ grep banana bad
 mount -v -t s3mount data mnt -o "endpoint_url=$2"
 umount mnt
 grep -c " $1/mnt " /proc/self/mountinfo || echo gone
+grep -l ' mounted ' state/s3mount/log/s3mount-*.log | wc -l
 "#;
 
 #[test]
 fn fstab_mounts_by_the_helper_of_mount() {
     let (server, folder) = (server(), TempDir::new().expect("a folder"));
     let said = script(&server, folder.path(), FSTAB);
-    let (dir, no_log) =
-        (folder.path().join("mnt"), "s3mount: warning: there is no syslog here, so nothing is logged");
+    let (dir, no_log) = (folder.path().join("mnt"), "s3mount: there is no syslog here; the log is ");
     let said: Vec<_> = said.iter().map(String::as_str).filter(|line| !line.starts_with(no_log)).collect();
     let dir = dir.display();
     let missing = format!("s3mount: bucket \"no-such-bucket\" does not exist at {}", server.endpoint());
-    let [owner, text, mounted, again, count, refused, failed, usage, banana, done, none, gone] = said[..]
+    let [owner, text, mounted, again, count, refused, failed, usage, banana, done, none, gone, logs] =
+        said[..]
     else {
         panic!("{said:#?}");
     };
@@ -96,6 +98,7 @@ fn fstab_mounts_by_the_helper_of_mount() {
     assert!(banana.ends_with("unknown mount option 'banana'"), "{banana}");
     assert_eq!(done, format!("s3://data/ is mounted at {dir}"));
     assert_eq!((none, gone), ("0", "gone"));
+    assert_eq!(logs, "2", "each daemon that has mounted has a log");
 }
 
 /// As slurmd runs the scripts on a node.

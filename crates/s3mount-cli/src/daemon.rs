@@ -5,6 +5,7 @@ mod conditions;
 mod control_socket;
 mod device;
 mod fork;
+mod guests;
 mod journal;
 mod logging;
 mod manager;
@@ -12,6 +13,7 @@ mod metrics;
 mod metrics_server;
 mod mount;
 mod otlp;
+mod places;
 pub(crate) mod warden;
 
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ pub use self::metrics::DaemonMetrics;
 use crate::config::Config;
 use crate::flags::helper::Helper;
 use crate::flags::mount::MountArgs;
+use crate::system::descriptors::close_all_but;
 use crate::system::terminal;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,
@@ -39,7 +42,12 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
             terminal::result(&mounted(&config));
         }
     };
-    let device = checks::check(&config)?;
+    if !config.foreground {
+        // A daemon would keep what the program that starts it has open: pipes, whose readers wait for their end, locks,
+        // make's jobserver.
+        close_all_but(config.target.device().as_slice());
+    }
+    let place = checks::check(&config)?;
     if helper.is_some_and(|helper| helper.is_fake) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -48,7 +56,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
     }
     if config.foreground {
         logging::start(&config)?;
-        mount::mount(&config, device, || {
+        mount::mount(&config, place, || {
             tell();
             manager::ready(&mounted(&config));
         })?;
@@ -66,7 +74,7 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         }
         Role::Daemon(parent) => {
             let result =
-                logging::start(&config).and_then(|()| mount::mount(&config, device, || parent.ready()));
+                logging::start(&config).and_then(|()| mount::mount(&config, place, || parent.ready()));
             if let Err(error) = &result {
                 tracing::error!("{error:#}");
                 parent.failed(&format!("{error:#}"));

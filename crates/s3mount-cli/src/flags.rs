@@ -151,6 +151,13 @@ pub(crate) enum Command {
         /// The kernel's number of its mount.
         #[arg(value_name = "ID")]
         id: u64,
+        /// The number of its connection.
+        #[arg(value_name = "DEVICE")]
+        device: u64,
+    },
+    /// Ask the daemon of a mount whether it is alive, in a process that may be left behind.
+    #[command(hide = true)]
+    Probe {
         /// Where it is mounted.
         #[arg(value_name = "DIR")]
         dir: PathBuf,

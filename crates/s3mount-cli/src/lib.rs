@@ -22,7 +22,7 @@ use daemon::{start, warden};
 use flags::{Command, helper};
 use layers::Parsed;
 pub use layers::page::configuration_page;
-use system::{home, terminal};
+use system::{home, probe, terminal};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and
@@ -58,9 +58,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Tune(args)) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Completions { shell }) => generate::completions(shell).map(|()| ExitCode::SUCCESS),
         Some(Command::Man { dir }) => generate::man(&dir).map(|()| ExitCode::SUCCESS),
-        Some(Command::Warden { daemon, id, dir }) => {
-            warden::run(daemon, id, &dir).map(|()| ExitCode::SUCCESS)
+        Some(Command::Warden { daemon, id, device }) => {
+            warden::run(daemon, id, device).map(|()| ExitCode::SUCCESS)
         }
+        Some(Command::Probe { dir }) => Ok(probe::run(&dir)),
         None => start(&args.mount, None),
     };
     result.unwrap_or_else(|error| {

@@ -14,6 +14,8 @@ pub struct FsConfig {
     pub prefix: String,
     /// When the bucket was mounted. Directories show this time as their own.
     pub mounted_at: SystemTime,
+    /// Who has mounted, and may see what each user does.
+    pub mounted_by: u32,
     /// The owner of all files and directories.
     pub uid: u32,
     /// The group of all files and directories.
@@ -49,6 +51,7 @@ impl Default for FsConfig {
         Self {
             prefix: String::new(),
             mounted_at: SystemTime::UNIX_EPOCH,
+            mounted_by: 0,
             uid: 0,
             gid: 0,
             dir_mode: 0o755,

@@ -1,6 +1,6 @@
 //! The folder `.s3mount` at the root of a mount. Its files show the state of the daemon.
 //!
-//! No listing shows the folder, and only the owner of the mount can look into it.
+//! No listing shows the folder or what is in it. Each file says by its owner and its mode who may open it.
 
 use crate::attr::FileKind;
 use crate::numbers::InodeNo;
@@ -68,10 +68,16 @@ impl Control {
         }
     }
 
-    /// Permission bits. Only the owner has any.
+    /// Whether it belongs to who mounted, because it shows what each user does. The others belong to the owner of all
+    /// files.
+    pub(crate) fn is_private(self) -> bool {
+        matches!(self, Control::Streams | Control::Events)
+    }
+
+    /// Permission bits. Others than the owner can only pass through the folder, to files of theirs.
     pub(crate) fn mode(self) -> u16 {
         match self {
-            Control::Folder => 0o500,
+            Control::Folder => 0o511,
             Control::Stats | Control::Metrics | Control::Streams | Control::Events => 0o400,
             Control::Prefetch | Control::Keep => 0o200,
         }

@@ -227,7 +227,8 @@ impl Filesystem {
     fn control_attr(&self, control: Control) -> Attr {
         let (ino, kind) = (control.ino(), control.kind());
         let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
-        Attr { ino, kind, size: 0, mtime, mode, uid: None, gid: None, ttl: FIXED_ATTR_TTL }
+        let uid = control.is_private().then_some(self.config.mounted_by);
+        Attr { ino, kind, size: 0, mtime, mode, uid, gid: None, ttl: FIXED_ATTR_TTL }
     }
 
     /// The attributes of an inode. They cost no request, because a version does not change.

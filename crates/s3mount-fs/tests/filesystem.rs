@@ -226,7 +226,7 @@ async fn the_hidden_folder_tells_the_counters() {
     let fs = mount(&bucket(&["a", ".s3mount/stats"]), "", MINUTE);
     assert_eq!(names(&fs, ROOT).await, ["./", "../", "a"], "neither ours nor the bucket's is listed");
     let folder = fs.lookup(ROOT, ".s3mount").await.expect("the folder").attr;
-    assert!(folder.mode == Some(0o500) && folder.kind == FileKind::Directory);
+    assert!(folder.mode == Some(0o511) && folder.kind == FileKind::Directory);
     let listed = ["./", "../", "events", "keep", "metrics", "prefetch", "stats", "streams"];
     assert_eq!(names(&fs, folder.ino).await, listed);
     assert!(matches!(fs.lookup(folder.ino, "banana").await, Err(FsError::NotFound)));

@@ -14,9 +14,11 @@ mod kernel;
 mod metrics;
 mod modes;
 mod mount;
+mod mount_point;
 mod passthrough;
 mod readahead;
 
 pub use config::FuseConfig;
 pub use metrics::{Failure, FuseMetrics, Operation, Refusal};
 pub use mount::{Mount, mount, serve_device};
+pub use mount_point::{MountId, MountPoint, Place, abort};

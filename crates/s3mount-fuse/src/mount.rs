@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::mount::MsFlags;
 use nix::unistd::{getegid, geteuid};
 use s3mount_fs::Filesystem;
 use tokio::runtime::Handle;
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use crate::adapter::Adapter;
 use crate::config::FuseConfig;
 use crate::kernel::Kernel;
+use crate::mount_point::{MountId, MountPoint, Place};
 use crate::readahead::Readahead;
 
 /// The second half of the mount's type `fuse.s3mount`, by which its mounts are found.
@@ -36,17 +37,26 @@ const FORGET_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Mount {
     /// Unset if another process has mounted, and unmounts.
-    dir: Option<PathBuf>,
+    place: Option<(Place, MountId)>,
     session: JoinHandle<io::Result<()>>,
     ended: Option<oneshot::Receiver<()>>,
 }
 
-/// Mounts `fs` at `dir`. When this returns, the mount answers.
+/// Mounts `fs` at a folder. When this returns, the mount answers.
 ///
 /// # Errors
-/// Those of opening `/dev/fuse`, of mount(2), or of the kernel's handshake.
-pub fn mount(fs: Arc<Filesystem>, dir: &Path, config: &FuseConfig, runtime: &Handle) -> io::Result<Mount> {
-    serve(fs, Some(dir), config, runtime, |adapter, options| start(adapter, dir, options, config))
+/// Those of opening `/dev/fuse`, of mount(2), or of the kernel's handshake. `ResourceBusy` if somebody else has
+/// mounted at the folder since it was opened.
+pub fn mount(
+    fs: Arc<Filesystem>,
+    point: MountPoint,
+    config: &FuseConfig,
+    runtime: &Handle,
+) -> io::Result<Mount> {
+    serve(fs, config, runtime, false, |adapter, options| {
+        let (session, place, id) = point.mount(|point| start(adapter, point, options, config))?;
+        Ok((session, Some((place, id))))
+    })
 }
 
 /// Serves `fs` through `device`, an open `/dev/fuse` that another process has mounted. When this returns, the
@@ -61,31 +71,32 @@ pub fn serve_device(
     config: &FuseConfig,
     runtime: &Handle,
 ) -> io::Result<Mount> {
-    serve(fs, None, config, runtime, |adapter, mut options| {
+    serve(fs, config, runtime, true, |adapter, mut options| {
         // The kernel knows from mount(2) who may use the mount, and asks for nobody else.
         options.acl = SessionACL::All;
         // Each thread wants a clone of the device, which starts as a newly opened one.
         options.clone_fd = File::options().read(true).write(true).open("/dev/fuse").is_ok();
         let acl = options.acl;
-        Session::from_fd(adapter, device, acl, options)
+        Ok((Session::from_fd(adapter, device, acl, options)?, None))
     })
 }
 
-/// Starts the session that `start` makes, and the tasks beside it. `dir` is unset if another process has
-/// mounted.
+/// A session, and where this process has mounted it.
+type Started = (Session<Adapter>, Option<(Place, MountId)>);
+
+/// Starts the session that `start` makes, and the tasks beside it. `is_passed` says that another process has mounted.
 fn serve(
     fs: Arc<Filesystem>,
-    dir: Option<&Path>,
     config: &FuseConfig,
     runtime: &Handle,
-    start: impl FnOnce(Adapter, Config) -> io::Result<Session<Adapter>>,
+    is_passed: bool,
+    start: impl FnOnce(Adapter, Config) -> io::Result<Started>,
 ) -> io::Result<Mount> {
     let kernel = Kernel::start()?;
     let readahead = Arc::new(OnceLock::new());
-    let is_passed = dir.is_none();
     let adapter =
         Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), config, is_passed)?;
-    let session = start(adapter, options(config))?;
+    let (session, place) = start(adapter, options(config))?;
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
     runtime.spawn(forget_oldest(fs.clone(), kernel.clone()));
@@ -96,12 +107,14 @@ fn serve(
         let _ = end.send(());
         result
     })?;
-    if let Some(raised) = dir.and_then(|dir| raise_readahead(dir, config.read_ahead_bytes, &fs, runtime)) {
+    let root = place.as_ref().map(|(place, _)| place.root());
+    if let Some(raised) = root.and_then(|root| raise_readahead(&root, config.read_ahead_bytes, &fs, runtime))
+    {
         // It was empty until now, because nothing else sets it.
         drop(readahead.set(raised));
     }
     runtime.spawn(drop_pages(fs, kernel));
-    Ok(Mount { dir: dir.map(Path::to_owned), session, ended: Some(ended) })
+    Ok(Mount { place, session, ended: Some(ended) })
 }
 
 /// The settings as fuser takes them.
@@ -130,7 +143,12 @@ fn options(config: &FuseConfig) -> Config {
 /// Mounts with the type `fuse.s3mount`, by which `findmnt -t` and `umount -t` find the mount. fuser drops the
 /// subtype where it mounts by itself, so this mounts instead. Where the mount needs fusermount3, fuser keeps
 /// the subtype.
-fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> io::Result<Session<Adapter>> {
+fn start(
+    adapter: Adapter,
+    point: &MountPoint,
+    options: Config,
+    config: &FuseConfig,
+) -> io::Result<Session<Adapter>> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME;
     flags.set(MsFlags::MS_RDONLY, config.read_only);
@@ -145,15 +163,15 @@ fn start(adapter: Adapter, dir: &Path, options: Config, config: &FuseConfig) -> 
     let kind = format!("fuse.{SUBTYPE}");
     match nix::mount::mount(
         Some(config.fs_name.as_str()),
-        dir,
+        &point.folder(),
         Some(kind.as_str()),
         flags,
         Some(data.as_str()),
     ) {
-        Ok(()) => Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| {
-            let _ = umount2(dir, MntFlags::MNT_DETACH);
-        }),
-        Err(Errno::EPERM) => start_by_fusermount(adapter, dir, options, config),
+        Ok(()) => {
+            Session::from_fd(adapter, device.into(), options.acl, options).inspect_err(|_| point.undo())
+        }
+        Err(Errno::EPERM) => start_by_fusermount(adapter, &point.shown()?, options, config),
         Err(error) => Err(error.into()),
     }
 }
@@ -248,26 +266,26 @@ impl Mount {
         }
     }
 
-    /// Unmounts. Returns false when the mount was busy. It is gone from the tree then, but programs that have
-    /// files open keep them until this process ends. A mount that another process has mounted is left to it,
-    /// and this returns true.
+    /// The kernel's number of the mount, unless another process has mounted it.
+    pub fn id(&self) -> Option<MountId> {
+        self.place.as_ref().map(|(_, id)| *id)
+    }
+
+    /// Whether the mount is in the tree. One that another process has mounted counts as gone.
+    pub fn is_there(&self) -> bool {
+        self.place.as_ref().is_some_and(|(place, id)| place.id().is_ok_and(|now| now == *id))
+    }
+
+    /// Takes the mount out of the tree. Programs that have files open keep them until this process ends. A mount that
+    /// another process has mounted is left to it, and so is what somebody else has mounted at the folder since.
     ///
     /// # Errors
     /// Those of umount2(2) and of fusermount3.
-    pub fn unmount(&self) -> io::Result<bool> {
-        let Some(dir) = &self.dir else { return Ok(true) };
-        match umount2(dir, MntFlags::empty()) {
-            // EINVAL says that the folder is no mount point any more.
-            Ok(()) | Err(Errno::EINVAL) => Ok(true),
-            Err(Errno::EBUSY) => {
-                umount2(dir, MntFlags::MNT_DETACH)?;
-                Ok(false)
-            }
-            Err(Errno::EPERM) => fusermount(dir, "-u").map(|()| true).or_else(|_| {
-                fusermount(dir, "-uz")?;
-                Ok(false)
-            }),
-            Err(error) => Err(error.into()),
+    pub fn unmount(&self) -> io::Result<()> {
+        let Some((place, id)) = &self.place else { return Ok(()) };
+        match place.detach(*id) {
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&place.shown()?),
+            result => result,
         }
     }
 
@@ -280,9 +298,10 @@ impl Mount {
     }
 }
 
-fn fusermount(dir: &Path, how: &str) -> io::Result<()> {
+/// Has fusermount take a mount of this user out of the tree.
+fn fusermount(dir: &Path) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
-    let output = command.arg(how).arg("--").arg(dir).output().map_err(explain_fusermount)?;
+    let output = command.arg("-uz").arg("--").arg(dir).output().map_err(explain_fusermount)?;
     if output.status.success() {
         return Ok(());
     }

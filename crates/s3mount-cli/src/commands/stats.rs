@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 
+use crate::system::terminal::{self, plain};
 use crate::watch::daemon::Daemon;
 use crate::watch::prices::Prices;
 use crate::watch::report::{Report, Reporter, Verdict, Waiting};
-use crate::watch::shown::{bytes, dollars, percent, plain, rate, tail};
+use crate::watch::shown::{bytes, dollars, percent, rate, tail};
 
 /// The most processes and files that are shown.
 const MAX_LINES: usize = 10;
@@ -52,10 +53,13 @@ pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<()> {
     let mut is_first = true;
     loop {
         let report = reporter.next(args.interval, || false)?;
-        let text = if args.json { serde_json::to_string(&report)? } else { page(&report) };
-        let gap = if is_first || args.json { "" } else { "\n" };
+        let gap = if is_first { "" } else { "\n" };
         // Nobody reads any more if the pipe is broken.
-        let is_read = writeln!(io::stdout(), "{gap}{text}").and_then(|()| io::stdout().flush()).is_ok();
+        let is_read = if args.json {
+            terminal::json(&report)?
+        } else {
+            writeln!(io::stdout(), "{gap}{}", page(&report)).and_then(|()| io::stdout().flush()).is_ok()
+        };
         if !args.watch || !is_read {
             return Ok(());
         }

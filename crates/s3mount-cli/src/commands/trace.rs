@@ -3,7 +3,9 @@
 mod page;
 mod recording;
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,9 +49,6 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let recording = Recording::make(&daemon, args.time, args.prices, || ending.is_asked())?;
     let shown = args.output.display();
     file.write_all(page::html(&recording)?.as_bytes()).with_context(|| format!("cannot write {shown}"))?;
-    // Temporary files are for their owner alone. A report is as other files are.
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(readable).with_context(|| format!("cannot write {shown}"))?;
     file.persist(&args.output)
         .map_err(|error| error.error)
         .with_context(|| format!("cannot write {shown}"))?;
@@ -62,5 +61,8 @@ fn make(output: &Path) -> anyhow::Result<NamedTempFile> {
     let failed = || format!("cannot write {}; name a file with --output", output.display());
     anyhow::ensure!(!output.is_dir(), "{} is a folder; name a file with --output", output.display());
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new().prefix(".s3mount-trace-").tempfile_in(folder).with_context(failed)
+    // Temporary files are for their owner alone. A report is as other files are: as the umask has it.
+    let mode = Permissions::from_mode(0o666);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".s3mount-trace-").permissions(mode).tempfile_in(folder).with_context(failed)
 }

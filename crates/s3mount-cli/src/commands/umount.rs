@@ -1,14 +1,15 @@
 //! `s3mount umount DIR`: unmounts what s3mount has mounted.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
 
-use crate::system::fusermount::fusermount;
 use crate::system::mounts::{MountedAt, mount_at, resolve};
+use crate::system::probe::{Life, probe};
+use crate::system::unmounting::{detach, unmount};
 
 /// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
@@ -30,12 +31,7 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         mount.source,
         mount.kind
     );
-    let (flags, helper_flags): (_, &[&str]) =
-        if lazy { (MntFlags::MNT_DETACH, &["-u", "-z"]) } else { (MntFlags::empty(), &["-u"]) };
-    let result = match umount2(&dir, flags) {
-        Err(Errno::EPERM) => fusermount(&dir, helper_flags),
-        result => result.map_err(Into::into),
-    };
+    let result = if lazy { detach(&mount) } else { unmount(&mount) };
     if let Err(error) = result {
         if is_busy(&error) {
             bail!("{shown} is in use{}; end what uses it and try again, or pass --lazy", users(&dir));
@@ -52,14 +48,13 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
 
 /// Whether this is a FUSE mount whose daemon is gone.
 fn is_stale(mount: &MountedAt) -> bool {
-    let is_dead = |error: std::io::Error| error.raw_os_error() == Some(Errno::ENOTCONN as i32);
-    mount.kind.starts_with("fuse") && std::fs::metadata(&mount.dir).is_err_and(is_dead)
+    mount.kind.starts_with("fuse") && probe(&mount.dir) == Life::Gone
 }
 
 /// Whether the mount is in use. The kernel says so by an error number, fusermount by a word in its message.
 fn is_busy(error: &anyhow::Error) -> bool {
-    match error.downcast_ref::<Errno>() {
-        Some(errno) => *errno == Errno::EBUSY,
+    match error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+        Some(errno) => errno == Errno::EBUSY as i32,
         None => error.to_string().contains("busy"),
     }
 }

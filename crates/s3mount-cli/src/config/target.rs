@@ -47,6 +47,14 @@ impl Target {
         }
     }
 
+    /// The descriptor, if another process has mounted.
+    pub(crate) fn device(&self) -> Option<RawFd> {
+        match self {
+            Self::Dir(_) => None,
+            Self::Device(number) => Some(*number),
+        }
+    }
+
     /// Checks that no flag asks for what only the program can do that has mounted a descriptor. `flags` has the
     /// names of these flags, and whether they were given.
     pub(crate) fn check_flags(&self, flags: &[(&str, bool)]) -> anyhow::Result<()> {

@@ -7,36 +7,45 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use s3mount_fuse::MountPoint;
 
 use super::device;
 use crate::config::Config;
 use crate::config::target::Target;
-use crate::system::fusermount::fusermount;
-use crate::system::mounts::mount_at;
+use crate::system::mounts::{MountedAt, mount_at};
+use crate::system::probe::{Life, probe};
+use crate::system::unmounting::detach;
 
 /// The options that a container needs for FUSE.
 const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 
-/// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead. Returns the
-/// device that another process has mounted, if the flags name one.
-pub(crate) fn check(config: &Config) -> anyhow::Result<Option<OwnedFd>> {
+/// Where the bucket is mounted, as open files.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// A folder.
+    Folder(MountPoint),
+    /// The device that another process has mounted.
+    Device(OwnedFd),
+}
+
+/// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
+pub(crate) fn check(config: &Config) -> anyhow::Result<Given> {
     config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
     match &config.target {
-        Target::Device(number) => device::take(*number).map(Some),
-        Target::Dir(dir) => check_mounting(config, dir).map(|()| None),
+        Target::Device(number) => device::take(*number).map(Given::Device),
+        Target::Dir(dir) => check_mounting(config, dir).map(Given::Folder),
     }
 }
 
 /// Checks whether this process can mount at `dir`.
-fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<()> {
-    check_dir(dir, config.nonempty, recover)?;
+fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<MountPoint> {
+    let point = check_dir(dir, config.nonempty, recover)?;
     check_device(Path::new("/dev/fuse"))?;
     if !nix::unistd::geteuid().is_root() {
         let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
         check_allowed(config.allow_other, config.allow_root, &conf)?;
     }
-    Ok(())
+    Ok(point)
 }
 
 /// A user other than root may open a mount to other users only if fuse.conf allows it.
@@ -62,20 +71,41 @@ pub(crate) fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the folder can be mounted at. `dead` is called for a mount whose daemon is gone; if it succeeds, the
-/// folder is looked at again.
+/// Checks that the folder can be mounted at, and holds it from then on. `dead` is called for a mount whose daemon is
+/// gone; if it succeeds, the folder is looked at again.
 pub(crate) fn check_dir(
     dir: &Path,
     nonempty: bool,
-    dead: impl Fn(&Path) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    dead: impl Fn(&MountedAt) -> anyhow::Result<()>,
+) -> anyhow::Result<MountPoint> {
     let shown = dir.display();
-    let mut entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
+    // The daemon of a mount may hang, so the folder is opened only when nothing is mounted there.
+    if let Some(mount) = mount_at(dir) {
+        let is_fuse = mount.kind.starts_with("fuse");
+        let life = if is_fuse { probe(dir) } else { Life::Alive };
+        if life == Life::Gone {
             // Each call unmounts one dead mount, so the recursion ends.
-            dead(dir)?;
+            dead(&mount)?;
             return check_dir(dir, nonempty, dead);
+        }
+        let umount = if mount.kind == "fuse.s3mount" { "s3mount umount" } else { "umount" };
+        let MountedAt { source, kind, .. } = mount;
+        if life == Life::Silent {
+            bail!(
+                "{source} is mounted at {shown} already ({kind}), and its daemon does not answer: it is stopped, or it \
+                 hangs; end it, or unmount it with: {umount} --lazy {shown}"
+            );
+        }
+        bail!("{source} is mounted at {shown} already ({kind}); unmount it first, with: {umount} {shown}");
+    }
+    let point = MountPoint::open(dir);
+    let entries = point.and_then(|point| Ok((std::fs::read_dir(point.folder())?, point)));
+    let (mut entries, point) = match entries {
+        Ok(opened) => opened,
+        Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
+            bail!(
+                "{shown} lies in a mount whose daemon is gone; unmount that first, with: s3mount umount FOLDER"
+            )
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("the folder {shown} does not exist; make it with: mkdir -p {shown}")
@@ -85,36 +115,21 @@ pub(crate) fn check_dir(
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read the folder {shown}")),
     };
-    if let Some(mount) = mount_at(dir) {
-        let umount = if mount.kind == "fuse.s3mount" { "s3mount umount" } else { "umount" };
-        bail!(
-            "{} is mounted at {shown} already ({}); unmount it first, with: {umount} {shown}",
-            mount.source,
-            mount.kind
-        );
-    }
     ensure!(
         nonempty || entries.next().is_none(),
         "the folder {shown} is not empty; give an empty one, or pass --nonempty to hide what is in it"
     );
-    Ok(())
+    Ok(point)
 }
 
-/// Unmounts the mount that a killed daemon has left at `dir`.
-fn recover(dir: &Path) -> anyhow::Result<()> {
-    let shown = dir.display();
-    let Some(mount) = mount_at(dir).filter(|mount| mount.kind.starts_with("fuse")) else {
-        bail!("{shown} lies in a mount whose daemon is gone; unmount that first, with: s3mount umount FOLDER")
-    };
+/// Unmounts what a killed daemon has left.
+fn recover(mount: &MountedAt) -> anyhow::Result<()> {
+    let shown = mount.dir.display();
     crate::system::terminal::notice(&format!(
         "{} at {shown} was left behind by a daemon that is gone; unmounting it",
         mount.source
     ));
-    let result = match umount2(dir, MntFlags::MNT_DETACH) {
-        Err(Errno::EPERM) => fusermount(dir, &["-u", "-z"]),
-        result => result.map_err(Into::into),
-    };
-    result.with_context(|| {
+    detach(mount).with_context(|| {
         format!("cannot unmount what is left at {shown}; ask root to do it, with: umount -l {shown}")
     })
 }

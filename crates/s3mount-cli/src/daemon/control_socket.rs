@@ -5,6 +5,10 @@
 //! socket and sends a line with the name of a file of `.s3mount/`. For `stats`, `metrics` or `streams` it
 //! receives the contents of the file, and after `events` what happens, until it closes the socket. After
 //! `prefetch` it sends hints, as many as it likes.
+//!
+//! Anybody whom the mount lets in may connect, and the owner's probes ask here whether the daemon is alive. So what is
+//! answered at once needs no place among the clients that stay ([`places`](super::places)), and nobody waits behind
+//! clients that say nothing ([`guests`](super::guests)).
 
 use std::fs::Permissions;
 use std::io;
@@ -22,11 +26,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::guests::Guests;
+use super::places::{Client, Places};
+
 /// The longest first line, in bytes.
 const MAX_COMMAND: u64 = 64;
 
-/// The number of clients that are served at a time. Other clients wait.
-const MAX_CLIENTS: usize = 64;
+/// The most clients that are being answered, or have not said yet what they want, of the owner and of all others.
+const MAX_GUESTS: usize = 128;
 
 /// A client that sends nothing for this long is disconnected, so that idle clients keep no other client out.
 /// A loader that has more hints later connects again.
@@ -107,11 +114,11 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
 }
 
 async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
-    let places = Arc::new(tokio::sync::Semaphore::new(MAX_CLIENTS));
+    let places = Arc::new(Places::default());
+    let (mut owners, mut others) = (Guests::new(MAX_GUESTS), Guests::new(MAX_GUESTS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let client = match listener.accept().await {
-            Ok((client, _)) => client,
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
             Err(error) => {
                 // Most often the process has no file descriptor left. Descriptors become free again.
                 tracing::warn!(%error, "the control socket cannot accept");
@@ -119,51 +126,85 @@ async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {
                 continue;
             }
         };
-        let uid = client.peer_cred().map(|peer| peer.uid());
-        let is_owner = uid.as_ref().is_ok_and(|uid| *uid == 0 || *uid == geteuid().as_raw());
-        if !(is_owner || all_users && uid.is_ok()) {
-            tracing::warn!(?uid, "the control socket refuses a user");
-            continue;
-        }
-        let fs = fs.clone();
-        tokio::spawn(async move {
-            if let Err(error) = serve(client, &fs, is_owner).await {
-                tracing::debug!(%error, "a client of the control socket left");
+        let uid = socket.peer_cred().map(|peer| peer.uid());
+        let client = match uid {
+            Ok(uid) if uid == 0 || uid == geteuid().as_raw() => Client::Owner,
+            Ok(uid) if all_users => Client::Other(uid),
+            _ => {
+                tracing::warn!(?uid, "the control socket refuses a user");
+                continue;
             }
-            drop(place);
-        });
+        };
+        let guests = if client == Client::Owner { &mut owners } else { &mut others };
+        let (fs, places) = (fs.clone(), places.clone());
+        guests.admit(async move { tell(serve(socket, fs, client, &places).await) });
     }
 }
 
-/// Answers one client. Only to the owner of the mount it tells what each user does.
-async fn serve(client: UnixStream, fs: &Arc<Filesystem>, is_owner: bool) -> io::Result<()> {
-    let (from, mut to) = client.into_split();
+fn tell(served: io::Result<()>) {
+    if let Err(error) = served {
+        tracing::debug!(%error, "a client of the control socket left");
+    }
+}
+
+/// Answers one client. One that stays gets a place, and goes on by itself. Only to the owner of the mount it tells
+/// what each user does.
+async fn serve(socket: UnixStream, fs: Arc<Filesystem>, client: Client, places: &Places) -> io::Result<()> {
+    let (from, mut to) = socket.into_split();
     let mut from = BufReader::new(from);
     let mut command = String::new();
     timeout(MAX_SILENCE, (&mut from).take(MAX_COMMAND).read_line(&mut command)).await??;
-    if !is_owner && PRIVATE.contains(&command.trim_end()) {
+    let name = command.trim_end();
+    if client != Client::Owner && PRIVATE.contains(&name) {
         let text = format!("s3mount: {command:?}: {OWNER_ONLY}\n");
         return timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?;
     }
-    match open(fs, command.trim_end()).await {
-        Ok((file, is_writable)) => {
-            if command.trim_end() == EVENTS {
-                let sent = send_events(&mut from, &mut to, fs, file).await;
-                fs.release(file);
-                return sent;
-            }
-            let copied = if is_writable { copy_in(&mut from, fs, file).await } else { Ok(()) };
-            let held = read(fs, file).await;
-            fs.release(file);
-            copied?;
-            timeout(MAX_SILENCE, to.write_all(&held)).await?
-        }
+    let (file, is_writable) = match open(&fs, name).await {
+        Ok(opened) => opened,
         Err(error) => {
             let text = format!(
                 "s3mount: {command:?}: {error}; write stats, metrics, streams or events, or prefetch and lines\n"
             );
-            timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?
+            return timeout(MAX_SILENCE, to.write_all(text.as_bytes())).await?;
         }
+    };
+    let file = Opened { fs, file };
+    if name != EVENTS && !is_writable {
+        let held = file.read().await;
+        return timeout(MAX_SILENCE, to.write_all(&held)).await?;
+    }
+    let Some(place) = places.take(client).await else { return Ok(()) };
+    tokio::spawn(async move {
+        let _place = place;
+        tell(if is_writable {
+            copy_in(&mut from, &file).await
+        } else {
+            send_events(&mut from, &mut to, &file).await
+        });
+    });
+    Ok(())
+}
+
+/// An open file of `.s3mount/`, which is closed when this is dropped.
+struct Opened {
+    fs: Arc<Filesystem>,
+    file: FileHandle,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.fs.release(self.file);
+    }
+}
+
+impl Opened {
+    async fn read(&self) -> Vec<u8> {
+        let (send, receive) = tokio::sync::oneshot::channel();
+        self.fs.read(self.file, 0, 1 << 20, move |result| {
+            // Sending fails if nobody waits for the result any more. That is no error.
+            let _ = send.send(result.map(<[u8]>::to_vec).unwrap_or_default());
+        });
+        receive.await.unwrap_or_default()
     }
 }
 
@@ -175,17 +216,13 @@ async fn open(fs: &Arc<Filesystem>, name: &str) -> Result<(FileHandle, bool), Fs
 }
 
 /// Writes the bytes that the client sends into the file.
-async fn copy_in(
-    from: &mut (impl AsyncReadExt + Unpin),
-    fs: &Arc<Filesystem>,
-    file: FileHandle,
-) -> io::Result<()> {
+async fn copy_in(from: &mut (impl AsyncReadExt + Unpin), file: &Opened) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match timeout(MAX_SILENCE, from.read(&mut buffer)).await?? {
             0 => return Ok(()),
             len => {
-                let written = fs.write(file, 0, &buffer[..len], 0);
+                let written = file.fs.write(file.file, 0, &buffer[..len], 0);
                 written.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
             }
         }
@@ -196,11 +233,10 @@ async fn copy_in(
 async fn send_events(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
-    fs: &Arc<Filesystem>,
-    file: FileHandle,
+    file: &Opened,
 ) -> io::Result<()> {
     loop {
-        let events = read(fs, file).await;
+        let events = file.read().await;
         if !events.is_empty() {
             timeout(MAX_SILENCE, to.write_all(&events)).await??;
             continue;
@@ -212,13 +248,4 @@ async fn send_events(
             return Ok(());
         }
     }
-}
-
-async fn read(fs: &Arc<Filesystem>, file: FileHandle) -> Vec<u8> {
-    let (send, receive) = tokio::sync::oneshot::channel();
-    fs.read(file, 0, 1 << 20, move |result| {
-        // Sending fails if nobody waits for the result any more. That is no error.
-        let _ = send.send(result.map(<[u8]>::to_vec).unwrap_or_default());
-    });
-    receive.await.unwrap_or_default()
 }

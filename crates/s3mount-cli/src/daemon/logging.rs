@@ -1,22 +1,33 @@
 //! Chooses where the log goes, and starts logging.
 
-use std::fs::File;
+mod file;
+mod folding;
+
+use std::fs::DirBuilder;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use crate::config::Config;
+use self::file::{LogFile, tidy};
+use self::folding::Folding;
 use crate::config::environment::variable;
+use crate::config::{Config, journal};
 use crate::system::terminal;
 
+/// The socket of the system's log.
+const SYSLOG: &str = "/dev/log";
+
 /// Starts logging: to a file if a log folder is given, else to the terminal in the foreground, else to
-/// syslog.
+/// syslog, and to a file in the user's folder for state where there is none.
 pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     // When the kernel interrupts a request and does not wait for the answer, fuser logs that as an error.
     // What aws_config warns of, s3mount_credentials says shorter.
@@ -25,64 +36,116 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     } else {
         "warn,s3mount=info,fuser::reply=off,aws_config=off"
     };
-    let filter = variable("S3MOUNT_LOG").unwrap_or_else(|| default.to_owned());
+    let given = variable("S3MOUNT_LOG");
+    let folding = (given.is_none() && !config.debug).then(Folding::default);
+    let filter = given.unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    if let Some(directory) = &config.log_directory {
-        builder.with_writer(log_file(directory)?).init();
-    } else if config.foreground {
-        builder.with_writer(io::stderr).without_time().init();
-    } else {
-        let syslog = Syslog::connect();
-        if syslog.0.is_none() {
-            terminal::notice(
-                "warning: there is no syslog here, so nothing is logged; --log-directory DIR keeps a log",
-            );
-        }
-        builder.with_writer(syslog).without_time().init();
-    }
+    let log = Log(Arc::new(Mutex::new(Lines { sink: sink(config)?, folding })));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).without_time().with_writer(log).init();
     if config.debug {
         s3mount_crt::init_logging();
     }
     Ok(())
 }
 
-fn log_file(directory: &std::path::Path) -> anyhow::Result<Arc<File>> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
-    std::fs::create_dir_all(directory)
-        // Other users may write to a folder such as /tmp, so this must not open a file or a link of theirs.
-        .and_then(|()| File::options().create_new(true).append(true).mode(0o640).open(&path))
-        .map(Arc::new)
-        .with_context(|| format!("cannot write the log {}", path.display()))
+/// Where the log goes.
+#[derive(Debug)]
+enum Sink {
+    File(LogFile),
+    Terminal,
+    Syslog(UnixDatagram),
+    Nowhere,
 }
 
-/// The connection to the system's log, if there is one.
-#[derive(Clone, Debug)]
-struct Syslog(Option<Arc<UnixDatagram>>);
-
-impl Syslog {
-    fn connect() -> Self {
-        let connect = || -> io::Result<UnixDatagram> {
-            let socket = UnixDatagram::unbound()?;
-            socket.connect("/dev/log")?;
-            // The socket must not block: a log that nobody reads must not delay reads of the mount.
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        Self(connect().ok().map(Arc::new))
+fn sink(config: &Config) -> anyhow::Result<Sink> {
+    if let Some(directory) = &config.log_directory {
+        let file = LogFile::begin(directory)
+            .with_context(|| format!("cannot write a log in the folder {}", directory.display()))?;
+        return Ok(Sink::File(file));
+    }
+    if config.foreground {
+        return Ok(Sink::Terminal);
+    }
+    if let Ok(socket) = syslog(Path::new(SYSLOG)) {
+        return Ok(Sink::Syslog(socket));
+    }
+    let file = journal::log_directory().and_then(|directory| {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        let file = made.and_then(|()| LogFile::begin(&directory));
+        let file = file.with_context(|| directory.display().to_string())?;
+        tidy(&directory);
+        Ok(file)
+    });
+    match file {
+        Ok(file) => {
+            terminal::notice(&format!("there is no syslog here; the log is {}", file.path().display()));
+            Ok(Sink::File(file))
+        }
+        Err(error) => {
+            terminal::notice(&format!(
+                "warning: there is no syslog here, and no log in {error:#}, so nothing is logged; \
+                 --log-directory DIR keeps a log"
+            ));
+            Ok(Sink::Nowhere)
+        }
     }
 }
 
-impl Write for Syslog {
+/// A socket for messages to the system's log, if there is one. It has no peer: a log that is started anew has a new
+/// socket.
+fn syslog(path: &Path) -> io::Result<UnixDatagram> {
+    UnixDatagram::unbound()?.connect(path)?;
+    let socket = UnixDatagram::unbound()?;
+    // The socket must not block: a log that nobody reads must not delay reads of the mount.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+impl Sink {
+    fn add(&mut self, line: &str) {
+        match self {
+            Self::File(file) => {
+                let mut text = String::new();
+                // A String takes all that is written.
+                let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+                file.add(format!("{text} {line}\n").as_bytes());
+            }
+            Self::Terminal => drop(writeln!(io::stderr(), "{line}")),
+            Self::Syslog(socket) => {
+                // Facility 3 (daemon), severity 6 (info): RFC 3164. The line names its own level.
+                let message = format!("<30>s3mount[{}]: {line}", std::process::id());
+                // A full or missing log loses lines, but the mount goes on.
+                let _ = socket.send_to(message.as_bytes(), SYSLOG);
+            }
+            Self::Nowhere => {}
+        }
+    }
+}
+
+/// The lines of the log on their way to where they go.
+#[derive(Debug)]
+struct Lines {
+    sink: Sink,
+    /// Unset where each line is wanted.
+    folding: Option<Folding>,
+}
+
+/// The log. Cheap to clone.
+#[derive(Clone, Debug)]
+struct Log(Arc<Mutex<Lines>>);
+
+impl Write for Log {
+    /// Takes one line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(socket) = &self.0 {
-            // Facility 3 (daemon), severity 6 (info): RFC 3164. The line names its own level.
-            let mut message = format!("<30>s3mount[{}]: ", std::process::id()).into_bytes();
-            message.extend_from_slice(line.trim_ascii_end());
-            // A full or missing log loses lines, but the mount goes on.
-            let _ = socket.send(&message);
+        let Lines { sink, folding } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(line.trim_ascii_end());
+        // Names may hold what changes a terminal.
+        let text = terminal::plain(&text);
+        match folding.as_mut().map_or(Some(1), |folding| folding.note(&text, Instant::now())) {
+            Some(1) => sink.add(&text),
+            Some(count) => sink.add(&format!("{text} ({count} times so far)")),
+            None => {}
         }
         Ok(line.len())
     }
@@ -92,10 +155,32 @@ impl Write for Syslog {
     }
 }
 
-impl<'a> MakeWriter<'a> for Syslog {
+impl<'a> MakeWriter<'a> for Log {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
         self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::syslog;
+
+    #[test]
+    fn a_syslog_that_is_started_anew_gets_the_next_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        assert!(syslog(&path).is_err(), "there is none");
+        let first = UnixDatagram::bind(&path).expect("a log");
+        let socket = syslog(&path).expect("a socket");
+        drop(first);
+        std::fs::remove_file(&path).expect("a file");
+        let second = UnixDatagram::bind(&path).expect("a log");
+        socket.send_to(b"line", &path).expect("a message");
+        let mut heard = [0; 9];
+        assert_eq!(second.recv(&mut heard).expect("a message"), 4);
     }
 }

@@ -17,11 +17,12 @@ use hyper_util::rt::TokioIo;
 use s3mount_fs::Filesystem;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// The number of clients that are served at a time. Other clients wait.
-const MAX_CLIENTS: usize = 16;
+use super::guests::Guests;
+
+/// The most clients that are being answered.
+const MAX_GUESTS: usize = 64;
 
 /// The time that a client may take for its request and for the answer.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -57,9 +58,8 @@ fn explain(address: SocketAddr, error: &io::Error) -> anyhow::Error {
 }
 
 async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let mut guests = Guests::new(MAX_GUESTS);
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(error) => {
@@ -69,7 +69,7 @@ async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
             }
         };
         let fs = fs.clone();
-        tokio::spawn(async move {
+        guests.admit(async move {
             let answer = service_fn(|request| {
                 let answer = answer(&request, &fs);
                 async { Ok::<_, Infallible>(answer) }
@@ -80,7 +80,6 @@ async fn accept(listener: TcpListener, fs: Arc<Filesystem>) {
             if !matches!(timeout(MAX_TIME, served).await, Ok(Ok(()))) {
                 tracing::debug!("a client of the metrics' port left, or took too long");
             }
-            drop(place);
         });
     }
 }

@@ -1,13 +1,12 @@
 //! Joins the layers together: store, memory, prefetcher, filesystem, kernel.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use nix::unistd::geteuid;
 use procfs::process::Process;
 use s3mount_bucket::{Bucket, Class, MeasuredClient, WritableBucket};
 use s3mount_cache::DiskCache;
@@ -22,6 +21,7 @@ use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::checks::Given;
 use super::conditions::Question;
 use super::control_socket::ControlSocket;
 use super::journal::{self, Leftovers};
@@ -33,7 +33,7 @@ use super::warden;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
-use crate::system::mounts::{MountedAt, mount_at};
+use crate::system::mounts::by_id;
 use crate::system::{open_files, terminal};
 
 /// The time that readers may take to close their files after the mount was unmounted.
@@ -43,11 +43,11 @@ const GRACE: Duration = Duration::from_secs(2);
 /// are in memory are read beside so many READs that wait.
 const FEWEST_READS: u16 = 1024;
 
-/// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT or
+/// Mounts, calls `ready` when the mount answers, and returns when the mount has ended: by SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM, or because somebody unmounted it.
 ///
-/// `device` is the open `/dev/fuse` that another process has mounted, if the flags name one.
-pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce()) -> anyhow::Result<()> {
+/// `place` is where.
+pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyhow::Result<()> {
     let max_connections = open_files::make_room(config.max_connections);
     let config = &Config { max_connections, ..config.clone() };
     // Writes that wait for memory have their bytes in the heap, up to 1 MiB each. When all writes of a large file
@@ -131,14 +131,14 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
     // leave a mount without a daemon.
     let signals = Signals::new(&runtime).context("cannot listen to signals")?;
     let fuse = fuse_config(config);
-    let mount = match (device, config.target.dir()) {
-        (Some(device), _) => s3mount_fuse::serve_device(fs.clone(), device, &fuse, runtime.handle()),
-        (None, dir) => s3mount_fuse::mount(fs.clone(), dir.unwrap_or(Path::new("")), &fuse, runtime.handle()),
+    let mount = match place {
+        Given::Device(device) => s3mount_fuse::serve_device(fs.clone(), device, &fuse, runtime.handle()),
+        Given::Folder(point) => s3mount_fuse::mount(fs.clone(), point, &fuse, runtime.handle()),
     };
     let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
-    let there = config.target.dir().and_then(mount_at);
     // A mount that another process has made has its own.
-    if let Some(Err(error)) = there.as_ref().map(warden::start) {
+    let warden = mount.id().and_then(|id| by_id(id.0)).map(|there| warden::start(&there));
+    if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
     }
@@ -150,7 +150,11 @@ pub(crate) fn mount(config: &Config, device: Option<OwnedFd>, ready: impl FnOnce
         leftovers.put_in_order(runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
-    let result = serve(&runtime, mount, signals, there.as_ref());
+    let result = serve(&runtime, mount, signals);
+    if let (Ok(()), Some(Ok(warden))) = (&result, warden) {
+        // From now on the number of the mount may be that of another one.
+        warden::dismiss(warden);
+    }
     let result = result.and(end_writes(&runtime, &fs, config.read_timeout));
     journal.close();
     if let Some(exporter) = exporter {
@@ -212,7 +216,12 @@ impl Signals {
     fn new(runtime: &Runtime) -> anyhow::Result<Self> {
         let ignored = Process::myself()?.status()?.sigign;
         let _inside = runtime.enter();
-        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        // Their default action ends the daemon, too. Once they are caught, they do nothing.
+        for kind in [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()] {
+            drop(signal(kind)?);
+        }
+        let kinds =
+            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
         let heeded = kinds.into_iter().filter(|kind| ignored & 1 << (kind.as_raw_value() - 1) == 0);
         Ok(Self(heeded.map(signal).collect::<std::io::Result<_>>()?))
     }
@@ -226,13 +235,8 @@ impl Signals {
     }
 }
 
-/// Waits until the mount ends. `there` is the mount's entry in mountinfo.
-fn serve(
-    runtime: &Runtime,
-    mut mount: Mount,
-    mut signals: Signals,
-    there: Option<&MountedAt>,
-) -> anyhow::Result<()> {
+/// Waits until the mount ends.
+fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::Result<()> {
     let asked_to_end = runtime.block_on(async {
         tokio::select! {
             () = mount.ended() => false,
@@ -241,12 +245,14 @@ fn serve(
     });
     manager::stopping();
     if !asked_to_end {
-        take_down_what_is_left(&mount, there);
+        take_down_what_is_left(&mount);
         return mount.join().context("the FUSE session failed");
     }
-    let is_down = mount.unmount().context("cannot unmount")?;
+    mount.unmount().context("cannot unmount")?;
+    // A mount that another process has mounted is left to it.
+    let is_ours = mount.id().is_some();
     let ended = runtime.block_on(async { tokio::time::timeout(GRACE, mount.ended()).await.is_ok() });
-    if !is_down && !ended {
+    if is_ours && !ended {
         tracing::warn!("files are still open; their readers will get ENOTCONN");
     }
     Ok(())
@@ -254,14 +260,13 @@ fn serve(
 
 /// A FUSE session also ends when its connection is aborted through /sys/fs/fuse/connections. Then the mount
 /// is still there and answers ENOTCONN, so this unmounts it.
-fn take_down_what_is_left(mount: &Mount, there: Option<&MountedAt>) {
-    let Some(there) = there.filter(|there| mount_at(&there.dir).is_some_and(|now| now.id == there.id)) else {
+fn take_down_what_is_left(mount: &Mount) {
+    if !mount.is_there() {
         return;
-    };
-    let dir = there.dir.display();
+    }
     match mount.unmount() {
-        Ok(_) => tracing::warn!(%dir, "the connection was aborted; the mount was taken down"),
-        Err(error) => tracing::error!(%error, %dir, "the connection was aborted, and its mount is left"),
+        Ok(()) => tracing::warn!("the connection was aborted; the mount was taken down"),
+        Err(error) => tracing::error!(%error, "the connection was aborted, and its mount is left"),
     }
 }
 
@@ -306,6 +311,7 @@ fn fs_config(config: &Config) -> FsConfig {
     FsConfig {
         prefix: config.prefix.clone(),
         mounted_at: SystemTime::now(),
+        mounted_by: geteuid().as_raw(),
         uid: config.uid,
         gid: config.gid,
         dir_mode: config.dir_mode,

@@ -12,21 +12,18 @@
 //! daemon's files stay open as long as the thread waits.
 #![expect(unsafe_code, reason = "a process that is told of its parent's end")]
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::libc;
-use nix::mount::{MntFlags, umount2};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use s3mount_fuse::MountId;
 
-use crate::system::mounts::{MountedAt, mount_at};
+use crate::system::descriptors::close_all_but;
+use crate::system::mounts::{MountedAt, by_id};
 
 /// The signal by which the kernel tells of the daemon's end.
 const ENDED: Signal = Signal::SIGUSR1;
@@ -40,8 +37,9 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// Starts the warden of this process, for its mount `there`. Must be called by the first thread: its end is told.
 pub(super) fn start(there: &MountedAt) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("s3mount").arg("warden").arg(std::process::id().to_string()).arg(there.id.to_string());
-    command.arg(&there.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let numbers = [u64::from(std::process::id()), there.id, there.device].map(|number| number.to_string());
+    command.arg0("s3mount").arg("warden").args(numbers);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec these calls allocate nothing and take no lock.
     unsafe {
         command.pre_exec(|| {
@@ -54,12 +52,18 @@ pub(super) fn start(there: &MountedAt) -> io::Result<Child> {
     command.spawn()
 }
 
+/// Ends the warden of a mount that is gone.
+pub(super) fn dismiss(mut warden: Child) {
+    // It fails for a warden that has ended.
+    let _ = warden.kill();
+    let _ = warden.wait();
+}
+
 /// Waits until the process `daemon` has ended, and aborts the connection of its mount, if that is still there: the one
-/// with the number `id` at `dir`.
-pub(crate) fn run(daemon: u32, id: u64, dir: &Path) -> anyhow::Result<()> {
+/// with the number `id`, of the connection `device`. Its folder may have another path by then.
+pub(crate) fn run(daemon: u32, id: u64, device: u64) -> anyhow::Result<()> {
     // What the daemon has open without knowing must not stay open.
-    // SAFETY: nothing has opened a file yet that is used afterwards.
-    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    close_all_but(&[]);
     let mut ended = SigSet::empty();
     ended.add(ENDED);
     // The kernel sends the signal just before the daemon's first thread is a zombie. Another thread may wait in the
@@ -67,10 +71,7 @@ pub(crate) fn run(daemon: u32, id: u64, dir: &Path) -> anyhow::Result<()> {
     while parent_id() == daemon && !has_ended(daemon, SIGNAL_LEAD) {
         ended.wait()?;
     }
-    if let Some(mount) = mount_at(dir).filter(|mount| mount.id == id) {
-        abort(&mount)?;
-    }
-    Ok(())
+    by_id(id).filter(|mount| mount.device == device).map_or(Ok(()), |mount| abort(&mount))
 }
 
 /// Whether the first thread of a process has ended, or does so within `limit`.
@@ -95,10 +96,6 @@ fn abort(mount: &MountedAt) -> anyhow::Result<()> {
     if std::fs::write(Path::new(CONNECTIONS).join(mount.device.to_string()).join("abort"), "1").is_ok() {
         return Ok(());
     }
-    // This aborts first, and then finds the mount in use: by this file. To open it asks the daemon nothing.
-    let root = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&mount.dir)?;
-    match umount2(format!("/proc/self/fd/{}", root.as_raw_fd()).as_str(), MntFlags::MNT_FORCE) {
-        Ok(()) | Err(nix::errno::Errno::EBUSY) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    // To open the mount asks the daemon nothing.
+    Ok(s3mount_fuse::abort(&mount.dir, MountId(mount.id))?)
 }

@@ -87,7 +87,8 @@ pub(crate) struct MountArgs {
 
     /// Let root use the mount, besides you.
     ///
-    /// Needs the same line as --allow-other.
+    /// Needs the same line as --allow-other. Of names that you or root have looked at just now, others can see size,
+    /// owner and time, because the kernel answers that by itself. They can open nothing.
     #[arg(long, conflicts_with = "allow_other", help_heading = PERMISSIONS)]
     pub(crate) allow_root: bool,
 
@@ -323,10 +324,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "URL", value_parser = collector, help_heading = RUNNING)]
     pub(crate) otlp_endpoint: Option<Uri>,
 
-    /// Write logs to files in this folder [default: syslog].
+    /// Write logs to files in this folder [default: syslog, or a folder of your own where there is none].
     ///
-    /// Each run writes a file of its own. A missing folder is made. Without a syslog, as in most
-    /// containers, only this flag and --foreground keep a log.
+    /// Each run writes a file of its own, of 16 MiB at most; a file that is full is kept as FILE.1, in the place of the
+    /// one before. A missing folder is made. Without a syslog, as in most containers, logs go to
+    /// $XDG_STATE_HOME/s3mount/log, else to /var/lib/s3mount/log for root and ~/.local/state/s3mount/log for others,
+    /// where there are 64 files at most, and the mount says to which. With --foreground they go to the terminal. A line
+    /// that comes again and again is written once in a while, with how often it came.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
     pub(crate) log_directory: Option<PathBuf>,
 

@@ -38,6 +38,11 @@ pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
     mounts().into_iter().rfind(|mount| mount.dir == dir)
 }
 
+/// The mount with the number `id`, at the path that it has now.
+pub(crate) fn by_id(id: u64) -> Option<MountedAt> {
+    mounts().into_iter().find(|mount| mount.id == id)
+}
+
 /// The mount that holds `dir`: the innermost one whose folder is `dir` or lies above it.
 pub(crate) fn enclosing(dir: &Path) -> Option<MountedAt> {
     let above = mounts().into_iter().filter(|mount| dir.starts_with(&mount.dir));

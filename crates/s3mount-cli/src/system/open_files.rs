@@ -1,4 +1,4 @@
-//! Makes room for connections: each connection is an open file of the process.
+//! Makes room for open files: each connection is one, and so is each file that programs read from the disk cache.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -6,7 +6,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// files, and one for each client of the control socket.
 const OTHERS: u64 = 256;
 
-/// Raises the limit on open files so that `connections` connections fit. Returns how many connections fit:
+/// The most files that are asked for. Containers often allow a billion, and programs that the daemon starts for
+/// credentials inherit the limit: some of them close each number below it when they start.
+const MOST: u64 = 1 << 20;
+
+/// Raises the limit on open files as far as this user may, so that the files of the disk cache can be open, too. Returns how many connections fit:
 /// fewer if the limit can't be raised enough.
 pub(crate) fn make_room(connections: u32) -> u32 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
@@ -29,7 +33,7 @@ pub(crate) fn make_room(connections: u32) -> u32 {
 
 /// The soft limit to set, and the number of connections that fit into it.
 pub(crate) fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
-    let limit = soft.max((u64::from(connections) + OTHERS).min(hard));
+    let limit = soft.max(hard.min(MOST));
     // If the limit is very low, connections get half of it.
     let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
     (limit, connections.min(u32::try_from(room).unwrap_or(u32::MAX)))
@@ -41,9 +45,9 @@ mod tests {
 
     #[test]
     fn connections_and_the_rest_fit() {
-        assert_eq!(plan(1024, 4096, 512), (1024, 512));
-        assert_eq!(plan(1024, 4096, 1024), (1280, 1024));
-        assert_eq!(plan(256, 4096, 512), (768, 512));
+        assert_eq!(plan(1024, 4096, 512), (4096, 512));
+        assert_eq!(plan(2048, 1 << 30, 1024), (1 << 20, 1024));
+        assert_eq!(plan(u64::MAX, u64::MAX, 512), (u64::MAX, 512));
         assert_eq!(plan(256, 600, 512), (600, 344));
         assert_eq!(plan(64, 64, 512), (64, 32));
     }

@@ -1,12 +1,39 @@
-//! Runs fusermount, the set-uid helper by which users other than root mount and unmount.
+//! Unmounts: by the kernel for root, and by fusermount, the set-uid helper, for other users.
 
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use nix::errno::Errno;
+use s3mount_fuse::{MountId, Place};
 
-/// Has fusermount unmount `dir`.
-pub(crate) fn fusermount(dir: &Path, flags: &[&str]) -> anyhow::Result<()> {
+use super::mounts::MountedAt;
+
+/// Takes a mount out of the tree, also while it is in use. Another mount that is in its place by now stays.
+pub(crate) fn detach(mount: &MountedAt) -> anyhow::Result<()> {
+    take_down(mount, Place::detach, &["-u", "-z"])
+}
+
+/// Takes a mount down, unless it is in use. Another mount that is in its place by now stays.
+pub(crate) fn unmount(mount: &MountedAt) -> anyhow::Result<()> {
+    take_down(mount, Place::unmount, &["-u"])
+}
+
+fn take_down(
+    mount: &MountedAt,
+    how: impl FnOnce(&Place, MountId) -> io::Result<()>,
+    flags: &[&str],
+) -> anyhow::Result<()> {
+    let place = Place::open(&mount.dir)?;
+    match how(&place, MountId(mount.id)) {
+        Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&mount.dir, flags),
+        result => result.map_err(Into::into),
+    }
+}
+
+/// Has fusermount unmount `dir`. For users other than root it unmounts their own mounts of FUSE alone.
+fn fusermount(dir: &Path, flags: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("fusermount3");
     // The message must be in English, because callers look for words in it.
     command.env("LC_ALL", "C").args(flags).arg("--").arg(dir);

@@ -15,9 +15,9 @@ use anyhow::{Context, anyhow, bail, ensure};
 use nix::errno::Errno;
 
 use super::events::Event;
-use super::shown::plain;
 use crate::daemon::OWNER_ONLY;
 use crate::system::mounts::{enclosing, mount_at, resolve};
+use crate::system::terminal::plain;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -188,7 +188,7 @@ impl Listener {
 
 /// A path for a message.
 fn shown(path: &Path) -> String {
-    plain(&path.to_string_lossy())
+    plain(&path.to_string_lossy()).into_owned()
 }
 
 /// Runs `question` in a thread of its own, and waits for its end for a bounded time.

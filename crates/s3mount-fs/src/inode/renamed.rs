@@ -131,7 +131,8 @@ impl InodeTable {
     /// All drafts that the kernel knows, also those that have ended, in the order of their inodes.
     pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
         let tables = self.lock();
-        let mut drafts: Vec<_> = tables.drafts.iter().map(|(ino, known)| (*ino, known.file.clone())).collect();
+        let mut drafts: Vec<_> =
+            tables.drafts.iter().map(|(ino, known)| (*ino, known.file.clone())).collect();
         drop(tables);
         drafts.sort_unstable_by_key(|(ino, _)| *ino);
         drafts.into_iter().map(|(_, file)| file).collect()

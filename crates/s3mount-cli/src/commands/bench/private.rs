@@ -3,12 +3,11 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
@@ -17,8 +16,8 @@ use tempfile::TempDir;
 use super::measured::{Measured, usage};
 use super::subject::Bench;
 use crate::layers::environment;
-use crate::system::fusermount::fusermount;
 use crate::system::mounts::mount_at;
+use crate::system::unmounting::detach;
 
 /// The time that a mount may take to appear, without the time that the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);
@@ -135,17 +134,11 @@ impl Drop for PrivateMount {
             if Instant::now() > deadline {
                 let _ = self.daemon.kill();
                 let _ = self.daemon.wait();
-                detach(&self.folder);
+                // The mount of a daemon that had to be killed is left.
+                let _ = mount_at(&self.folder).map(|mount| detach(&mount));
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-/// Unmounts the mount of a daemon that had to be killed.
-fn detach(folder: &Path) {
-    if umount2(folder, MntFlags::MNT_DETACH).is_err() {
-        let _ = fusermount(folder, &["-u", "-z"]);
     }
 }

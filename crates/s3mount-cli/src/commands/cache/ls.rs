@@ -30,6 +30,7 @@ pub(super) fn run(dirs: &Dirs) -> anyhow::Result<()> {
 }
 
 fn text(cached: &Cached, about: Option<&Described>) -> String {
+    let object = about.map_or_else(|| "(of no known object)".to_owned(), shown::object);
     let state = match about {
         _ if cached.is_whole => "whole".to_owned(),
         Some(about) => format!("{} %", about.held_bytes * 100 / cached.size.max(1)),
@@ -41,7 +42,7 @@ fn text(cached: &Cached, about: Option<&Described>) -> String {
         &short(since(cached.used)),
         &short(since(cached.written)),
         about.map_or("?", |about| about.etag.as_str()),
-        &about.map_or_else(|| "(of no known object)".to_owned(), shown::object),
+        &terminal::plain(&object),
     ])
 }
 

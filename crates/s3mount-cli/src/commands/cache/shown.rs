@@ -46,8 +46,7 @@ pub(super) fn sum(objects: u64, bytes: u64) -> String {
 
 /// Prints one line of JSON.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    terminal::result(&serde_json::to_string(value)?);
-    Ok(())
+    terminal::json(value).map(drop)
 }
 
 /// A cached object as JSON.

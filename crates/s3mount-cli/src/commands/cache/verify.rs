@@ -138,6 +138,7 @@ impl Work<'_> {
         }
         let name = about.as_ref().map_or_else(|| "an object that is not known".to_owned(), shown::object);
         let end = if is_deleted { "; deleted" } else { "" };
+        let name = terminal::plain(&name);
         self.bar.suspend(|| terminal::result(&format!("{name}: {why}, in {}{end}", file.display())));
         Ok(())
     }

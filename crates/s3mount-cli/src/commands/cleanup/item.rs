@@ -111,9 +111,10 @@ impl Item {
     pub(super) fn print(&self, json: bool) {
         if json {
             // It has no part that JSON lacks.
-            return terminal::result(&serde_json::to_string(self).unwrap_or_default());
+            let _ = terminal::json(self);
+            return;
         }
-        terminal::result(&self.text());
+        terminal::result(&terminal::plain(&self.text()));
     }
 
     fn text(&self) -> String {

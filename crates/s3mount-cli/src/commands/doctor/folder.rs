@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::finding::Finding;
 use crate::daemon::checks::check_dir;
-use crate::system::mounts::{mount_at, resolve};
+use crate::system::mounts::{MountedAt, mount_at, resolve};
 
 const NAME: &str = "folder";
 
@@ -43,14 +43,14 @@ fn look(dir: &Path, nonempty: bool) -> Finding {
     {
         return Finding::ok(NAME, format!("{} is mounted at {shown}, and answers", mount.source));
     }
-    let dead = |dir: &Path| {
+    let dead = |mount: &MountedAt| {
         bail!(
             "the daemon of the mount at {} is gone; s3mount umount {0}, or mount there again",
-            dir.display()
+            mount.dir.display()
         )
     };
     match check_dir(&dir, nonempty, dead) {
-        Ok(()) => Finding::ok(NAME, format!("{shown} can be mounted at")),
+        Ok(_) => Finding::ok(NAME, format!("{shown} can be mounted at")),
         Err(error) => Finding::fail(NAME, format!("{error:#}"), ""),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::finding::Finding;
+use crate::config::journal::log_directory;
 use crate::config::memory;
 use crate::config::store::ca_bundle;
 use crate::daemon::checks::{check_allowed, check_bundle, check_device};
@@ -252,7 +253,17 @@ fn log(machine: &Machine, args: &MountArgs) -> Finding {
     if has_one || machine.at("/dev/log").exists() {
         return Finding::ok("log", if has_one { "it goes where the flags say" } else { "it goes to syslog" });
     }
-    Finding::warn("log", "there is no syslog here, so nothing is logged", "--log-directory DIR keeps a log")
+    match log_directory() {
+        Ok(directory) => Finding::ok(
+            "log",
+            format!("there is no syslog here, so it goes to files in {}", directory.display()),
+        ),
+        Err(_) => Finding::warn(
+            "log",
+            "there is no syslog here and no home folder, so nothing is logged",
+            "--log-directory DIR keeps a log",
+        ),
+    }
 }
 
 /// Whether the daemon will see the programs that use the mount.
@@ -441,7 +452,7 @@ mod tests {
         );
         machine.is_root = true;
         std::fs::remove_file(folder.path().join("dev/log")).expect("a file");
-        check_one(&machine, &[], "log", State::Warn, "--log-directory DIR");
+        check_one(&machine, &[], "log", State::Ok, "it goes to files in ");
         check_one(&machine, &["--foreground"], "log", State::Ok, "");
         check_one(
             &machine,

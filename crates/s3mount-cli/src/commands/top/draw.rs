@@ -9,9 +9,10 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 
 use crate::commands::stats::answer;
+use crate::system::terminal::plain;
 use crate::watch::report::{Memory, Report, Verdict};
 use crate::watch::sample::OpenFile;
-use crate::watch::shown::{bytes, dollars, percent, plain, rate, tail};
+use crate::watch::shown::{bytes, dollars, percent, rate, tail};
 
 /// Reports whose throughput is shown.
 const HISTORY: usize = 120;

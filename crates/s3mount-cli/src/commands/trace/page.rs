@@ -7,7 +7,8 @@ use indicatif::HumanCount;
 
 use super::recording::Recording;
 use crate::commands::stats::answer;
-use crate::watch::shown::{bytes, dollars, percent, plain, rate};
+use crate::system::terminal::plain;
+use crate::watch::shown::{bytes, dollars, percent, rate};
 
 /// The page without its contents, and the program that draws its charts.
 const TEMPLATE: &str = include_str!("page.html");

@@ -1,0 +1,124 @@
+//! A log in a file, which has a bound.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The length of a file in bytes. A log has two files at most: the one that is written, and the one before.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// The most files in the folder that is used by default.
+const MOST_FILES: usize = 64;
+
+/// The end of the name of the file before.
+const BEFORE: &str = ".1";
+
+/// A log. Its file is locked while it is written.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+/// Opens a new file. Other users may write to a folder such as /tmp, so this opens no file and no link of theirs.
+fn create(path: &Path) -> io::Result<File> {
+    let file = File::options().create_new(true).append(true).mode(0o640).open(path)?;
+    // Without a lock, the file may be deleted when there are many.
+    let _ = file.try_lock();
+    Ok(file)
+}
+
+impl LogFile {
+    /// Begins a log in a folder, which is made if it is missing.
+    pub(super) fn begin(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
+        Ok(Self { file: create(&path)?, path, len: 0 })
+    }
+
+    /// The file that is written.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a line. What can't be written is lost, and the mount goes on.
+    pub(super) fn add(&mut self, line: &[u8]) {
+        if self.len + line.len() as u64 > MOST_BYTES {
+            self.turn();
+        }
+        self.len += line.len() as u64;
+        let _ = self.file.write_all(line);
+    }
+
+    /// Begins a new file, and keeps the one that is full in the place of the one before.
+    fn turn(&mut self) {
+        let mut before = self.path.clone().into_os_string();
+        before.push(BEFORE);
+        let next = fs::rename(&self.path, before).and_then(|()| create(&self.path));
+        // Without a new file, the old one is emptied.
+        match next {
+            Ok(file) => self.file = file,
+            Err(_) => drop(self.file.set_len(0)),
+        }
+        self.len = 0;
+    }
+}
+
+/// Deletes the oldest logs in a folder where there are many, except those that are being written.
+pub(super) fn tidy(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let logs =
+        entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"s3mount-"));
+    let mut logs: Vec<_> =
+        logs.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    logs.sort();
+    let spare = logs.len().saturating_sub(MOST_FILES);
+    for (_, path) in &logs[..spare] {
+        if File::open(path).is_ok_and(|file| file.try_lock().is_ok()) {
+            // It fails for one that another daemon has just deleted.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{LogFile, MOST_BYTES, MOST_FILES, tidy};
+
+    #[test]
+    fn a_log_has_two_files_at_most() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut log = LogFile::begin(&folder.path().join("log")).expect("a log");
+        let line = vec![b'x'; 1 << 20];
+        for _ in 0..50 {
+            log.add(&line);
+        }
+        let lengths: Vec<_> = fs::read_dir(folder.path().join("log"))
+            .expect("a folder")
+            .map(|entry| entry.expect("a file").metadata().expect("its length").len())
+            .collect();
+        assert_eq!(lengths.len(), 2);
+        assert!(lengths.iter().all(|len| *len <= MOST_BYTES) && lengths.contains(&MOST_BYTES), "{lengths:?}");
+        assert_eq!(fs::metadata(log.path()).expect("a file").len(), 2 << 20);
+    }
+
+    #[test]
+    fn old_logs_go_and_those_that_are_written_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = LogFile::begin(folder.path()).expect("a log");
+        for number in 0..2 * MOST_FILES {
+            fs::write(folder.path().join(format!("s3mount-1-{number}.log")), "").expect("a file");
+        }
+        fs::write(folder.path().join("notes"), "").expect("a file of the user");
+        tidy(folder.path());
+        let left = fs::read_dir(folder.path()).expect("a folder").count();
+        assert!((MOST_FILES + 1..=MOST_FILES + 2).contains(&left), "{left}");
+        assert!(log.path().exists() && folder.path().join("notes").exists());
+    }
+}
