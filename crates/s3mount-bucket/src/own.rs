@@ -95,9 +95,14 @@ fn len(metadata: &UserMetadata) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use s3mount_object::NewObject;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use s3mount_object::{Body, Condition, ErrorKind, NewObject, ObjectWriter};
+    use s3mount_testkit::MemoryClient;
 
     use super::{MARK, marked};
+    use crate::WritableBucket;
 
     #[test]
     fn each_write_has_a_mark_of_its_own_unless_there_is_no_room() {
@@ -109,5 +114,23 @@ mod tests {
         full.metadata.insert("note".to_owned(), "x".repeat(2000));
         let (full, mark) = marked(3, &full);
         assert!(mark.is_none() && !full.metadata.contains_key(MARK), "the user's own text goes first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_that_was_lost_and_replaced_since_met_another_write() {
+        let client = Arc::new(MemoryClient::new());
+        let (bucket, object) = (WritableBucket::from(client.clone()), NewObject::default());
+        let upload = bucket.create_upload("k", &object, false, &mut false).await.expect("an upload");
+        let body = Body::new([Bytes::from_static(b"ours")]);
+        let parts = [bucket.put_part(&upload, 1, &body).await.expect("a part")];
+        client.lose_next(1);
+        let complete = bucket.complete(&upload, &parts, (None, false), Some(&Condition::Absent));
+        let replace = async {
+            let theirs = Body::new([Bytes::from_static(b"theirs")]);
+            ObjectWriter::put(&*client, "k", theirs, &NewObject::default(), None).await.expect("a store");
+        };
+        let (refused, ()) = tokio::join!(complete, replace);
+        assert_eq!(*refused.expect_err("it is not there").error.kind(), ErrorKind::PreconditionFailed);
+        assert_eq!(client.stored("k").0, b"theirs");
     }
 }

@@ -132,7 +132,9 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     /// if it is known. It is sent along if the upload `has_checksums`.
     ///
     /// # Errors
-    /// Those of [`complete`](ObjectWriter::complete), and whether it may be done all the same.
+    /// Those of [`complete`](ObjectWriter::complete), and whether it may be done all the same. `PreconditionFailed`
+    /// also where the answer was lost and the upload is no more, though the object that is there is another's: it
+    /// has become an object that was replaced since, or somebody has given it up.
     pub async fn complete(
         &self,
         upload: &UploadId,
@@ -152,7 +154,12 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         if completed.is_ok() {
             self.door.uploads.ended(&upload.id);
         }
-        completed
+        completed.map_err(|failure| match failure.error.kind() {
+            ErrorKind::NoSuchUpload if failure.may_be_done && condition.is_some() => {
+                Failure { error: failure.error.with_kind(ErrorKind::PreconditionFailed), ..failure }
+            }
+            _ => failure,
+        })
     }
 
     /// Asks whether the store says that it knows no conditions of writes (501). Nothing is written: an upload that

@@ -25,12 +25,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether an upload that could not be completed has to be made anew: it has met another write of its key, or
 /// somebody has given it up.
-fn is_void(error: &ObjectError, may_be_done: bool) -> bool {
-    match error.kind() {
-        ErrorKind::Conflict => true,
-        ErrorKind::NoSuchUpload => !may_be_done,
-        _ => false,
-    }
+fn is_void(error: &ObjectError) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NoSuchUpload)
 }
 
 impl Draft {
@@ -66,9 +62,7 @@ impl Draft {
                     self.correct(&begun).await?;
                     continue;
                 }
-                Err(Failure { error, may_be_done })
-                    if is_void(&error, may_be_done) && conflicts < MOST_CONFLICTS =>
-                {
+                Err(Failure { error, .. }) if is_void(&error) && conflicts < MOST_CONFLICTS => {
                     conflicts += 1;
                     tracing::warn!(key, %error, "the upload is begun anew");
                     if !self.begin_anew() && *error.kind() == ErrorKind::NoSuchUpload {
@@ -76,12 +70,6 @@ impl Draft {
                     }
                     sleep(PAUSE * conflicts).await;
                     continue;
-                }
-                // It became an object, or somebody has given it up; and the object that is there is another's.
-                Err(Failure { error, may_be_done: true }) if *error.kind() == ErrorKind::NoSuchUpload => {
-                    let conflict =
-                        ObjectError::new(ErrorKind::PreconditionFailed, "CompleteMultipartUpload", key);
-                    return Err(conflict.with_source(error).into());
                 }
                 Err(Failure { error, .. }) => return Err(error.into()),
             };
