@@ -11,7 +11,7 @@ mod oldest;
 mod outdated;
 pub(crate) mod renamed;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -137,7 +137,7 @@ struct Tables {
     next: InodeNo,
     opens: OpenClock,
     /// Outdated inodes by directory. The kernel does not know yet that they are outdated.
-    outdated: HashMap<InodeNo, Vec<InodeNo>>,
+    outdated: BTreeMap<InodeNo, Vec<InodeNo>>,
     /// Files in the order in which the kernel was first given them, or was last asked to forget them. Some of
     /// them are forgotten already.
     by_age: VecDeque<InodeNo>,
@@ -238,7 +238,7 @@ impl InodeTable {
             hasher: RandomState::new(),
             next: FIRST_FREE,
             opens: OpenClock::default(),
-            outdated: HashMap::new(),
+            outdated: BTreeMap::new(),
             by_age: VecDeque::new(),
             are_too_many: false,
         };

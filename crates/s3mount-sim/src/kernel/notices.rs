@@ -30,6 +30,7 @@ fn spawn(daemon: &Arc<Daemon>, task: impl Future<Output = ()> + Send + 'static) 
     let daemon = daemon.clone();
     tokio::spawn(async move {
         tokio::select! {
+            biased;
             () = daemon.died() => {}
             () = task => {}
         }
