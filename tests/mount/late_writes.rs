@@ -58,6 +58,24 @@ fn a_late_request_undoes_nothing_and_is_no_strangers() {
     fs::remove_file(world.path("pid")).expect("a file");
     write(&world.path("pid"), b"1234");
 
+    // A copy has the ETag of its source, if both are made by one request.
+    write(&world.path("state"), b"the same");
+    write(&world.path("state.tmp"), b"the same");
+    delay_next(&world, Operation::DeleteObject, "state");
+    fs::remove_file(world.path("state")).expect("a file");
+    fs::rename(world.path("state.tmp"), world.path("state")).expect("a rename");
+
+    write(&world.path("there"), b"and back");
+    delay_next(&world, Operation::DeleteObject, "there");
+    fs::rename(world.path("there"), world.path("away")).expect("a rename");
+    fs::rename(world.path("away"), world.path("there")).expect("a rename");
+
+    write(&world.path("source"), b"copied");
+    write(&world.path("copy"), b"copied");
+    delay_next(&world, Operation::DeleteObject, "copy");
+    fs::remove_file(world.path("copy")).expect("a file");
+    fs::copy(world.path("source"), world.path("copy")).expect("a copy inside the store");
+
     thread::sleep(Duration::from_millis(LATE + 500));
     assert_eq!(stored("gone").as_deref(), Some(&b"old"[..]), "the store carries the late write out");
     close(next);
@@ -65,6 +83,9 @@ fn a_late_request_undoes_nothing_and_is_no_strangers() {
     assert_eq!(stored("again").as_deref(), Some(&b"A"[..]));
     assert_eq!(fs::read(world.path("again")).expect("a file"), b"A");
     assert_eq!(stored("pid").as_deref(), Some(&b"1234"[..]));
+    assert_eq!(stored("state").as_deref(), Some(&b"the same"[..]));
+    assert_eq!(stored("there").as_deref(), Some(&b"and back"[..]));
+    assert_eq!(stored("copy").as_deref(), Some(&b"copied"[..]));
     assert_eq!(stored("saved").as_deref(), Some(&b"old"[..]));
     assert_eq!(stored("log").as_deref(), Some(&b"new"[..]));
     assert_eq!(stored("gone").as_deref(), Some(&b"new"[..]));

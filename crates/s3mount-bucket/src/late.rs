@@ -6,14 +6,15 @@
 //! same again: an ETag is no more than their MD5. A late deletion, too, finds the version again that it is to delete.
 //!
 //! So the marks of such writes are known for as long as the store may take them. Who meets one of these objects has met
-//! no stranger, and replaces it. And what is written next to such a key is written as an upload of one part: this ETag
-//! is of another form, which no earlier version of these bytes has.
+//! no stranger, and replaces it. And what is written next to such a key is written as an upload of one part, or copied
+//! as one: this ETag is of another form than that of the same bytes in one request. Where the version that the late
+//! change waits for was an upload itself, one request is what has the other form.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use s3mount_object::Description;
+use s3mount_object::{Description, ETag};
 use tokio::time::Instant;
 
 use crate::own::{MARK, Mark};
@@ -27,8 +28,20 @@ const MOST_KEYS: usize = 4096;
 /// So many late writes of one key are known.
 const MOST_OF_A_KEY: usize = 16;
 
-/// Until when a change may still be carried out, and the mark of what it writes. A deletion writes nothing.
-type Late = (Instant, Option<Mark>);
+/// A change that may still be carried out.
+#[derive(Debug)]
+struct Late {
+    until: Instant,
+    /// The mark of what it writes. A deletion writes nothing.
+    mark: Option<Mark>,
+    /// Whether it waits for the ETag of an object that was written, or copied, by one request.
+    awaits_whole: bool,
+}
+
+/// Whether an ETag has the form of one request: that of an upload ends with the number of its parts.
+fn is_of_one_request(etag: &ETag) -> bool {
+    !etag.as_str().contains('-')
+}
 
 /// The changes that may still be carried out, by their keys.
 #[derive(Debug, Default)]
@@ -39,26 +52,35 @@ impl LateWrites {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt at the write with this mark, or at a deletion, has no answer.
-    pub(crate) fn note(&self, key: &str, mark: Option<Mark>) {
+    /// An attempt at the write with this mark, or at a deletion, has no answer. It changes only the version `awaited`.
+    pub(crate) fn note(&self, key: &str, mark: Option<Mark>, awaited: Option<&ETag>) {
         let (now, mut keys) = (Instant::now(), self.lock());
         if keys.len() >= MOST_KEYS {
-            keys.retain(|_, writes| writes.iter().any(|(until, _)| *until > now));
+            keys.retain(|_, writes| writes.iter().any(|late| late.until > now));
         }
         if keys.len() < MOST_KEYS || keys.contains_key(key) {
             let writes = keys.entry(key.to_owned()).or_default();
-            writes.retain(|(until, _)| *until > now);
+            writes.retain(|late| late.until > now);
             if writes.len() == MOST_OF_A_KEY {
                 writes.remove(0);
             }
-            writes.push((now + LIFE, mark));
+            let awaits_whole = awaited.is_some_and(is_of_one_request);
+            writes.push(Late { until: now + LIFE, mark, awaits_whole });
         }
     }
 
     /// Whether any change of this key may still be carried out.
     pub(crate) fn may_come(&self, key: &str) -> bool {
         let now = Instant::now();
-        self.lock().get(key).is_some_and(|writes| writes.iter().any(|(until, _)| *until > now))
+        self.lock().get(key).is_some_and(|writes| writes.iter().any(|late| late.until > now))
+    }
+
+    /// Whether a change that may still be carried out may find the version that it waits for in an object that is
+    /// written by one request now. If it may find it in an upload, too, nothing helps.
+    pub(crate) fn may_find_whole(&self, key: &str) -> bool {
+        let now = Instant::now();
+        let finds = |late: &Late| late.until > now && late.awaits_whole;
+        self.lock().get(key).is_some_and(|writes| writes.iter().any(finds))
     }
 
     /// Whether an object is one of these writes.
@@ -67,7 +89,7 @@ impl LateWrites {
         let (Some(writes), Some(mark)) = (keys.get(key), found.object.metadata.get(MARK)) else {
             return false;
         };
-        writes.iter().any(|(_, late)| late.as_ref().is_some_and(|Mark(late)| late == mark))
+        writes.iter().any(|late| late.mark.as_ref().is_some_and(|Mark(late)| late == mark))
     }
 }
 
@@ -154,5 +176,22 @@ mod tests {
         assert_eq!(*refused.expect_err("it comes too late").kind(), ErrorKind::PreconditionFailed);
         assert_eq!(client.stored(KEY).0, b"A");
         assert_eq!(client.open_uploads().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_deletion_of_an_upload_finds_no_version_of_the_same_bytes() {
+        let (bucket, client) = bucket();
+        let first = put(&bucket, "A", Condition::Absent).await;
+        client.lose_next(1);
+        bucket.delete(&ObjectId::new(KEY, first.etag)).await.expect("it is gone");
+        let upload = put(&bucket, "A", Condition::Absent).await;
+        // The first deletion can't come any more.
+        tokio::time::advance(super::LIFE).await;
+        client.lose_next(1);
+        bucket.delete(&ObjectId::new(KEY, upload.etag.clone())).await.expect("it is gone");
+        put(&bucket, "A", Condition::Absent).await;
+        let refused = ObjectWriter::delete(&*client, KEY, Some(&upload.etag)).await;
+        assert_eq!(*refused.expect_err("it comes too late").kind(), ErrorKind::PreconditionFailed);
+        assert_eq!(client.stored(KEY).0, b"A");
     }
 }

@@ -38,7 +38,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        if self.door.late.may_come(key) && !body.is_empty() {
+        if self.must_be_parts(key) && !body.is_empty() {
             return self.put_as_upload(key, body, object, condition).await;
         }
         let (object, mark) = &marked(self.door.random(), object);
@@ -48,10 +48,17 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             let attempt = || self.client.put(key, body.clone(), object, condition.as_ref());
             let put =
                 self.send_noting(Operation::PutObject, (key, body.len()), attempt, &mut is_unknown).await;
-            self.note_late(key, mark.as_ref(), is_unknown, &put);
+            self.note_late(key, mark.as_ref(), is_unknown, condition.as_ref(), &put);
             put
         };
         Ok(self.own(key, &own, condition, put).await?)
+    }
+
+    /// Whether the store may still carry out an earlier change of `key` that would find the ETag that it waits for in
+    /// an object that is written, or copied, by one request. One of a single part has another: see
+    /// [`late`](crate::late).
+    pub fn must_be_parts(&self, key: &str) -> bool {
+        self.door.late.may_find_whole(key)
     }
 
     /// Writes an object as an upload of one part, so that its ETag is none that another version of it has had.
@@ -207,7 +214,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
             let mut is_unknown = false;
             let attempt = || self.client.copy(source, key, Some(object), condition.as_ref());
             let copied = self.send_noting(Operation::CopyObject, (key, size), attempt, &mut is_unknown).await;
-            self.note_late(key, mark.as_ref(), is_unknown, &copied);
+            self.note_late(key, mark.as_ref(), is_unknown, condition.as_ref(), &copied);
             copied
         };
         Ok(self.own(key, &own, condition, copy).await?)
@@ -271,7 +278,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         let attempt = || self.client.delete(key, only);
         let deleted = self.send_noting(Operation::DeleteObject, (key, 0), attempt, &mut is_unknown).await;
         if is_unknown || deleted.as_ref().is_ok_and(|deletion| deletion.may_come_again) {
-            self.door.late.note(key, None);
+            self.door.late.note(key, None, only);
         }
         deleted.map(drop)
     }
@@ -350,11 +357,16 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         key: &str,
         mark: Option<&Mark>,
         is_unknown: bool,
+        condition: Option<&Condition>,
         written: &Result<Written, Failure>,
     ) {
         let may_come = is_unknown || written.as_ref().is_ok_and(|written| written.may_come_again);
         if mark.is_some() && may_come {
-            self.door.late.note(key, mark.cloned());
+            let awaited = match condition {
+                Some(Condition::Matches(etag)) => Some(etag),
+                Some(Condition::Absent) | None => None,
+            };
+            self.door.late.note(key, mark.cloned(), awaited);
         }
     }
 

@@ -178,8 +178,7 @@ const PER_FOLDER: u64 = 20;
 
 /// What the store does late finds the ETag again that it waits for.
 const LATE_AGAIN: Option<&str> = Some(
-    "an upload of one part has the ETag of an earlier one of the same bytes, and a copy that of a PutObject, so a late \
-     request finds what it waits for (promise 27)",
+    "where several changes of a key are late, one may wait for each ETag that the same bytes can have (promise 27)",
 );
 
 /// What was set of an object at rest.

@@ -54,7 +54,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Publishes a file that is a copy of `source` by one CopyObject. `None` if the store can't do that.
+    /// Publishes a file that is a copy of `source` by one CopyObject. `None` if the store can't do that, or if the copy
+    /// might have the ETag that an earlier write waits for.
     pub(super) async fn put_copy(
         &self,
         source: &ObjectId,
@@ -62,6 +63,9 @@ impl Draft {
         condition: Option<&Condition>,
     ) -> Result<Option<Written>, WriteError> {
         let size = self.size();
+        if size > 0 && self.shared.store.bucket.must_be_parts(key) {
+            return Ok(None);
+        }
         let from = CopySource { bucket: None, object: source.clone() };
         // A copy in parts has no tags of the source's, so this one has none either.
         let object = self.beside().await?;
