@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use s3mount_testkit::{Fault, FaultKind, MountGuard, Operation, TestS3, run_with_timeout, watchdog};
@@ -70,6 +71,24 @@ fn a_mount_is_taken_down_where_it_is_now_and_nothing_else_is() {
     assert_eq!(fs::read(now.join("d/f")).expect("a file"), b"text");
     assert_eq!(mount.unmount().expect("an end").code(), Some(0));
     assert_eq!((mounts(&now), mounts(&victim)), (0, 1));
+}
+
+/// The kernel gives the number of a mount that is gone to the next one.
+#[test]
+fn a_daemon_whose_mount_was_taken_down_leaves_the_next_one_alone() {
+    let (server, (_folder, dir, _)) = (server(), folders());
+    let _watchdog = watchdog(3 * LIMIT);
+    let _dir = Unmount(&dir);
+    let mut command = s3mount(&server.endpoint(), BUCKET, &dir, &["--foreground"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("s3mount");
+    wait_for("it mounts", || fs::read(dir.join("d/f")).is_ok_and(|text| text == b"text"));
+    let daemon = Pid::from_raw(child.id() as i32);
+    kill(daemon, Signal::SIGSTOP).expect("a signal");
+    umount2(&dir, MntFlags::MNT_DETACH).expect("it is taken down");
+    let _next = mount_tmpfs(&dir, "size=1m");
+    kill(daemon, Signal::SIGCONT).expect("a signal");
+    assert_eq!(child.wait().expect("an end").code(), Some(0));
+    assert_eq!(mounts(&dir), 1);
 }
 
 #[test]
@@ -133,7 +152,7 @@ fn a_mount_over_a_daemon_that_is_stopped_is_refused() {
 #[test]
 fn signals_that_mean_nothing_do_nothing() {
     let world = World::new(TestS3::builder().object(BUCKET, "d/f", "text"), &[]);
-    for one in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM] {
+    for one in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGPROF, Signal::SIGXFSZ] {
         signal(&world.mount, one);
     }
     assert_eq!(fs::read(world.path("d/f")).expect("a file"), b"text");

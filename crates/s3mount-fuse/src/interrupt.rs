@@ -7,7 +7,7 @@
 //!
 //! The kernel numbers threads as the pid namespace of the process that has mounted does. Where another process
 //! has mounted, its numbers may stand for nobody here, or for somebody else. So there the monitor believes only
-//! what it has seen (decision 52).
+//! what it has seen (decision 51).
 //!
 //! When a task panics, its reply is dropped, and fuser answers EIO. The monitor therefore holds replies
 //! weakly. A request that has no answer a margin after the time-out of reads is answered with EIO, whoever

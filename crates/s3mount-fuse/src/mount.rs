@@ -266,14 +266,14 @@ impl Mount {
         }
     }
 
-    /// The kernel's number of the mount, unless another process has mounted it.
+    /// The kernel's numbers of the mount, unless another process has mounted it.
     pub fn id(&self) -> Option<MountId> {
         self.place.as_ref().map(|(_, id)| *id)
     }
 
     /// Whether the mount is in the tree. One that another process has mounted counts as gone.
     pub fn is_there(&self) -> bool {
-        self.place.as_ref().is_some_and(|(place, id)| place.id().is_ok_and(|now| now == *id))
+        self.place.as_ref().is_some_and(|(place, id)| place.has(*id))
     }
 
     /// Takes the mount out of the tree. Programs that have files open keep them until this process ends. A mount that

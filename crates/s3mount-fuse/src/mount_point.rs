@@ -2,7 +2,7 @@
 //!
 //! A path may lead elsewhere later: who owns a folder above the mount can rename it, and put a link in its place. A
 //! daemon of root that mounted or unmounted by the path would then cover, or take down, what is there. So the folder
-//! and its parent are held from the check of the folder on, and only the mount of a known number is taken down.
+//! and its parent are held from the check of the folder on, and only a known mount is taken down.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 /// How long another process may have the folder locked. It does so for the moment of mounting. Who locks it for longer
 /// is no daemon.
@@ -37,9 +38,27 @@ pub struct Place {
     name: OsString,
 }
 
-/// The kernel's number of a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MountId(pub u64);
+/// The kernel's numbers of a mount.
+#[derive(Clone, Copy, Debug)]
+pub struct MountId {
+    /// Its number in mountinfo. The kernel gives the number to the next mount once this one is gone.
+    pub number: u64,
+    /// A number that no other mount ever gets, if it was asked for and the kernel has one (from Linux 6.8 on).
+    unique: Option<u64>,
+}
+
+impl MountId {
+    /// The mount that has this number in mountinfo now.
+    pub fn numbered(number: u64) -> Self {
+        Self { number, unique: None }
+    }
+
+    /// Whether both are one mount, as far as is known.
+    fn is(self, other: Self) -> bool {
+        let uniques = self.unique.zip(other.unique);
+        self.number == other.number && uniques.is_none_or(|(unique, others)| unique == others)
+    }
+}
 
 /// Opens a folder, or what is mounted there, without asking the daemon of a mount.
 fn open(path: &Path, flags: i32) -> io::Result<File> {
@@ -54,8 +73,18 @@ fn path_of(file: &File) -> PathBuf {
 /// The mount that a file lies on.
 fn id_of(file: &File) -> io::Result<MountId> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-    id.map(MountId).ok_or_else(|| io::Error::other("the kernel does not tell the number of a mount"))
+    let number = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    let number = number.ok_or_else(|| io::Error::other("the kernel does not tell the number of a mount"))?;
+    Ok(MountId { number, unique: unique_of(file) })
+}
+
+/// The number of the mount that a file lies on which no other mount ever gets. An older kernel does not know it.
+fn unique_of(file: &File) -> Option<u64> {
+    let wanted = StatxFlags::from_bits_retain(libc::STATX_MNT_ID_UNIQUE);
+    // The daemon of the mount must not be asked: it may be stopped.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, "", flags, wanted).ok()?;
+    StatxFlags::from_bits_retain(found.stx_mask).contains(wanted).then_some(found.stx_mnt_id)
 }
 
 impl MountPoint {
@@ -86,7 +115,7 @@ impl MountPoint {
         mount: impl FnOnce(&Self) -> io::Result<T>,
     ) -> io::Result<(T, Place, MountId)> {
         let _lock = self.lock();
-        if self.place.id()? != id_of(&self.folder)? {
+        if !self.place.id()?.is(id_of(&self.folder)?) {
             let text = "another process has mounted there meanwhile";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
         }
@@ -140,14 +169,14 @@ impl Place {
         Ok(path_of(&self.parent).read_link()?.join(&self.name))
     }
 
-    /// What is there now, and the number of the mount that it lies on.
+    /// What is there now, and the mount that it lies on.
     fn top(&self) -> io::Result<(File, MountId)> {
         let top = open(&self.root(), libc::O_NOFOLLOW)?;
         let id = id_of(&top)?;
         Ok((top, id))
     }
 
-    /// The number of the mount that is there now, or that the folder lies on.
+    /// The mount that is there now, or that the folder lies on.
     ///
     /// # Errors
     /// Those of open(2).
@@ -155,25 +184,30 @@ impl Place {
         self.top().map(|(_, id)| id)
     }
 
-    /// Takes the mount with this number out of the tree, also while it is in use. Another mount that is there stays.
+    /// Whether this mount is there.
+    pub(crate) fn has(&self, id: MountId) -> bool {
+        self.id().is_ok_and(|there| there.is(id))
+    }
+
+    /// Takes this mount out of the tree, also while it is in use. Another mount that is there stays.
     ///
     /// # Errors
     /// Those of umount2(2). `EPERM` says that only fusermount may do it.
     pub fn detach(&self, id: MountId) -> io::Result<()> {
         let (top, there) = self.top()?;
-        if there != id {
+        if !there.is(id) {
             return Ok(());
         }
         // This descriptor stands for the mount itself, so no name leads elsewhere. It would keep the mount in use.
         Ok(umount2(&path_of(&top), MntFlags::MNT_DETACH)?)
     }
 
-    /// Takes the mount with this number down, unless it is in use. Another mount that is there stays.
+    /// Takes this mount down, unless it is in use. Another mount that is there stays.
     ///
     /// # Errors
     /// Those of umount2(2), and `EINVAL` for another mount. `EPERM` says that only fusermount may do it.
     pub fn unmount(&self, id: MountId) -> io::Result<()> {
-        if self.id()? != id {
+        if !self.id()?.is(id) {
             return Err(Errno::EINVAL.into());
         }
         // UMOUNT_NOFOLLOW: nobody can rename a folder that is mounted at, but a link could be put in its place once it
@@ -183,13 +217,13 @@ impl Place {
     }
 }
 
-/// Aborts the connection of the mount with this number, which is at `root`, and leaves the mount where it is.
+/// Aborts the connection of this mount, which is at `root`, and leaves the mount where it is.
 ///
 /// # Errors
 /// Those of umount2(2). A mount that is gone is no error.
 pub fn abort(root: &Path, id: MountId) -> io::Result<()> {
     let root = open(root, libc::O_NOFOLLOW)?;
-    if id_of(&root)? != id {
+    if !id_of(&root)?.is(id) {
         return Ok(());
     }
     // This aborts first, and then finds the mount in use: by this file.

@@ -39,6 +39,13 @@ use crate::system::{open_files, terminal};
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Signals that end a program by default, and mean nothing to a daemon. SIGXFSZ comes where a disk cache or a log has
+/// reached the limit of file sizes (`ulimit -f`): once it is caught, the write fails, as on a full disk.
+const MEANINGLESS: [nix::sys::signal::Signal; 8] = {
+    use nix::sys::signal::Signal::{SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ};
+    [SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ]
+};
+
 /// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
 /// are in memory are read beside so many READs that wait.
 const FEWEST_READS: u16 = 1024;
@@ -137,7 +144,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     };
     let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
     // A mount that another process has made has its own.
-    let warden = mount.id().and_then(|id| by_id(id.0)).map(|there| warden::start(&there));
+    let warden = mount.id().and_then(|id| by_id(id.number)).map(|there| warden::start(&there));
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
@@ -217,8 +224,8 @@ impl Signals {
         let ignored = Process::myself()?.status()?.sigign;
         let _inside = runtime.enter();
         // Their default action ends the daemon, too. Once they are caught, they do nothing.
-        for kind in [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()] {
-            drop(signal(kind)?);
+        for meaningless in MEANINGLESS {
+            drop(signal(SignalKind::from_raw(meaningless as i32))?);
         }
         let kinds =
             [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];

@@ -97,5 +97,5 @@ fn abort(mount: &MountedAt) -> anyhow::Result<()> {
         return Ok(());
     }
     // To open the mount asks the daemon nothing.
-    Ok(s3mount_fuse::abort(&mount.dir, MountId(mount.id))?)
+    Ok(s3mount_fuse::abort(&mount.dir, MountId::numbered(mount.id))?)
 }

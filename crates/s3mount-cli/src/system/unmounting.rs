@@ -26,7 +26,7 @@ fn take_down(
     flags: &[&str],
 ) -> anyhow::Result<()> {
     let place = Place::open(&mount.dir)?;
-    match how(&place, MountId(mount.id)) {
+    match how(&place, MountId::numbered(mount.id)) {
         Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&mount.dir, flags),
         result => result.map_err(Into::into),
     }
