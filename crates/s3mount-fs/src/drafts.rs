@@ -61,6 +61,8 @@ struct State {
     /// the name of that file.
     replaced: Option<ObjectId>,
     end: End,
+    /// Its length when its bytes were given up: for who still asks for its inode, while the name gets another one.
+    last_size: Option<u64>,
     /// Its attributes, if the mount keeps them.
     attr: Option<DraftAttr>,
     /// Whether a handle was opened to append.
@@ -124,6 +126,7 @@ impl DraftFile {
             object,
             replaced: None,
             end: End::NotYet,
+            last_size: None,
             attr: None,
             is_log: false,
             was_direct: false,
@@ -173,14 +176,15 @@ impl DraftFile {
 
     /// The size in bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.draft().size()
+        let state = self.lock();
+        state.last_size.unwrap_or_else(|| state.draft.size())
     }
 
     /// Its attributes as the inode `ino`. Size and time change with each write, so the kernel may not believe them.
     pub(crate) fn attr(&self, ino: InodeNo) -> Attr {
         let draft = self.draft();
         // Once it is published, its time has milliseconds: it must not move by that.
-        let (size, mtime) = (draft.size(), time(millis(draft.modified())));
+        let (size, mtime) = (self.size(), time(millis(draft.modified())));
         let (kind, ttl) = (FileKind::File, Duration::ZERO);
         let attr = Attr { ino, kind, size, mtime, mode: None, uid: None, gid: None, ttl };
         self.stored_attr(&draft).map_or(attr, |stored| stored.shown_in(attr))
@@ -376,6 +380,7 @@ impl DraftFile {
         let is_over = state.life().verdict(Step::Discard) == Verdict::Go;
         let is_unused = is_over && state.writers.is_empty() && !is_open();
         if is_unused {
+            state.last_size = Some(state.draft.size());
             state.end = End::GivenUp;
         }
         is_unused

@@ -313,3 +313,25 @@ async fn who_reads_sees_the_write_that_came_before() {
     fs.clone().finish_write(waits).await.expect("memory");
     assert_eq!(answer.await.expect("an answer").expect("bytes"), b"olD text");
 }
+
+/// `stat` of a name that is just getting another file may still ask for the inode of the one before.
+#[tokio::test(start_paused = true)]
+async fn a_file_keeps_its_length_once_its_name_stands_for_another() {
+    for is_removed in [false, true] {
+        let (_, fs) = mount_keeping();
+        let mut inodes = Vec::new();
+        for (name, text) in [("file", "text"), ("next", "other text")] {
+            let (entry, opened) = fs.create(ROOT, name, WRITE).await.expect("a file");
+            write(&fs, opened.handle, text.as_bytes()).await;
+            close(&fs, opened.handle).await;
+            inodes.push(entry.attr.ino);
+        }
+        let place = |name| Place { parent: ROOT, name };
+        if is_removed {
+            fs.unlink(ROOT, "file").await.expect("it is gone");
+        } else {
+            fs.rename(place("next"), place("file"), false).await.expect("a save");
+        }
+        assert_eq!(fs.getattr(inodes[0]).map(|attr| attr.size).ok(), Some(4), "removed: {is_removed}");
+    }
+}
