@@ -31,7 +31,7 @@ fn write(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn a_late_request_undoes_nothing_and_is_no_strangers() {
-    let world = World::new(TestS3::builder(), &["--allow-overwrite", "--allow-delete"]);
+    let world = World::new(TestS3::builder(), &["--allow-overwrite", "--allow-delete", "--allow-dir-rename"]);
     let stored = |key: &str| world.server.stored(BUCKET, key).map(|object| object.bytes());
 
     // The last of three writes has the bytes of the first: the second, which is late, waits for their ETag.
@@ -70,6 +70,12 @@ fn a_late_request_undoes_nothing_and_is_no_strangers() {
     fs::rename(world.path("there"), world.path("away")).expect("a rename");
     fs::rename(world.path("away"), world.path("there")).expect("a rename");
 
+    fs::create_dir(world.path("folder")).expect("a folder");
+    write(&world.path("folder/file"), b"below");
+    delay_next(&world, Operation::DeleteObject, "folder/file");
+    fs::rename(world.path("folder"), world.path("moved")).expect("a rename");
+    fs::rename(world.path("moved"), world.path("folder")).expect("a rename");
+
     write(&world.path("source"), b"copied");
     write(&world.path("copy"), b"copied");
     delay_next(&world, Operation::DeleteObject, "copy");
@@ -85,6 +91,7 @@ fn a_late_request_undoes_nothing_and_is_no_strangers() {
     assert_eq!(stored("pid").as_deref(), Some(&b"1234"[..]));
     assert_eq!(stored("state").as_deref(), Some(&b"the same"[..]));
     assert_eq!(stored("there").as_deref(), Some(&b"and back"[..]));
+    assert_eq!(stored("folder/file").as_deref(), Some(&b"below"[..]));
     assert_eq!(stored("copy").as_deref(), Some(&b"copied"[..]));
     assert_eq!(stored("saved").as_deref(), Some(&b"old"[..]));
     assert_eq!(stored("log").as_deref(), Some(&b"new"[..]));

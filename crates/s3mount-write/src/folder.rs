@@ -201,7 +201,9 @@ impl FolderMove {
             return Copied::Skipped;
         }
         let key = self.new_key(&source.key);
-        let etag = if source.meta.size > MOST_COPIED {
+        // A late change must not find in a whole copy what it waits for.
+        let must_be_parts = source.meta.size > 0 && self.store.bucket.must_be_parts(&key);
+        let etag = if source.meta.size > MOST_COPIED || must_be_parts {
             copy_parts(&source, &key, copier).await
         } else {
             self.copy_whole(&source, &key).await
