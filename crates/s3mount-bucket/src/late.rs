@@ -71,16 +71,20 @@ impl LateWrites {
 
     /// Whether any change of this key may still be carried out.
     pub(crate) fn may_come(&self, key: &str) -> bool {
-        let now = Instant::now();
-        self.lock().get(key).is_some_and(|writes| writes.iter().any(|late| late.until > now))
+        self.has(key, |_| true)
     }
 
     /// Whether a change that may still be carried out may find the version that it waits for in an object that is
     /// written by one request now. If it may find it in an upload, too, nothing helps.
     pub(crate) fn may_find_whole(&self, key: &str) -> bool {
+        self.has(key, |late| late.awaits_whole)
+    }
+
+    /// Whether a change of this key that may still be carried out is one of those that `is_meant` tells.
+    fn has(&self, key: &str, is_meant: impl Fn(&Late) -> bool) -> bool {
         let now = Instant::now();
-        let finds = |late: &Late| late.until > now && late.awaits_whole;
-        self.lock().get(key).is_some_and(|writes| writes.iter().any(finds))
+        let keys = self.lock();
+        keys.get(key).is_some_and(|writes| writes.iter().any(|late| late.until > now && is_meant(late)))
     }
 
     /// Whether an object is one of these writes.

@@ -38,7 +38,7 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
         object: &NewObject,
         condition: Option<&Condition>,
     ) -> Result<Written, ObjectError> {
-        if self.must_be_parts(key) && !body.is_empty() {
+        if self.must_be_parts(key, body.len()) {
             return self.put_as_upload(key, body, object, condition).await;
         }
         let (object, mark) = &marked(self.door.random(), object);
@@ -55,10 +55,10 @@ impl<C: ObjectWriter + ?Sized> Bucket<C> {
     }
 
     /// Whether the store may still carry out an earlier change of `key` that would find the ETag that it waits for in
-    /// an object that is written, or copied, by one request. One of a single part has another: see
-    /// [`late`](crate::late).
-    pub fn must_be_parts(&self, key: &str) -> bool {
-        self.door.late.may_find_whole(key)
+    /// an object of `size` bytes that is written, or copied, by one request. One of a single part has another: see
+    /// [`late`](crate::late). Empty objects stay as they are, because not every store takes an empty part.
+    pub fn must_be_parts(&self, key: &str, size: u64) -> bool {
+        size > 0 && self.door.late.may_find_whole(key)
     }
 
     /// Writes an object as an upload of one part, so that its ETag is none that another version of it has had.

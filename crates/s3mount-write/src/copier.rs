@@ -157,8 +157,8 @@ impl Copier {
         let job = self.job(source, order, progress);
         let size = job.size();
         let whole = |written| Made { written, resumed_bytes: 0, lacks_tags: false };
-        let must_be_parts = size > 0 && self.target.bucket.must_be_parts(&order.key);
-        let made = if Parts::is_one(size, self.config.part_bytes) && !must_be_parts {
+        let is_one = Parts::is_one(size, self.config.part_bytes);
+        let made = if is_one && !self.target.bucket.must_be_parts(&order.key, size) {
             whole(self.copy_whole(&job).await?)
         } else {
             match self.copy_parts(&job).await {

@@ -202,7 +202,7 @@ impl FolderMove {
         }
         let key = self.new_key(&source.key);
         // A late change must not find in a whole copy what it waits for.
-        let must_be_parts = source.meta.size > 0 && self.store.bucket.must_be_parts(&key);
+        let must_be_parts = self.store.bucket.must_be_parts(&key, source.meta.size);
         let etag = if source.meta.size > MOST_COPIED || must_be_parts {
             copy_parts(&source, &key, copier).await
         } else {

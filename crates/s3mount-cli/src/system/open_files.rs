@@ -10,8 +10,8 @@ const OTHERS: u64 = 256;
 /// credentials inherit the limit: some of them close each number below it when they start.
 const MOST: u64 = 1 << 20;
 
-/// Raises the limit on open files as far as this user may, so that the files of the disk cache can be open, too. Returns how many connections fit:
-/// fewer if the limit can't be raised enough.
+/// Raises the limit on open files as far as this user may, so that the files of the disk cache can be open, too.
+/// Returns how many connections fit: fewer if the limit can't be raised enough.
 pub(crate) fn make_room(connections: u32) -> u32 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
     let (wanted, allowed) = plan(soft, hard, connections);

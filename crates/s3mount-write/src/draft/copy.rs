@@ -63,7 +63,7 @@ impl Draft {
         condition: Option<&Condition>,
     ) -> Result<Option<Written>, WriteError> {
         let size = self.size();
-        if size > 0 && self.shared.store.bucket.must_be_parts(key) {
+        if self.shared.store.bucket.must_be_parts(key, size) {
             return Ok(None);
         }
         let from = CopySource { bucket: None, object: source.clone() };
