@@ -114,13 +114,16 @@ fn read_in_turn(work: &Work, plans: &[&Plan], barrier: &Barrier) -> anyhow::Resu
     barrier.wait();
     let start = Instant::now();
     let mut opened = Opened::new(work, plans[0].file)?;
-    let mut ends = Vec::new();
+    let (mut ends, mut kept_open) = (Vec::new(), Vec::new());
     let mut before = start;
     for index in 0..plans[0].count {
         for plan in plans {
             let file = plan.file_at(index);
             if file != opened.index || work.reopened {
-                opened = Opened::new(work, file)?;
+                let before = std::mem::replace(&mut opened, Opened::new(work, file)?);
+                if work.kept_open {
+                    kept_open.push(before);
+                }
             }
             let read = opened.read(buffer, plan.offset(index))?;
             ensure!(read == buffer.len(), "a read at {} ended after {read} bytes", plan.offset(index));

@@ -118,6 +118,8 @@ pub(crate) struct Work {
     pub(crate) mapped: bool,
     /// The file is opened, and mapped, anew for each read.
     pub(crate) reopened: bool,
+    /// A file stays open when the next one is read.
+    pub(crate) kept_open: bool,
     /// All plans share one descriptor, and read in turn.
     pub(crate) interleaved: bool,
     /// The folder of the files. Each pass fills it in.
@@ -156,6 +158,10 @@ pub(crate) enum Pattern {
     Windows { readers: usize, count: u64, reopened: bool },
     /// `readers` that read so many whole shards each, one after another.
     Shards { readers: usize, shards: usize },
+    /// One reader of the first `bytes` of so many files, one after another.
+    Beginnings { files: usize, bytes: u64, kept_open: bool },
+    /// One reader that opens a file anew for each `sample` of its first `bytes`.
+    Samples { bytes: u64, sample: u64 },
     /// `threads` that read `count` blocks each, anywhere in a file.
     Random { threads: usize, count: u64, block: u64 },
 }
@@ -203,6 +209,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     stream("aws first byte", 1, 128 * KIB, 128 * KIB).aws(GIB),
     pattern("aws shards 1 reader", Pattern::Shards { readers: 1, shards: 12 }).aws(GIB),
     pattern("aws shards 4 readers", Pattern::Shards { readers: 4, shards: 4 }).aws(GIB),
+    pattern("aws 60 files", Pattern::Beginnings { files: 60, bytes: 24 * MIB, kept_open: false })
+        .aws(GIB / 2),
+    pattern("aws 60 files kept open", Pattern::Beginnings { files: 60, bytes: 24 * MIB, kept_open: true })
+        .aws(GIB / 2),
+    pattern("aws samples 256KiB", Pattern::Samples { bytes: GIB, sample: 256 * KIB }).aws(GIB),
+    pattern("aws samples 4MiB", Pattern::Samples { bytes: 2 * GIB, sample: 4 * MIB }).aws(GIB),
     pattern("aws map windows", Pattern::Windows { readers: 4, count: 100, reopened: false }).aws(GIB),
     pattern("aws random 4KiB", Pattern::Random { threads: 8, count: 100, block: 4 * KIB }).aws(GIB),
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
@@ -261,14 +273,22 @@ impl Scenario {
                     ..steps(FILES + reader * shards, 0, mib, MIB, shards as u64 * SHARD_BYTES / MIB)
                 })
                 .collect(),
+            Pattern::Beginnings { files, bytes, .. } => {
+                vec![Plan { files, ..steps(0, 0, mib, MIB, files as u64 * bytes / MIB) }]
+            }
+            Pattern::Samples { bytes, sample } => {
+                vec![steps(0, 0, sample as i64, sample, bytes / sample)]
+            }
             Pattern::Random { threads, count, block } => {
                 (0..threads).map(|thread| random(pass, thread, FILE_BYTES, block, count)).collect()
             }
         };
         let direct = matches!(self.pattern, Pattern::Streams { direct: true, .. });
         let mapped = matches!(self.pattern, Pattern::Mapped { .. } | Pattern::Windows { .. });
-        let reopened = matches!(self.pattern, Pattern::Windows { reopened: true, .. });
+        let reopened =
+            matches!(self.pattern, Pattern::Windows { reopened: true, .. } | Pattern::Samples { .. });
+        let kept_open = matches!(self.pattern, Pattern::Beginnings { kept_open: true, .. });
         let interleaved = matches!(self.pattern, Pattern::Interleaved { .. });
-        Work { plans, direct, mapped, reopened, interleaved, dir: String::new() }
+        Work { plans, direct, mapped, reopened, kept_open, interleaved, dir: String::new() }
     }
 }

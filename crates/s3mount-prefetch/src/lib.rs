@@ -14,8 +14,9 @@
 //!
 //! **Memory.** A GET is sent only with a buffer of the pool in hand. A GET ahead of its reader takes memory
 //! that is free, or waits for its next chance. A reader that waits queues at the pool. Then [`reclaim`] takes
-//! memory back in this order: segments that were consumed, cached blocks, the far ends of the largest
-//! windows.
+//! memory back in this order: segments that were consumed, what is ahead of streams that nobody reads now, cached
+//! blocks, the far ends of the largest windows. A GET ahead for a stream that is read takes of the second kind, too
+//! ([`idle`]).
 //!
 //! **Verifying.** With [`PrefetchConfig::verify_whole`], the bytes of each GET pass a `Verifier`
 //! (`verify.rs`) on their way into the segment map. When bytes of a version turn out to be wrong, the version
@@ -25,7 +26,7 @@
 //! thread, else in the task of the GET that brings them. No lock is held while a caller's reply runs.
 //!
 //! **Lock order:** the list of open readers or the givers of [`reclaim`], then the state of one reader, then
-//! the reader's verifier or the list of changed readers, then the pool. Two readers are never locked at once.
+//! the reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never locked at once.
 //! No other lock is taken under the locks of `ahead.rs` and `turns.rs`.
 //!
 //! **Layers:** [`shared`] knows no reader. [`fetch`] and [`verify`] send one GET on top of it. [`reader`]
@@ -38,7 +39,9 @@ mod error;
 mod fetch;
 mod hedge;
 mod holes;
+mod idle;
 mod keep;
+mod lately;
 mod latency;
 mod learn;
 mod metrics;
@@ -64,6 +67,7 @@ mod window;
 pub use config::PrefetchConfig;
 pub use error::ReadError;
 pub use keep::KeepError;
+pub use lately::OpenReader;
 pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;

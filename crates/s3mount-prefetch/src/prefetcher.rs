@@ -10,11 +10,12 @@ use s3mount_metrics::Registry;
 use s3mount_object::ObjectId;
 use tokio::runtime::Handle;
 
+use crate::lately::LatelyClosed;
 use crate::readers::Readers;
 use crate::refill::refill;
 use crate::shared::Shared;
 use crate::sync::spawn;
-use crate::{ObjectReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
+use crate::{ObjectReader, OpenReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
 
 /// How often the housekeeper looks after streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
@@ -29,6 +30,7 @@ const UNUSED_TICKS: u32 = 60;
 pub struct Prefetcher {
     shared: Arc<Shared>,
     readers: Arc<Readers<ObjectReader>>,
+    lately: Arc<LatelyClosed>,
 }
 
 impl Prefetcher {
@@ -54,12 +56,13 @@ impl Prefetcher {
         runtime: &Handle,
     ) -> Self {
         let shared = Shared::new(bucket.into(), pool, tiers, config, runtime.clone());
-        let readers = Arc::default();
-        spawn(runtime, keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers)));
+        let (readers, lately) = <(Arc<_>, Arc<_>)>::default();
+        let weak = (Arc::downgrade(&shared), Arc::downgrade(&readers), Arc::downgrade(&lately));
+        spawn(runtime, keep_house(weak.0, weak.1, weak.2));
         if shared.tiers.disk.is_some() {
             spawn(runtime, refill(Arc::downgrade(&shared)));
         }
-        Self { shared, readers }
+        Self { shared, readers, lately }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -71,6 +74,11 @@ impl Prefetcher {
     pub fn open(&self, object: &ObjectId, size: u64) -> Arc<ObjectReader> {
         let make = || ObjectReader::new(self.shared.clone(), self.readers.clone(), object.clone(), size);
         self.readers.get_or_insert(object, make)
+    }
+
+    /// Opens a handle on the reader of a version. See [`OpenReader`] for what happens when it is dropped.
+    pub fn handle(&self, reader: Arc<ObjectReader>) -> OpenReader {
+        OpenReader::new(reader, &self.lately)
     }
 
     /// Whether wrong bytes of `object` came since this was last asked. Then the pages of it that the kernel
@@ -126,10 +134,15 @@ impl Prefetcher {
 }
 
 /// The housekeeper: ages streams, and returns memory that was not used for a while to the kernel.
-async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>) {
+async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>, lately: Weak<LatelyClosed>) {
     loop {
         tokio::time::sleep(TICK).await;
-        let (Some(shared), Some(readers)) = (shared.upgrade(), readers.upgrade()) else { return };
+        let (Some(shared), Some(readers), Some(lately)) =
+            (shared.upgrade(), readers.upgrade(), lately.upgrade())
+        else {
+            return;
+        };
+        lately.tick();
         for reader in readers.all() {
             reader.tick();
         }

@@ -2,11 +2,13 @@
 //!
 //! The [state](state) behind the reader's lock says what is here, what is on its way, and who waits. The
 //! [planner](plan) chooses the next GET. Both are pure. The other modules act on what they say: reads
-//! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`), the objects before and after this
+//! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`, `idle.rs`), the objects before and after this
 //! one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`condemn.rs`).
 
 mod condemn;
 mod gets;
+mod handles;
+mod idle;
 mod learning;
 mod plan;
 mod read;
@@ -206,6 +208,8 @@ impl ObjectReader {
     pub(crate) fn tick(&self) {
         let state = &mut self.lock().state;
         state.tick();
+        self.note_left(state);
+        state.rest_quiet(self.now());
         self.count_active(state);
     }
 }

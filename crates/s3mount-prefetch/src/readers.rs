@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use s3mount_object::ObjectId;
 
+use crate::idle::IdleBooks;
 use crate::reclaim::ReclaimBooks;
 use crate::sync::{Mutex, lock};
 
@@ -13,11 +14,12 @@ use crate::sync::{Mutex, lock};
 pub(crate) struct Readers<R> {
     open: Mutex<HashMap<ObjectId, Weak<R>>>,
     pub(crate) books: ReclaimBooks<R>,
+    pub(crate) idle: IdleBooks<R>,
 }
 
 impl<R> Default for Readers<R> {
     fn default() -> Self {
-        Self { open: Mutex::default(), books: ReclaimBooks::default() }
+        Self { open: Mutex::default(), books: ReclaimBooks::default(), idle: IdleBooks::default() }
     }
 }
 

@@ -8,8 +8,9 @@
 //! *listed*, once, and only listed readers are visited. So reclaim costs as much as there were changes,
 //! however many files are open.
 //!
-//! Consumed segments go first, then cached blocks, then parts that were fetched ahead. Of these, parts that
-//! are here go before parts in flight, because a GET that is given up costs its connection. The readers that
+//! Consumed segments go first, then what is ahead of streams that nobody reads now (`idle.rs`), then cached
+//! blocks, then parts ahead of streams that are read. Of these, parts that are here go before parts in flight,
+//! because a GET that is given up costs its connection. The readers that
 //! could spare most give first, but where few bytes are wanted, readers with small parts give before those
 //! with large ones. When even that is not enough, reads that wait give up what they have collected. Then no
 //! read holds what another one waits for, so the pool can't deadlock.

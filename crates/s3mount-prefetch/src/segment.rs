@@ -84,6 +84,11 @@ impl<W> Segment<W> {
         }
     }
 
+    /// Whether a read waits for it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(&self.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
+    }
+
     pub(crate) fn key(&self) -> SegmentKey {
         SegmentKey { start: self.range.start(), id: self.id, len: self.range.len() }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_metrics::Listener;
-use s3mount_prefetch::ObjectReader;
+use s3mount_prefetch::{ObjectReader, OpenReader};
 
 use super::reader_slot::ReaderSlot;
 use crate::ahead::hints::HintWriter;
@@ -64,7 +64,7 @@ pub(crate) enum OpenFile {
 #[derive(Debug)]
 pub(crate) struct OpenObject {
     pub(crate) ino: InodeNo,
-    pub(crate) reader: Arc<ObjectReader>,
+    pub(crate) reader: OpenReader,
     /// Whether the inode was opened before.
     pub(crate) was_opened_before: bool,
     /// Whether the kernel reads it by itself.
@@ -84,7 +84,7 @@ pub(crate) struct OpenObject {
 impl OpenObject {
     pub(crate) fn new(
         ino: InodeNo,
-        reader: Arc<ObjectReader>,
+        reader: OpenReader,
         was_opened_before: bool,
         is_passthrough: bool,
         large: Option<OpenLarge>,

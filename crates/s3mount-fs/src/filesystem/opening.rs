@@ -193,6 +193,7 @@ impl Filesystem {
             OpenMode::Direct => OpenedAs::Direct,
         };
         self.metrics.opens.at(opened_as).inc();
+        let reader = self.prefetcher.handle(reader);
         let open = OpenObject::new(ino, reader, was_opened_before, is_passthrough, large, fills);
         let open = Arc::new(open);
         let handle = self.files.insert(OpenFile::Object(open.clone()));

@@ -117,11 +117,13 @@ impl ObjectReader {
                 state.streams.note_complete(id, is_complete);
                 return false;
             };
-            let permit = self.shared.ahead.try_permit(part.len());
-            let Some((permit, buffer)) =
-                permit.and_then(|permit| Some((permit, self.buffer_ahead(state, part, limits.edge_bytes)?)))
-            else {
+            let Some(permit) = self.shared.ahead.try_permit(part.len()) else {
                 state.streams.note_hungry(id);
+                return true;
+            };
+            let Some(buffer) = self.buffer_ahead(state, part, limits.edge_bytes) else {
+                state.streams.note_hungry(id);
+                state.is_short = true;
                 return true;
             };
             let part = direction.first(part, buffer.as_ref().len() as u64);

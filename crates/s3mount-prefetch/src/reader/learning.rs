@@ -34,22 +34,32 @@ impl ObjectReader {
         }
     }
 
-    /// Notes how far the object was read from its beginning, and how fast. That happens once, when it was
-    /// read to its end or when it is closed. Small objects are fetched whole anyway.
+    /// Notes how far the object was read if its reader seems to have left it, although it is still open: then the
+    /// next file of its kind begins as that reader needs it.
+    pub(super) fn note_left(&self, state: &mut State) {
+        let now = self.now();
+        let is_left = |stream: &Stream| stream.is_quiet(now) && !state.is_awaited_by(stream.id);
+        if state.streams.furthest_from_start().is_some_and(is_left) {
+            self.note_reading(state, true);
+        }
+    }
+
+    /// Notes how far the object was read from its beginning, and how fast. That happens when it was read to its
+    /// end, when it is closed, or when its reader seems to have left it. Small objects are fetched whole anyway.
     pub(super) fn note_reading(&self, state: &mut State, is_closed: bool) {
-        if state.is_noted || self.is_small() {
+        if self.is_small() {
             return;
         }
         let Some(stream) = state.streams.furthest_from_start() else { return };
         let bytes = stream.position;
         let is_whole = bytes >= self.size();
-        if !is_whole && !is_closed {
+        if bytes <= state.noted_bytes || (!is_whole && !is_closed) {
             return;
         }
         let rate = stream.window.rate_at(bytes, self.now());
         let reading = Reading { bytes, is_whole, rate };
         self.shared.learnt().note(self.object().key(), reading);
         self.shared.metrics.window_size.note(stream.window.bytes());
-        state.is_noted = true;
+        state.noted_bytes = bytes;
     }
 }

@@ -44,6 +44,7 @@ impl ObjectReader {
         let state = &mut locked.state;
         self.count_active(state);
         self.list(state);
+        let is_short = std::mem::take(&mut state.is_short);
         if let Some(start) = waits_on {
             metrics.waits.inc();
             state.wait(start, Waiter { progress, reply: Box::new(reply), since: Instant::now() });
@@ -51,6 +52,9 @@ impl ObjectReader {
         } else {
             drop(guard);
             progress.found.with(|bytes| reply(Ok(bytes)));
+        }
+        if is_short {
+            self.feed();
         }
         if let Some(seam) = seam {
             self.cross(&seam);
@@ -118,6 +122,7 @@ impl ObjectReader {
         };
         self.count_active(state);
         self.list(state);
+        let is_short = std::mem::take(&mut state.is_short);
         drop(guard);
         if let Some(error) = error.as_ref().filter(|error| error.is_corrupt()) {
             self.condemn(error);
@@ -128,6 +133,9 @@ impl ObjectReader {
                 None => waiter.progress.found.with(|bytes| (waiter.reply)(Ok(bytes))),
                 Some(error) => (waiter.reply)(Err(error.clone())),
             }
+        }
+        if is_short {
+            self.feed();
         }
         // This reader may have memory to spare now.
         if self.shared.pool.waiting() > 0 {

@@ -54,7 +54,7 @@ impl State {
         for passed in passed {
             kept += passed.len;
             if kept > keep {
-                self.drop_passed(passed);
+                self.drop_part(passed);
             }
         }
         before - self.segments.held_bytes()
@@ -67,7 +67,7 @@ impl State {
         self.sent_before_ticks = [self.next_segment, lately];
         for passed in self.passed() {
             if passed.id <= before {
-                self.drop_passed(passed);
+                self.drop_part(passed);
             }
         }
     }
@@ -80,36 +80,31 @@ impl State {
             matches!(segment.state, SegmentState::Ready(_))
                 && !segment.purpose.stays_unread()
                 && !segment.is_consumed()
-                && !self.streams.may_read(segment.range, LEFT_TICKS)
+                && !self.streams.may_read(segment.range, |stream| stream.idle_ticks < LEFT_TICKS)
         };
         self.segments.iter().filter(is_passed).map(Segment::key).collect()
     }
 
-    fn drop_passed(&mut self, passed: SegmentKey) {
-        if let Some(dropped) = self.segments.remove(passed.start, passed.id) {
-            // The stream fetches it anew if its reader goes on after all.
-            self.streams.unplan(dropped.range);
+    /// Drops a part that nobody waits for.
+    pub(super) fn drop_part(&mut self, part: SegmentKey) {
+        let Some(dropped) = self.segments.remove(part.start, part.id) else { return };
+        if let SegmentState::InFlight { task, .. } = &dropped.state {
+            task.abort();
         }
+        // Its stream fetches it anew if the reader goes on after all.
+        self.streams.unplan(dropped.range);
     }
 
     /// Drops the hinted segments in `range` that nobody waits for.
     pub(super) fn drop_hinted(&mut self, range: ByteRange) {
         let is_unread = |segment: &&Segment<Waiter>| {
-            let is_waited_for =
-                matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty());
             let is_in_range = segment.range.start() < range.end() && range.start() < segment.range.end();
-            segment.purpose.stays_unread() && is_in_range && !is_waited_for
+            segment.purpose.stays_unread() && is_in_range && !segment.is_awaited()
         };
         let unread = self.segments.iter().filter(is_unread);
         let unread: Vec<_> = unread.map(Segment::key).collect();
         self.reclaimed.retain(|before| !before.overlaps(range));
-        for unread in unread {
-            let Some(dropped) = self.segments.remove(unread.start, unread.id) else { continue };
-            if let SegmentState::InFlight { task, .. } = &dropped.state {
-                task.abort();
-            }
-            self.streams.unplan(dropped.range);
-        }
+        unread.into_iter().for_each(|unread| self.drop_part(unread));
     }
 
     /// What could be spared of the bytes that were fetched ahead.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use s3mount_object::ByteRange;
 
+use super::handles::Handles;
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
 use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
@@ -39,8 +40,13 @@ pub(super) struct State {
     pub(super) is_listed: bool,
     /// Whether reclaim ever visited this reader.
     pub(super) was_visited: bool,
-    /// Whether the mount has learnt how the object was read.
-    pub(super) is_noted: bool,
+    /// Whether this reader is listed as one that could give bytes ahead of streams that nobody reads now.
+    pub(super) is_listed_idle: bool,
+    pub(super) handles: Handles,
+    /// Whether memory was short for a stream that is read.
+    pub(super) is_short: bool,
+    /// How many bytes from its beginning on the object had been read when the mount learnt last how it is read.
+    pub(super) noted_bytes: u64,
     /// Set while the object's beginning is here for a reader of an object before it, until that reader comes.
     pub(super) early: Option<EarlyBeginning>,
 }
@@ -106,7 +112,10 @@ impl State {
             active_streams: 0,
             is_listed: false,
             was_visited: false,
-            is_noted: false,
+            is_listed_idle: false,
+            handles: Handles::default(),
+            is_short: false,
+            noted_bytes: 0,
             early: None,
         }
     }
@@ -239,7 +248,7 @@ impl State {
         self.consumed_bytes = 0;
         self.streams = StreamTable::new(self.size);
         // The mount learns nothing from this reading.
-        self.is_noted = true;
+        self.noted_bytes = u64::MAX;
         waiters
     }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
+use crate::segment::{Segment, SegmentState};
 use crate::stream::Access;
 use crate::{ReadError, Tier};
 
@@ -81,5 +82,19 @@ pub(super) struct Waiter {
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiter").field("range", &self.progress.range).finish_non_exhaustive()
+    }
+}
+
+impl Segment<Waiter> {
+    /// The streams whose reads wait for it.
+    pub(super) fn awaiting_streams(&self) -> impl Iterator<Item = u64> {
+        let waiters: &[Waiter] = match &self.state {
+            SegmentState::InFlight { waiters, .. } => waiters,
+            SegmentState::Ready(_) => &[],
+        };
+        waiters.iter().filter_map(|waiter| match waiter.progress.access {
+            Access::Stream(id) => Some(id),
+            Access::Random | Access::Paged => None,
+        })
     }
 }

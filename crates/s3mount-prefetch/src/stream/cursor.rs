@@ -1,5 +1,7 @@
 //! One stream: a cursor over an object, and its window.
 
+use std::time::Duration;
+
 use s3mount_object::ByteRange;
 
 use super::direction::Direction;
@@ -13,6 +15,13 @@ pub(super) const IDLE_TICKS: u32 = 3;
 /// A stream that was not read for this many ticks gives back what was fetched ahead of it. A reader that goes
 /// on after a minute can wait for one GET. An open file that is forgotten shall cost nothing.
 pub(crate) const LEFT_TICKS: u32 = 60;
+
+/// A stream whose reader paused for longer than this, and for twice as long as ever before, gives what is ahead
+/// of it to streams that are read and have too little memory. A reader that comes back waits for one GET.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// A pause that is longer than this counts as this long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
 
 /// A cursor and its window. Its offsets count in its direction: from the object's end if it goes down, and
 /// over the pieces alone if it has a stride.
@@ -30,6 +39,9 @@ pub(crate) struct Stream {
     pub(crate) window: Window,
     /// Ticks of the housekeeper since the last read.
     pub(crate) idle_ticks: u32,
+    /// When it was read last, and the longest pause between two reads so far.
+    pub(super) read_at: Duration,
+    pub(super) longest_pause: Duration,
     /// Whether all bytes up to its end were here or on their way when it was planned last.
     pub(super) is_complete: bool,
     /// Bytes read less bytes skipped, up to [`AHEAD_BYTES`].
@@ -71,6 +83,20 @@ impl Stream {
     pub(super) fn is_active(&self, size: u64) -> bool {
         let length = self.direction.length(size);
         self.idle_ticks < IDLE_TICKS && self.planned_end < length && !self.is_complete
+    }
+
+    /// It is read at the time `now`.
+    pub(super) fn on_read(&mut self, now: Duration) {
+        if self.read_at > Duration::ZERO {
+            let pause = now.saturating_sub(self.read_at).min(LONGEST_PAUSE);
+            self.longest_pause = self.longest_pause.max(pause);
+        }
+        self.read_at = now;
+    }
+
+    /// Whether its reader seems to have gone elsewhere, or sleeps.
+    pub(crate) fn is_quiet(&self, now: Duration) -> bool {
+        now.saturating_sub(self.read_at) > QUIET.max(self.longest_pause * 2)
     }
 
     /// Whether it began at the beginning of the object.

@@ -255,6 +255,8 @@ impl StreamTable {
             planned_end: range.start(),
             window,
             idle_ticks: 0,
+            read_at: Duration::ZERO,
+            longest_pause: Duration::ZERO,
             credit_bytes,
             is_complete: false,
             used: self.clock,
@@ -384,11 +386,11 @@ impl StreamTable {
         self.slots.iter().flatten()
     }
 
-    /// Whether a stream that was read within the last `idle_ticks` is expected to read any of `range`.
-    pub(crate) fn may_read(&self, range: ByteRange, idle_ticks: u32) -> bool {
+    /// Whether a stream that `is_read` is expected to read any of `range`.
+    pub(crate) fn may_read(&self, range: ByteRange, is_read: impl Fn(&Stream) -> bool) -> bool {
         let may_read = |slot: u16| {
             let stream = self.slots[usize::from(slot)].as_ref();
-            stream.is_some_and(|found| found.idle_ticks < idle_ticks && found.may_read(range, self.size))
+            stream.is_some_and(|found| is_read(found) && found.may_read(range, self.size))
         };
         let is_near = |(direction, order): (Direction, usize)| {
             let end = direction.seen(range, self.size).end() + BEHIND_BYTES;
@@ -422,6 +424,23 @@ impl StreamTable {
         }
     }
 
+    /// The streams that are `left` take no share of the memory until they are read again.
+    pub(crate) fn rest(&mut self, left: impl Fn(&Stream) -> bool) {
+        for slot in 0..self.slots.len() as u16 {
+            self.change(slot, |stream| {
+                if left(stream) {
+                    stream.idle_ticks = stream.idle_ticks.max(IDLE_TICKS);
+                }
+            });
+        }
+    }
+
+    /// Whether a reader that comes back may go on from what was read: something was read, and not all of it from
+    /// the beginning to the end.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.clock > 0 && self.furthest_from_start().is_none_or(|stream| stream.position < self.size)
+    }
+
     /// Gives stream `id`, which has just begun, another window.
     pub(crate) fn begin(&mut self, id: u64, window: Window) {
         self.change_id(id, |stream| stream.window = window);
@@ -435,7 +454,10 @@ impl StreamTable {
 
     /// A read of stream `id` got its bytes at once or `waits` for them, at the time `now`.
     pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
-        self.change_id(id, |stream| stream.window.on_read(stream.position, now, waits, limits));
+        self.change_id(id, |stream| {
+            stream.on_read(now);
+            stream.window.on_read(stream.position, now, waits, limits);
+        });
     }
 
     /// The bytes of `range` are not there any more, although they were planned.

@@ -13,12 +13,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
-use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
+use s3mount_prefetch::{ObjectReader, OpenReader, PrefetchConfig, Prefetcher};
 use s3mount_testkit::{NullClient, Sequence, mix};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
+mod left;
 mod small;
 mod streams;
 
@@ -274,6 +275,15 @@ impl Bed {
 
     fn open(&self, key: &str, size: u64) -> Arc<ObjectReader> {
         self.prefetcher.open(&self.store.inner.object(key), size)
+    }
+
+    /// Opens a file as a program does.
+    fn handle(&self, key: &str, size: u64) -> OpenReader {
+        self.prefetcher.handle(self.open(key, size))
+    }
+
+    fn cancelled(&self) -> u64 {
+        self.store.cancelled.load(Ordering::Relaxed)
     }
 
     fn fetched(&self) -> u64 {

@@ -1,0 +1,66 @@
+//! Readers that hold bytes ahead of streams that nobody reads now: files that stay open after they were read, and
+//! files that were closed a moment ago and may be opened again. They give these bytes to streams that are read.
+
+use std::collections::VecDeque;
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+
+/// All readers are looked at no more often than once in so many milliseconds, however short memory is.
+const LOOK_MS: u64 = 200;
+
+/// The readers with such bytes, in the order in which they give. `R` is a reader.
+#[derive(Debug)]
+pub(crate) struct IdleBooks<R> {
+    readers: Mutex<VecDeque<Weak<R>>>,
+    /// How many they are, so that it costs nothing to ask when there are none.
+    count: AtomicUsize,
+    /// When all readers were looked at last, in milliseconds of the time that the policies see.
+    looked_at: AtomicU64,
+}
+
+impl<R> Default for IdleBooks<R> {
+    fn default() -> Self {
+        Self { readers: Mutex::default(), count: AtomicUsize::new(0), looked_at: AtomicU64::new(0) }
+    }
+}
+
+impl<R> IdleBooks<R> {
+    /// Whether there may be any.
+    pub(crate) fn has_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether all readers are to be looked at, at the time `now`: there are none on the list, and nobody has
+    /// looked for a while.
+    pub(crate) fn is_time_to_look(&self, now: Duration) -> bool {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let before = self.looked_at.load(Ordering::Relaxed);
+        !self.has_any()
+            && now >= before + LOOK_MS
+            && self.looked_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lists a reader.
+    pub(crate) fn list(&self, reader: Weak<R>) {
+        self.change(|readers| readers.push_back(reader));
+    }
+
+    /// Lists a reader that was taken off the list and can give more.
+    pub(crate) fn list_first(&self, reader: Weak<R>) {
+        self.change(|readers| readers.push_front(reader));
+    }
+
+    /// Takes the reader off the list that gives next.
+    pub(crate) fn next(&self) -> Option<Weak<R>> {
+        self.change(VecDeque::pop_front)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut VecDeque<Weak<R>>) -> T) -> T {
+        let mut readers = lock(&self.readers);
+        let changed = change(&mut readers);
+        self.count.store(readers.len(), Ordering::Relaxed);
+        changed
+    }
+}

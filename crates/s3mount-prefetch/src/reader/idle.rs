@@ -1,0 +1,128 @@
+//! How a reader gives what is ahead of streams that nobody reads now to streams that are read.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use super::ObjectReader;
+use super::state::State;
+use crate::readers::Readers;
+use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
+use crate::stream::Stream;
+use crate::sync::Ordering;
+
+/// Bytes that were given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) bytes: u64,
+    /// How many of them were in flight. Their buffers come back in a moment.
+    pub(crate) in_flight_bytes: u64,
+}
+
+/// How many parts a stream with too little memory takes at once. The next read takes more.
+const PARTS_AT_ONCE: u64 = 4;
+
+impl Readers<ObjectReader> {
+    /// Makes readers give about `wanted` bytes that are ahead of streams that nobody reads now.
+    pub(crate) fn take_idle(&self, wanted: u64, now: Duration) -> Given {
+        let mut given = Given::default();
+        if self.idle.is_time_to_look(now) {
+            self.all().iter().for_each(|reader| reader.list_idle(now));
+        }
+        while given.bytes < wanted
+            && self.idle.has_any()
+            && let Some(listed) = self.idle.next()
+        {
+            let Some(reader) = listed.upgrade() else { continue };
+            let (dropped, has_more) = reader.give_idle(wanted - given.bytes, now);
+            self.books.dropped_bytes.fetch_add(dropped.bytes, Ordering::Relaxed);
+            given.bytes += dropped.bytes;
+            given.in_flight_bytes += dropped.in_flight_bytes;
+            if has_more {
+                self.idle.list_first(listed);
+            }
+        }
+        given
+    }
+}
+
+impl ObjectReader {
+    /// Fills the windows of streams for which memory was short, with memory of streams that nobody reads now. The
+    /// caller holds no reader's lock.
+    pub(super) fn feed(&self) {
+        let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;
+        if self.readers.take_idle(wanted, self.now()).bytes > 0 {
+            let state = &mut self.lock().state;
+            self.plan_hungry(state);
+            state.is_short = false;
+        }
+    }
+
+    /// Lists this reader if it could give bytes that are ahead of streams that nobody reads now.
+    fn list_idle(&self, now: Duration) {
+        let state = &mut self.lock().state;
+        if !state.is_listed_idle && state.segments.held_bytes() > 0 && !state.idle_parts(now).is_empty() {
+            state.is_listed_idle = true;
+            self.readers.idle.list(self.me.clone());
+        }
+    }
+
+    /// Drops about `wanted` bytes that are ahead of streams that nobody reads now, those that came last first.
+    /// Returns what it gave, and whether there is more.
+    fn give_idle(&self, wanted: u64, now: Duration) -> (Given, bool) {
+        let state = &mut self.lock().state;
+        let (given, has_more) = state.drop_idle(wanted, now);
+        state.is_listed_idle = has_more;
+        if given.bytes > 0 {
+            state.rest_quiet(now);
+            self.count_active(state);
+        }
+        (given, has_more)
+    }
+}
+
+impl State {
+    /// Whether a read of stream `id` waits.
+    pub(super) fn is_awaited_by(&self, id: u64) -> bool {
+        self.segments.iter().flat_map(Segment::awaiting_streams).any(|stream| stream == id)
+    }
+
+    fn awaiting_streams(&self) -> Vec<u64> {
+        self.segments.iter().flat_map(Segment::awaiting_streams).collect()
+    }
+
+    /// Streams whose readers seem to have gone elsewhere take no share of the memory until they are read again.
+    pub(super) fn rest_quiet(&mut self, now: Duration) {
+        let awaited = self.awaiting_streams();
+        self.streams.rest(|stream| stream.is_quiet(now) && !awaited.contains(&stream.id));
+    }
+
+    /// Parts that were fetched ahead of streams and that only streams would come to which nobody reads now; and
+    /// whether each is in flight. Nobody waits for them.
+    fn idle_parts(&self, now: Duration) -> Vec<(bool, SegmentKey)> {
+        let awaited = self.awaiting_streams();
+        let is_read = |stream: &Stream| !stream.is_quiet(now) || awaited.contains(&stream.id);
+        let idle = self.segments.iter().filter(|part| {
+            matches!(part.purpose, Purpose::Stream(_))
+                && !part.is_awaited()
+                && !self.streams.may_read(part.range, is_read)
+        });
+        idle.map(|part| (matches!(part.state, SegmentState::InFlight { .. }), part.key())).collect()
+    }
+
+    /// Drops some of these parts, until they have `wanted` bytes: those that are here first, and the latest
+    /// first. Returns what they had, and whether there are more.
+    fn drop_idle(&mut self, wanted: u64, now: Duration) -> (Given, bool) {
+        let mut parts = self.idle_parts(now);
+        parts.sort_unstable_by_key(|(is_in_flight, part)| (*is_in_flight, Reverse(part.id)));
+        let mut given = Given::default();
+        for (is_in_flight, part) in parts {
+            if given.bytes >= wanted {
+                return (given, true);
+            }
+            self.drop_part(part);
+            given.bytes += part.len;
+            given.in_flight_bytes += if is_in_flight { part.len } else { 0 };
+        }
+        (given, false)
+    }
+}
