@@ -14,6 +14,7 @@ use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 const WRITE: WriteOpen = WriteOpen { writes: true, appends: false, truncates: false, is_exclusive: false };
 
@@ -451,4 +452,23 @@ async fn files_of_this_mount_may_be_run_as_long_as_it_lives() {
     let handle = create(&fs, "renamed", b"text").await;
     assert_eq!(mode("renamed").await, None);
     close(&fs, handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_beside_one_that_was_found_stale_is_told_to_be_gone() {
+    let (client, fs) = mount(ALL);
+    client.put("gone", "1");
+    let list = async || rest(&fs, fs.opendir(ROOT).expect("a folder"), DirOffset::AFTER_DOTS).await;
+    list().await;
+    let old = look_up(&fs, "old").await;
+    client.delete("gone");
+    client.put("old", "new text");
+    let handle = fs.open(old).expect("a known file").handle;
+    let (answer, answered) = oneshot::channel();
+    fs.read(handle, 0, 8, move |read| answer.send(read.map(<[u8]>::to_vec)).expect("it waits"));
+    let read = answered.await.expect("an answer");
+    assert!(matches!(read, Err(FsError::Stale { .. })), "{read:?}");
+    list().await;
+    let (_, names) = fs.take_outdated(|_| true).expect("names that have changed");
+    assert!(names.iter().any(|known| &*known.name == "gone"), "{names:?}");
 }

@@ -41,6 +41,9 @@ pub(crate) struct Page {
     pub(super) asked: Asked,
     /// Whether answers differ on what it covers, and nobody knows which of them is right: it has no names.
     pub(super) is_in_doubt: bool,
+    /// Whether a read has shown a name wrong that the page had. It answers for no name any more, but what comes is
+    /// compared with it.
+    pub(super) is_outdated: bool,
     text: Box<str>,
     entries: Box<[Packed]>,
     /// When the page was last used, by the snapshots' clock.
@@ -129,6 +132,7 @@ impl Page {
             upto: upto.map(Into::into),
             asked,
             is_in_doubt: false,
+            is_outdated: false,
             text: text.into(),
             entries: entries.into(),
             used: 0,
@@ -302,8 +306,9 @@ impl Page {
         let len = entries.last().map_or(0, |entry| entry.end as usize);
         let start = start as usize;
         let text = self.text[start..start + len].into();
-        let Self { asked, is_in_doubt, used, .. } = *self;
-        Self { after: after.into(), upto: upto.map(Into::into), asked, is_in_doubt, text, entries, used }
+        let Self { asked, is_in_doubt, is_outdated, used, .. } = *self;
+        let (after, upto) = (after.into(), upto.map(Into::into));
+        Self { after, upto, asked, is_in_doubt, is_outdated, text, entries, used }
     }
 
     /// The names of this page that `newer` covers, and that are absent there or stand for something else.

@@ -96,7 +96,8 @@ impl Snapshots {
     }
 
     /// What is known of names (each of which stands for a directory, or for nothing of the kind) as of a later time than
-    /// the one beside it, or that they are in doubt. `None` for a name of which nothing newer is known.
+    /// the one beside it, or that they are in doubt: so is what was asked for before a read showed that names of the
+    /// directory were wrong. `None` for a name of which nothing newer is known.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
@@ -108,7 +109,11 @@ impl Snapshots {
         let known = |(name, kind, at): (&str, FileKind, Instant)| {
             let folder = if kind == FileKind::Directory { format!("{name}/") } else { String::new() };
             let key = if folder.is_empty() { name } else { &folder };
-            let pages = &state.directories.get(prefix)?.pages;
+            let directory = state.directories.get(prefix)?;
+            if directory.was_wrong.is_some_and(|wrong| at <= wrong) {
+                return Some(Known::InDoubt);
+            }
+            let pages = &directory.pages;
             // Names come in order, so most lie on the page of the one before.
             if pages.get(last).is_none_or(|page| !page.covers(key)) {
                 last = pages.partition_point(|page| *page.after < *key).checked_sub(1)?;
@@ -137,12 +142,16 @@ impl Snapshots {
         if is_in_doubt(below) || is_in_doubt(at) {
             return Known::InDoubt;
         }
-        let Some(below) = below.map(|index| &directory.pages[index]) else { return Known::Unknown };
+        let page = |index: Option<usize>| {
+            let page = &directory.pages[index?];
+            (!page.is_outdated).then_some(page)
+        };
+        let Some(below) = page(below) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
             return left(ttl, below)
                 .map_or(Known::Unknown, |left| Known::Found(below.target(prefix, index), left));
         }
-        let Some(at) = at.map(|index| &directory.pages[index]) else { return Known::Unknown };
+        let Some(at) = page(at) else { return Known::Unknown };
         let oldest = if age(at) > age(below) { at } else { below };
         match at.find(name) {
             Some(index) => {
@@ -169,7 +178,10 @@ impl Snapshots {
         let mut index =
             directory.pages.partition_point(|page| page.upto.as_deref().is_some_and(|upto| upto <= at));
         while let Some(page) = directory.pages.get(index).filter(|page| *page.after <= *at) {
-            if page.is_in_doubt || now.saturating_duration_since(page.at()) >= self.limits.ttl {
+            if page.is_in_doubt
+                || page.is_outdated
+                || now.saturating_duration_since(page.at()) >= self.limits.ttl
+            {
                 return names;
             }
             names.extend(
@@ -217,7 +229,7 @@ impl Snapshots {
         let clock = state.clock;
         let (folder, directory) = (format!("{name}/"), state.directories.get_mut(prefix)?);
         let page = directory.index(&folder, clock).map(|index| &directory.pages[index])?;
-        (!page.is_in_doubt && page.find(&folder).is_none()).then_some(page.asked)
+        (!page.is_in_doubt && !page.is_outdated && page.find(&folder).is_none()).then_some(page.asked)
     }
 
     /// As [`note`](Self::note), with a page that may be older than others: keeps the part of it around `key`
@@ -286,11 +298,17 @@ impl Snapshots {
         state.bytes = state.directories.iter().map(|(name, directory)| directory.bytes(name)).sum();
     }
 
-    /// Forgets the page that covers `name`, because a read has shown it wrong just `now`. The name is in doubt until a
-    /// later answer comes. Pages of the directory that were requested earlier are dropped when they come.
+    /// Asks nothing of the page that covers `name` any more, because a read has shown it wrong just `now`. The name is
+    /// in doubt until a later answer comes. Pages of the directory that were requested earlier are dropped when they
+    /// come.
+    ///
+    /// What was shown of the page's names is still compared with what comes: else nobody would hear that another name
+    /// of it has changed, too, and what was asked for before the page would pass for the newest.
     pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
         self.lock().change(prefix, |directory| {
-            directory.retain(|page| !page.covers(name));
+            for page in directory.pages.iter_mut().filter(|page| page.covers(name)) {
+                page.is_outdated = true;
+            }
             directory.doubt(name, now);
             directory.was_wrong = Some(now);
         });

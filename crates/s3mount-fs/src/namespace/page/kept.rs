@@ -67,7 +67,7 @@ impl Page {
         }
         let upto = (has_end != 0).then(|| upto.into());
         let (text, entries) = (text.into(), entries.into());
-        Some(Self { after, upto, asked, is_in_doubt: false, text, entries, used: 0 })
+        Some(Self { after, upto, asked, is_in_doubt: false, is_outdated: false, text, entries, used: 0 })
     }
 }
 

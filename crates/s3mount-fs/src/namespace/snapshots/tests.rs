@@ -7,6 +7,7 @@ use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 use tokio::time::Instant;
 
 use super::{Known, Limits, Outcome, Snapshots};
+use crate::attr::FileKind;
 use crate::namespace::fact::Asked;
 use crate::namespace::names::{Hidden, Target};
 use crate::namespace::page::Page;
@@ -359,4 +360,26 @@ proptest! {
         snapshots.expire(now);
         prop_assert_eq!(snapshots.bytes(), counted);
     }
+}
+
+#[test]
+fn names_beside_one_that_was_wrong_are_still_compared_with_what_comes() {
+    let (snapshots, start) = (Snapshots::new(LIMITS), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let prefix: Arc<str> = Arc::from("d/");
+    let note = |seconds, files: &[&str], etag| {
+        let page = Page::of_names(files, &[], etag, at(seconds));
+        snapshots.note(&prefix, page).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let newer = |asked| {
+        let names = ["a", "b", "c"].map(|name| (name, FileKind::File, at(asked)));
+        snapshots.newer("d/", names.into_iter(), at(9))
+    };
+    note(2, &["a", "b", "c"], "1");
+    snapshots.forget("d/", "b", at(3));
+    assert_eq!(newer(1), vec![Some(Known::InDoubt); 3], "a listing that began before says nothing");
+    assert_eq!(note(4, &["b", "c"], "1"), ["a"], "whoever was shown it hears that it is gone");
+    assert_eq!(newer(1)[0], Some(Known::InDoubt));
+    assert_eq!(newer(5), [None, None, None]);
+    assert_eq!(ask(&snapshots, &["a", "b", "c"], at(4)), "-FF");
 }
