@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -243,6 +243,30 @@ while True:
     });
     strangers.kill().expect("it lives");
     strangers.wait().expect("an end");
+}
+
+#[test]
+fn a_socket_that_has_taken_the_place_of_one_s_own_stays() {
+    let folder = TempDir::new().expect("a folder");
+    let (path, moved) = (folder.path().join("x/control"), folder.path().join("y/control"));
+    fs::create_dir(folder.path().join("x")).expect("a folder");
+    let flags = ["--control-socket", path.to_str().expect("UTF-8")];
+    let server = || TestS3::builder().object(BUCKET, "d/f", "text");
+    let world = World::new(server(), &flags);
+    // Who owns the folder has the path lead to a file of the same name elsewhere.
+    fs::rename(folder.path().join("x"), folder.path().join("y")).expect("a new name");
+    fs::create_dir(folder.path().join("victim")).expect("a folder");
+    fs::write(folder.path().join("victim/control"), "").expect("a file");
+    symlink("victim", folder.path().join("x")).expect("a link");
+    assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+    assert!(path.exists() && !moved.exists());
+    // Somebody has deleted the socket, and listens there.
+    let path = folder.path().join("control");
+    let world = World::new(server(), &["--control-socket", path.to_str().expect("UTF-8")]);
+    fs::remove_file(&path).expect("a socket");
+    let _next = UnixListener::bind(&path).expect("a socket");
+    assert_eq!(world.mount.unmount().expect("an end").code(), Some(0));
+    assert!(path.exists());
 }
 
 #[test]

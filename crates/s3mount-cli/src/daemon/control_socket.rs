@@ -10,15 +10,19 @@
 //! answered at once needs no place among the clients that stay ([`places`](super::places)), and nobody waits behind
 //! clients that say nothing ([`guests`](super::guests)).
 
-use std::fs::Permissions;
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 use s3mount_fs::{FileHandle, Filesystem, FsError, ROOT};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -28,6 +32,7 @@ use tokio::time::timeout;
 
 use super::guests::Guests;
 use super::places::{Client, Places};
+use crate::system::terminal::shown;
 
 /// The longest first line, in bytes.
 const MAX_COMMAND: u64 = 64;
@@ -51,9 +56,45 @@ pub(crate) const OWNER_ONLY: &str = "only the user who mounted may ask for this,
 /// How often new events are sent.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A socket whose file is removed when this is dropped.
+/// A socket whose file is removed when this is dropped, unless another one has its name by then.
 #[derive(Debug)]
-pub(crate) struct ControlSocket(PathBuf);
+pub(crate) struct ControlSocket {
+    name: Name,
+    /// The numbers of the file.
+    file: (u64, u64),
+}
+
+/// A name in a folder that is held. A path may lead elsewhere later: to where a file of the same name is deleted.
+#[derive(Debug)]
+struct Name {
+    folder: File,
+    name: OsString,
+}
+
+impl Name {
+    fn new(path: &Path) -> io::Result<Self> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder =
+            File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(folder)?;
+        Ok(Self { folder, name: name.to_owned() })
+    }
+
+    /// The path of the folder, for this process alone.
+    fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder().join(&self.name)
+    }
+
+    /// The numbers of the file that has this name.
+    fn file(&self) -> io::Result<(u64, u64)> {
+        self.path().symlink_metadata().map(|file| (file.dev(), file.ino()))
+    }
+}
 
 impl ControlSocket {
     /// Listens at `path`. This user and root may connect; with `all_users`, every user may.
@@ -66,51 +107,61 @@ impl ControlSocket {
         fs: Arc<Filesystem>,
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
-        let shown = path.display();
-        remove_stale(path)?;
+        let failed = || format!("cannot listen at --control-socket {}", shown(path));
+        let name = Name::new(path).with_context(failed)?;
+        remove_stale(path, &name)?;
         let _inside = runtime.enter();
         let mode = if all_users { 0o666 } else { 0o600 };
-        let listener =
-            bind(path, mode).with_context(|| format!("cannot listen at --control-socket {shown}"))?;
+        let listener = bind(&name, mode).with_context(failed)?;
+        let file = name.file().with_context(failed)?;
         runtime.spawn(accept(listener, all_users, fs));
-        Ok(Self(path.to_owned()))
+        Ok(Self { name, file })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Removing fails if somebody has removed the file already. That is no error.
-        let _ = std::fs::remove_file(&self.0);
+        if self.name.file().is_ok_and(|there| there == self.file) {
+            // It fails if somebody removes the file in this moment. That is no error.
+            let _ = std::fs::remove_file(self.name.path());
+        }
     }
 }
 
-/// Makes the socket in a folder that no other user may enter, sets its mode there, and then moves it to
-/// `path`. Other users may write to a folder such as /tmp: there they could put a link in the place of the
+/// Makes the socket in a folder that no other user may enter, sets its mode there, and then gives it its
+/// `name`. Other users may write to a folder such as /tmp: there they could put a link in the place of the
 /// socket before its mode is set.
-fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
-    let home = tempfile::Builder::new().prefix(".s3mount-").tempdir_in(folder)?;
+fn bind(name: &Name, mode: u32) -> io::Result<UnixListener> {
+    let home = tempfile::Builder::new().prefix(".s3mount-").tempdir_in(name.folder())?;
     let made = home.path().join("socket");
     let listener = UnixListener::bind(&made)?;
     std::fs::set_permissions(&made, Permissions::from_mode(mode))?;
-    std::fs::rename(&made, path)?;
+    std::fs::rename(&made, name.path())?;
     Ok(listener)
 }
 
 /// Removes the socket of a daemon that has ended.
-fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
-    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
+fn remove_stale(path: &Path, name: &Name) -> anyhow::Result<()> {
+    let shown = shown(path);
+    let Ok(there) = name.path().symlink_metadata() else { return Ok(()) };
     if !there.file_type().is_socket() {
         bail!("--control-socket {shown} exists and is not a socket; name another path");
     }
-    if StdUnixStream::connect(path).is_ok() {
+    if is_heard(&name.path()) {
         bail!(
             "--control-socket {shown} is in use by another process; name another path, and set \
              $S3MOUNT_CONTROL_SOCKET for programs that ask a mount, not for the mounts of a shell"
         );
     }
-    std::fs::remove_file(path).with_context(|| format!("cannot remove the stale socket {shown}"))
+    std::fs::remove_file(name.path()).with_context(|| format!("cannot remove the stale socket {shown}"))
+}
+
+/// Whether somebody listens at a socket. One whose owner takes no clients lets none wait here.
+fn is_heard(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let connected = socket(AddressFamily::Unix, SockType::Stream, flags, None)
+        .and_then(|client| connect(client.as_raw_fd(), &UnixAddr::new(path)?));
+    matches!(connected, Ok(()) | Err(Errno::EAGAIN))
 }
 
 async fn accept(listener: UnixListener, all_users: bool, fs: Arc<Filesystem>) {

@@ -5,13 +5,14 @@ mod folding;
 
 use std::fs::DirBuilder;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
+use nix::unistd::geteuid;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
@@ -72,7 +73,7 @@ fn sink(config: &Config) -> anyhow::Result<Sink> {
     }
     let file = journal::log_directory().and_then(|directory| {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        let file = made.and_then(|()| LogFile::begin(&directory));
+        let file = made.and_then(|()| check(&directory)).and_then(|()| LogFile::begin(&directory));
         let file = file.with_context(|| directory.display().to_string())?;
         tidy(&directory);
         Ok(file)
@@ -90,6 +91,17 @@ fn sink(config: &Config) -> anyhow::Result<Sink> {
             Ok(Sink::Nowhere)
         }
     }
+}
+
+/// Checks the folder that is used by default. In a folder of somebody else, root's daemon would delete and make files
+/// where a link of his leads.
+fn check(directory: &Path) -> io::Result<()> {
+    let there = directory.symlink_metadata()?;
+    if there.is_dir() && there.uid() == geteuid().as_raw() && there.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let text = "it must be a folder of your own that nobody else may write to";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 /// A socket for messages to the system's log, if there is one. It has no peer: a log that is started anew has a new

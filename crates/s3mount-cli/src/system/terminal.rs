@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -33,6 +34,11 @@ pub(crate) fn notice(text: &str) {
 /// A name of a file or a process: what could change what the terminal shows is escaped.
 pub(crate) fn plain(name: &str) -> Cow<'_, str> {
     escaped(name, changes_terminal, |character| character.escape_default().to_string())
+}
+
+/// The same for a path.
+pub(crate) fn shown(path: &Path) -> String {
+    plain(&path.to_string_lossy()).into_owned()
 }
 
 /// The same for text that may have more than one line.
