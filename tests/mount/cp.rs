@@ -116,6 +116,17 @@ fn a_folder_is_copied_and_what_is_there_is_not_copied_again() {
 }
 
 #[test]
+fn a_key_cannot_change_what_the_terminal_shows() {
+    let server = TestS3::builder().object("a", "x\ny\u{1b}[2Jz", "1").bucket("b");
+    let server = server.start().expect("a server");
+    let (is_good, said) = run(&server, &["cp", "s3://a", "s3://b", "--recursive", "--dry-run"]);
+    let line = r"s3://a/x\ny\u{1b}[2Jz -> s3://b/x\ny\u{1b}[2Jz";
+    assert!(is_good && said.starts_with(&format!("{line}\n1 objects")), "{said}");
+    server.fault(Fault::new(FaultKind::Status(403, "AccessDenied".to_owned())).on(Operation::CopyObject));
+    fails(&server, &["s3://a", "s3://b", "-r"], r"s3://a/x\ny\u{1b}[2Jz may not be copied to s3://b/x\n");
+}
+
+#[test]
 fn an_interrupted_copy_goes_on_where_it_ended() {
     let server = TestS3::builder().synthetic("a", "k", 320 * MIB).bucket("b").start().expect("a server");
     let slow = Shape { copy_latency_ms: 300.0, ..Shape::fast() };

@@ -246,7 +246,7 @@ impl Copying {
         self.bar.plan(source.description.meta.size);
         let order = CopyOrder { key: key.clone(), ..self.order.clone() };
         if self.is_dry {
-            self.bar.say(&terminal::plain(&format!("{} -> {}", self.from, self.to.with(&key))));
+            self.bar.say(&format!("{} -> {}", self.from, self.to.with(&key)));
             self.bar.count(|sum| sum.add(source.description.meta.size, None));
             return Ok(());
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::{Context as _, ensure};
 
 use crate::config::source;
+use crate::system::terminal::plain;
 
 /// An object, or a folder: a key that is empty or ends in a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +55,10 @@ impl Place {
     }
 }
 
+/// For people. What a key holds can't change a terminal, or make a second line.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.key)
+        write!(f, "s3://{}/{}", plain(&self.bucket), plain(&self.key))
     }
 }
 
@@ -74,6 +76,7 @@ mod tests {
         let place = Place::new("s3://b/d/x y").expect("a place");
         assert_eq!((place.name(), place.folder().as_str(), place.is_folder()), ("x y", "d/x y/", false));
         assert_eq!(place.to_string(), "s3://b/d/x y");
+        assert_eq!(place.with("a\nb\u{1b}[2J").to_string(), r"s3://b/a\nb\u{1b}[2J");
         for text in ["b/k", "/tmp/file", "s3:/b/k", "s3://", "s3:///k"] {
             assert!(Place::new(text).is_err(), "{text}");
         }
