@@ -32,6 +32,7 @@ mod in_process;
 mod inodes;
 mod kept_beside;
 mod late_writes;
+mod left_behind;
 mod lifecycle;
 mod loader;
 mod machines;

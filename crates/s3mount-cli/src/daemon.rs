@@ -14,6 +14,7 @@ mod metrics_server;
 mod mount;
 mod otlp;
 mod places;
+mod taking_down;
 pub(crate) mod warden;
 
 use std::process::ExitCode;

@@ -161,6 +161,12 @@ pub(crate) enum Command {
         /// Where it is mounted.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// The user to ask as.
+        #[arg(value_name = "UID", requires = "group")]
+        user: Option<u32>,
+        /// The group to ask as.
+        #[arg(value_name = "GID")]
+        group: Option<u32>,
     },
     /// Write the manual pages of all commands.
     #[command(hide = true)]

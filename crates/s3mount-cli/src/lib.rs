@@ -61,7 +61,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Warden { daemon, id, device }) => {
             warden::run(daemon, id, device).map(|()| ExitCode::SUCCESS)
         }
-        Some(Command::Probe { dir }) => Ok(probe::run(&dir)),
+        Some(Command::Probe { dir, user, group }) => Ok(probe::run(&dir, user.zip(group))),
         None => start(&args.mount, None),
     };
     result.unwrap_or_else(|error| {

@@ -271,22 +271,22 @@ impl Mount {
         self.place.as_ref().map(|(_, id)| *id)
     }
 
-    /// Whether the mount is in the tree. One that another process has mounted counts as gone.
-    pub fn is_there(&self) -> bool {
-        self.place.as_ref().is_some_and(|(place, id)| place.has(*id))
-    }
-
-    /// Takes the mount out of the tree. Programs that have files open keep them until this process ends. A mount that
-    /// another process has mounted is left to it, and so is what somebody else has mounted at the folder since.
+    /// Takes the mount out of the tree, if it is where it was mounted. Returns whether it was. Programs that have files
+    /// open keep them until this process ends. A mount that another process has mounted is left to it, and so is what
+    /// somebody else has mounted at the folder since.
     ///
     /// # Errors
     /// Those of umount2(2) and of fusermount3.
-    pub fn unmount(&self) -> io::Result<()> {
-        let Some((place, id)) = &self.place else { return Ok(()) };
-        match place.detach(*id) {
-            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&place.shown()?),
-            result => result,
-        }
+    pub fn unmount(&self) -> io::Result<bool> {
+        self.place.as_ref().map_or(Ok(false), |(place, id)| take_down(place, *id))
+    }
+
+    /// The same at another folder, to which somebody has moved the mount.
+    ///
+    /// # Errors
+    /// Those of open(2), of umount2(2) and of fusermount3.
+    pub fn unmount_at(&self, dir: &Path) -> io::Result<bool> {
+        self.id().map_or(Ok(false), |id| take_down(&Place::open(dir)?, id))
     }
 
     /// Waits until the session's threads have ended.
@@ -295,6 +295,16 @@ impl Mount {
     /// Why the session ended, if not by unmounting.
     pub fn join(self) -> io::Result<()> {
         self.session.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE session panicked")))
+    }
+}
+
+/// Takes a mount out of the tree, if it is at this place. Returns whether it was.
+fn take_down(place: &Place, id: MountId) -> io::Result<bool> {
+    match place.detach(id) {
+        Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+            fusermount(&place.shown()?).map(|()| true)
+        }
+        result => result,
     }
 }
 

@@ -184,22 +184,19 @@ impl Place {
         self.top().map(|(_, id)| id)
     }
 
-    /// Whether this mount is there.
-    pub(crate) fn has(&self, id: MountId) -> bool {
-        self.id().is_ok_and(|there| there.is(id))
-    }
-
-    /// Takes this mount out of the tree, also while it is in use. Another mount that is there stays.
+    /// Takes this mount out of the tree, also while it is in use. Another mount that is there stays. Returns whether
+    /// this mount was there.
     ///
     /// # Errors
     /// Those of umount2(2). `EPERM` says that only fusermount may do it.
-    pub fn detach(&self, id: MountId) -> io::Result<()> {
+    pub fn detach(&self, id: MountId) -> io::Result<bool> {
         let (top, there) = self.top()?;
         if !there.is(id) {
-            return Ok(());
+            return Ok(false);
         }
         // This descriptor stands for the mount itself, so no name leads elsewhere. It would keep the mount in use.
-        Ok(umount2(&path_of(&top), MntFlags::MNT_DETACH)?)
+        umount2(&path_of(&top), MntFlags::MNT_DETACH)?;
+        Ok(true)
     }
 
     /// Takes this mount down, unless it is in use. Another mount that is there stays.

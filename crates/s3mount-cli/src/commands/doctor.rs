@@ -17,7 +17,7 @@ use crate::config::source::{self, Source};
 use crate::config::store::Store;
 use crate::config::{Config, defaults};
 use crate::flags::mount::{MountArgs, optional};
-use crate::system::terminal;
+use crate::system::{mounts, terminal};
 
 /// The flags of `s3mount doctor`.
 #[derive(Debug, clap::Parser)]
@@ -51,6 +51,9 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     };
     let mount = &args.mount;
     report(settings(mount));
+    if let Err(error) = mounts::check() {
+        report(Finding::fail("/proc", format!("{error:#}"), ""));
+    }
     for finding in machine::check(&Machine::here(), mount) {
         report(finding);
     }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 
-use crate::system::mounts::{MountedAt, mount_at, resolve};
-use crate::system::probe::{Life, probe};
+use crate::system::mounts::{self, MountedAt, inside, mount_at, others_of, resolve};
+use crate::system::probe::{Life, check_above, probe};
+use crate::system::terminal::{self, plain};
 use crate::system::unmounting::{detach, unmount};
 
 /// The time that the kernel may take to remove the mount.
@@ -20,21 +21,25 @@ const MAX_USERS: usize = 10;
 /// Unmounts what s3mount has mounted at `dir`, and returns when the mount is gone. With `lazy` it also
 /// unmounts a mount that is in use.
 pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
-    let dir = resolve(dir).with_context(|| format!("cannot find the folder {}", dir.display()))?;
-    let shown = dir.display();
+    mounts::check()?;
+    check_above(dir)?;
+    let dir = resolve(dir).with_context(|| format!("cannot find the folder {}", terminal::shown(dir)))?;
+    let shown = terminal::shown(&dir);
     let Some(mount) = mount_at(&dir) else {
         bail!("nothing is mounted at {shown}; `findmnt -t fuse.s3mount` lists what is")
     };
     ensure!(
         mount.kind == "fuse.s3mount" || is_stale(&mount),
         "{} at {shown} is not s3mount's but {}; use umount for it",
-        mount.source,
-        mount.kind
+        plain(&mount.source),
+        plain(&mount.kind)
     );
+    let inner = inside(mount.id);
     let result = if lazy { detach(&mount) } else { unmount(&mount) };
     if let Err(error) = result {
         if is_busy(&error) {
-            bail!("{shown} is in use{}; end what uses it and try again, or pass --lazy", users(&dir));
+            let users = users(&dir, &inner);
+            bail!("{shown} is in use{users}; end what uses it and try again, or pass --lazy");
         }
         return Err(error.context(format!("cannot unmount {shown}")));
     }
@@ -43,12 +48,18 @@ pub(crate) fn umount(dir: &Path, lazy: bool) -> anyhow::Result<()> {
         ensure!(Instant::now() < deadline, "{shown} is still mounted after {GONE_LIMIT:?}; try again");
         std::thread::sleep(Duration::from_millis(10));
     }
+    for mount in inner {
+        terminal::notice(&format!("{mount} lay inside of it, and was taken down with it"));
+    }
+    for other in others_of(&mount) {
+        terminal::notice(&format!("{other} shows the same bucket, and stays"));
+    }
     Ok(())
 }
 
 /// Whether this is a FUSE mount whose daemon is gone.
 fn is_stale(mount: &MountedAt) -> bool {
-    mount.kind.starts_with("fuse") && probe(&mount.dir) == Life::Gone
+    mount.kind.starts_with("fuse") && probe(mount) == Life::Gone
 }
 
 /// Whether the mount is in use. The kernel says so by an error number, fusermount by a word in its message.
@@ -59,16 +70,19 @@ fn is_busy(error: &anyhow::Error) -> bool {
     }
 }
 
-/// The processes that use something below `dir`, if we are allowed to see them: " by cat (12)".
-fn users(dir: &Path) -> String {
+/// What uses a mount, where we are allowed to see it: " by cat (12)". These are the mounts `inside` of it, and processes
+/// that use something below `dir`.
+fn users(dir: &Path, inside: &[MountedAt]) -> String {
     let describe = |process: PathBuf| {
         let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
         let name = std::fs::read_to_string(process.join("comm")).ok()?;
         let is_other = pid != std::process::id();
-        (is_other && uses(&process, dir)).then(|| format!("{} ({pid})", name.trim()))
+        (is_other && uses(&process, dir)).then(|| format!("{} ({pid})", plain(name.trim())))
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let found: Vec<_> = processes.filter_map(|entry| describe(entry.path())).take(MAX_USERS).collect();
+    let processes = processes.filter_map(|entry| describe(entry.path()));
+    let mounts = inside.iter().map(|mount| format!("the mount {mount}"));
+    let found: Vec<_> = mounts.chain(processes).take(MAX_USERS).collect();
     if found.is_empty() { String::new() } else { format!(" by {}", found.join(", ")) }
 }
 

@@ -15,6 +15,7 @@ use anyhow::{Context, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 
 use self::keep::MAX_TOLD;
+use crate::system::patience::Progress;
 use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -62,6 +63,7 @@ struct Walk {
     folders: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
+    progress: Progress,
     bar: ProgressBar,
 }
 
@@ -69,6 +71,10 @@ struct Walk {
 pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("a template that is right");
+    let (progress, bar) = (Progress::default(), ProgressBar::new_spinner().with_style(style));
+    let told = bar.clone();
+    let watcher = progress.watch(move |text| told.suspend(|| terminal::notice(text)))?;
+    progress.ask(&args.source);
     let walk = Walk {
         work: Mutex::new(Work { paths: paths(&args.source)?, at_work: 0 }),
         changed: Condvar::new(),
@@ -78,13 +84,15 @@ pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
         folders: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         failures: AtomicU64::new(0),
-        bar: ProgressBar::new_spinner().with_style(style),
+        progress,
+        bar,
     };
     std::thread::scope(|scope| {
         for _ in 0..args.jobs {
             scope.spawn(|| walk.work());
         }
     });
+    drop(watcher);
     walk.bar.finish_and_clear();
     terminal::result(&format!("{} in {:.1} s", walk.sum(), start.elapsed().as_secs_f64()));
     let failures = walk.failures.load(Ordering::Relaxed);
@@ -104,7 +112,7 @@ fn paths(source: &Path) -> anyhow::Result<VecDeque<PathBuf>> {
     if source == Path::new("-") {
         return lines(&mut std::io::stdin().lock(), Path::new("")).context("cannot read standard input");
     }
-    let shown = source.display();
+    let shown = terminal::shown(source);
     let metadata = source
         .metadata()
         .with_context(|| format!("cannot look at {shown}; give a folder on a mount, or a list of paths"))?;
@@ -125,11 +133,13 @@ impl Walk {
     fn work(&self) {
         let mut buffer = if self.read { vec![0; READ_BYTES] } else { Vec::new() };
         while let Some(path) = self.next() {
+            self.progress.ask(&path);
             if let Err(error) = self.visit(&path, &mut buffer)
                 && self.failures.fetch_add(1, Ordering::Relaxed) < MAX_TOLD
             {
-                self.bar.suspend(|| terminal::notice(&format!("{}: {error}", path.display())));
+                self.bar.suspend(|| terminal::notice(&format!("{}: {error}", terminal::shown(&path))));
             }
+            self.progress.step();
             self.lock().at_work -= 1;
             self.changed.notify_all();
             self.bar.set_message(self.sum());
@@ -156,6 +166,7 @@ impl Walk {
         if metadata.is_dir() {
             for entry in path.read_dir()? {
                 let entry = entry?;
+                self.progress.step();
                 // The listing of the folder has brought the file's attributes too, so the file needs no
                 // visit.
                 if entry.file_type()?.is_dir() || self.read {
@@ -175,6 +186,7 @@ impl Walk {
                     0 => break,
                     read => self.bytes.fetch_add(read as u64, Ordering::Relaxed),
                 };
+                self.progress.step();
             }
         }
         self.note(path, || Ok(metadata.len()))

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use crate::system::mounts;
+use crate::system::probe::check_above;
 
 /// The folder of the descriptors that a process was started with.
 const DESCRIPTORS: &str = "/dev/fd/";
@@ -29,6 +30,7 @@ impl Target {
     pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let Some(number) = path.to_str().and_then(|path| path.strip_prefix(DESCRIPTORS)) else {
+            check_above(path)?;
             let dir = mounts::resolve(path).with_context(|| format!("cannot find the folder {shown}"))?;
             return Ok(Self::Dir(dir));
         };

@@ -12,8 +12,9 @@ use s3mount_fuse::MountPoint;
 use super::device;
 use crate::config::Config;
 use crate::config::target::Target;
-use crate::system::mounts::{MountedAt, mount_at};
+use crate::system::mounts::{self, MountedAt, inside, mount_at};
 use crate::system::probe::{Life, probe};
+use crate::system::terminal;
 use crate::system::unmounting::detach;
 
 /// The options that a container needs for FUSE.
@@ -30,6 +31,7 @@ pub(crate) enum Given {
 
 /// Checks the folder, the device and the permissions. Unmounts a mount whose daemon is dead.
 pub(crate) fn check(config: &Config) -> anyhow::Result<Given> {
+    mounts::check()?;
     config.store.ca_bundle.as_deref().map_or(Ok(()), check_bundle)?;
     match &config.target {
         Target::Device(number) => device::take(*number).map(Given::Device),
@@ -78,25 +80,28 @@ pub(crate) fn check_dir(
     nonempty: bool,
     dead: impl Fn(&MountedAt) -> anyhow::Result<()>,
 ) -> anyhow::Result<MountPoint> {
-    let shown = dir.display();
+    let shown = terminal::shown(dir);
     // The daemon of a mount may hang, so the folder is opened only when nothing is mounted there.
     if let Some(mount) = mount_at(dir) {
         let is_fuse = mount.kind.starts_with("fuse");
-        let life = if is_fuse { probe(dir) } else { Life::Alive };
+        let life = if is_fuse { probe(&mount) } else { Life::Alive };
         if life == Life::Gone {
             // Each call unmounts one dead mount, so the recursion ends.
             dead(&mount)?;
             return check_dir(dir, nonempty, dead);
         }
         let umount = if mount.kind == "fuse.s3mount" { "s3mount umount" } else { "umount" };
-        let MountedAt { source, kind, .. } = mount;
+        let by = mount.other_user().map_or_else(String::new, |user| format!(", by {user}"));
+        let (source, kind) = (terminal::plain(&mount.source), terminal::plain(&mount.kind));
         if life == Life::Silent {
             bail!(
-                "{source} is mounted at {shown} already ({kind}), and its daemon does not answer: it is stopped, or it \
-                 hangs; end it, or unmount it with: {umount} --lazy {shown}"
+                "{source} is mounted at {shown} already ({kind}{by}), and its daemon does not answer: it is stopped, or \
+                 it hangs; end it, or unmount it with: {umount} --lazy {shown}"
             );
         }
-        bail!("{source} is mounted at {shown} already ({kind}); unmount it first, with: {umount} {shown}");
+        bail!(
+            "{source} is mounted at {shown} already ({kind}{by}); unmount it first, with: {umount} {shown}"
+        );
     }
     let point = MountPoint::open(dir);
     let entries = point.and_then(|point| Ok((std::fs::read_dir(point.folder())?, point)));
@@ -124,14 +129,19 @@ pub(crate) fn check_dir(
 
 /// Unmounts what a killed daemon has left.
 fn recover(mount: &MountedAt) -> anyhow::Result<()> {
-    let shown = mount.dir.display();
-    crate::system::terminal::notice(&format!(
+    let shown = terminal::shown(&mount.dir);
+    terminal::notice(&format!(
         "{} at {shown} was left behind by a daemon that is gone; unmounting it",
-        mount.source
+        terminal::plain(&mount.source)
     ));
+    let inner = inside(mount.id);
     detach(mount).with_context(|| {
         format!("cannot unmount what is left at {shown}; ask root to do it, with: umount -l {shown}")
-    })
+    })?;
+    for other in inner {
+        terminal::notice(&format!("{other} lay inside of it, and was taken down with it"));
+    }
+    Ok(())
 }
 
 pub(crate) fn check_device(device: &Path) -> anyhow::Result<()> {

@@ -29,21 +29,25 @@ use super::manager;
 use super::metrics::DaemonMetrics;
 use super::metrics_server;
 use super::otlp::Exporter;
+use super::taking_down::take_down;
 use super::warden;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
-use crate::system::mounts::by_id;
-use crate::system::{open_files, terminal};
+use crate::system::mounts::{MountedAt, by_id};
+use crate::system::{cpu_time, open_files, terminal};
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Signals that end a program by default, and mean nothing to a daemon. SIGXFSZ comes where a disk cache or a log has
-/// reached the limit of file sizes (`ulimit -f`): once it is caught, the write fails, as on a full disk.
-const MEANINGLESS: [nix::sys::signal::Signal; 8] = {
-    use nix::sys::signal::Signal::{SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ};
-    [SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ]
+/// reached the limit of file sizes (`ulimit -f`): once it is caught, the write fails, as on a full disk. SIGXCPU comes
+/// each second from the soft limit of CPU time on, which somebody may have set since the mount began.
+const MEANINGLESS: [nix::sys::signal::Signal; 9] = {
+    use nix::sys::signal::Signal::{
+        SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+    };
+    [SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ]
 };
 
 /// The fewest READs that the kernel may send before it has answers, however few connections there are. Files that
@@ -55,7 +59,8 @@ const FEWEST_READS: u16 = 1024;
 ///
 /// `place` is where.
 pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyhow::Result<()> {
-    let max_connections = open_files::make_room(config.max_connections);
+    let max_connections = open_files::make_room(config.max_connections)?;
+    cpu_time::make_room();
     let config = &Config { max_connections, ..config.clone() };
     // Writes that wait for memory have their bytes in the heap, up to 1 MiB each. When all writes of a large file
     // waited, and each had fresh pages, 4 GiB took 1.40 CPU s/GiB, and 1.07 without this.
@@ -144,7 +149,8 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     };
     let mount = mount.with_context(|| format!("cannot mount at {}", config.target))?;
     // A mount that another process has made has its own.
-    let warden = mount.id().and_then(|id| by_id(id.number)).map(|there| warden::start(&there));
+    let began = mount.id().and_then(|id| by_id(id.number));
+    let warden = began.as_ref().map(warden::start);
     if let Some(Err(error)) = &warden {
         tracing::warn!(%error, "no warden could be started: if this daemon is killed, programs may hang until \
             `umount --force` is called");
@@ -157,7 +163,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
         leftovers.put_in_order(runtime.handle());
     }
     tracing::info!(bucket = config.store.bucket, prefix = config.prefix, dir = %config.target, "mounted");
-    let result = serve(&runtime, mount, signals);
+    let result = serve(&runtime, mount, began.as_ref(), signals);
     if let (Ok(()), Some(Ok(warden))) = (&result, warden) {
         // From now on the number of the mount may be that of another one.
         warden::dismiss(warden);
@@ -243,7 +249,12 @@ impl Signals {
 }
 
 /// Waits until the mount ends.
-fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::Result<()> {
+fn serve(
+    runtime: &Runtime,
+    mut mount: Mount,
+    began: Option<&MountedAt>,
+    mut signals: Signals,
+) -> anyhow::Result<()> {
     let asked_to_end = runtime.block_on(async {
         tokio::select! {
             () = mount.ended() => false,
@@ -252,10 +263,10 @@ fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::R
     });
     manager::stopping();
     if !asked_to_end {
-        take_down_what_is_left(&mount);
+        take_down_what_is_left(&mount, began);
         return mount.join().context("the FUSE session failed");
     }
-    mount.unmount().context("cannot unmount")?;
+    take_down(&mount, began)?;
     // A mount that another process has mounted is left to it.
     let is_ours = mount.id().is_some();
     let ended = runtime.block_on(async { tokio::time::timeout(GRACE, mount.ended()).await.is_ok() });
@@ -267,13 +278,11 @@ fn serve(runtime: &Runtime, mut mount: Mount, mut signals: Signals) -> anyhow::R
 
 /// A FUSE session also ends when its connection is aborted through /sys/fs/fuse/connections. Then the mount
 /// is still there and answers ENOTCONN, so this unmounts it.
-fn take_down_what_is_left(mount: &Mount) {
-    if !mount.is_there() {
-        return;
-    }
-    match mount.unmount() {
-        Ok(()) => tracing::warn!("the connection was aborted; the mount was taken down"),
-        Err(error) => tracing::error!(%error, "the connection was aborted, and its mount is left"),
+fn take_down_what_is_left(mount: &Mount, began: Option<&MountedAt>) {
+    match take_down(mount, began) {
+        Ok(true) => tracing::warn!("the connection was aborted; the mount was taken down"),
+        Ok(false) => {}
+        Err(error) => tracing::error!("the connection was aborted: {error:#}"),
     }
 }
 

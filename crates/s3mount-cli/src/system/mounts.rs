@@ -1,22 +1,65 @@
 //! Reads the machine's mounts from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::{fmt, io};
+
+use anyhow::Context as _;
+use nix::unistd::{Uid, User, geteuid};
+
+use super::terminal::{plain, shown};
+
+/// Where the kernel lists the mounts.
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountedAt {
     /// The kernel's number of the mount. It tells mounts apart that are stacked in one folder.
     pub(crate) id: u64,
+    /// The number of the mount that its folder lies on.
+    pub(crate) parent: u64,
     /// The minor number of its device, by which the kernel names a FUSE connection.
     pub(crate) device: u64,
+    /// The folder of its file system that it shows: `/`, or another one for a bind mount.
+    pub(crate) root: PathBuf,
     pub(crate) dir: PathBuf,
     /// The type of the mount, such as `fuse.s3mount`.
     pub(crate) kind: String,
     /// The source of the mount, such as `s3://bucket/`.
     pub(crate) source: String,
+    /// The user and the group that have mounted it, if it is one of FUSE.
+    pub(crate) owner: Option<(u32, u32)>,
+}
+
+impl MountedAt {
+    /// The user who has mounted it, if it is one of FUSE and he is not this one.
+    pub(crate) fn other_user(&self) -> Option<String> {
+        let uid = self.owner.map(|(uid, _)| Uid::from_raw(uid)).filter(|uid| *uid != geteuid())?;
+        let name = User::from_uid(uid).ok().flatten().map(|user| user.name);
+        Some(name.map_or_else(|| uid.to_string(), |name| format!("{name} ({uid})")))
+    }
+}
+
+impl fmt::Display for MountedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ({})", plain(&self.source), shown(&self.dir), plain(&self.kind))
+    }
+}
+
+/// Checks that the mounts can be read.
+///
+/// # Errors
+/// Says what to do where `/proc` is not mounted, as in a chroot.
+pub(crate) fn check() -> anyhow::Result<()> {
+    File::open(MOUNTINFO).map(drop).with_context(|| {
+        format!(
+            "cannot read {MOUNTINFO}, by which mounts are found; mount /proc here: mount -t proc proc /proc"
+        )
+    })
 }
 
 /// The path of `dir` as mountinfo has it: absolute and without symbolic links. If `dir` can't be resolved
@@ -49,25 +92,76 @@ pub(crate) fn enclosing(dir: &Path) -> Option<MountedAt> {
     above.max_by_key(|mount| mount.dir.components().count())
 }
 
+/// The mounts that lie inside of the mount `id`, and inside of these: they are taken down with it.
+pub(crate) fn inside(id: u64) -> Vec<MountedAt> {
+    let (mut rest, mut ids, mut found) = (mounts(), vec![id], Vec::new());
+    // A mount that was moved may come before the one that it lies on.
+    loop {
+        let next: Vec<_> = rest.extract_if(.., |mount| ids.contains(&mount.parent)).collect();
+        if next.is_empty() {
+            return found;
+        }
+        ids.extend(next.iter().map(|mount| mount.id));
+        found.extend(next);
+    }
+}
+
+/// The other mounts of the same file system.
+pub(crate) fn others_of(mount: &MountedAt) -> Vec<MountedAt> {
+    let is_other = |other: &MountedAt| {
+        (other.device, &other.kind) == (mount.device, &mount.kind) && other.id != mount.id
+    };
+    mounts().into_iter().filter(is_other).collect()
+}
+
+/// The mount that hides `mount` from who goes along its path: it lies at its folder, or above.
+pub(crate) fn cover_of(mount: &MountedAt) -> Option<MountedAt> {
+    let mounts = mounts();
+    let mut under = vec![mount.id, mount.parent];
+    while let Some(next) = mounts.iter().find(|above| under.last() == Some(&above.id))
+        && !under.contains(&next.parent)
+    {
+        under.push(next.parent);
+    }
+    mounts.into_iter().rfind(|other| !under.contains(&other.id) && mount.dir.starts_with(&other.dir))
+}
+
 /// All mounts. The names of their folders may be any bytes.
 fn mounts() -> Vec<MountedAt> {
-    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mountinfo = std::fs::read(MOUNTINFO).unwrap_or_default();
     mountinfo.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
 fn parse(line: &[u8]) -> Option<MountedAt> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     // After a field of its own, which is `-`, the line says what is mounted.
-    let [_, kind, source, ..] = fields.get(fields.iter().position(|field| *field == b"-")?..)? else {
+    let [_, kind, source, options @ ..] = fields.get(fields.iter().position(|field| *field == b"-")?..)?
+    else {
         return None;
     };
+    let path = |at: usize| Some(PathBuf::from(OsString::from_vec(unescape(fields.get(at)?))));
     Some(MountedAt {
-        id: std::str::from_utf8(fields[0]).ok()?.parse().ok()?,
+        id: number(fields[0])?,
+        parent: number(fields.get(1)?)?,
         device: std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?.1.parse().ok()?,
-        dir: PathBuf::from(OsString::from_vec(unescape(fields.get(4)?))),
+        root: path(3)?,
+        dir: path(4)?,
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: String::from_utf8_lossy(&unescape(source)).into_owned(),
+        owner: options.first().and_then(|options| owner(options)),
     })
+}
+
+fn number<T: FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The user and the group that the options of a file system of FUSE name.
+fn owner(options: &[u8]) -> Option<(u32, u32)> {
+    let value = |name: &[u8]| {
+        options.split(|byte| *byte == b',').find_map(|option| number(option.strip_prefix(name)?))
+    };
+    Some((value(b"user_id=")?, value(b"group_id=")?))
 }
 
 /// Undoes the kernel's octal escapes of space, tab, newline and backslash.
@@ -111,13 +205,17 @@ mod tests {
 
     #[test]
     fn reads_a_line_with_escapes() {
-        let line = br"36 35 0:45 / /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0";
+        let line =
+            br"36 35 0:45 /d /mnt/a\040b rw,nosuid - fuse.s3mount s3://b/p\040q/ ro,user_id=0,group_id=7";
         let mount = MountedAt {
             id: 36,
+            parent: 35,
             device: 45,
+            root: PathBuf::from("/d"),
             dir: PathBuf::from("/mnt/a b"),
             kind: "fuse.s3mount".into(),
             source: "s3://b/p q/".into(),
+            owner: Some((0, 7)),
         };
         assert_eq!(parse(line), Some(mount));
         let line = b"36 35 0:45 / /mnt/\xff rw shared:1 - tmpfs tmpfs rw";

@@ -1,5 +1,6 @@
 //! Makes room for open files: each connection is one, and so is each file that programs read from the disk cache.
 
+use anyhow::ensure;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Room for the files that the daemon has open besides connections to the store. These are less than 100
@@ -10,16 +11,27 @@ const OTHERS: u64 = 256;
 /// credentials inherit the limit: some of them close each number below it when they start.
 const MOST: u64 = 1 << 20;
 
+/// The fewest files with which a mount works: some 25 of its own, one for each thread that asks the kernel, connections.
+const FEWEST: u64 = 64;
+
 /// Raises the limit on open files as far as this user may, so that the files of the disk cache can be open, too.
 /// Returns how many connections fit: fewer if the limit can't be raised enough.
-pub(crate) fn make_room(connections: u32) -> u32 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
+///
+/// # Errors
+/// Says what to do where the limit leaves no room for a mount.
+pub(crate) fn make_room(connections: u32) -> anyhow::Result<u32> {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(connections) };
+    ensure!(
+        hard >= FEWEST,
+        "only {hard} files may be open at a time (ulimit -n), and a mount needs {FEWEST}, and 1024 to be fast; raise the \
+         limit where s3mount is started: ulimit -n, limits.conf, LimitNOFILE= of systemd, or --ulimit nofile= of Docker"
+    );
     let (wanted, allowed) = plan(soft, hard, connections);
     if wanted != soft
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
     {
         tracing::warn!(%error, "cannot raise the limit on open files");
-        return plan(soft, soft, connections).1;
+        return Ok(plan(soft, soft, connections).1);
     }
     if allowed < connections {
         tracing::warn!(
@@ -28,7 +40,7 @@ pub(crate) fn make_room(connections: u32) -> u32 {
             "the limit on open files leaves fewer connections"
         );
     }
-    allowed
+    Ok(allowed)
 }
 
 /// The soft limit to set, and the number of connections that fit into it.

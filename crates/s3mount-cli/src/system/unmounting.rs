@@ -6,13 +6,14 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use nix::errno::Errno;
+use nix::unistd::geteuid;
 use s3mount_fuse::{MountId, Place};
 
 use super::mounts::MountedAt;
 
 /// Takes a mount out of the tree, also while it is in use. Another mount that is in its place by now stays.
 pub(crate) fn detach(mount: &MountedAt) -> anyhow::Result<()> {
-    take_down(mount, Place::detach, &["-u", "-z"])
+    take_down(mount, |place, id| place.detach(id).map(drop), &["-u", "-z"])
 }
 
 /// Takes a mount down, unless it is in use. Another mount that is in its place by now stays.
@@ -26,10 +27,16 @@ fn take_down(
     flags: &[&str],
 ) -> anyhow::Result<()> {
     let place = Place::open(&mount.dir)?;
-    match how(&place, MountId::numbered(mount.id)) {
+    let result = match how(&place, MountId::numbered(mount.id)) {
         Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => fusermount(&mount.dir, flags),
         result => result.map_err(Into::into),
-    }
+    };
+    result.map_err(|error| match mount.other_user() {
+        Some(user) if !geteuid().is_root() => {
+            error.context(format!("{user} has mounted it; run this as that user, or as root"))
+        }
+        _ => error,
+    })
 }
 
 /// Has fusermount unmount `dir`. For users other than root it unmounts their own mounts of FUSE alone.

@@ -16,14 +16,17 @@ use nix::errno::Errno;
 
 use super::events::Event;
 use crate::daemon::OWNER_ONLY;
-use crate::system::mounts::{enclosing, mount_at, resolve};
-use crate::system::terminal::plain;
+use crate::system::mounts::{self, enclosing, mount_at, others_of, resolve};
+use crate::system::terminal::{plain, shown};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one read of a socket waits for events.
 const SOCKET_WAIT: Duration = Duration::from_millis(20);
+
+/// The longest answer, in bytes. Whoever has mounted something may answer without an end.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// The most bytes that are taken at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -59,6 +62,7 @@ impl Daemon {
         if is_socket {
             return Ok(Self { path: path.to_owned(), is_socket, source: String::new() });
         }
+        mounts::check()?;
         let dir = resolve(path).with_context(|| format!("cannot find the folder {shown}"))?;
         let Some(mount) = mount_at(&dir) else {
             if let Some(mount) = enclosing(&dir).filter(|mount| mount.kind == "fuse.s3mount") {
@@ -70,9 +74,17 @@ impl Daemon {
         ensure!(
             mount.kind == "fuse.s3mount",
             "{} at {shown} is not s3mount's but {}; name a folder that s3mount has mounted",
-            mount.source,
-            mount.kind
+            plain(&mount.source),
+            plain(&mount.kind)
         );
+        if mount.root != Path::new("/") {
+            let whole = others_of(&mount).into_iter().find(|other| other.root == Path::new("/"));
+            let name = whole.map_or_else(
+                || "its --control-socket".to_owned(),
+                |whole| format!("the mount: {}", self::shown(&whole.dir)),
+            );
+            bail!("{mount} shows only the folder {} of it; name {name}", self::shown(&mount.root));
+        }
         Ok(Self { path: dir, is_socket, source: mount.source })
     }
 
@@ -84,15 +96,8 @@ impl Daemon {
         let daemon = self.clone();
         within(&self.path, move || {
             let answer = match daemon.open(file)? {
-                Open::File(mut open) => {
-                    let mut text = String::new();
-                    open.read_to_string(&mut text).map(|_| text)
-                }
-                Open::Socket(mut socket) => {
-                    let mut text = String::new();
-                    let read = socket.read_to_string(&mut text);
-                    read.map(|_| text)
-                }
+                Open::File(file) => io::read_to_string(file.take(MOST_BYTES)),
+                Open::Socket(socket) => io::read_to_string(socket.take(MOST_BYTES)),
             };
             let text = answer.map_err(|error| explain(&daemon.path, file, error))?;
             // So the socket says that it does not know a word.
@@ -186,11 +191,6 @@ impl Listener {
     }
 }
 
-/// A path for a message.
-fn shown(path: &Path) -> String {
-    plain(&path.to_string_lossy()).into_owned()
-}
-
 /// Runs `question` in a thread of its own, and waits for its end for a bounded time.
 fn within<T: Send + 'static>(
     path: &Path,
@@ -218,8 +218,12 @@ fn explain(path: &Path, file: &str, error: io::Error) -> anyhow::Error {
             anyhow!("the daemon of {shown} is gone; take the mount down with: s3mount umount {shown}")
         }
         Some(Errno::EACCES | Errno::EPERM) => anyhow!(
-            "you may not look at {shown}: only the user who mounted may, and root; run this as that user, or name \
-             the mount's --control-socket"
+            "you may not look at {shown}: only the user who mounted may{}, and root with --allow-root; run this as that \
+             user, or name the mount's --control-socket",
+            std::path::absolute(path)
+                .ok()
+                .and_then(|path| mount_at(&path)?.other_user())
+                .map_or_else(String::new, |user| format!(", {user}"))
         ),
         Some(Errno::ENOENT) => unknown(path, file),
         Some(Errno::EBUSY) => {

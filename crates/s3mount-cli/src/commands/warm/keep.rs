@@ -10,6 +10,7 @@ use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use nix::errno::Errno;
 
 use crate::system::mounts;
+use crate::system::patience::Progress;
 use crate::system::terminal;
 
 /// The largest number of failures that are reported one by one.
@@ -43,7 +44,10 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     let total: u64 = files.iter().map(|(_, size)| size).sum();
     let style = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(style).expect("a template that is right");
-    let mut keeper = Keeper { root, bar: ProgressBar::new(total).with_style(style), failures: 0 };
+    let (progress, bar) = (Progress::default(), ProgressBar::new(total).with_style(style));
+    let told = bar.clone();
+    let watcher = progress.watch(move |text| told.suspend(|| terminal::notice(text)))?;
+    let mut keeper = Keeper { root, progress, bar, failures: 0 };
     let pieces = files.iter().flat_map(|(path, size)| {
         let starts = (0..*size).step_by(PIECE_BYTES as usize);
         starts.map(move |at| Piece { path, at, len: PIECE_BYTES.min(size - at) })
@@ -58,6 +62,7 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
         }
     }
     keeper.keep(&batch)?;
+    drop(watcher);
     let kept = keeper.bar.position();
     keeper.bar.finish_and_clear();
     terminal::result(&format!(
@@ -74,6 +79,7 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
 /// Has pieces kept, and counts those that can't be.
 struct Keeper {
     root: PathBuf,
+    progress: Progress,
     bar: ProgressBar,
     failures: u64,
 }
@@ -86,7 +92,7 @@ impl Keeper {
         }
         for piece in batch {
             let Err(error) = self.write(std::slice::from_ref(piece)) else { continue };
-            let path = piece.path.display();
+            let path = terminal::shown(piece.path);
             match errno(&error) {
                 Some(Errno::ENOSPC) => {
                     bail!(
@@ -108,6 +114,7 @@ impl Keeper {
     fn write(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
         let mut lines = Vec::new();
         for Piece { path, at, len } in pieces {
+            self.progress.ask(path);
             let path = mounts::resolve(path)?;
             let name =
                 path.strip_prefix(&self.root).map_err(|_| io::Error::other("it lies on another mount"))?;
@@ -119,6 +126,7 @@ impl Keeper {
             lines.extend_from_slice(format!("\t{at}\t{len}\n").as_bytes());
         }
         File::options().write(true).open(self.root.join(KEEP))?.write_all(&lines)?;
+        self.progress.step();
         self.bar.inc(pieces.iter().map(|piece| piece.len).sum());
         Ok(())
     }
@@ -131,7 +139,7 @@ fn root(path: &Path) -> anyhow::Result<PathBuf> {
     let root = root.with_context(|| {
         format!(
             "{} does not lie on a mount of s3mount that this user owns, so it cannot be kept",
-            path.display()
+            terminal::shown(path)
         )
     })?;
     Ok(root.to_owned())
