@@ -59,6 +59,7 @@ impl Cache {
             max_bytes: Some(1 << 30),
             source: "http://127.0.0.1:9000/data".to_owned(),
             queue_bytes: 1 << 30,
+            ..DiskConfig::default()
         };
         DiskCache::open(&config).expect("folders of this test")
     }

@@ -10,7 +10,8 @@ use memmap2::Mmap;
 use nix::mount::MsFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use s3mount_testkit::{Builder, MountGuard, TestS3, check};
+use s3mount_object::ChecksumAlgorithm;
+use s3mount_testkit::{Builder, Fault, FaultKind, MountGuard, Operation, TestS3, check};
 use tempfile::TempDir;
 
 use crate::world::{
@@ -50,12 +51,11 @@ impl Cached {
         paths.filter(|path| path.extension().is_none()).collect()
     }
 
-    /// Mounts the bucket a second time, with the same cache, in the place of the first mount.
-    fn remount(&mut self) {
-        let dir = self.folder.path().join("again");
-        std::fs::create_dir(&dir).expect("a mount point");
+    /// Mounts the bucket once more, with the same cache, in the place of the mount before.
+    fn remount(&mut self, flags: &[&str]) {
+        let dir = TempDir::new_in(self.folder.path()).expect("a mount point").keep();
         let flag = self.dir.display().to_string();
-        let flags = ["--foreground", "--no-hedging", "--cache", &flag];
+        let flags = [&["--foreground", "--no-hedging", "--cache", &flag], flags].concat();
         let mut command = s3mount(&self.world.server.endpoint(), BUCKET, &dir, &flags);
         self.world.mount = MountGuard::new(&mut command, &dir).expect("a mount");
         self.world.server.reset_stats();
@@ -304,7 +304,7 @@ fn hints_of_cached_files_are_passed_when_the_files_are_opened() {
     let mut cached = Cached::new(server.synthetic(BUCKET, &names[0], SIZE), &[]);
     cached.fill(&names.iter().map(|name| &**name).collect::<Vec<_>>());
     // The kernel's page cache holds nothing of a mount that is new.
-    cached.remount();
+    cached.remount(&[]);
     let looked = cached.world.gauge("disk_cache_looks_whole");
     std::fs::write(cached.path(".s3mount/prefetch"), names.join("\n")).expect("hints");
     wait_for("the hints are followed", || cached.world.gauge("hints_ahead") == 20);
@@ -344,4 +344,67 @@ fn a_cache_on_overlayfs_is_read_by_the_kernel_too() {
     assert_eq!(check_file(&cached.path("large.bin"), "large.bin"), SIZE);
     check_pieces_of(&open_direct(&cached.path("small.bin")), "small.bin", SMALL, 1000);
     assert_eq!((cached.passed(), cached.world.fetched()), (2, 0));
+}
+
+/// Bytes that came wrong, to a mount that did not compare them, are in the cache. A mount that compares everything
+/// has them compared before the kernel may read them by itself.
+#[test]
+fn what_came_wrong_to_another_mount_is_not_passed_through() {
+    let whole = ["--verify", "whole"];
+    let mut cached = Cached::new(server(), &[]);
+    let flip = Fault::new(FaultKind::FlipBit).on(Operation::GetObject).times(1);
+    cached.world.server.fault(Fault { key_contains: "large".to_owned(), ..flip });
+    let bytes = std::fs::read(cached.path("large.bin")).expect("a file");
+    assert!(check("large.bin", 0, &bytes).is_err(), "nothing was flipped: this test could not fail");
+    check_file(&cached.path("small.bin"), "small.bin");
+    cached.wait_for_whole(2);
+    cached.remount(&whole);
+    // It is read whole: there is an error, or the bytes are right.
+    let read = std::fs::read(cached.path("large.bin"));
+    let is_wrong = read.as_ref().is_ok_and(|bytes| check("large.bin", 0, bytes).is_err());
+    assert!(!is_wrong, "wrong bytes were read");
+    assert_eq!(read.map_err(|error| error.raw_os_error()), Err(Some(libc::EIO)));
+    assert_eq!((cached.passed(), cached.world.gauge("objects_corrupt")), (0, 1));
+    // It is fetched anew, and right, and then the kernel may have it: now, and in the next mount.
+    assert_eq!(check_file(&cached.path("large.bin"), "large.bin"), SIZE);
+    wait_for("the kernel may read it", || {
+        check_file(&cached.path("large.bin"), "large.bin");
+        cached.passed() > 0
+    });
+    cached.remount(&whole);
+    assert_eq!(check_file(&cached.path("large.bin"), "large.bin"), SIZE);
+    // The store sends a small file with its checksum.
+    assert_eq!(check_file(&cached.path("small.bin"), "small.bin"), SMALL);
+    assert_eq!((cached.passed(), cached.world.fetched()), (2, 0));
+}
+
+/// Of parts of an upload, and of other CRCs than the cache keeps, the version is compared all the same.
+#[test]
+fn what_was_compared_is_passed_through_whatever_checksum_the_store_keeps() {
+    for (checksum, in_parts) in [
+        (ChecksumAlgorithm::Crc64Nvme, false),
+        (ChecksumAlgorithm::Crc32c, false),
+        (ChecksumAlgorithm::Crc32, true),
+    ] {
+        let server = server();
+        let server = if in_parts {
+            server.uploaded_in_parts(8 * MIB, checksum)
+        } else {
+            server.checksum(Some(checksum))
+        };
+        let cached = Cached::new(server, &["--verify", "whole"]);
+        check_file(&cached.path("large.bin"), "large.bin");
+        cached.wait_for_whole(1);
+        wait_for("the kernel may read it", || {
+            check_file(&cached.path("large.bin"), "large.bin");
+            cached.passed() > 0
+        });
+    }
+    let cached = Cached::new(server().checksum(None), &["--verify", "whole"]);
+    check_file(&cached.path("large.bin"), "large.bin");
+    cached.wait_for_whole(1);
+    for _ in 0..3 {
+        check_file(&cached.path("large.bin"), "large.bin");
+    }
+    assert_eq!(cached.passed(), 0, "nobody can compare it");
 }

@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         max_bytes: None,
         source: "http://127.0.0.1:9000/data".to_owned(),
         queue_bytes: 1 << 20,
+        ..DiskConfig::default()
     };
     show("before")?;
     let start = std::time::Instant::now();

@@ -117,6 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         max_bytes: Some(2 * size),
         source: "example".to_owned(),
         queue_bytes: 64 * MIB,
+        ..DiskConfig::default()
     };
     let cache = DiskCache::open(&config)?;
     let object = cache.object(&ObjectId::new("object", ETag::new("\"1\"")), size);

@@ -15,6 +15,7 @@ mod blocks;
 mod check;
 mod clear;
 mod clock;
+mod config;
 mod dir;
 mod durable;
 mod error;
@@ -47,7 +48,7 @@ mod walk;
 mod whole;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ use s3mount_object::ObjectId;
 pub use check::DiskNote;
 pub use clear::Cleared;
 use clock::Clock;
+pub use config::DiskConfig;
 use dir::Dir;
 pub use error::DiskError;
 #[cfg(any(test, feature = "by-hand"))]
@@ -74,20 +76,6 @@ pub use power::Synced;
 pub use verify::Verdict;
 pub use walk::{CacheDir, Cached, Described, Evicted, Stats, WalkError};
 use whole::Named;
-
-/// How a [`DiskCache`] is set up.
-#[derive(Clone, Debug, Default)]
-pub struct DiskConfig {
-    /// The cache directories. Objects are spread over them by their hash.
-    pub dirs: Vec<PathBuf>,
-    /// How many bytes the cache may take, in all directories together. `None` leaves 5 % of each file system
-    /// free.
-    pub max_bytes: Option<u64>,
-    /// Names the store: endpoint and bucket. Objects of another store are never found.
-    pub source: String,
-    /// How many bytes of the pool may wait to be written.
-    pub queue_bytes: u64,
-}
 
 /// Objects kept in one directory or several. Cheap to clone. All methods may be called in any thread.
 #[derive(Clone)]
@@ -157,7 +145,7 @@ impl DiskCache {
         let max_bytes = config.max_bytes.map(|bytes| bytes / count);
         let disks = config.dirs.iter().map(|path| {
             let layout = Layout::new(path);
-            let dir = Dir::open(layout, max_bytes, &config.source, clock.clone(), metrics.clone())?;
+            let dir = Dir::open(layout, max_bytes, config, clock.clone(), metrics.clone())?;
             start(path, dir, config.queue_bytes / count)
         });
         let disks = disks.collect::<Result<_, DiskError>>()?;
@@ -235,6 +223,9 @@ impl DiskCache {
         self.disk(&hash).forget(object, hash);
     }
 }
+
+#[cfg(test)]
+mod compared_tests;
 
 #[cfg(test)]
 mod hold_tests;

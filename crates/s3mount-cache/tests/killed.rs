@@ -31,6 +31,7 @@ fn open(path: &Path) -> DiskCache {
         max_bytes: Some(8 << 30),
         source: "https://s3.example|bucket".to_owned(),
         queue_bytes: 64 << 20,
+        ..DiskConfig::default()
     };
     DiskCache::open(&config).expect("the test's own directory")
 }

@@ -81,6 +81,11 @@ impl Checksum {
         ObjectChecksum::from_base64(algorithm, &self.value)
     }
 
+    /// Whether the value is base64.
+    pub(crate) fn is_readable(&self) -> bool {
+        BASE64_STANDARD.decode(&self.value).is_ok()
+    }
+
     /// Whether `bytes` have this checksum. Also true if the value is not base64: then nothing can be
     /// compared.
     pub(crate) fn is_of(&self, bytes: &[u8]) -> Result<bool, CrtError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, TryFutureExt as _};
 use mountpoint_s3_crt::common::allocator::Allocator;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::io::event_loop::EventLoopGroup;
@@ -17,7 +17,7 @@ use mountpoint_s3_crt::s3::client::{Client, ClientConfig};
 use mountpoint_s3_crt::s3::pool::{CrtBufferPoolFactory, MemoryPoolFactoryOptions, MemoryPoolFactoryWrapper};
 use s3mount_object::{
     BucketInfo, ErrorKind, GetAnswer, GetObject, KeptChecksum, ListObjects, ListPage, ObjectClient,
-    ObjectError, ObjectId, ObjectMeta, Origin, PartBuffer, S3Detail, UploadParts,
+    ObjectError, ObjectId, ObjectMeta, PartBuffer, S3Detail, UploadParts,
 };
 
 use crate::answer::Answer;
@@ -251,14 +251,7 @@ impl ObjectClient for CrtClient {
         request: GetObject,
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
-        let answer = self.get_object_timed(request, into);
-        answer
-            .map_ok(|(bytes, first_byte)| GetAnswer {
-                bytes,
-                origin: Origin::Store,
-                first_byte: Some(first_byte),
-            })
-            .boxed()
+        self.get_named(request, into).boxed()
     }
 
     fn head_object<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta, ObjectError>> {

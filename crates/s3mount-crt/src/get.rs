@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures::channel::oneshot;
 use mountpoint_s3_crt::common::error::Error as CrtError;
 use mountpoint_s3_crt::s3::client::{MetaRequestOptions, MetaRequestResult, MetaRequestType};
-use s3mount_object::{ErrorKind, GetObject, ObjectError, PartBuffer, S3Detail, UserMetadata};
+use s3mount_object::{
+    ErrorKind, GetAnswer, GetObject, ObjectError, Origin, PartBuffer, S3Detail, UserMetadata,
+};
 
 use crate::CrtClient;
 use crate::answer::{Answer, user_metadata};
@@ -34,6 +36,8 @@ pub(crate) enum Version {
 pub(crate) struct Fetched {
     pub(crate) bytes: Bytes,
     first_byte: Duration,
+    /// Whether they are the whole object, and have the checksum that came with them.
+    is_compared: bool,
     /// Empty for a GET of a named version.
     pub(crate) metadata: UserMetadata,
 }
@@ -115,6 +119,17 @@ impl CrtClient {
         Ok((fetched.bytes, fetched.first_byte))
     }
 
+    /// [`get_object`](s3mount_object::ObjectClient::get_object) itself.
+    pub(crate) async fn get_named(
+        &self,
+        request: GetObject,
+        into: Box<dyn PartBuffer>,
+    ) -> Result<GetAnswer, ObjectError> {
+        let Fetched { bytes, first_byte, is_compared, .. } =
+            self.get_version(request, Version::Named, into).await?;
+        Ok(GetAnswer { bytes, origin: Origin::Store, is_compared, first_byte: Some(first_byte) })
+    }
+
     /// Like [`get_object`](s3mount_object::ObjectClient::get_object), also for a version that is not known.
     pub(crate) async fn get_version(
         &self,
@@ -193,14 +208,16 @@ impl CrtClient {
             let why = format!("{range} was asked for, {more}{} bytes came", body.len());
             return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
-        if let Some(checksum) = part.answer.checksum.as_ref().filter(|_| part.answer.is_whole(range))
+        let checksum = part.answer.checksum.as_ref().filter(|_| part.answer.is_whole(range));
+        if let Some(checksum) = checksum
             && !checksum.is_of(&body).map_err(|error| crt_error(OPERATION, key, error))?
         {
             let why = format!("the bytes of {range} do not have the checksum that the store keeps of them");
             return refuse(&part.answer, (ErrorKind::Integrity, why));
         }
+        let is_compared = checksum.is_some_and(checksum::Checksum::is_readable);
         let metadata = std::mem::take(&mut part.metadata);
-        Ok(Fetched { bytes: body, first_byte: part.first_byte, metadata })
+        Ok(Fetched { bytes: body, first_byte: part.first_byte, is_compared, metadata })
     }
 
     /// Sends the GET with the id `id`. Its callbacks fill `part`.

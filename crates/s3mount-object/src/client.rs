@@ -44,6 +44,8 @@ pub struct GetAnswer {
     pub bytes: Bytes,
     /// Where they come from.
     pub origin: Origin,
+    /// Whether they are all bytes of the object, and were compared with a checksum of it that the store has sent.
+    pub is_compared: bool,
     /// How long after the request the first byte came, if the client knows.
     pub first_byte: Option<Duration>,
 }

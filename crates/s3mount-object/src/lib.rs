@@ -8,6 +8,7 @@
 
 mod checksum;
 mod client;
+mod crc;
 mod error;
 mod id;
 mod names;
@@ -20,6 +21,7 @@ pub use client::{
     BucketInfo, GetAnswer, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, Origin,
     PartBuffer,
 };
+pub use crc::FollowedBy;
 pub use error::{ErrorKind, ObjectError, S3Detail};
 pub use id::{ETag, ObjectId};
 pub use names::{extension, folder_and_name};

@@ -49,6 +49,23 @@ impl From<ReadError> for Failure {
     }
 }
 
+/// Where bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Store,
+    Disk,
+    Shared,
+}
+
+/// What a GET has brought.
+#[derive(Debug)]
+pub(crate) struct Came {
+    pub(crate) bytes: Bytes,
+    pub(crate) from: Place,
+    /// Whether they are all bytes of the object, and were compared with a checksum that the store has sent.
+    is_compared: bool,
+}
+
 /// What a GET has to know of the reader that sends it.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -72,7 +89,7 @@ pub(crate) async fn fetch(
     range: ByteRange,
     buffer: Option<Buffer>,
     wanted: Wanted<'_>,
-) -> Result<Bytes, Failure> {
+) -> Result<Came, Failure> {
     timeout_at(wanted.deadline, from_nearest(shared, version, range, buffer, wanted))
         .await
         .unwrap_or(Err(Failure::Read(ReadError::TimedOut(shared.config.read_timeout))))
@@ -85,19 +102,23 @@ async fn from_nearest(
     range: ByteRange,
     buffer: Option<Buffer>,
     wanted: Wanted<'_>,
-) -> Result<Bytes, Failure> {
+) -> Result<Came, Failure> {
     let Some(disk) = &version.disk else {
         return from_afar(shared, version, range, buffer, wanted).await;
     };
     // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
     let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
     let left = match disk.read(range, into).await {
-        Ok(bytes) => return Ok(bytes),
+        Ok(bytes) => return Ok(Came { bytes, from: Place::Disk, is_compared: false }),
         Err(left) => left,
     };
-    let bytes = from_afar(shared, version, range, left, wanted).await?;
-    disk.offer(range, &bytes);
-    Ok(bytes)
+    let came = from_afar(shared, version, range, left, wanted).await?;
+    if came.is_compared {
+        disk.offer_compared(range, &came.bytes);
+    } else {
+        disk.offer(range, &came.bytes);
+    }
+    Ok(came)
 }
 
 /// Fetches from the shared tier what the tier holds, and else from the store.
@@ -107,21 +128,21 @@ async fn from_afar(
     range: ByteRange,
     buffer: Option<Buffer>,
     wanted: Wanted<'_>,
-) -> Result<Bytes, Failure> {
+) -> Result<Came, Failure> {
     let Version { object, size, .. } = version;
     let Some(tier) = &shared.tiers.shared else {
         return attempts(shared, object, range, buffer, wanted).await;
     };
     let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
     let Miss { buffer: left, lease } = match tier.get(object, *size, range, into).await {
-        Ok(bytes) => return Ok(bytes),
+        Ok(bytes) => return Ok(Came { bytes, from: Place::Shared, is_compared: false }),
         Err(miss) => miss,
     };
-    let bytes = attempts(shared, object, range, left, wanted).await?;
-    tier.offer(object, *size, range, &bytes);
+    let came = attempts(shared, object, range, left, wanted).await?;
+    tier.offer(object, *size, range, &came.bytes);
     // Until now the lease has kept room for the block.
     drop(lease);
-    Ok(bytes)
+    Ok(came)
 }
 
 /// The buffer that is here already, or one as soon as there is memory for it.
@@ -146,7 +167,7 @@ async fn attempts(
     range: ByteRange,
     mut buffer: Option<Buffer>,
     wanted: Wanted<'_>,
-) -> Result<Bytes, Failure> {
+) -> Result<Came, Failure> {
     let Wanted { deadline, is_awaited, reclaim } = wanted;
     let slow = shared.latencies.stalls_after(range.len());
     let mut retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow, deadline);
@@ -161,11 +182,11 @@ async fn attempts(
         shared.turns.on_answer(sent, now, refused, was_refused);
         drop(turn);
         match result {
-            Ok(bytes) => {
+            Ok(came) => {
                 shared.metrics.get_requests.inc();
                 shared.metrics.fetched_bytes.add(range.len());
                 shared.metrics.part_size.note(range.len());
-                return Ok(bytes);
+                return Ok(came);
             }
             Err(error) => match retries.pause(error, is_awaited).await {
                 Err(error) if error.is_retryable() && !is_awaited() => return Err(Failure::GivenUp),
@@ -184,16 +205,16 @@ async fn attempts(
 /// Sends a GET, and a second one when the first takes much longer than its peers do. A few of S3's answers
 /// come very late, and a repeated request reaches another server. The first answer counts, and the other GET
 /// is cancelled. A failure counts when both have failed.
-async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Bytes, ObjectError> {
+async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Came, ObjectError> {
     let (len, began) = (request.range.len(), Instant::now());
     let send = |into: Buffer| async {
         let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
-        let GetAnswer { bytes, origin, .. } =
+        let GetAnswer { bytes, origin, is_compared, .. } =
             shared.bucket.get_within(request.clone(), Box::new(into)).await?;
         match origin {
             Origin::Store => shared.latencies.note(len, began.elapsed()),
         }
-        Ok(bytes)
+        Ok(Came { bytes, from: Place::Store, is_compared })
     };
     shared.hedges.earn(shared.config.hedge_share);
     let mut first = std::pin::pin!(send(into));
@@ -207,11 +228,11 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Byt
     let mut second = std::pin::pin!(send(buffer));
     tokio::select! {
         result = &mut first => match result {
-            Ok(bytes) => Ok(bytes),
+            Ok(came) => Ok(came),
             Err(_) => second.await,
         },
         result = &mut second => match result {
-            Ok(bytes) => Ok(bytes),
+            Ok(came) => Ok(came),
             Err(_) => first.await,
         },
     }

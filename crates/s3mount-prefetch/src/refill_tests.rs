@@ -168,6 +168,7 @@ fn check<F: Future<Output = ()>>(max_bytes: u64, test: impl FnOnce(World) -> F) 
             max_bytes: Some(max_bytes),
             source: "store".to_owned(),
             queue_bytes: 16 * MIB,
+            ..DiskConfig::default()
         };
         let disk = DiskCache::open(&config).expect("a directory of this test");
         let store = Arc::new(Slow {

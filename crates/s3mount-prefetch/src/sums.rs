@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crc_fast::CrcAlgorithm;
-use s3mount_object::{ByteRange, ChecksumAlgorithm, ObjectChecksum};
+use s3mount_object::{ByteRange, ChecksumAlgorithm, FollowedBy, ObjectChecksum};
 
 use crate::upload_parts::UploadParts;
 
@@ -29,6 +29,16 @@ impl Sums {
             Some(only) if only != algorithm => 0,
             _ => crc_fast::checksum(named(algorithm), bytes),
         }))
+    }
+
+    /// These, and the CRC-64/NVME of the same `bytes` in any case.
+    pub(crate) fn with_crc64(mut self, bytes: &[u8]) -> Self {
+        for (sum, algorithm) in self.0.iter_mut().zip(ChecksumAlgorithm::ALL) {
+            if algorithm == ChecksumAlgorithm::Crc64Nvme && *sum == 0 {
+                *sum = crc_fast::checksum(named(algorithm), bytes);
+            }
+        }
+        self
     }
 
     /// The CRC by `algorithm`.
@@ -54,76 +64,24 @@ fn named(algorithm: ChecksumAlgorithm) -> CrcAlgorithm {
     }
 }
 
-/// Arithmetic of polynomials over GF(2), modulo a CRC's polynomial. Each of these CRCs is a remainder of such
-/// a division, with the coefficient of x^0 in its highest bit.
-///
-/// `crc_fast::checksum_combine` squares a matrix of 64 by 64 bits for each bit of a length, which takes
-/// longer than the CRC of 128 KiB itself. A product of two polynomials takes 64 steps.
-#[derive(Clone, Copy)]
-struct Field {
-    /// The polynomial 1.
-    one: u64,
-    /// The CRC's polynomial without its highest term.
-    modulus: u64,
-}
-
-impl Field {
-    fn of(algorithm: ChecksumAlgorithm) -> Self {
-        match algorithm {
-            ChecksumAlgorithm::Crc64Nvme => Self { one: 1 << 63, modulus: 0x9a6c_9329_ac4b_c9b5 },
-            ChecksumAlgorithm::Crc32c => Self { one: 1 << 31, modulus: 0x82f6_3b78 },
-            ChecksumAlgorithm::Crc32 => Self { one: 1 << 31, modulus: 0xedb8_8320 },
-        }
-    }
-
-    fn product(self, first: u64, mut second: u64) -> u64 {
-        let (mut product, mut term) = (0, self.one);
-        while term != 0 {
-            if first & term != 0 {
-                product ^= second;
-            }
-            second = (second >> 1) ^ if second & 1 == 0 { 0 } else { self.modulus };
-            term >>= 1;
-        }
-        product
-    }
-
-    /// x^(8 · `bytes`): the factor of a CRC that `bytes` more bytes follow.
-    fn shift(self, mut bytes: u64) -> u64 {
-        let (mut shift, mut square) = (self.one, self.one >> 8);
-        while bytes > 0 {
-            if bytes & 1 == 1 {
-                shift = self.product(shift, square);
-            }
-            square = self.product(square, square);
-            bytes >>= 1;
-        }
-        shift
-    }
-}
-
 /// Joins the CRCs of neighbours. Most pieces have the same length, so the last factor is kept.
 struct Joiner {
     len: u64,
-    shifts: [u64; ALGORITHMS],
+    followed: [FollowedBy; ALGORITHMS],
 }
 
 impl Joiner {
     fn new() -> Self {
-        Self { len: 0, shifts: ChecksumAlgorithm::ALL.map(|algorithm| Field::of(algorithm).one) }
+        Self { len: 0, followed: ChecksumAlgorithm::ALL.map(|algorithm| FollowedBy::new(algorithm, 0)) }
     }
 
     /// The CRCs of the bytes with the CRCs `first`, followed by `len` bytes with the CRCs `next`.
     fn join(&mut self, first: &Sums, next: &Sums, len: u64) -> Sums {
         if self.len != len {
             self.len = len;
-            self.shifts = ChecksumAlgorithm::ALL.map(|algorithm| Field::of(algorithm).shift(len));
+            self.followed = ChecksumAlgorithm::ALL.map(|algorithm| FollowedBy::new(algorithm, len));
         }
-        let mut both = *next;
-        for (index, algorithm) in ChecksumAlgorithm::ALL.into_iter().enumerate() {
-            both.0[index] ^= Field::of(algorithm).product(first.0[index], self.shifts[index]);
-        }
-        both
+        Sums(std::array::from_fn(|index| self.followed[index].join(first.0[index], next.0[index])))
     }
 }
 

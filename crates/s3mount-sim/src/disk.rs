@@ -148,6 +148,7 @@ impl CacheFolder {
             max_bytes: Some(self.plan.max_bytes),
             source: "https://sim|bucket".to_owned(),
             queue_bytes: self.plan.queue_bytes,
+            ..DiskConfig::default()
         };
         let started = self.started;
         // The machine has been up for a while.

@@ -385,7 +385,7 @@ impl ObjectClient for MemoryClient {
         into: Box<dyn PartBuffer>,
     ) -> BoxFuture<'_, Result<GetAnswer, ObjectError>> {
         self.get(request, into)
-            .map_ok(|bytes| GetAnswer { bytes, origin: Origin::Store, first_byte: None })
+            .map_ok(|bytes| GetAnswer { bytes, origin: Origin::Store, is_compared: false, first_byte: None })
             .boxed()
     }
 

@@ -53,7 +53,7 @@ impl ObjectClient for NullClient {
                 return Err(ObjectError::new(ErrorKind::Rejected, "GetObject", request.object.key()));
             }
             let bytes = Bytes::from_owner(Lent(into)).slice(..len);
-            Ok(GetAnswer { bytes, origin: Origin::Store, first_byte: None })
+            Ok(GetAnswer { bytes, origin: Origin::Store, is_compared: false, first_byte: None })
         }
         .boxed()
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use s3mount_object::ByteRange;
+use s3mount_object::{ByteRange, ChecksumAlgorithm, FollowedBy};
 
 /// The size of a block in bytes, as a power of two. A random read asks for 128 KiB, and must be checked
 /// without reading more than that.
@@ -50,6 +50,15 @@ pub(crate) fn sum_of(pieces: &[&[u8]]) -> u64 {
 /// The CRC of each block of an object's beginning, or of some blocks from a block's beginning on.
 pub(crate) fn sums(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(BLOCK_BYTES as usize).map(sum)
+}
+
+/// The CRC-64/NVME of an object of `size` bytes whose blocks have these.
+pub(crate) fn joined(sums: &[u64], size: u64) -> u64 {
+    let Some((last, front)) = sums.split_last() else { return 0 };
+    let join = |len| FollowedBy::new(ChecksumAlgorithm::Crc64Nvme, len);
+    let (block, rest) = (join(BLOCK_BYTES), join(size - front.len() as u64 * BLOCK_BYTES));
+    let front = front.iter().fold(0, |joined, sum| block.join(joined, *sum));
+    rest.join(front, *last)
 }
 
 /// A set of an object's blocks.

@@ -7,6 +7,7 @@ use s3mount_object::ObjectId;
 
 use crate::disk::check::{self, DiskNote};
 use crate::disk::clock::Clock;
+use crate::disk::config::DiskConfig;
 use crate::disk::durable::Durable;
 use crate::disk::error::DiskError;
 use crate::disk::health::Health;
@@ -26,6 +27,8 @@ pub(crate) struct Dir {
     pub(crate) durable: Durable,
     pub(crate) health: Health,
     pub(crate) source: String,
+    /// Whether the kernel gets only files that were compared with the store's checksum.
+    only_compared: bool,
     pub(crate) metrics: Arc<DiskMetrics>,
     /// What the user should know of it.
     pub(crate) note: Option<DiskNote>,
@@ -38,7 +41,7 @@ impl Dir {
     pub(crate) fn open(
         layout: Layout,
         max_bytes: Option<u64>,
-        source: &str,
+        config: &DiskConfig,
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> Result<Self, DiskError> {
@@ -57,11 +60,17 @@ impl Dir {
             room,
             durable,
             health,
-            source: source.to_owned(),
+            source: config.source.clone(),
+            only_compared: config.only_compared,
             metrics,
             note,
             checked,
         })
+    }
+
+    /// Whether the kernel may have files that nobody has compared with the store's checksum.
+    pub(crate) fn passes_uncompared(&self) -> bool {
+        !self.only_compared
     }
 
     /// Whether the directory is still the one that was checked.
@@ -85,10 +94,11 @@ impl Dir {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record of a version that is published now. It has no name.
+    /// A record of a version that is published now. It has no name, and nobody has compared it with the store's
+    /// checksum.
     pub(crate) fn record(&self, size: u64, sums: Vec<u64>) -> Record {
         let (boot, published) = (self.clock.boot(), self.clock.now());
-        Record { boot, published, size, name: None, map: None, sums }
+        Record { boot, published, size, is_compared: false, name: None, map: None, sums }
     }
 
     /// The name of a version.

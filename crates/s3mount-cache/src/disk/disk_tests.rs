@@ -27,6 +27,7 @@ pub(super) fn config(path: &Path) -> DiskConfig {
         max_bytes: Some(1 << 40),
         source: "https://s3.example|bucket".to_owned(),
         queue_bytes: 1 << 30,
+        ..DiskConfig::default()
     }
 }
 

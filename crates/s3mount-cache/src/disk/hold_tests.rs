@@ -20,6 +20,7 @@ fn open(path: &Path) -> DiskCache {
         max_bytes: Some(FIT * (BYTES + 4096)),
         source: "s3://bucket".to_owned(),
         queue_bytes: 1 << 30,
+        ..DiskConfig::default()
     };
     DiskCache::open(&config).expect("a directory of this test")
 }

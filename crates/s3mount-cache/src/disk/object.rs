@@ -467,9 +467,32 @@ impl DiskObject {
         }
     }
 
+    /// Whether the whole version is on the disk, and all of it was compared with the store's checksum. From
+    /// memory, as [`run`](Self::run).
+    pub fn is_compared(&self) -> bool {
+        self.version.is_compared()
+    }
+
+    /// Says that all bytes of the version were compared with the store's checksums, and that `crc` is their
+    /// CRC-64/NVME. What the disk has, or gets, of the version is compared with that once it is whole: without
+    /// waiting for it, and without reading it.
+    pub fn confirm(&self, crc: u64) {
+        let version = self.version.clone();
+        drop(self.disk.readers.run(self.disk.dir.clock.now(), move || version.confirm(crc)));
+    }
+
     /// Offers the object's bytes at `range` for keeping. Never waits and does no I/O: they are written later,
     /// or dropped when too many wait, when the disk does not work as it should, or when the cache is full.
     pub fn offer(&self, range: ByteRange, bytes: &Bytes) {
+        self.offer_as(range, bytes, false);
+    }
+
+    /// As [`offer`](Self::offer), for bytes that were compared with a checksum of the store.
+    pub fn offer_compared(&self, range: ByteRange, bytes: &Bytes) {
+        self.offer_as(range, bytes, true);
+    }
+
+    fn offer_as(&self, range: ByteRange, bytes: &Bytes, is_compared: bool) {
         debug_assert_eq!(range.len(), bytes.len() as u64, "the bytes are those of the range");
         let blocks = blocks::covered(range, self.version.named.size);
         let (is_here, end) = self.version.run(range.start());
@@ -479,7 +502,8 @@ impl DiskObject {
         let reason = if !self.disk.dir.health.may_write() {
             Some(Dropped::Disk)
         } else {
-            let offer = Offer { version: self.version.clone(), range, bytes: bytes.clone() };
+            let (version, bytes) = (self.version.clone(), bytes.clone());
+            let offer = Offer { version, range, bytes, is_compared };
             self.disk.queue.push(offer, range.len()).is_err().then_some(Dropped::Queue)
         };
         if let Some(reason) = reason {

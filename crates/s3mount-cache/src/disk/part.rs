@@ -256,22 +256,33 @@ impl Part {
         dir.io.replace(&dir.layout.map(&named.hash), &whole::encode(&record, named)?)
     }
 
-    /// Makes the whole object of a part that is complete.
-    pub(crate) fn finish(&self, dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
+    /// The CRC-64/NVME of all bytes of a part that is complete.
+    pub(crate) fn sum(&self, size: u64) -> u64 {
+        blocks::joined(&self.lock().sums, size)
+    }
+
+    /// Makes the whole object of a part that is complete. It may have been compared with the store's checksum.
+    pub(crate) fn finish(&self, dir: &Dir, named: &Named, is_compared: bool) -> io::Result<Option<Whole>> {
         let Some(writer) = &self.writer else { return Ok(None) };
-        let finished = self.publish(dir, named, writer);
+        let finished = self.publish(dir, named, writer, is_compared);
         if finished.is_err() {
             self.lock().is_finished = false;
         }
         finished
     }
 
-    fn publish(&self, dir: &Dir, named: &Named, writer: &File) -> io::Result<Option<Whole>> {
+    fn publish(
+        &self,
+        dir: &Dir,
+        named: &Named,
+        writer: &File,
+        is_compared: bool,
+    ) -> io::Result<Option<Whole>> {
         if is_deleted(writer) {
             return Ok(None);
         }
         let (published, sums) = (dir.clock.now(), self.lock().sums.clone());
-        let record = Record { published, sums, ..self.record(dir, named) };
+        let record = Record { published, sums, is_compared, ..self.record(dir, named) };
         whole::save_record(dir, named, writer, &record)?;
         let is_first = dir.io.link(writer, &dir.layout.whole(&named.hash))?;
         if is_first {

@@ -9,7 +9,7 @@
 //! | 1 | version of the record, 2 |
 //! | 1 | size of a block as a power of two |
 //! | 1 | 1 if a map of blocks follows |
-//! | 1 | 1 if a name follows |
+//! | 1 | 1 if a name follows, and 2 more if the bytes were compared with the store's checksum |
 //! | 16 | boot in which it was published |
 //! | 8 | nanoseconds from the boot until then |
 //! | 8 | size of the object |
@@ -29,6 +29,9 @@ const MAGIC: &[u8; 4] = b"s3mc";
 
 const VERSION: u8 = 2;
 
+/// The flag of bytes that were compared with the store's checksum.
+const COMPARED: u8 = 2;
+
 /// An extended attribute of this length lies inside of an inode of 256 bytes, the usual size on ext4, so reading
 /// it takes no request to the disk. A record outside of it costs a file of 110 KiB a fifth of its speed.
 #[cfg(test)]
@@ -46,6 +49,8 @@ pub(crate) struct Record {
     pub(crate) published: SinceBoot,
     /// The object's size in bytes.
     pub(crate) size: u64,
+    /// Whether all bytes were compared with a checksum of the store.
+    pub(crate) is_compared: bool,
     /// Whose bytes they are, where nothing else says so.
     pub(crate) name: Option<Name>,
     /// Which blocks are there, where not all are.
@@ -114,7 +119,8 @@ impl Record {
         let mut out = Vec::with_capacity(128 + 9 * self.sums.len());
         out.extend_from_slice(MAGIC);
         let (has_map, has_name) = (u8::from(self.map.is_some()), u8::from(self.name.is_some()));
-        out.extend_from_slice(&[VERSION, BLOCK_LOG2, has_map, has_name]);
+        let flags = has_name | if self.is_compared { COMPARED } else { 0 };
+        out.extend_from_slice(&[VERSION, BLOCK_LOG2, has_map, flags]);
         out.extend_from_slice(&self.boot.0);
         out.extend_from_slice(&self.published.0.to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
@@ -132,9 +138,9 @@ impl Record {
     /// another version of the record.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
         let mut rest = Rest(verified(bytes, hash)?);
-        let (has_map, has_name) = match rest.array()? {
-            [a, b, c, d, VERSION, BLOCK_LOG2, map @ 0..=1, name @ 0..=1] if [a, b, c, d] == *MAGIC => {
-                (map == 1, name == 1)
+        let (has_map, has_name, is_compared) = match rest.array()? {
+            [a, b, c, d, VERSION, BLOCK_LOG2, map @ 0..=1, flags @ 0..=3] if [a, b, c, d] == *MAGIC => {
+                (map == 1, flags & 1 == 1, flags & COMPARED != 0)
             }
             _ => return None,
         };
@@ -150,7 +156,7 @@ impl Record {
         let words: Option<Vec<_>> = (0..words).map(|_| rest.number()).collect();
         let map = if has_map { Some(BlockSet::from_words(count, words?)?) } else { None };
         let sums = (0..count).map(|_| rest.number()).collect::<Option<_>>()?;
-        Some(Self { boot, published, size, name, map, sums })
+        Some(Self { boot, published, size, is_compared, name, map, sums })
     }
 }
 
@@ -198,6 +204,7 @@ mod tests {
             size in 0..200 * BLOCK_BYTES,
             (source, key, etag) in ("\\PC{0,40}", "\\PC{0,200}", "\\PC{0,40}"),
             has_name in any::<bool>(),
+            is_compared in any::<bool>(),
             held in proptest::option::of(proptest::collection::vec(0u64..200, 0..50)),
             seed in any::<u64>(),
         ) -> Record {
@@ -210,7 +217,7 @@ mod tests {
             let sums = (0..count).map(|block| seed.wrapping_mul(block + 1)).collect();
             let (boot, published) = (BootId(boot), SinceBoot(published));
             let name = has_name.then_some(Name { source, key, etag });
-            Record { boot, published, size, name, map, sums }
+            Record { boot, published, size, is_compared, name, map, sums }
         }
     }
 
@@ -249,7 +256,8 @@ mod tests {
 
     fn record(blocks: u64, name: Option<Name>) -> Record {
         let (boot, published, size) = (BootId([0; 16]), SinceBoot(0), blocks * BLOCK_BYTES);
-        Record { boot, published, size, name, map: None, sums: vec![0; blocks as usize] }
+        let sums = vec![0; blocks as usize];
+        Record { boot, published, size, is_compared: false, name, map: None, sums }
     }
 
     #[test]

@@ -47,12 +47,14 @@ pub(crate) struct Offer {
     pub(crate) version: Arc<Version>,
     pub(crate) range: ByteRange,
     pub(crate) bytes: Bytes,
+    /// Whether they were compared with a checksum of the store.
+    pub(crate) is_compared: bool,
 }
 
 impl Offer {
     /// Writes the bytes, and lets them go.
     pub(crate) fn keep(self) {
-        self.version.keep(self.range, &self.bytes);
+        self.version.keep(&self);
     }
 }
 
@@ -78,6 +80,10 @@ struct State {
     was_in_parts: bool,
     /// Whether the next use is to be noted: so far, only guesses have looked.
     is_use_due: bool,
+    /// Whether what is here was compared with the store's checksum, if all of it is.
+    is_compared: bool,
+    /// The CRC-64/NVME of the version, if somebody has compared all of its bytes with the store's checksums.
+    right: Option<u64>,
 }
 
 /// Who finds out what the disk holds.
@@ -92,8 +98,9 @@ pub(crate) enum Look {
 impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
-        let state =
-            Mutex::new(State { held: Held::Unknown, looked, used, was_in_parts: false, is_use_due: false });
+        let (held, was_in_parts, is_use_due, is_compared) = (Held::Unknown, false, false, false);
+        let state = State { held, looked, used, was_in_parts, is_use_due, is_compared, right: None };
+        let state = Mutex::new(state);
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
 
@@ -107,6 +114,9 @@ impl Version {
 
     fn set(&self, held: Held) {
         let mut state = self.state();
+        if let Held::Whole(whole) = &held {
+            state.is_compared = whole.is_compared();
+        }
         let before = std::mem::replace(&mut state.held, held);
         (state.looked, state.used) = (self.dir.clock.now(), self.dir.clock.now());
         drop(state);
@@ -154,9 +164,19 @@ impl Version {
     /// The file of the whole object, if the kernel may have it. Does not block.
     pub(crate) fn whole_file(&self) -> Option<Arc<File>> {
         match &self.state().held {
-            Held::Whole(whole) if whole.is_trusted() => Some(whole.file.clone()),
+            Held::Whole(whole) if whole.is_trusted() && self.may_pass(whole) => Some(whole.file.clone()),
             Held::Whole(_) | Held::Closed | Held::Part(_) | Held::Nothing | Held::Unknown => None,
         }
+    }
+
+    fn may_pass(&self, whole: &Whole) -> bool {
+        self.dir.passes_uncompared() || whole.is_compared()
+    }
+
+    /// Whether the whole version is here, and was compared with the store's checksum. Does not block.
+    pub(crate) fn is_compared(&self) -> bool {
+        let state = self.state();
+        state.is_compared && matches!(state.held, Held::Whole(_) | Held::Closed)
     }
 
     /// Whether the whole object is to be [checked](Self::check). Does not block.
@@ -298,8 +318,8 @@ impl Version {
     }
 
     /// Writes what was offered.
-    pub(crate) fn keep(&self, range: ByteRange, bytes: &Bytes) {
-        let dropped = match self.try_keep(range, bytes) {
+    fn keep(&self, offer: &Offer) {
+        let dropped = match self.try_keep(offer) {
             Ok(None) => return,
             Ok(Some(reason)) => reason,
             Err(error) => {
@@ -307,29 +327,39 @@ impl Version {
                 Dropped::Disk
             }
         };
-        self.dir.metrics.dropped_bytes.at(dropped).add(range.len());
+        self.dir.metrics.dropped_bytes.at(dropped).add(offer.range.len());
     }
 
-    fn try_keep(&self, range: ByteRange, bytes: &Bytes) -> io::Result<Option<Dropped>> {
+    fn try_keep(&self, offer: &Offer) -> io::Result<Option<Dropped>> {
+        let Offer { range, bytes, is_compared, .. } = offer;
         if !self.dir.health.may_write() {
             return Ok(Some(Dropped::Disk));
         }
         let Some(operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
         self.look_within(&operation, Look::Use);
         let is_all = range.start() == 0 && range.end() == self.named.size;
-        match self.held() {
-            Held::Whole(_) | Held::Closed => Ok(None),
-            Held::Nothing | Held::Unknown if is_all => self.publish(bytes),
-            Held::Nothing | Held::Unknown | Held::Part(_) => self.add(range, bytes),
-        }
+        let dropped = match self.held() {
+            Held::Whole(_) | Held::Closed => return Ok(None),
+            Held::Nothing | Held::Unknown if is_all => self.publish(bytes, *is_compared),
+            Held::Nothing | Held::Unknown | Held::Part(_) => self.add(*range, bytes),
+        };
+        // It may be whole by now, and known to be right since before.
+        self.compare(&operation);
+        dropped
     }
 
-    fn publish(&self, bytes: &[u8]) -> io::Result<Option<Dropped>> {
-        if !whole::publish(&self.dir, &self.named, bytes)? {
+    fn publish(&self, bytes: &[u8], is_compared: bool) -> io::Result<Option<Dropped>> {
+        if !whole::publish(&self.dir, &self.named, bytes, is_compared)? {
             return Ok(Some(Dropped::Room));
         }
         self.dir.health.on_written();
         self.set(Held::Closed);
+        let mut state = self.state();
+        state.is_compared = is_compared;
+        if is_compared {
+            state.right = None;
+        }
+        drop(state);
         Ok(None)
     }
 
@@ -347,7 +377,9 @@ impl Version {
             Written::NoRoom => return Ok(Some(Dropped::Room)),
             Written::Done => {}
             Written::Complete => {
-                let whole = part.finish(&self.dir, &self.named)?;
+                let right = self.state().right;
+                let is_compared = right.is_some_and(|right| right == part.sum(self.named.size));
+                let whole = part.finish(&self.dir, &self.named, is_compared)?;
                 self.set(whole.map_or(Held::Unknown, |whole| Held::Whole(Arc::new(whole))));
                 self.parts.remove(&self.named.hash);
             }
@@ -368,6 +400,33 @@ impl Version {
         self.parts.insert(&self.named, &part);
         self.set(Held::Part(part.clone()));
         Ok(Some(part))
+    }
+
+    /// All bytes of the version were compared with the store's checksums, and right. Their CRC-64/NVME is `crc`.
+    pub(crate) fn confirm(&self, crc: u64) {
+        self.state().right = Some(crc);
+        if let Some(operation) = self.dir.health.begin() {
+            self.compare(&operation);
+        }
+    }
+
+    /// Compares the whole object with what the store has, if that is known and was not done before. The checksums
+    /// of the blocks tell that without a read.
+    fn compare(&self, operation: &Operation<'_>) {
+        let Some(right) = self.state().right else { return };
+        self.look_within(operation, Look::Guess);
+        let Held::Whole(whole) = self.held() else { return };
+        self.state().right = None;
+        if whole.is_compared() {
+            return;
+        }
+        if blocks::joined(&whole.sums, self.named.size) != right {
+            return self.on_corrupt(&Held::Whole(whole), 0..0);
+        }
+        self.state().is_compared = true;
+        if let Err(error) = whole.on_compared(&self.dir, &self.named) {
+            self.dir.health.on_error("write the record of", &error);
+        }
     }
 
     /// Compares the whole object with its checksums, so that it can be trusted.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use s3mount_object::ObjectId;
 
 use crate::disk::blocks::{self, BLOCK_BYTES};
+use crate::disk::clock::{BootId, SinceBoot};
 use crate::disk::dir::Dir;
 use crate::disk::io::{ALIGN, Attribute, NAME_ATTRIBUTE, RECORD_ATTRIBUTE, Unnamed};
 use crate::disk::layout::Hash;
@@ -41,16 +42,39 @@ pub(crate) struct Whole {
     pub(crate) is_direct: bool,
     /// The CRC of each block.
     pub(crate) sums: Vec<u64>,
-    /// Whether the file may be handed to the kernel, which does not compare checksums.
+    /// In which boot it was published, and when.
+    published: (BootId, SinceBoot),
+    /// Whether the bytes are those that were written, so that the kernel, which does not compare checksums, may
+    /// have the file.
     is_trusted: AtomicBool,
+    /// Whether the bytes were compared with a checksum of the store.
+    is_compared: AtomicBool,
 }
 
 impl Whole {
     /// What a part has become.
     pub(crate) fn of_part(dir: &Dir, file: &Arc<File>, is_direct: bool, record: Record) -> Self {
-        let is_trusted = dir.durable.is_trusted(record.boot, record.published);
-        let is_trusted = AtomicBool::new(is_trusted);
-        Self { file: file.clone(), is_direct, sums: record.sums, is_trusted }
+        Self::new(dir, file.clone(), is_direct, record, true)
+    }
+
+    /// A file with its record. If that `is_bound`, it was surely made for this file.
+    fn new(dir: &Dir, file: Arc<File>, is_direct: bool, record: Record, is_bound: bool) -> Self {
+        let Record { boot, published, sums, is_compared, .. } = record;
+        let is_trusted = AtomicBool::new(is_bound && dir.durable.is_trusted(boot, published));
+        let is_compared = AtomicBool::new(is_compared);
+        Self { file, is_direct, sums, published: (boot, published), is_trusted, is_compared }
+    }
+
+    pub(crate) fn is_compared(&self) -> bool {
+        self.is_compared.load(Ordering::Acquire)
+    }
+
+    /// Notes that the bytes were compared with the store's checksum, for later mounts, too.
+    pub(crate) fn on_compared(&self, dir: &Dir, named: &Named) -> io::Result<()> {
+        self.is_compared.store(true, Ordering::Release);
+        let (boot, published) = self.published;
+        let record = dir.record(named.size, self.sums.clone());
+        save_record(dir, named, &self.file, &Record { boot, published, is_compared: true, ..record })
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
@@ -68,6 +92,7 @@ impl Whole {
             source.read(range, sums, into.ok_or(Fault::Corrupt)?)?;
         }
         let record = dir.record(named.size, self.sums.clone());
+        let record = Record { is_compared: self.is_compared(), ..record };
         save_record(dir, named, &self.file, &record)?;
         dir.durable.on_published();
         self.is_trusted.store(true, Ordering::Release);
@@ -100,8 +125,7 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
         remove(dir, named)?;
         return Ok(None);
     };
-    let is_trusted = AtomicBool::new(is_bound && dir.durable.is_trusted(record.boot, record.published));
-    Ok(Some(Whole { file: Arc::new(file), is_direct, sums: record.sums, is_trusted }))
+    Ok(Some(Whole::new(dir, Arc::new(file), is_direct, record, is_bound)))
 }
 
 /// The record of an open file, and whether it was surely made for this file. A record in a file of its own may
@@ -152,15 +176,16 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB")
 }
 
-/// Publishes an object that one GET has brought. Returns whether there was room for it.
-pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8]) -> io::Result<bool> {
+/// Publishes an object that one GET has brought, and that may have been compared with the store's checksum. Returns
+/// whether there was room for it.
+pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8], is_compared: bool) -> io::Result<bool> {
     let taken = disk_bytes(named.size);
     if !dir.room.reserve(taken) {
         return Ok(false);
     }
     let path = dir.layout.whole(&named.hash);
     let published = dir.io.create(&path).and_then(|unnamed| {
-        let written = fill(dir, named, &unnamed, bytes);
+        let written = fill(dir, named, &unnamed, bytes, is_compared);
         match written {
             Ok(()) => dir.io.publish(&unnamed, &path),
             Err(error) => {
@@ -180,10 +205,10 @@ pub(crate) fn publish(dir: &Dir, named: &Named, bytes: &[u8]) -> io::Result<bool
     published.map(|_| true)
 }
 
-fn fill(dir: &Dir, named: &Named, unnamed: &Unnamed, bytes: &[u8]) -> io::Result<()> {
+fn fill(dir: &Dir, named: &Named, unnamed: &Unnamed, bytes: &[u8], is_compared: bool) -> io::Result<()> {
     dir.io.write(&unnamed.file, bytes, 0)?;
     let record = dir.record(named.size, blocks::sums(bytes).collect());
-    save_record(dir, named, &unnamed.file, &record)
+    save_record(dir, named, &unnamed.file, &Record { is_compared, ..record })
 }
 
 /// Deletes the file of a whole object and its record.

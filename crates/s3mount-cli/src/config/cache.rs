@@ -6,7 +6,7 @@ use anyhow::ensure;
 use s3mount_cache::DiskConfig;
 
 use super::store::Store;
-use crate::flags::mount::MountArgs;
+use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 
 /// The share of the memory limit that bytes may take which wait to be written to the disk. With an eighth, a
@@ -50,5 +50,6 @@ pub(crate) fn disk(
         max_bytes: args.max_cache_size.map(|size| size.0),
         source: store.identity(),
         queue_bytes: memory_limit_bytes / QUEUE_SHARE,
+        only_compared: args.verify == Verify::Whole,
     }))
 }

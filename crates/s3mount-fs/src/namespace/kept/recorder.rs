@@ -148,6 +148,7 @@ mod tests {
             max_bytes: Some(1 << 30),
             source: "s3://bucket".to_owned(),
             queue_bytes: 1 << 20,
+            ..DiskConfig::default()
         };
         DiskCache::open(&config).expect("a folder of this test").names().expect("it keeps names")
     }
