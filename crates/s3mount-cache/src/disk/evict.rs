@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::disk::layout::{Hash, Layout, SHARDS};
+use crate::disk::limit::Need;
 use crate::disk::scan;
 use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
 
@@ -16,9 +17,17 @@ use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub(crate) bytes: u64,
+    pub(crate) files: u64,
     pub(crate) versions: u64,
     /// How long nothing can be evicted, where not enough was found.
     pub(crate) wait: Option<Duration>,
+}
+
+impl Evicted {
+    /// Whether all that was needed is given back.
+    pub(crate) fn is_enough(&self, need: Need) -> bool {
+        self.bytes >= need.bytes && self.files >= need.files
+    }
 }
 
 /// Evicts from one cache directory.
@@ -36,21 +45,21 @@ impl Evictor {
         Self { layout, spare: Mutex::default(), random: AtomicU64::new(seed) }
     }
 
-    /// Evicts versions that were used last before `oldest_kept`, until `bytes` are given back or no more are
+    /// Evicts versions that were used last before `oldest_kept`, until what is needed is given back or no more are
     /// found.
-    pub(crate) fn evict(&self, bytes: u64, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
+    pub(crate) fn evict(&self, need: Need, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Evicted::default();
         // What had been evicted at the last look.
         let mut looked_at = None;
-        while evicted.bytes < bytes {
+        while !evicted.is_enough(need) {
             let Some(candidate) = spare.pop() else {
-                if looked_at == Some(evicted.bytes) {
+                if looked_at == Some(evicted.files) {
                     // All that may go is being filled, so the next look would find the same.
                     evicted.wait = Some(MIN_WAIT);
                     break;
                 }
-                looked_at = Some(evicted.bytes);
+                looked_at = Some(evicted.files);
                 let seen = self.look(now)?;
                 let wait = victims::wait(&seen, oldest_kept);
                 *spare = victims::evictable(seen, oldest_kept);
@@ -64,7 +73,8 @@ impl Evictor {
             if self.last_use(&candidate.version)?.is_some_and(|used| used < oldest_kept) {
                 let removed = scan::remove(&self.layout, &candidate.version)?;
                 evicted.bytes += removed.bytes;
-                evicted.versions += u64::from(removed.bytes > 0);
+                evicted.files += removed.files;
+                evicted.versions += u64::from(removed.files > 0);
             }
         }
         Ok(evicted)
@@ -89,6 +99,19 @@ impl Evictor {
             }
         }
         Ok(seen)
+    }
+
+    /// How many looks there were so far, in a test that knows the seed.
+    #[cfg(test)]
+    pub(crate) fn looks_since(&self, random: u64) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let gone = |looks: &u64| random.wrapping_add(STEP.wrapping_mul(*looks)) == self.random();
+        (0..1000).find(gone).expect("few looks")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn random(&self) -> u64 {
+        self.random.load(Ordering::Relaxed)
     }
 
     fn last_use(&self, hash: &Hash) -> io::Result<Option<Duration>> {

@@ -7,14 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
 use super::faults::{Faults, Op};
 use super::health::Condition;
 use super::metrics::{DiskState, Dropped};
-use super::tests::{BLOCK, LIMIT, content, folder, id, offer, open_in_boot, range, read};
+use super::tests::{BLOCK, LIMIT, config, content, folder, id, offer, open_in_boot, range, read};
 use super::{DiskCache, DiskObject};
 
 const SIZE: u64 = 3 * BLOCK;
@@ -166,6 +166,37 @@ async fn a_full_disk_is_read_and_filled_again_when_there_is_room() {
         assert!(!disk.keeps("three").await, "it is left alone for a while");
         disk.wait(31);
         assert!(disk.keeps("four").await && disk.condition() == Condition::Healthy);
+    }
+}
+
+/// The limit says that there is room, and the file system has none.
+#[tokio::test]
+async fn what_is_idle_makes_way_on_a_full_disk() {
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        let (_folder, path) = folder();
+        let disk = Faulty::new(&path);
+        let layout = super::Layout::new(&path);
+        let idle = layout.whole(&super::Hash::of(&config(&path).source, &id("kept")));
+        let full = idle.clone();
+        disk.faults().set(move |op| match op {
+            Op::Write if full.exists() => Err(errno.into()),
+            _ => Ok(()),
+        });
+        assert!(!disk.keeps("one").await && idle.exists(), "it was used just now");
+        let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
+        let times = fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+        fs::File::open(&idle).and_then(|file| file.set_times(times)).expect("a file");
+        disk.wait(31);
+        // For a moment after the last look nothing is looked for.
+        for attempt in 0.. {
+            if disk.keeps(&format!("two-{attempt}")).await {
+                break;
+            }
+            assert!(attempt < 600, "nothing has made way");
+            disk.wait(31);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(!idle.exists() && disk.condition() == Condition::Healthy);
     }
 }
 

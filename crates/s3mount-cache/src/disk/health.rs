@@ -72,12 +72,14 @@ pub(crate) fn meaning(error: &io::Error) -> Meaning {
     }
 }
 
+/// Whether the file system, or the user's share of it, has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
+}
+
 /// Why a disk can't be written.
 fn why_unwritable(error: &io::Error) -> DiskState {
-    match Errno::from_io_error(error) {
-        Some(Errno::NOSPC | Errno::DQUOT) => DiskState::Full,
-        _ => DiskState::Unwritable,
-    }
+    if is_full(error) { DiskState::Full } else { DiskState::Unwritable }
 }
 
 /// Decides what the disk may be asked.

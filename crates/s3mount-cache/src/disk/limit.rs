@@ -1,4 +1,5 @@
-//! How much a cache directory may take: a number of bytes, or all but a part of the file system.
+//! How much a cache directory may take: a number of bytes, or all but a part of the file system. A part of the file
+//! system's bytes, and of its inodes, stays free in any case.
 //!
 //! Each process has a limit of its own. The file `limit` says the largest of those who use the directory now,
 //! and each of them holds a shared lock on it. The first one writes its limit, whatever the file said before.
@@ -14,12 +15,18 @@ use rustix::fs::statvfs;
 
 use crate::disk::layout::Layout;
 
-/// The part of the file system that stays free where no limit is given.
+/// The part of the file system that stays free, of its bytes and of its inodes.
 const FREE: f64 = 0.05;
 
-/// Where less than this stays free, because others write too, objects are evicted that would be held else. It
-/// is less than [`FREE`], so that the cache does not evict for each file of somebody else.
-const TOO_LITTLE_FREE: f64 = 0.045;
+/// Who gives a limit has chosen how much of the disk the cache takes. Then no more than this stays free.
+const MOST_FREE: u64 = 2 << 30;
+
+/// Where less than this part of what stays free is free, because others write too, objects are evicted that would
+/// be held else. So the cache does not evict for each file of somebody else.
+const TOO_LITTLE: f64 = 0.9;
+
+/// A version takes so many files at most: its own, one for what is written down about it, and their folder.
+pub(crate) const NEW_FILES: u64 = 3;
 
 /// Another process that opens the directory holds the file's lock alone for some microseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
@@ -43,18 +50,50 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The space of a file system in bytes.
+/// The space of a file system: in bytes, and in files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
     pub(crate) total: u64,
     pub(crate) free: u64,
+    /// 0 where the file system makes inodes as it needs them.
+    pub(crate) total_files: u64,
+    pub(crate) free_files: u64,
 }
 
 impl Space {
+    /// Of a disk that has no end.
+    pub(crate) const ENDLESS: Self = Self { total: 0, free: u64::MAX, total_files: 0, free_files: u64::MAX };
+
     pub(crate) fn of(layout: &Layout) -> io::Result<Self> {
         let space = statvfs(layout.root())?;
-        Ok(Self { total: space.f_blocks * space.f_frsize, free: space.f_bavail * space.f_frsize })
+        Ok(Self {
+            total: space.f_blocks * space.f_frsize,
+            free: space.f_bavail * space.f_frsize,
+            total_files: space.f_files,
+            free_files: space.f_favail,
+        })
     }
+}
+
+/// What has to go: so many bytes of the disk, and so many files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
+}
+
+impl Need {
+    /// Nothing has to go.
+    pub(crate) const NONE: Self = Self { bytes: 0, files: 0 };
+}
+
+/// The part of `total` that stays free.
+fn share(total: u64) -> u64 {
+    (total as f64 * FREE) as u64
+}
+
+fn too_little(kept_free: u64) -> u64 {
+    (kept_free as f64 * TOO_LITTLE) as u64
 }
 
 impl Limit {
@@ -62,30 +101,35 @@ impl Limit {
         max_bytes.map_or(Self::LeaveFree, Self::Bytes)
     }
 
-    /// How many bytes have to go before `more` bytes can come.
-    pub(crate) fn excess(
-        self,
-        used: u64,
-        more: u64,
-        space: impl FnOnce() -> io::Result<Space>,
-    ) -> io::Result<u64> {
+    /// What has to go before `more` bytes can come, which may need some new files.
+    pub(crate) fn excess(self, used: u64, more: u64, space: Space) -> Need {
+        let bytes = (more + self.kept_free(space)).saturating_sub(space.free);
+        let files = (NEW_FILES + share(space.total_files)).saturating_sub(space.free_files);
+        let files = if space.total_files == 0 { 0 } else { files };
+        Need { bytes: bytes.max(self.over(used + more)), files }
+    }
+
+    /// What has to go although it would be held else.
+    pub(crate) fn surplus(self, used: u64, space: Space) -> Need {
+        let bytes = too_little(self.kept_free(space)).saturating_sub(space.free);
+        let files = too_little(share(space.total_files)).saturating_sub(space.free_files);
+        let files = if used == 0 { 0 } else { files };
+        Need { bytes: bytes.max(self.over(used)).min(used), files }
+    }
+
+    /// How much less would be within the limit.
+    fn over(self, used: u64) -> u64 {
         match self {
-            Self::Bytes(limit) => Ok((used + more).saturating_sub(limit)),
-            Self::LeaveFree => {
-                let space = space()?;
-                Ok((more + (space.total as f64 * FREE) as u64).saturating_sub(space.free))
-            }
+            Self::Bytes(limit) => used.saturating_sub(limit),
+            Self::LeaveFree => 0,
         }
     }
 
-    /// How many bytes have to go although they would be held else.
-    pub(crate) fn surplus(self, used: u64, space: impl FnOnce() -> io::Result<Space>) -> io::Result<u64> {
+    /// How many bytes of the file system stay free.
+    fn kept_free(self, space: Space) -> u64 {
         match self {
-            Self::Bytes(limit) => Ok(used.saturating_sub(limit)),
-            Self::LeaveFree => {
-                let space = space()?;
-                Ok(((space.total as f64 * TOO_LITTLE_FREE) as u64).saturating_sub(space.free).min(used))
-            }
+            Self::Bytes(_) => share(space.total).min(MOST_FREE),
+            Self::LeaveFree => share(space.total),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How many bytes the cache may take, and which of its objects go when it is full.
+//! How many bytes and files the cache may take, and which of its objects go when it is full.
 //!
 //! Writers reserve the bytes of the disk before they write. [`Usage`] counts the bytes of all processes,
 //! [`Pace`] knows which versions are used no more, and [`Evictor`] deletes these. When there are none, nothing
@@ -18,10 +18,10 @@ use std::time::Duration;
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
 use crate::disk::clock::Clock;
-use crate::disk::evict::Evictor;
+use crate::disk::evict::{Evicted, Evictor};
 use crate::disk::ghosts::Place;
 use crate::disk::layout::{Hash, Layout, SHARDS};
-use crate::disk::limit::{Limit, SharedLimit, Space};
+use crate::disk::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
 use crate::disk::metrics::DiskMetrics;
 use crate::disk::pace::{Note, Pace};
 use crate::disk::pass::Pass;
@@ -39,6 +39,13 @@ const TICKS_A_SHARD: u32 = 4;
 
 /// A pass follows on the last one after so many ticks, a day: counts go wrong by crashes only.
 const TICKS_BETWEEN_PASSES: u32 = 24 * 3600;
+
+/// Where nothing is found that may go, the housekeeper looks again after this time.
+const LOOKS_AGAIN: Duration = Duration::from_secs(10);
+
+/// A writer evicts so often at most for the same bytes. What has gone need not be free: other processes may write, have
+/// the files open, or it takes the file system a while.
+const ROUNDS: usize = 4;
 
 /// The housekeeper has so much time to end. One that hangs with its disk is left behind.
 const END_LIMIT: Duration = Duration::from_secs(1);
@@ -85,6 +92,8 @@ struct Keeper {
     pass: Option<Pass>,
     /// Ticks until the pass goes on, or until the next one begins.
     rest: u32,
+    /// Before this time nothing is looked for that is to go: nothing was found.
+    looks_again: Duration,
 }
 
 impl Room {
@@ -130,6 +139,15 @@ impl Room {
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
         self.shared.reserve(bytes, self.shared.clock.file_time()).unwrap_or_else(|error| {
             tracing::debug!(%error, "make room in the disk cache");
+            false
+        })
+    }
+
+    /// The file system had no room for `bytes` although there seemed to be some: it has quotas, or others have
+    /// written meanwhile. Evicts what is idle. Returns whether any room was made.
+    pub(crate) fn make_way(&self, bytes: u64) -> bool {
+        self.shared.make_way(bytes, self.shared.clock.file_time()).unwrap_or_else(|error| {
+            tracing::debug!(%error, "make way on the disk of the cache");
             false
         })
     }
@@ -220,11 +238,11 @@ impl Shared {
     }
 
     fn reserve(&self, bytes: u64, now: Duration) -> io::Result<bool> {
-        if self.limit.own.excess(0, bytes, || Ok(Space { total: 0, free: u64::MAX }))? > 0 {
+        if self.limit.own.excess(0, bytes, Space::ENDLESS) != Need::NONE {
             return Ok(false);
         }
         let mut oldest_kept = None;
-        loop {
+        for _ in 0..ROUNDS {
             let taken = self.usage.change(|counts| self.take(counts, bytes))??;
             let Taken::Over(excess) = taken else { return Ok(taken == Taken::Yes) };
             let closed_until = Duration::from_nanos(self.closed_until.load(Ordering::Relaxed));
@@ -232,26 +250,41 @@ impl Shared {
                 return Ok(false);
             }
             let oldest_kept = *oldest_kept.get_or_insert_with(|| self.pace.ageing().oldest_kept(now));
-            if !self.evict(excess, oldest_kept, now)? {
+            if !self.evict(excess, oldest_kept, now)?.is_enough(excess) {
                 return Ok(false);
             }
         }
+        Ok(false)
+    }
+
+    fn make_way(&self, bytes: u64, now: Duration) -> io::Result<bool> {
+        if victims::is_closed(Duration::from_nanos(self.closed_until.load(Ordering::Relaxed)), now) {
+            return Ok(false);
+        }
+        let oldest_kept = self.pace.ageing().oldest_kept(now);
+        let evicted = self.evict(Need { bytes, files: NEW_FILES }, oldest_kept, now)?;
+        Ok(evicted.files > 0)
+    }
+
+    /// The space of the file system. A simulation has a disk of its own, whatever the machine's.
+    fn space(&self) -> io::Result<Space> {
+        if self.clock.marks_files() { Ok(Space::ENDLESS) } else { Space::of(&self.layout) }
     }
 
     fn take(&self, counts: &mut Option<Counts>, bytes: u64) -> io::Result<Taken> {
         // While nothing is known, a pass is under way.
         let Some(counts) = counts else { return Ok(Taken::No) };
-        let excess = self.limit.own.excess(counts.used, bytes, || Space::of(&self.layout))?;
-        if excess > 0 {
+        let excess = self.limit.own.excess(counts.used, bytes, self.space()?);
+        if excess != Need::NONE {
             return Ok(Taken::Over(excess));
         }
         counts.add(bytes);
         Ok(Taken::Yes)
     }
 
-    /// Evicts `bytes`. Returns whether all of that was found.
-    fn evict(&self, bytes: u64, oldest_kept: Duration, now: Duration) -> io::Result<bool> {
-        let evicted = self.evictor.evict(bytes, oldest_kept, now)?;
+    /// Evicts what is needed, as far as that is found.
+    fn evict(&self, need: Need, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
+        let evicted = self.evictor.evict(need, oldest_kept, now)?;
         self.usage.change(|counts| {
             if let Some(counts) = counts {
                 counts.remove(evicted.bytes);
@@ -267,7 +300,7 @@ impl Shared {
         if let Some(wait) = evicted.wait {
             self.closed_until.store((now + wait).as_nanos() as u64, Ordering::Relaxed);
         }
-        Ok(evicted.bytes >= bytes)
+        Ok(evicted)
     }
 
     fn on_use(&self, hash: &Hash, file: Option<&File>, now: Duration) {
@@ -322,9 +355,11 @@ impl Shared {
         if is_ending || !self.is_elected(&mut keeper)? {
             return Ok(());
         }
-        let surplus = self.limit.read()?.surplus(used, || Space::of(&self.layout))?;
-        if surplus > 0 {
-            self.evict(surplus, Duration::MAX, now)?;
+        let surplus = self.limit.read()?.surplus(used, self.space()?);
+        // Where all that is left is being filled, the next look finds the same.
+        if surplus != Need::NONE && !victims::is_closed(keeper.looks_again, now) {
+            let evicted = self.evict(surplus, Duration::MAX, now)?;
+            keeper.looks_again = evicted.wait.map_or(Duration::ZERO, |_| now + LOOKS_AGAIN);
         }
         if counts.is_none() {
             return self.count_all(now);
@@ -399,8 +434,8 @@ impl Shared {
 enum Taken {
     Yes,
     No,
-    /// So many bytes have to go before.
-    Over(u64),
+    /// This has to go before.
+    Over(Need),
 }
 
 /// Times of a file that was used at `now`, and not written.

@@ -12,7 +12,7 @@ use s3mount_object::{ETag, ObjectId};
 use super::{Room, Shared};
 use crate::disk::clock::{Clock, file_time};
 use crate::disk::layout::{Hash, Layout, SHARDS};
-use crate::disk::limit::{self, Limit, SharedLimit};
+use crate::disk::limit::{self, Limit, Need, SharedLimit, Space};
 use crate::disk::scan;
 use crate::disk::usage::Counts;
 
@@ -364,12 +364,84 @@ fn several_rooms_never_take_more_than_the_limit() {
 
 #[test]
 fn a_part_of_the_file_system_stays_free() {
-    use crate::disk::limit::Space;
-    let space = |free| move || Ok(Space { total: 1000, free });
-    let excess = |free, more| Limit::LeaveFree.excess(u64::MAX / 2, more, space(free)).expect("a space");
+    let space = |free| Space { total: 1000, free, ..Space::ENDLESS };
+    let excess = |free, more| Limit::LeaveFree.excess(u64::MAX / 2, more, space(free)).bytes;
     assert_eq!((excess(500, 450), excess(500, 451), excess(40, 5)), (0, 1, 15));
-    let surplus = |free, used| Limit::LeaveFree.surplus(used, space(free)).expect("a space");
+    let surplus = |free, used| Limit::LeaveFree.surplus(used, space(free)).bytes;
     assert_eq!((surplus(45, 700), surplus(40, 700), surplus(0, 7)), (0, 5, 7));
-    let bytes = |used| Limit::Bytes(100).excess(used, 10, || unreachable!()).expect("no space is asked");
+    let bytes = |used| Limit::Bytes(100).excess(used, 10, Space::ENDLESS).bytes;
     assert_eq!((bytes(90), bytes(91), bytes(200)), (0, 1, 110));
+    // Whoever gives a limit leaves as much free, and 2 GiB of a large disk.
+    let limited = Limit::Bytes(1 << 50);
+    assert_eq!((limited.excess(0, 10, space(60)).bytes, limited.excess(0, 10, space(55)).bytes), (0, 5));
+    assert_eq!((limited.surplus(700, space(45)).bytes, limited.surplus(700, space(40)).bytes), (0, 5));
+    let large = Space { total: 1 << 44, ..space((2 << 30) + 10) };
+    assert_eq!((limited.excess(0, 10, large).bytes, limited.excess(0, 11, large).bytes), (0, 1));
+}
+
+#[test]
+fn a_part_of_the_inodes_stays_free() {
+    for limit in [Limit::LeaveFree, Limit::Bytes(1 << 50)] {
+        let space = |free_files| Space { total_files: 1000, free_files, ..Space::ENDLESS };
+        let excess = |free_files| limit.excess(0, 10, space(free_files)).files;
+        assert_eq!((excess(53), excess(52), excess(0)), (0, 1, 53));
+        let surplus = |used, free_files| limit.surplus(used, space(free_files)).files;
+        assert_eq!((surplus(700, 45), surplus(700, 40), surplus(0, 40)), (0, 5, 0));
+        assert_eq!(limit.excess(0, 10, Space::ENDLESS), Need::NONE, "inodes are made as they are needed");
+    }
+}
+
+#[test]
+fn files_go_where_inodes_are_needed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
+    let now = file_time();
+    for number in 0..16 {
+        assert!(shared.reserve(4 * KIB, now).expect("a room"));
+        write(&layout, number, 4 * KIB);
+        set_use(&layout.whole(&hash(number)), now - DAY * (number as u32 % 8));
+    }
+    let evicted = shared.evict(Need { bytes: 0, files: 5 }, now - DAY, now).expect("a room");
+    assert!(evicted.is_enough(Need { bytes: 20 * KIB, files: 5 }));
+    assert_eq!((evicted.files, found(&layout).0), (5, 11), "as many as are needed");
+}
+
+#[test]
+fn who_meets_a_full_disk_evicts_what_is_idle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
+    let now = file_time();
+    for number in 0..8 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+        set_use(&layout.whole(&hash(number)), now - DAY * 2 * (number as u32 % 2));
+    }
+    assert!(shared.make_way(200 * KIB, now).expect("a room"));
+    assert_eq!(found(&layout), (4, 256 * KIB), "four were idle");
+    assert!(!shared.make_way(200 * KIB, now).expect("a room"), "the others are used");
+    assert_eq!((found(&layout), used(&shared)), ((4, 256 * KIB), Some(256 * KIB)));
+}
+
+/// The room is too full, and all that is here is being filled: the housekeeper looks seldom.
+#[test]
+fn the_housekeeper_does_not_look_again_and_again_for_what_is_being_filled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(64 * KIB), clock(), Arc::default()).expect("a room");
+    write(&layout, 0, 128 * KIB);
+    std::fs::rename(layout.whole(&hash(0)), layout.part(&hash(0))).expect("renamed");
+    let filled = File::open(layout.part(&hash(0))).expect("a file");
+    filled.lock().expect("nobody else has it");
+    shared.usage.change(|counts| counts.as_mut().expect("known").add(128 * KIB)).expect("a file");
+    let (now, random) = (file_time(), shared.evictor.random());
+    for _ in 0..100 {
+        shared.tick(now, false).expect("a room");
+    }
+    let looks = shared.evictor.looks_since(random);
+    assert!((1..=2).contains(&looks), "{looks} looks");
+    drop(filled);
+    shared.tick(now + Duration::from_secs(11), false).expect("a room");
+    assert_eq!(found(&layout), (0, 0), "later it goes");
 }

@@ -142,34 +142,46 @@ fn parse(name: &str) -> Option<(Hash, Kind)> {
 pub(crate) struct Removed {
     /// How many bytes of the disk this process has given back. Another one may delete the same version.
     pub(crate) bytes: u64,
+    /// How many files these were.
+    pub(crate) files: u64,
     /// Whether a process fills the object. What it fills stays.
     pub(crate) is_filling: bool,
 }
 
 /// Deletes a version: first what readers open, then what is written down about it.
 pub(crate) fn remove(layout: &Layout, hash: &Hash) -> io::Result<Removed> {
-    let bytes = remove_file(&layout.whole(hash))? + remove_file(&layout.record(hash))?;
+    let mut removed = Removed::default();
+    removed.remove_file(&layout.whole(hash))?;
+    removed.remove_file(&layout.record(hash))?;
     let part = layout.part(hash);
     let _lock = match File::open(&part) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         file => {
             let file = file?;
             if file.try_lock().is_err() {
-                return Ok(Removed { bytes, is_filling: true });
+                return Ok(Removed { is_filling: true, ..removed });
             }
             Some(file)
         }
     };
-    let bytes = bytes + remove_file(&part)? + remove_file(&layout.map(hash))?;
-    Ok(Removed { bytes, is_filling: false })
+    removed.remove_file(&part)?;
+    removed.remove_file(&layout.map(hash))?;
+    Ok(removed)
 }
 
-/// Deletes a file that may be missing. Returns how many bytes of the disk it took.
-fn remove_file(path: &Path) -> io::Result<u64> {
-    let removed = std::fs::symlink_metadata(path)
-        .and_then(|metadata| std::fs::remove_file(path).map(|()| taken_bytes(&metadata)));
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        removed => removed,
+impl Removed {
+    /// Deletes a file that may be missing, and counts it.
+    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        let removed = std::fs::symlink_metadata(path)
+            .and_then(|metadata| std::fs::remove_file(path).map(|()| taken_bytes(&metadata)));
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(bytes) => {
+                self.bytes += bytes;
+                self.files += 1;
+            }
+        }
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::health::Operation;
+use crate::disk::health::{self, Operation};
 use crate::disk::metrics::{Dropped, Found};
 use crate::disk::part::{self, Part, Parts, Written};
 use crate::disk::read::{Fault, Source};
@@ -319,7 +319,11 @@ impl Version {
 
     /// Writes what was offered.
     fn keep(&self, offer: &Offer) {
-        let dropped = match self.try_keep(offer) {
+        let mut kept = self.try_keep(offer);
+        if kept.as_ref().is_err_and(health::is_full) && self.dir.room.make_way(offer.range.len()) {
+            kept = self.try_keep(offer);
+        }
+        let dropped = match kept {
             Ok(None) => return,
             Ok(Some(reason)) => reason,
             Err(error) => {

@@ -216,7 +216,7 @@ impl CacheDir {
     /// When its files can't be deleted.
     pub fn evict(&self, version: &Cached) -> Result<Evicted, WalkError> {
         let removed = scan::remove(&self.layout, &version.hash);
-        let Removed { bytes, is_filling } =
+        let Removed { bytes, is_filling, .. } =
             removed.map_err(|error| failed("delete", &self.file_of(version), error))?;
         self.change_counts(|counts| counts.remove(bytes))?;
         Ok(if is_filling && bytes == 0 { Evicted::Filling } else { Evicted::Bytes(bytes) })
