@@ -13,6 +13,7 @@
 mod ageing;
 mod blocks;
 mod check;
+mod checks;
 mod clear;
 mod clock;
 mod config;
@@ -196,10 +197,10 @@ impl DiskCache {
         self.0.disks.iter().map(|disk| disk.held_bytes()).sum()
     }
 
-    /// Waits until what was offered is written and synced, at most for `limit`. Returns whether that came to
-    /// pass. Blocks the thread.
+    /// Waits until what was offered is written and synced, and what can't be trusted is compared with its
+    /// checksums, at most for `limit` each. Returns whether that came to pass. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> bool {
-        self.0.disks.iter().all(|disk| disk.flush(limit))
+        self.0.disks.iter().all(|disk| disk.flush(limit) && disk.wait_checked(limit))
     }
 
     /// Adds the cache's metrics to those of the mount.
@@ -223,6 +224,9 @@ impl DiskCache {
         self.disk(&hash).forget(object, hash);
     }
 }
+
+#[cfg(test)]
+mod checked_tests;
 
 #[cfg(test)]
 mod compared_tests;

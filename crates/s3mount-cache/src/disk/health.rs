@@ -2,7 +2,7 @@
 //!
 //! | condition | what goes on | changes |
 //! |---|---|---|
-//! | healthy | everything | to failing after some errors in a row, or an operation that hangs |
+//! | healthy | everything | to failing after some errors in a row, or an operation that hangs. A file that can't be read is one error |
 //! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
 //! | off | nothing but a probe from time to time | to failing when a probe succeeds |
 //!
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use crate::disk::clock::{Clock, SinceBoot};
 use crate::disk::error::DiskError;
+use crate::disk::layout::Hash;
 use crate::disk::metrics::DiskState;
 
 /// So many errors without a success between them are no accident.
@@ -77,6 +78,13 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
+/// Whether bytes of a file can't be read, or the file system finds its own notes on the file damaged. Without the
+/// page cache, a sector that can't be read is `ENODATA`, and one whose checksum is wrong `EILSEQ`.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::BADMSG | Errno::UCLEAN))
+}
+
 /// Why a disk can't be written.
 fn why_unwritable(error: &io::Error) -> DiskState {
     if is_full(error) { DiskState::Full } else { DiskState::Unwritable }
@@ -88,8 +96,10 @@ struct Policy {
     condition: Condition,
     /// When the condition changed.
     since: SinceBoot,
-    /// Errors since the last success.
+    /// Errors since the last success. Those of a file that can't be read count once.
     errors: u32,
+    /// The files among them that can't be read.
+    damaged: Vec<Hash>,
     last_error: Option<SinceBoot>,
     /// When something could not be written, and why, unless something was written since.
     unwritable: Option<(SinceBoot, DiskState)>,
@@ -107,6 +117,7 @@ impl Policy {
             condition: Condition::Healthy,
             since,
             errors: 0,
+            damaged: Vec::new(),
             last_error: None,
             unwritable: None,
             is_missed: false,
@@ -117,6 +128,7 @@ impl Policy {
 
     fn change(&mut self, to: Condition, now: SinceBoot) {
         (self.condition, self.since, self.errors) = (to, now, 0);
+        self.damaged.clear();
     }
 
     fn may_begin(&self, in_flight: usize) -> bool {
@@ -147,6 +159,19 @@ impl Policy {
 
     fn on_success(&mut self) {
         self.errors = 0;
+        self.damaged.clear();
+    }
+
+    /// Bytes of a file can't be read. Returns whether that seems to be the file's fault, and not the disk's.
+    fn on_damage(&mut self, file: &Hash, now: SinceBoot) -> bool {
+        if !self.damaged.contains(file) {
+            self.on_error(now);
+            // A condition that has just changed begins anew.
+            if self.errors > 0 && self.damaged.len() < ERRORS as usize {
+                self.damaged.push(*file);
+            }
+        }
+        self.condition == Condition::Healthy
     }
 
     fn on_error(&mut self, now: SinceBoot) {
@@ -357,6 +382,17 @@ impl Health {
         }
     }
 
+    /// A file could not be read. Returns whether its bytes are to be given up: a sector of the disk is damaged, and
+    /// the disk works all the same.
+    pub(crate) fn on_read_error(&self, file: &Hash, operation: &'static str, error: &io::Error) -> bool {
+        if !is_damage(error) {
+            self.on_error(operation, error);
+            return false;
+        }
+        tracing::debug!(%error, dir = %self.path.display(), "{operation} a file of the disk cache");
+        self.update(|state, now| state.policy.on_damage(file, now))
+    }
+
     /// Looks for operations that hang. To be called every second or so. Returns whether the disk should be
     /// probed.
     pub(crate) fn tick(&self) -> bool {
@@ -383,10 +419,12 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use rustix::io::Errno;
+    use s3mount_object::{ETag, ObjectId};
 
     use super::{Condition, Health};
     use crate::disk::clock::Clock;
     use crate::disk::error::DiskError;
+    use crate::disk::layout::Hash;
     use crate::disk::metrics::DiskState;
 
     struct Disk {
@@ -433,6 +471,25 @@ mod tests {
         assert!(disk.health.may_begin());
         drop(second);
         assert_eq!((disk.wait(31), disk.health.condition()), (0, Condition::Healthy));
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_is_one_error() {
+        let disk = Disk::new();
+        let hash = |key: &str| Hash::of("test", &ObjectId::new(key, ETag::new("e")));
+        let fails =
+            |key: &str, errno: Errno| disk.health.on_read_error(&hash(key), "read", &io::Error::from(errno));
+        for errno in [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG, Errno::UCLEAN] {
+            assert!(fails("a", errno), "it is given up");
+        }
+        assert!(!fails("a", Errno::MFILE), "that says nothing of the file");
+        assert!(fails("b", Errno::IO));
+        assert_eq!(disk.health.condition(), Condition::Healthy);
+        disk.health.on_success();
+        assert!(fails("c", Errno::IO) && fails("d", Errno::IO));
+        assert!(!fails("e", Errno::IO), "three files in a row: it is the disk");
+        assert_eq!(disk.health.condition(), Condition::Failing);
+        assert!(!fails("f", Errno::IO) && !fails("e", Errno::IO));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What readers see of one version on the disk, and the threads that do the work.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 
 use crate::disk::blocks;
 use crate::disk::check;
+use crate::disk::checks::{Checks, Why};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
 use crate::disk::health::Condition;
@@ -25,6 +27,7 @@ use crate::disk::whole::Named;
 
 #[cfg(any(test, feature = "by-hand"))]
 pub(crate) mod by_hand;
+mod checking;
 
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
 /// many at least.
@@ -53,13 +56,6 @@ const HOUSEKEEPING_TICKS: u64 = 4;
 /// How long the end of the cache waits for what is to be written.
 const ENDS_AFTER: Duration = Duration::from_secs(5);
 
-/// Whole objects that wait to be compared with their checksums. After a power cut there may be more; those are
-/// compared when they are looked for the next time.
-const MAX_CHECKS: usize = 4096;
-
-/// How many of them are compared in one round of housekeeping.
-const CHECKS: usize = 64;
-
 /// One cache directory and its threads.
 #[derive(Debug)]
 pub(crate) struct Disk(Arc<Inner>);
@@ -71,8 +67,8 @@ struct Inner {
     queue: Queue<Offer>,
     readers: Pool,
     table: Mutex<Table>,
-    /// Whole objects that can't be trusted yet.
-    checks: Mutex<VecDeque<Weak<Version>>>,
+    /// Whole objects that are to be compared with their checksums.
+    checks: Checks,
     /// Held by the one who keeps house. It holds when something was synced last.
     synced: Mutex<SinceBoot>,
     is_closed: Mutex<bool>,
@@ -101,6 +97,8 @@ impl Disk {
             let name = format!("cache-write-{number}");
             Builder::new().name(name).spawn(move || inner.queue.work(Offer::keep))?;
         }
+        let checker = inner.clone();
+        Builder::new().name("cache-check".to_owned()).spawn(move || checker.keep_checking())?;
         Builder::new().name("cache-watch".to_owned()).spawn(move || inner.watch())?;
         Ok(disk)
     }
@@ -120,21 +118,7 @@ impl Disk {
 
     /// The version that `named` names. All who name the same version share it.
     pub(crate) fn object(&self, named: Named) -> Arc<DiskObject> {
-        let mut table = lock(&self.0.table);
-        if let Some(found) = table.objects.get(&named.hash).and_then(Weak::upgrade)
-            && found.version.named.size == named.size
-        {
-            return found;
-        }
-        let hash = named.hash;
-        let version = Arc::new(Version::new(self.0.dir.clone(), self.0.parts.clone(), named));
-        let made = Arc::new(DiskObject { disk: self.0.clone(), version });
-        if table.objects.len() >= table.clean_at {
-            table.objects.retain(|_, object| object.strong_count() > 0);
-            table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
-        }
-        table.objects.insert(hash, Arc::downgrade(&made));
-        made
+        self.0.object(named)
     }
 
     /// Deletes a version.
@@ -165,6 +149,12 @@ impl Disk {
         drop(self.0.readers.run(self.0.dir.clock.now(), kept));
         let left = limit.saturating_sub(self.0.dir.clock.now().since(began));
         receiver.recv_timeout(left).is_ok() && is_written
+    }
+
+    /// Waits until nothing is here that can't be trusted and was looked for. Returns whether that came to pass within
+    /// `limit`.
+    pub(crate) fn wait_checked(&self, limit: Duration) -> bool {
+        self.0.is_by_hand || self.0.checks.wait_doubtful(limit)
     }
 
     /// Waits until what was offered is written. Nothing is synced.
@@ -204,6 +194,7 @@ impl Drop for Disk {
         }
         self.0.queue.close();
         self.0.readers.close();
+        self.0.checks.close();
         *lock(&self.0.is_closed) = true;
         self.0.closed.notify_all();
     }
@@ -218,11 +209,30 @@ impl Inner {
             queue,
             readers,
             table: Mutex::default(),
-            checks: Mutex::default(),
+            checks: Checks::default(),
             is_closed: Mutex::new(false),
             closed: Condvar::new(),
             is_by_hand: false,
         }
+    }
+
+    /// The version that `named` names. All who name the same version share it.
+    fn object(self: &Arc<Self>, named: Named) -> Arc<DiskObject> {
+        let mut table = lock(&self.table);
+        if let Some(found) = table.objects.get(&named.hash).and_then(Weak::upgrade)
+            && found.version.named.size == named.size
+        {
+            return found;
+        }
+        let hash = named.hash;
+        let version = Arc::new(Version::new(self.dir.clone(), self.parts.clone(), named));
+        let made = Arc::new(DiskObject { disk: self.clone(), version, was_passed: AtomicBool::new(false) });
+        if table.objects.len() >= table.clean_at {
+            table.objects.retain(|_, object| object.strong_count() > 0);
+            table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
+        }
+        table.objects.insert(hash, Arc::downgrade(&made));
+        made
     }
 
     /// Looks for operations that hang, and has a thread keep house now and then, until the cache ends.
@@ -262,8 +272,7 @@ impl Inner {
         self.dir.health.on_probe(result.is_ok());
     }
 
-    /// Saves maps, closes files, checks what can't be trusted, and syncs. All of it at once if that is
-    /// `urgent`.
+    /// Saves maps, closes files, and syncs. All of it at once if that is `urgent`.
     fn keep_house(self: &Arc<Self>, urgent: bool) {
         let mut synced = lock(&self.synced);
         if !self.dir.health.may_keep_house() {
@@ -284,12 +293,6 @@ impl Inner {
         let objects: Vec<_> = lock(&self.table).objects.values().filter_map(Weak::upgrade).collect();
         objects.iter().for_each(|object| object.version.tidy());
         drop(objects);
-        for _ in 0..CHECKS {
-            let Some(version) = lock(&self.checks).pop_front() else { break };
-            if let Some(version) = version.upgrade() {
-                version.check();
-            }
-        }
         let now = self.dir.clock.now();
         if self.dir.durable.has_news() && (urgent || now.since(*synced) >= SYNC_AFTER) {
             if let Err(error) = self.dir.durable.sync(&self.dir.io) {
@@ -302,10 +305,7 @@ impl Inner {
     /// Has the whole object compared with its checksums if it can't be trusted.
     fn check_later(&self, version: &Arc<Version>) {
         if version.wants_check() {
-            let mut checks = lock(&self.checks);
-            if checks.len() < MAX_CHECKS {
-                checks.push_back(Arc::downgrade(version));
-            }
+            self.checks.push(&version.named, Why::Doubtful, self.dir.clock.now());
         }
     }
 }
@@ -327,6 +327,16 @@ pub struct Run {
 pub struct DiskObject {
     disk: Arc<Inner>,
     version: Arc<Version>,
+    /// Whether the kernel has got its file.
+    was_passed: AtomicBool,
+}
+
+impl Drop for DiskObject {
+    fn drop(&mut self) {
+        if self.was_passed.load(Ordering::Relaxed) {
+            self.disk.checks.push(&self.version.named, Why::Passed, self.disk.dir.clock.now());
+        }
+    }
 }
 
 impl fmt::Debug for DiskObject {
@@ -358,11 +368,18 @@ impl DiskObject {
     /// thread if nobody has to look, else in a thread of the cache, which `then` must not hold up.
     pub fn with_whole_file(self: &Arc<Self>, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
         if self.is_known(Look::Use) {
-            return then(self.whole_file());
+            return then(self.pass());
         }
         let object = self.clone();
-        let then = move |_| then(object.whole_file());
+        let then = move |_| then(object.pass());
         self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(Look::Use), then);
+    }
+
+    /// The file for the kernel. Later it is looked through.
+    fn pass(&self) -> Option<Arc<File>> {
+        let file = self.whole_file();
+        self.was_passed.fetch_or(file.is_some(), Ordering::Relaxed);
+        file
     }
 
     /// Whether there is no use in looking.

@@ -152,7 +152,10 @@ impl Part {
             if state.here.has(block) {
                 state.here.remove(block);
                 state.claimed.remove(block);
-                dir.room.give_back(disk_bytes(blocks::bytes(&(block..block + 1), named.size).len()));
+                // Of a part that another process fills, that one counts the bytes.
+                if self.is_owned() {
+                    dir.room.give_back(disk_bytes(blocks::bytes(&(block..block + 1), named.size).len()));
+                }
             }
         }
         state.unsaved.get_or_insert(dir.clock.now());
@@ -342,6 +345,8 @@ fn load_map(dir: &Dir, named: &Named) -> io::Result<Option<Map>> {
     let bytes = match dir.io.load(&dir.layout.map(&named.hash)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Nobody can use a part whose map can't be read.
+        Err(error) if dir.health.on_read_error(&named.hash, "read the map of", &error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let record = Record::decode(&bytes, &named.hash).filter(|record| record.size == named.size);

@@ -92,7 +92,8 @@ async fn no_power_cut_leaves_a_wrong_byte() {
     for cut in 0..200 {
         let objects = if cut % 20 < 3 { LARGE + 1 } else { LARGE };
         let (cache, now) = open_in_boot(&path, boot);
-        now.fetch_add(1_000_000_000, Ordering::Relaxed);
+        // Later than all that the mount before has done in this boot.
+        now.fetch_add(20_000_000_000, Ordering::Relaxed);
         fill(&cache, &mut random, objects);
         assert!(cache.flush(LIMIT), "it is synced");
         let before = Synced::now(&path).expect("a directory of this test");

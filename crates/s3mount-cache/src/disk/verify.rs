@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::disk::blocks::{self, BLOCK_BYTES};
+use crate::disk::health;
 use crate::disk::read::{Fault, Source};
 use crate::disk::record::Record;
 use crate::disk::walk::{CacheDir, Cached, WalkError, failed, missing};
@@ -46,7 +47,7 @@ impl CacheDir {
             Ok(()) => Ok(Verdict::Right),
             Err(Fault::Corrupt) => Ok(Verdict::Wrong("its bytes differ from their checksums")),
             // A sector that can't be read any more.
-            Err(Fault::Io(error)) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+            Err(Fault::Io(error)) if health::is_damage(&error) => {
                 Ok(Verdict::Wrong("the disk can't read it"))
             }
             Err(Fault::Io(error)) => Err(failed("read", &path, error)),

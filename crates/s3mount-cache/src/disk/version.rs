@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -279,7 +280,7 @@ impl Version {
                 true
             }
             Some(Err(Fault::Io(error))) => {
-                self.dir.health.on_error("read", &error);
+                self.on_unreadable("read", &held, touched, &error);
                 false
             }
             Some(Err(Fault::Corrupt)) => {
@@ -307,9 +308,21 @@ impl Version {
         }
     }
 
-    /// Takes out what is damaged: a whole object, or blocks of a part.
-    fn on_corrupt(&self, held: &Held, touched: std::ops::Range<u64>) {
+    fn on_corrupt(&self, held: &Held, touched: Range<u64>) {
         tracing::warn!(object = ?self.named.object, "bytes of the disk cache are wrong; they are fetched again");
+        self.take_out(held, touched);
+    }
+
+    /// The disk has failed to read. A sector that can't be read any more concerns this version alone.
+    fn on_unreadable(&self, operation: &'static str, held: &Held, touched: Range<u64>, error: &io::Error) {
+        if self.dir.health.on_read_error(&self.named.hash, operation, error) {
+            tracing::warn!(object = ?self.named.object, %error, "the disk can't read bytes of its cache; they are fetched again");
+            self.take_out(held, touched);
+        }
+    }
+
+    /// Takes out what is damaged: a whole object, or blocks of a part.
+    fn take_out(&self, held: &Held, touched: Range<u64>) {
         self.dir.metrics.corrupt.inc();
         match held {
             Held::Part(part) => part.take_out(&self.dir, &self.named, touched),
@@ -433,15 +446,30 @@ impl Version {
         }
     }
 
-    /// Compares the whole object with its checksums, so that it can be trusted.
-    pub(crate) fn check(&self) {
-        let Held::Whole(whole) = self.held() else { return };
-        let Some(_operation) = self.dir.health.begin() else { return };
-        match whole.check(&self.dir, &self.named) {
-            Ok(()) => {}
-            Err(Fault::Io(error)) => self.dir.health.on_error("check", &error),
-            Err(Fault::Corrupt) => self.on_corrupt(&Held::Whole(whole), 0..0),
+    /// The whole object, if it is here and to be compared with its checksums: if it can't be trusted, or in any case.
+    pub(crate) fn whole_to_check(&self, in_any_case: bool) -> Option<Arc<Whole>> {
+        self.look(Look::Guess);
+        match self.held() {
+            Held::Whole(whole) if in_any_case || !whole.is_trusted() => Some(whole),
+            Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => None,
         }
+    }
+
+    /// Compares a piece of the whole object, from block `first` on, with its checksums, in memory that is as long as
+    /// a piece. Returns where the next piece begins. After the last one, the object can be trusted.
+    pub(crate) fn check_piece(&self, whole: &Arc<Whole>, first: u64, memory: &mut [u8]) -> Option<u64> {
+        let _operation = self.dir.health.begin()?;
+        let checked = whole.check_piece(&self.dir, &self.named, first, memory);
+        let held = || Held::Whole(whole.clone());
+        match checked {
+            Ok(next) => {
+                self.dir.health.on_success();
+                return next;
+            }
+            Err(Fault::Io(error)) => self.on_unreadable("check", &held(), 0..0, &error),
+            Err(Fault::Corrupt) => self.on_corrupt(&held(), 0..0),
+        }
+        None
     }
 
     /// Closes a file that nobody uses, and one that another process has deleted.

@@ -24,7 +24,10 @@ use crate::disk::scan;
 const ELSEWHERE: &[u8; 4] = b"s3mr";
 
 /// How many blocks are compared with their checksums at a time.
-const CHECKED_BLOCKS: usize = 8;
+const PIECE_BLOCKS: u64 = 8;
+
+/// How many bytes these are: one operation of a disk, which no disk takes seconds for.
+pub(crate) const PIECE_BYTES: usize = (PIECE_BLOCKS * BLOCK_BYTES) as usize;
 
 /// A version of an object, and how large it is.
 #[derive(Clone, Debug)]
@@ -81,22 +84,37 @@ impl Whole {
         self.is_trusted.load(Ordering::Acquire)
     }
 
-    /// Compares all blocks with their checksums. Then the file may be trusted, in this boot and in later ones:
-    /// what was read is on the disk.
-    pub(crate) fn check(&self, dir: &Dir, named: &Named) -> Result<(), Fault> {
-        let source = Source { io: &dir.io, file: &self.file, is_direct: self.is_direct, size: named.size };
-        let mut piece = vec![0; CHECKED_BLOCKS * BLOCK_BYTES as usize];
-        for (sums, first) in self.sums.chunks(CHECKED_BLOCKS).zip((0u64..).step_by(CHECKED_BLOCKS)) {
-            let range = blocks::bytes(&(first..first + sums.len() as u64), named.size);
-            let into = usize::try_from(range.len()).ok().and_then(|len| piece.get_mut(..len));
+    /// Compares a piece, from block `first` on, with its checksums, in memory of [`PIECE_BYTES`]. Returns the first
+    /// block of the next piece. After the last piece, the file may be trusted, in this boot and in later ones: what
+    /// was read is on the disk.
+    pub(crate) fn check_piece(
+        &self,
+        dir: &Dir,
+        named: &Named,
+        first: u64,
+        memory: &mut [u8],
+    ) -> Result<Option<u64>, Fault> {
+        let count = self.sums.len() as u64;
+        let end = count.min(first + PIECE_BLOCKS);
+        let sums = self.sums.get(first as usize..end as usize).unwrap_or_default();
+        if !sums.is_empty() {
+            let range = blocks::bytes(&(first..end), named.size);
+            let into = usize::try_from(range.len()).ok().and_then(|len| memory.get_mut(..len));
+            let source =
+                Source { io: &dir.io, file: &self.file, is_direct: self.is_direct, size: named.size };
             source.read(range, sums, into.ok_or(Fault::Corrupt)?)?;
         }
-        let record = dir.record(named.size, self.sums.clone());
-        let record = Record { is_compared: self.is_compared(), ..record };
-        save_record(dir, named, &self.file, &record)?;
-        dir.durable.on_published();
-        self.is_trusted.store(true, Ordering::Release);
-        Ok(())
+        if end < count {
+            return Ok(Some(end));
+        }
+        if !self.is_trusted() {
+            let record = dir.record(named.size, self.sums.clone());
+            let record = Record { is_compared: self.is_compared(), ..record };
+            save_record(dir, named, &self.file, &record)?;
+            dir.durable.on_published();
+            self.is_trusted.store(true, Ordering::Release);
+        }
+        Ok(None)
     }
 }
 
@@ -120,7 +138,15 @@ pub(crate) fn open(dir: &Dir, named: &Named) -> io::Result<Option<Whole>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let record = if file.metadata()?.len() == named.size { load_record(dir, named, &file)? } else { None };
+    let record = if file.metadata()?.len() == named.size {
+        match load_record(dir, named, &file) {
+            // Nobody can use a file whose record can't be read.
+            Err(error) if dir.health.on_read_error(&named.hash, "read the record of", &error) => None,
+            record => record?,
+        }
+    } else {
+        None
+    };
     let Some((record, is_bound)) = record else {
         remove(dir, named)?;
         return Ok(None);

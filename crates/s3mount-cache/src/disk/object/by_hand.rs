@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::checking::Checked;
 use super::{Disk, Inner, READERS, TICK, WRITERS, lock};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
@@ -24,6 +25,8 @@ pub struct Hand {
     disk: Arc<Inner>,
     bell: Arc<Notify>,
     ticks: Mutex<Ticks>,
+    /// The object that is being compared with its checksums.
+    checked: Mutex<Option<Checked>>,
 }
 
 #[derive(Debug)]
@@ -33,6 +36,8 @@ struct Ticks {
     /// When to look again, and when the housekeeper of the room wakes up.
     look_at: SinceBoot,
     room_at: SinceBoot,
+    /// Until when no object is compared.
+    check_at: SinceBoot,
 }
 
 /// Something that can be done.
@@ -42,6 +47,7 @@ enum Due {
     Item(usize),
     Look,
     Room,
+    Check,
 }
 
 impl fmt::Debug for Hand {
@@ -56,8 +62,9 @@ pub(crate) fn open(dir: Dir, queue_bytes: u64) -> (Disk, Hand) {
     let (queue, readers) = (Queue::by_hand(queue_bytes, bell.clone()), Pool::by_hand(bell.clone()));
     let now = dir.clock.now();
     let disk = Arc::new(Inner { is_by_hand: true, ..Inner::new(dir, queue, readers) });
-    let ticks = Mutex::new(Ticks { looked: 0, look_at: now.after(TICK), room_at: now.after(ROOM_TICK) });
-    (Disk(disk.clone()), Hand { disk, bell, ticks })
+    let (look_at, room_at) = (now.after(TICK), now.after(ROOM_TICK));
+    let ticks = Mutex::new(Ticks { looked: 0, look_at, room_at, check_at: now });
+    (Disk(disk.clone()), Hand { disk, bell, ticks, checked: Mutex::default() })
 }
 
 impl Hand {
@@ -88,6 +95,10 @@ impl Hand {
                 lock(&self.ticks).room_at = self.disk.dir.clock.now().after(ROOM_TICK);
                 self.disk.dir.room.step();
             }
+            Some(Due::Check) => {
+                let rest = self.disk.check_piece(&mut lock(&self.checked)).unwrap_or_default();
+                lock(&self.ticks).check_at = self.disk.dir.clock.now().after(rest);
+            }
         }
         true
     }
@@ -98,7 +109,9 @@ impl Hand {
         let (now, ticks) = (self.disk.dir.clock.now(), lock(&self.ticks));
         let look = (now >= ticks.look_at).then_some(Due::Look);
         let room = (now >= ticks.room_at || self.disk.dir.room.has_notes()).then_some(Due::Room);
-        tasks.chain(items).chain(look).chain(room).collect()
+        let has_checks = self.disk.checks.has_any() || lock(&self.checked).is_some();
+        let check = (now >= ticks.check_at && has_checks).then_some(Due::Check);
+        tasks.chain(items).chain(look).chain(room).chain(check).collect()
     }
 
     /// What the cache counts.
@@ -117,6 +130,8 @@ impl Hand {
         self.set_faults(|_| Err(io::ErrorKind::Interrupted.into()));
         self.disk.readers.close();
         self.disk.queue.close();
+        self.disk.checks.close();
+        drop(lock(&self.checked).take());
         self.disk.parts.clear();
         let objects = std::mem::take(&mut lock(&self.disk.table).objects);
         for object in objects.values().filter_map(std::sync::Weak::upgrade) {
