@@ -255,6 +255,12 @@ fn nothing_else_is_cleared() {
     let listings = cache.folders[1].path().join("names/00a");
     fs::create_dir(&listings).expect("a folder");
     fs::write(listings.join(format!("00a{:061}", 7)), "a kept listing").expect("a file");
+    // A mount was killed in the middle of something.
+    for name in ["names/00b/.newAbC", "durable.77-1.new", "probe", "probe.77-2.new"] {
+        let path = cache.folders[1].path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, "half").expect("a file");
+    }
     assert!(cache.run("clear", &[]).stdout.contains(" deleted\n"));
     let left = |dir: &Path| {
         let mut left = Vec::new();

@@ -11,7 +11,7 @@
 //!
 //! **Never for nothing.** At least half of the version must be on the disk, so no more is fetched than readers
 //! have wanted. The cache is asked for room first. Each byte is fetched at most once: a version has one turn
-//! in the life of a mount, and what the disk does not keep of it is left to its readers.
+//! among ten thousand, and what the disk does not keep of it is left to its readers.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::version::Version;
 
-/// So many versions have their turn in the life of a mount: 100 bytes each, and their names.
+/// Of so many versions it is known that they had their turn: 100 bytes each, and their names. So many wait at most.
 const MOST_VERSIONS: usize = 10_000;
 
 /// Versions whose holes are to be fetched.
@@ -36,9 +36,20 @@ impl Refills {
         if disk.first_missing(ByteRange::new(0, version.size)).is_none() {
             return;
         }
+        self.add(&version.object, version.size);
+    }
+
+    fn add(&self, object: &ObjectId, size: u64) {
         let mut state = lock(&self.state);
-        if state.known.len() < MOST_VERSIONS && state.known.insert(version.object.clone()) {
-            state.waiting.push_back((version.object.clone(), version.size));
+        if state.waiting.len() >= MOST_VERSIONS {
+            return;
+        }
+        if state.known.len() >= MOST_VERSIONS {
+            // The others may have another turn.
+            state.known = state.waiting.iter().map(|(object, _)| object.clone()).collect();
+        }
+        if state.known.insert(object.clone()) {
+            state.waiting.push_back((object.clone(), size));
         }
     }
 
@@ -59,5 +70,26 @@ impl Refills {
     /// Nothing of the version was fetched: it may have its turn when it is closed again.
     pub(crate) fn forget(&self, object: &ObjectId) {
         lock(&self.state).known.remove(object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_object::{ETag, ObjectId};
+
+    use super::{MOST_VERSIONS, Refills};
+
+    #[test]
+    fn there_are_turns_after_very_many_versions() {
+        let refills = Refills::default();
+        let object = |number: usize| ObjectId::new(&number.to_string(), ETag::new("e"));
+        for number in 0..3 * MOST_VERSIONS {
+            refills.add(&object(number), 1);
+            refills.add(&object(number), 1);
+            assert_eq!(refills.next().map(|(object, _)| object), Some(object(number)));
+            assert!(refills.next().is_none(), "one turn each");
+        }
+        (0..2 * MOST_VERSIONS).for_each(|number| refills.add(&object(number), 1));
+        assert_eq!(std::iter::from_fn(|| refills.next()).count(), MOST_VERSIONS, "no more wait");
     }
 }

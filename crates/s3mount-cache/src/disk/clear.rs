@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::disk::layout::Hash;
 use crate::disk::limit;
+use crate::disk::names::UNFINISHED_LISTING;
 use crate::disk::scan;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};
 
@@ -41,17 +42,19 @@ impl CacheDir {
                 self.change_counts(|counts| counts.remove(removed.bytes))?;
             }
             if !is_used {
-                self.clear_folder(&layout.shard(number))?;
+                self.clear_folder(&layout.shard(number), true)?;
             }
             on_shard(&cleared);
         }
         for number in 0..Self::SHARDS {
-            self.clear_folder(&layout.names().join(format!("{number:03x}")))?;
+            self.clear_folder(&layout.names().join(format!("{number:03x}")), !is_used)?;
         }
         if !is_used {
             self.remove_folder(&layout.objects())?;
             self.remove_folder(&layout.names())?;
             let files = [layout.pace(), layout.ghosts(), layout.durable(), layout.usage(), layout.limit()];
+            // What is left of a killed mount would make the folder one that is none of a cache.
+            self.clear_unfinished()?;
             for path in files.into_iter().chain([layout.lock(), layout.marker()]) {
                 self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
             }
@@ -59,19 +62,36 @@ impl CacheDir {
         Ok(cleared)
     }
 
-    /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it.
-    fn clear_folder(&self, folder: &Path) -> Result<(), WalkError> {
+    /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it. Listings that
+    /// are not finished are deleted if that is `total`: no mount uses the directory.
+    fn clear_folder(&self, folder: &Path, total: bool) -> Result<(), WalkError> {
         let listed = std::fs::read_dir(folder).map(Some).or_else(missing);
         let Some(entries) = listed.map_err(|error| failed("list", folder, error))? else { return Ok(()) };
         for entry in entries {
             let entry = entry.map_err(|error| failed("list", folder, error))?;
             let name = entry.file_name();
             let digits = name.to_str().and_then(|name| name.get(..64));
-            if digits.and_then(Hash::parse).is_some() {
+            let is_unfinished = name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_LISTING));
+            if (total && is_unfinished) || digits.and_then(Hash::parse).is_some() {
                 self.io.remove(&entry.path()).map_err(|error| failed("delete", &entry.path(), error))?;
             }
         }
         self.remove_folder(folder)
+    }
+
+    /// Deletes the files of the directory itself that a killed mount has not finished.
+    fn clear_unfinished(&self) -> Result<(), WalkError> {
+        let root = self.path();
+        for entry in std::fs::read_dir(root).map_err(|error| failed("list", root, error))? {
+            let path = entry.map_err(|error| failed("list", root, error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_ours =
+                ["durable.", "s3mount-cache.", "probe."].iter().any(|start| name.starts_with(start));
+            if is_ours && name.ends_with(".new") || name == "probe" {
+                self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a folder that is empty.

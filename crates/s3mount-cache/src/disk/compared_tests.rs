@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::faults::Op;
 use super::tests::{BLOCK, LIMIT, config, content, files, flip, folder, id, offer, range, read};
 use super::{DiskCache, DiskConfig, blocks};
 
@@ -130,4 +131,34 @@ async fn a_bit_that_flips_later_is_found_by_the_sums_of_the_blocks() {
     flip(&files(&path.join("v1"))[0], 9);
     assert_eq!(read(&object, range(0, SIZE)).await, None);
     assert!(!object.run(0).is_here && !object.is_compared());
+}
+
+/// Wrong bytes may wait to be written, or be written, when they turn out to be wrong.
+#[tokio::test]
+async fn what_waits_when_it_turns_out_to_be_wrong_is_not_kept() {
+    let (_folder, path) = folder();
+    let cache = open(&path, true);
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = std::sync::Mutex::new(blocked);
+    cache.0.disks[0].dir().io.faults.set(move |op| {
+        if op == Op::Write {
+            // It ends when the test lets go of the other end.
+            let _ = blocked.lock().map(|blocked| blocked.recv());
+        }
+        Ok(())
+    });
+    let objects = ["a", "b", "c", "d", "e", "f"].map(|key| cache.object(&id(key), SIZE));
+    for (number, object) in objects.iter().enumerate() {
+        let end = if number % 2 == 0 { SIZE } else { 3 * BLOCK };
+        offer(object, range(0, end), &content("wrong", SIZE));
+    }
+    ["a", "b", "c", "d", "e", "f"].iter().for_each(|key| cache.forget(&id(key)));
+    drop(release);
+    assert!(cache.flush(LIMIT));
+    assert!(objects.iter().all(|object| !object.run(0).is_here));
+    assert_eq!(files(&path.join("v1")), [] as [std::path::PathBuf; 0]);
+    // What comes afterwards is kept.
+    offer(&objects[0], range(0, SIZE), &content("a", SIZE));
+    assert!(cache.flush(LIMIT));
+    assert_eq!(read(&objects[0], range(0, SIZE)).await, Some(content("a", SIZE)));
 }

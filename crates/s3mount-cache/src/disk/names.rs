@@ -19,6 +19,9 @@ use super::layout::{Hash, Layout};
 /// What a file begins with: the format's name and version.
 const MAGIC: &[u8; 8] = b"s3mnam01";
 
+/// How the name of a listing begins that is not finished.
+pub(crate) const UNFINISHED_LISTING: &str = ".new";
+
 /// A checksum, in bytes.
 const CRC_BYTES: usize = 8;
 
@@ -67,7 +70,7 @@ impl NameStore {
         let path = self.path(directory);
         let folder = path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(folder)?;
-        let file = tempfile::Builder::new().prefix(".new").tempfile_in(folder)?;
+        let file = tempfile::Builder::new().prefix(UNFINISHED_LISTING).tempfile_in(folder)?;
         let mut writer = NamesWriter { out: BufWriter::new(file), path, at: 0, places: Vec::new() };
         writer.put(MAGIC)?;
         Ok(writer)

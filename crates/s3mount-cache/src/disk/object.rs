@@ -520,7 +520,8 @@ impl DiskObject {
             Some(Dropped::Disk)
         } else {
             let (version, bytes) = (self.version.clone(), bytes.clone());
-            let offer = Offer { version, range, bytes, is_compared };
+            let given_up = version.given_up();
+            let offer = Offer { version, range, bytes, is_compared, given_up };
             self.disk.queue.push(offer, range.len()).is_err().then_some(Dropped::Queue)
         };
         if let Some(reason) = reason {

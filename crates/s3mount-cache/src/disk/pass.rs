@@ -7,12 +7,17 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::disk::layout::{Layout, SHARDS};
+use crate::disk::names::UNFINISHED_LISTING;
 use crate::disk::scan::{self, Held};
 use crate::disk::usage::Counts;
 
 /// A use that is so much later than now was noted by a clock that was wrong. Such a version would never be
 /// idle.
 const FUTURE: Duration = Duration::from_secs(3600);
+
+/// A kept listing is deleted when it is so old. It is used for `--metadata-ttl`, or by mounts whose names never
+/// change: these list the folder once a month then.
+const LISTING_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A pass over all shards.
 #[derive(Debug)]
@@ -39,6 +44,7 @@ impl Pass {
             // Another process may have deleted it.
             let _ = std::fs::remove_file(layout.shard(number).join(name));
         }
+        tidy_listings(&layout.names().join(format!("{number:03x}")), now)?;
         let is_future = |held: &&Held| held.used > now + FUTURE;
         for held in shard.versions.iter().filter(is_future) {
             for path in [layout.whole(&held.hash), layout.part(&held.hash)] {
@@ -52,6 +58,25 @@ impl Pass {
     pub(crate) fn result(&self) -> Option<(Counts, u64)> {
         (self.next == SHARDS).then_some((self.before, self.sum))
     }
+}
+
+/// Deletes listings that are old, and what a killed process has not finished.
+fn tidy_listings(folder: &Path, now: Duration) -> io::Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED_LISTING);
+        let age = if is_unfinished { scan::UNFINISHED } else { LISTING_AGE };
+        // Another process may have deleted it.
+        let is_old = |file: std::fs::Metadata| now.saturating_sub(scan::last_write(&file)) > age;
+        if entry.metadata().is_ok_and(is_old) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
 }
 
 /// Says that the file, if there is one, was used and written at `now`.

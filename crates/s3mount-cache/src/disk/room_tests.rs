@@ -215,6 +215,15 @@ fn a_pass_corrects_and_tidies_up() {
     }
     std::fs::write(&young, "half").expect("a file");
     set_use(&layout.whole(&hash(4)), now + DAY * 300);
+    // Listings: one of last week, one of last year, and one that was not finished.
+    let listings = layout.names().join("001");
+    std::fs::create_dir_all(&listings).expect("a folder");
+    let kept = [("1", 7), ("2", 365), (".new3", 1), (".new4", 0)].map(|(name, days)| {
+        let path = listings.join(name);
+        std::fs::write(&path, "names").expect("a file");
+        set_use(&path, now - DAY * days);
+        path
+    });
     let mut pass = None;
     for _ in 0..SHARDS {
         shared.go_on(&mut pass, now).expect("a room");
@@ -222,6 +231,7 @@ fn a_pass_corrects_and_tidies_up() {
     assert!(pass.is_none(), "it is over");
     assert_eq!(used(&shared), Some(20 * 64 * KIB + 3 * 4096), "with the files that it has deleted");
     assert!(!old[0].exists() && !old[1].exists() && young.exists());
+    assert_eq!(kept.map(|path| path.exists()), [true, false, false, true]);
     let metadata = layout.whole(&hash(4)).metadata().expect("a file");
     assert_eq!(scan::last_use(&metadata).as_secs(), now.as_secs(), "the clock was wrong");
 }

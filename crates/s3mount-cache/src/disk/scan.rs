@@ -13,7 +13,7 @@ use crate::disk::layout::{Hash, Layout};
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A file that is not finished after this time is left over from a process that was killed.
-const UNFINISHED: Duration = Duration::from_secs(3600);
+pub(crate) const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// What lies in a shard of one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,11 @@ pub(crate) fn last_use(metadata: &Metadata) -> Duration {
     };
     let used = time(metadata.atime(), metadata.atime_nsec());
     used.max(time(metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// When a file was written last.
+pub(crate) fn last_write(metadata: &Metadata) -> Duration {
+    Duration::from_secs(u64::try_from(metadata.mtime()).unwrap_or(0))
 }
 
 /// How many bytes of the disk a file takes.
@@ -114,8 +119,7 @@ pub(crate) fn shard(layout: &Layout, number: u16, now: Duration) -> io::Result<S
         held.is_part |= matches!(kind, Kind::Part);
         held.size = metadata.len();
         held.used = held.used.max(used);
-        let written = u64::try_from(metadata.mtime()).unwrap_or(0);
-        held.written = held.written.max(Duration::from_secs(written));
+        held.written = held.written.max(last_write(&metadata));
     }
     versions.retain(|_, held| held.is_whole || held.is_part);
     found

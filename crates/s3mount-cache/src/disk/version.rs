@@ -50,6 +50,8 @@ pub(crate) struct Offer {
     pub(crate) bytes: Bytes,
     /// Whether they were compared with a checksum of the store.
     pub(crate) is_compared: bool,
+    /// How often the version had been given up when they were offered.
+    pub(crate) given_up: u64,
 }
 
 impl Offer {
@@ -85,6 +87,8 @@ struct State {
     is_compared: bool,
     /// The CRC-64/NVME of the version, if somebody has compared all of its bytes with the store's checksums.
     right: Option<u64>,
+    /// How often it was given up. What was offered before is of no use.
+    given_up: u64,
 }
 
 /// Who finds out what the disk holds.
@@ -100,7 +104,8 @@ impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
         let (held, was_in_parts, is_use_due, is_compared) = (Held::Unknown, false, false, false);
-        let state = State { held, looked, used, was_in_parts, is_use_due, is_compared, right: None };
+        let state =
+            State { held, looked, used, was_in_parts, is_use_due, is_compared, right: None, given_up: 0 };
         let state = Mutex::new(state);
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
@@ -355,11 +360,20 @@ impl Version {
         let Some(operation) = self.dir.health.begin() else { return Ok(Some(Dropped::Disk)) };
         self.look_within(&operation, Look::Use);
         let is_all = range.start() == 0 && range.end() == self.named.size;
+        if self.given_up() != offer.given_up {
+            return Ok(None);
+        }
         let dropped = match self.held() {
             Held::Whole(_) | Held::Closed => return Ok(None),
             Held::Nothing | Held::Unknown if is_all => self.publish(bytes, *is_compared),
             Held::Nothing | Held::Unknown | Held::Part(_) => self.add(*range, bytes),
         };
+        if self.given_up() != offer.given_up {
+            // They turned out to be wrong while they were written.
+            self.delete(&self.held());
+            self.set(Held::Nothing);
+            return Ok(None);
+        }
         // It may be whole by now, and known to be right since before.
         self.compare(&operation);
         dropped
@@ -501,9 +515,15 @@ impl Version {
 
     /// Takes it that nothing is here. Returns what is to be [deleted](Self::delete). Does not block.
     pub(crate) fn give_up(&self) -> Held {
+        self.state().given_up += 1;
         let held = self.held();
         self.set(Held::Nothing);
         held
+    }
+
+    /// How often it was given up. Does not block.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.state().given_up
     }
 
     /// Deletes all of it.
