@@ -336,3 +336,40 @@ fn an_error_that_comes_again_and_again_does_not_fill_the_log() {
     assert!((2..=6).contains(&lines.len()), "{lines:#?}");
     assert!(lines.iter().any(|line| line.ends_with(" (100 times so far)")), "{lines:#?}");
 }
+
+/// The same command, started by another program that then becomes it.
+fn started_by(program: &str, args: &[&str], command: &Command) -> Command {
+    let mut started = Command::new(program);
+    started.args(args).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            started.env(name, value);
+        }
+    }
+    started
+}
+
+#[test]
+fn a_daemon_without_room_for_its_threads_says_so_and_mounts_nothing() {
+    let (server, (_folder, dir, _)) = (server(), folders());
+    let command = s3mount(&server.endpoint(), BUCKET, &dir, &["--foreground"]);
+    // The stacks of a dozen threads.
+    let mut limited = started_by("prlimit", &["--data=25165824"], &command);
+    let output = run_with_timeout(&mut limited, LIMIT).expect("an end");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("threads of a mount can be started"), "{}", said(&output));
+    assert_eq!(mounts(&dir), 0);
+}
+
+#[test]
+fn a_daemon_hears_signals_that_its_starter_had_blocked() {
+    const BLOCKED: &str = "import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let (server, (_folder, dir, _)) = (server(), folders());
+    let command = s3mount(&server.endpoint(), BUCKET, &dir, &["--foreground"]);
+    let mount =
+        MountGuard::new(&mut started_by("python3", &["-c", BLOCKED], &command), &dir).expect("a mount");
+    signal(&mount, Signal::SIGTERM);
+    wait_for("it unmounts", || mounts(&dir) == 0);
+}

@@ -20,6 +20,7 @@ pub(crate) mod warden;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use nix::sys::signal::SigSet;
 
 pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
@@ -48,6 +49,8 @@ pub(crate) fn start(args: &MountArgs, helper: Option<&Helper>) -> anyhow::Result
         // make's jobserver.
         close_all_but(config.target.device().as_slice());
     }
+    // Whoever starts a daemon may have blocked signals for himself: it would hear none that asks it to end.
+    SigSet::empty().thread_set_mask()?;
     let place = checks::check(&config)?;
     if helper.is_some_and(|helper| helper.is_fake) {
         return Ok(ExitCode::SUCCESS);

@@ -10,4 +10,5 @@ pub(crate) mod open_files;
 pub(crate) mod patience;
 pub(crate) mod probe;
 pub(crate) mod terminal;
+pub(crate) mod threads;
 pub(crate) mod unmounting;

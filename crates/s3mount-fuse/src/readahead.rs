@@ -10,11 +10,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -55,9 +56,9 @@ impl Readahead {
     /// # Errors
     /// Only root can set it.
     pub(crate) fn raise(dir: &Path, bytes: u64, runtime: &Handle) -> io::Result<Self> {
-        let device = std::fs::metadata(dir)?.dev();
-        let (major, minor) = (libc::major(device), libc::minor(device));
-        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        // The daemon of the mount must not be asked: that is this process, and it may not answer yet.
+        let found = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", found.stx_dev_major, found.stx_dev_minor);
         let file = File::options().write(true).open(path)?;
         let state = Mutex::new(State { is_lowered: false, ordinary_at: None, random_at: None });
         let readahead =

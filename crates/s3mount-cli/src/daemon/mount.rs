@@ -35,7 +35,7 @@ use crate::config::{self, Config};
 use crate::flags::mount::Verify;
 use crate::system::connections::connections;
 use crate::system::mounts::{MountedAt, by_id};
-use crate::system::{cpu_time, open_files, terminal};
+use crate::system::{cpu_time, open_files, terminal, threads};
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
@@ -61,6 +61,7 @@ const FEWEST_READS: u16 = 1024;
 pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyhow::Result<()> {
     let max_connections = open_files::make_room(config.max_connections)?;
     cpu_time::make_room();
+    threads::check(config.threads)?;
     let config = &Config { max_connections, ..config.clone() };
     // Writes that wait for memory have their bytes in the heap, up to 1 MiB each. When all writes of a large file
     // waited, and each had fresh pages, 4 GiB took 1.40 CPU s/GiB, and 1.07 without this.

@@ -47,7 +47,18 @@ impl Adapter {
     /// Tells of a mount that has no room left, or, if objects may be written, of an empty one.
     pub(super) fn on_statfs(&self, reply: ReplyStatfs) {
         let blocks = MOUNT_BYTES / u64::from(BLOCK_BYTES);
-        let free = if self.fs.allows_writes() { blocks } else { 0 };
-        reply.statfs(blocks, free, free, u64::from(u32::MAX), 0, BLOCK_BYTES, MAX_NAME_BYTES, BLOCK_BYTES);
+        let is_free = self.fs.allows_writes();
+        let free = |all| if is_free { all } else { 0 };
+        let files = u64::from(u32::MAX);
+        reply.statfs(
+            blocks,
+            free(blocks),
+            free(blocks),
+            files,
+            free(files),
+            BLOCK_BYTES,
+            MAX_NAME_BYTES,
+            BLOCK_BYTES,
+        );
     }
 }

@@ -12,6 +12,9 @@ const MOST_BYTES: u64 = 16 << 20;
 /// The most files in the folder that is used by default.
 const MOST_FILES: usize = 64;
 
+/// How many names are tried for a new log: one for each daemon that may begin in the same second.
+const MOST_TURNS: u32 = 1000;
+
 /// The end of the name of the file before.
 const BEFORE: &str = ".1";
 
@@ -36,8 +39,23 @@ impl LogFile {
     pub(super) fn begin(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let path = directory.join(format!("s3mount-{now}-{}.log", std::process::id()));
-        Ok(Self { file: create(&path)?, path, len: 0 })
+        let pid = std::process::id();
+        // Daemons of two pid namespaces may have one number, and begin in one second.
+        let name = |turn: u32| {
+            directory.join(match turn {
+                0 => format!("s3mount-{now}-{pid}.log"),
+                _ => format!("s3mount-{now}-{pid}-{turn}.log"),
+            })
+        };
+        let mut turn = 0;
+        loop {
+            let path = name(turn);
+            match create(&path) {
+                Ok(file) => return Ok(Self { path, file, len: 0 }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && turn < MOST_TURNS => turn += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The file that is written.
@@ -90,6 +108,13 @@ mod tests {
     use std::fs;
 
     use super::{LogFile, MOST_BYTES, MOST_FILES, tidy};
+
+    #[test]
+    fn logs_that_begin_in_one_second_have_names_of_their_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let logs: Vec<_> = (0..5).map(|_| LogFile::begin(folder.path()).expect("a log")).collect();
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), logs.len());
+    }
 
     #[test]
     fn a_log_has_two_files_at_most() {
