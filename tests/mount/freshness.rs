@@ -62,6 +62,28 @@ fn who_opens_again_at_once_after_estale_has_the_new_version() {
 }
 
 #[test]
+fn one_wrong_404_ends_only_the_handles_that_have_met_it() {
+    let world = World::new(TestS3::builder().synthetic(BUCKET, "f", GIB), &[]);
+    let read = |file: &File, at| {
+        let mut buffer = vec![0; 4096];
+        file.read_exact_at(&mut buffer, at).map(|()| check("f", at, &buffer).expect("right bytes"))
+    };
+    let mut dead = Vec::new();
+    for (turn, status) in (1..).zip([404, 412, 416]) {
+        let file = File::open(world.path("f")).expect("a file");
+        let fault = Fault::new(FaultKind::Status(status, "Wrong".to_owned())).on(Operation::GetObject);
+        world.server.fault(fault.times(1));
+        let error = read(&file, turn * 100 * MIB).expect_err("the store says that it is gone");
+        assert_eq!(errno(&error), Some(Errno::ESTALE), "{status}: {error}");
+        dead.push(file);
+        let again = File::open(world.path("f")).expect("a file");
+        read(&again, turn * 100 * MIB).unwrap_or_else(|error| panic!("{status}: {error}"));
+    }
+    let error = read(&dead[0], 900 * MIB).expect_err("it stays as it is");
+    assert_eq!(errno(&error), Some(Errno::ESTALE), "{error}");
+}
+
+#[test]
 fn a_replaced_object_of_the_same_size_is_never_served_from_old_pages() {
     let server = TestS3::builder().object(BUCKET, "f", "one");
     let world = World::new(server, &["--metadata-ttl", "minimal"]);

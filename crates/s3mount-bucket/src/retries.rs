@@ -14,10 +14,12 @@
 //! ```
 
 use std::error::Error;
+use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use s3mount_object::{ErrorKind, ObjectError};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::attempts::Attempts;
 use crate::door::Door;
@@ -30,14 +32,23 @@ const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The attempts at one request: how long each may take, and when the next may be made.
-#[derive(Debug)]
 pub struct Retries<'a> {
     door: &'a Door,
     operation: Operation,
     target: &'a str,
     class: Class,
     attempts: Attempts,
+    /// The deadline as it was when it was last asked for.
     deadline: Instant,
+    /// Says the deadline of a request that others may join.
+    joined: Option<&'a (dyn Fn() -> Instant + Send + Sync)>,
+    gave_way: bool,
+}
+
+impl fmt::Debug for Retries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retries").field("operation", &self.operation).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Retries<'a> {
@@ -51,7 +62,15 @@ impl<'a> Retries<'a> {
         deadline: Instant,
     ) -> Self {
         let attempts = Attempts::new(slow, door.random());
-        Self { door, operation, target, class: operation.class(), attempts, deadline }
+        let class = operation.class();
+        Self { door, operation, target, class, attempts, deadline, joined: None, gave_way: false }
+    }
+
+    /// For a request that others may join, who have more time: when the deadline is over, `deadline` says what it is
+    /// by then.
+    #[must_use]
+    pub fn joined(self, deadline: &'a (dyn Fn() -> Instant + Send + Sync)) -> Self {
+        Self { joined: Some(deadline), ..self }
     }
 
     /// Takes the permits of another class.
@@ -66,25 +85,64 @@ impl<'a> Retries<'a> {
     /// # Errors
     /// The error of the attempt; `TimedOut` when the attempt was given up, or got no permit before the deadline.
     pub async fn attempt<T>(
-        &self,
+        &mut self,
         attempt: impl Future<Output = Result<T, ObjectError>>,
     ) -> Result<T, ObjectError> {
-        let late = |what: String| {
-            ObjectError::new(ErrorKind::TimedOut, self.operation.name(), self.target).with_source(what)
-        };
-        let Ok(_permit) = timeout_at(self.deadline, self.door.limits.permit(self.class)).await else {
+        let (operation, target, door) = (self.operation.name(), self.target, self.door);
+        let late = |what: String| ObjectError::new(ErrorKind::TimedOut, operation, target).with_source(what);
+        let Some(_permit) = self.in_time(door.limits.permit(self.class), Duration::ZERO, None).await else {
             return Err(late("no connection was free".to_owned()));
         };
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let limit = self.attempts.limit().min(left + GRACE);
-        let result = timeout(limit, attempt).await.unwrap_or_else(|_| {
-            self.door.budget.metrics().stalls.inc();
-            Err(late(format!("stalled for {limit:?}")))
+        let sent = Instant::now();
+        let stalled_at = sent + self.attempts.limit();
+        let result = self.in_time(attempt, GRACE, Some(stalled_at)).await.unwrap_or_else(|| {
+            door.budget.metrics().stalls.inc();
+            Err(late(format!("stalled for {:?}", sent.elapsed())))
         });
         if result.is_ok() {
-            self.door.budget.earn();
+            door.budget.earn();
         }
         result
+    }
+
+    /// Waits for `future` until `grace` after the deadline, but not for longer than until `most`.
+    async fn in_time<F: Future>(
+        &mut self,
+        future: F,
+        grace: Duration,
+        most: Option<Instant>,
+    ) -> Option<F::Output> {
+        let mut future = pin!(future);
+        loop {
+            let deadline = self.deadline + grace;
+            let until = most.map_or(deadline, |most| most.min(deadline));
+            if let Ok(output) = timeout_at(until, &mut future).await {
+                return Some(output);
+            }
+            if Some(until) == most || self.is_over(Instant::now()) {
+                return None;
+            }
+        }
+    }
+
+    /// Whether the deadline is over at `time`. It is asked for again where others may have joined.
+    fn is_over(&mut self, time: Instant) -> bool {
+        if time >= self.deadline
+            && let Some(joined) = self.joined
+        {
+            self.deadline = joined();
+        }
+        time >= self.deadline
+    }
+
+    /// The deadline of the last attempt. Who has joined since may have more time.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether the request was given up because nobody waited for it.
+    pub fn gave_way(&self) -> bool {
+        self.gave_way
     }
 
     /// Waits until a request that failed with `error` may be made again. When the pause is over, `is_wanted`
@@ -99,7 +157,7 @@ impl<'a> Retries<'a> {
         is_wanted: impl Fn() -> bool,
     ) -> Result<(), ObjectError> {
         let pause = self.attempts.next_pause();
-        if !error.is_retryable() || Instant::now() + pause >= self.deadline {
+        if !error.is_retryable() || self.is_over(Instant::now() + pause) {
             return Err(error);
         }
         tracing::warn!(error = &error as &dyn Error, ?pause, "a request failed, trying again");
@@ -107,12 +165,13 @@ impl<'a> Retries<'a> {
         loop {
             let now = Instant::now();
             if !is_wanted() {
-                return if self.door.budget.take_spare(now.into_std()) { Ok(()) } else { Err(error) };
+                self.gave_way = !self.door.budget.take_spare(now.into_std());
+                return if self.gave_way { Err(error) } else { Ok(()) };
             }
             if self.door.budget.take(now.into_std()) {
                 return Ok(());
             }
-            if now + BUDGET_PAUSE >= self.deadline {
+            if self.is_over(now + BUDGET_PAUSE) {
                 return Err(error);
             }
             sleep(BUDGET_PAUSE).await;
@@ -188,6 +247,25 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(4), "no attempt goes on past the deadline");
         let metrics = bucket.budget().metrics();
         assert_eq!((metrics.stalls.get(), metrics.retries.get()), (4, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_joins_a_request_has_it_go_on_for_them() {
+        let (bucket, start) = (bucket(), Instant::now());
+        let slow = Duration::from_secs(10);
+        let first = start + Duration::from_secs(20);
+        let joined = || start + Duration::from_secs(30);
+        let mut retries = bucket.retries_until(Operation::GetObject, "k", slow, first).joined(&joined);
+        let answer = async {
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            Ok(())
+        };
+        retries.attempt(answer).await.expect("it goes on beyond the first deadline");
+        let stall = std::future::pending::<Result<(), ObjectError>>();
+        let error = retries.attempt(stall).await.expect_err("it stalls");
+        assert!((30..=31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        retries.pause(error, || true).await.expect_err("nobody has time left");
+        assert_eq!((retries.deadline(), retries.gave_way()), (joined(), false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! One GET: from the disk, from the shared tier, or from the store, with retries and a deadline; and a second
 //! one beside it when it is slow.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,19 +19,22 @@ use crate::version::Version;
 /// Why a GET brought nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The GET was sent ahead of its readers, it failed, and nobody waits for it. Its range is fetched when
+    /// The GET was sent ahead of its readers, it failed, and nobody waited for it. Its range is fetched when
     /// somebody reads it, or when there is room to read ahead again.
     GivenUp,
+    /// The GET had no time left at this moment. The reads that wait for it fail if they have none either. For
+    /// the others, who came since, the range is fetched anew.
+    Late(ReadError, Instant),
     /// The GET failed, and the reads that wait for it fail.
     Read(ReadError),
 }
 
 impl Failure {
-    /// The error of the reads that wait, if they fail.
+    /// The error of the reads that fail, if any does.
     pub(crate) fn error(&self) -> Option<&ReadError> {
         match self {
             Failure::GivenUp => None,
-            Failure::Read(error) => Some(error),
+            Failure::Late(error, _) | Failure::Read(error) => Some(error),
         }
     }
 
@@ -38,7 +42,7 @@ impl Failure {
     pub(crate) fn into_error(self, limit: Duration) -> ReadError {
         match self {
             Failure::GivenUp => ReadError::TimedOut(limit),
-            Failure::Read(error) => error,
+            Failure::Late(error, _) | Failure::Read(error) => error,
         }
     }
 }
@@ -66,16 +70,48 @@ pub(crate) struct Came {
     is_compared: bool,
 }
 
-/// What a GET has to know of the reader that sends it.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    /// The GET fails at this time, retries included.
-    pub(crate) deadline: Instant,
+/// What a GET has to know of those who want its bytes.
+pub(crate) trait Wanted: Send + Sync {
     /// Whether a reader waits for it now.
-    pub(crate) is_awaited: &'a (dyn Fn() -> bool + Send + Sync),
+    fn is_awaited(&self) -> bool;
+
+    /// The GET fails at this time, retries included, unless others wait for it by then who have more time.
+    fn first_deadline(&self) -> Instant;
+
+    /// The deadline as it is now.
+    fn deadline(&self) -> Instant {
+        self.first_deadline()
+    }
+
+    /// Fails the reads that have waited for too long. Returns when to look again, or nothing when the GET has no
+    /// time left.
+    fn look(&self) -> Option<Instant> {
+        let deadline = self.first_deadline();
+        (Instant::now() < deadline).then_some(deadline)
+    }
+
     /// Makes readers give memory back for the GETs that queue at the pool.
-    pub(crate) reclaim: &'a (dyn Fn() + Send + Sync),
+    fn reclaim(&self) {}
 }
+
+/// What a GET has to know that no other reader can join.
+pub(crate) struct Alone {
+    pub(crate) deadline: Instant,
+}
+
+impl Wanted for Alone {
+    fn is_awaited(&self) -> bool {
+        false
+    }
+
+    fn first_deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+/// How often a GET looks whether reads have waited for too long. Most reads begin to wait after their GET was
+/// sent, and are let go in time. A read that has waited for another GET before may be late by as much.
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
 /// A GET that still waits for memory after this time asks readers to give back more. The buffers of cancelled
 /// GETs may not have come back.
@@ -88,26 +124,45 @@ pub(crate) async fn fetch(
     version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
-    wanted: Wanted<'_>,
+    wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    timeout_at(wanted.deadline, from_nearest(shared, version, range, buffer, wanted))
-        .await
-        .unwrap_or(Err(Failure::Read(ReadError::TimedOut(shared.config.read_timeout))))
+    in_time(shared, wanted, from_nearest(shared, version, range, buffer, wanted)).await
 }
 
-/// Fetches from the disk what the disk holds, and else from the shared tier or the store.
-async fn from_nearest(
+/// Waits for a GET as long as it has time. The reads whose time is over before fail by themselves.
+pub(crate) async fn in_time<T>(
+    shared: &Shared,
+    wanted: &dyn Wanted,
+    get: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut get = pin!(get);
+    let mut next = wanted.first_deadline().min(Instant::now() + LOOK);
+    loop {
+        if let Ok(result) = timeout_at(next, &mut get).await {
+            return result;
+        }
+        let now = Instant::now();
+        match wanted.look() {
+            Some(later) => next = later,
+            None => return Err(Failure::Late(ReadError::TimedOut(shared.config.read_timeout), now)),
+        }
+    }
+}
+
+/// Fetches from the disk what the disk holds, and else from the shared tier or the store. The caller sees to the
+/// time.
+pub(crate) async fn from_nearest(
     shared: &Shared,
     version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
-    wanted: Wanted<'_>,
+    wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
     let Some(disk) = &version.disk else {
         return from_afar(shared, version, range, buffer, wanted).await;
     };
     // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
-    let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
+    let into = buffer_for(shared, range, buffer, wanted).await;
     let left = match disk.read(range, into).await {
         Ok(bytes) => return Ok(Came { bytes, from: Place::Disk, is_compared: false }),
         Err(left) => left,
@@ -127,13 +182,13 @@ async fn from_afar(
     version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
-    wanted: Wanted<'_>,
+    wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
     let Version { object, size, .. } = version;
     let Some(tier) = &shared.tiers.shared else {
         return attempts(shared, object, range, buffer, wanted).await;
     };
-    let into = buffer_for(shared, range, buffer, wanted.reclaim).await;
+    let into = buffer_for(shared, range, buffer, wanted).await;
     let Miss { buffer: left, lease } = match tier.get(object, *size, range, into).await {
         Ok(bytes) => return Ok(Came { bytes, from: Place::Shared, is_compared: false }),
         Err(miss) => miss,
@@ -150,13 +205,13 @@ async fn buffer_for(
     shared: &Shared,
     range: ByteRange,
     buffer: Option<Buffer>,
-    reclaim: &(dyn Fn() + Send + Sync),
+    wanted: &dyn Wanted,
 ) -> Buffer {
     match buffer {
         Some(buffer) => buffer,
         None => {
             let len = usize::try_from(range.len()).expect("a part fits the address space");
-            demand_buffer(shared, len, reclaim).await
+            demand_buffer(shared, len, wanted).await
         }
     }
 }
@@ -166,13 +221,14 @@ async fn attempts(
     object: &ObjectId,
     range: ByteRange,
     mut buffer: Option<Buffer>,
-    wanted: Wanted<'_>,
+    wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let Wanted { deadline, is_awaited, reclaim } = wanted;
-    let slow = shared.latencies.stalls_after(range.len());
-    let mut retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow, deadline);
+    let (slow, first_deadline) = (shared.latencies.stalls_after(range.len()), wanted.first_deadline());
+    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow, first_deadline);
+    let deadline = || wanted.deadline();
+    let mut retries = retries.joined(&deadline);
     loop {
-        let into = buffer_for(shared, range, buffer.take(), reclaim).await;
+        let into = buffer_for(shared, range, buffer.take(), wanted).await;
         let request = GetObject { object: object.clone(), range };
         let turn = shared.turns.next().await;
         let sent = shared.started.elapsed();
@@ -188,10 +244,13 @@ async fn attempts(
                 shared.metrics.part_size.note(range.len());
                 return Ok(came);
             }
-            Err(error) => match retries.pause(error, is_awaited).await {
-                Err(error) if error.is_retryable() && !is_awaited() => return Err(Failure::GivenUp),
+            Err(error) => match retries.pause(error, || wanted.is_awaited()).await {
+                Err(_) if retries.gave_way() => return Err(Failure::GivenUp),
+                Err(error) if error.is_retryable() => {
+                    return Err(Failure::Late(ReadError::Object(error.into()), retries.deadline()));
+                }
                 Err(error) => return Err(Failure::Read(ReadError::Object(error.into()))),
-                Ok(()) if is_awaited() => {}
+                Ok(()) if wanted.is_awaited() => {}
                 // Nobody waits for this GET, so it takes only memory that no reader needs.
                 Ok(()) => match spare_buffer(shared, range) {
                     Some(free) => buffer = Some(free),
@@ -217,7 +276,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
         Ok(Came { bytes, from: Place::Store, is_compared })
     };
     shared.hedges.earn(shared.config.hedge_share);
-    let mut first = std::pin::pin!(send(into));
+    let mut first = pin!(send(into));
     if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
         return result;
     }
@@ -225,7 +284,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
     let Some(_permit) = shared.bucket.try_permit(Class::Ahead) else { return first.await };
     let Some(buffer) = hedge_buffer(shared, len) else { return first.await };
     tracing::debug!(object = ?request.object, range = %request.range, waited = ?began.elapsed(), "the GET is slow: sending a second one");
-    let mut second = std::pin::pin!(send(buffer));
+    let mut second = pin!(send(buffer));
     tokio::select! {
         result = &mut first => match result {
             Ok(came) => Ok(came),
@@ -238,15 +297,14 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
     }
 }
 
-/// A buffer for a reader that waits. Other readers give memory back for it (`reclaim`). The wait has no
-/// deadline of its own.
-async fn demand_buffer(shared: &Shared, len: usize, reclaim: &(dyn Fn() + Send + Sync)) -> Buffer {
+/// A buffer for a reader that waits. Other readers give memory back for it. The wait has no deadline of its own.
+async fn demand_buffer(shared: &Shared, len: usize, wanted: &dyn Wanted) -> Buffer {
     if let Some(buffer) = shared.pool.try_buffer(len, Priority::Demand) {
         return buffer;
     }
-    let mut buffer = std::pin::pin!(shared.pool.buffer(len));
+    let mut buffer = pin!(shared.pool.buffer(len));
     loop {
-        reclaim();
+        wanted.reclaim();
         if let Some(buffer) = at_most(ASK_AGAIN, &mut buffer).await {
             return buffer;
         }
@@ -265,4 +323,57 @@ fn hedge_buffer(shared: &Shared, len: u64) -> Option<Buffer> {
         shared.metrics.hedges.inc();
         buffer
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use s3mount_memory::{BufferPool, MemoryBudget};
+    use s3mount_object::{ByteRange, ErrorKind};
+    use s3mount_testkit::MemoryClient;
+    use tokio::runtime::Handle;
+    use tokio::time::Instant;
+
+    use super::{Failure, Wanted, fetch};
+    use crate::PrefetchConfig;
+    use crate::shared::Shared;
+    use crate::tiers::Tiers;
+    use crate::version::Version;
+
+    /// Nobody waits when the GET asks, and somebody has come when it asks again.
+    struct JustCame(AtomicBool, Instant);
+
+    impl Wanted for JustCame {
+        fn is_awaited(&self) -> bool {
+            self.0.swap(true, Ordering::Relaxed)
+        }
+
+        fn first_deadline(&self) -> Instant {
+            self.1
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_when_a_get_is_given_up_gets_no_error_of_it() {
+        let client = Arc::new(MemoryClient::new());
+        let object = client.put_synthetic("k", 4096);
+        let pool = BufferPool::new(MemoryBudget::new(8 << 20)).expect("a pool");
+        let shared = Shared::new(
+            client.clone().into(),
+            pool,
+            Tiers::default(),
+            PrefetchConfig::default(),
+            Handle::current(),
+        );
+        let now = Instant::now();
+        while shared.bucket.budget().take_spare(now.into_std()) {}
+        client.fail_next([ErrorKind::Server]);
+        let version = Version::new(object, 4096, &shared.tiers);
+        let wanted = JustCame(AtomicBool::new(false), now + Duration::from_secs(60));
+        let result = fetch(&shared, &version, ByteRange::new(0, 4096), None, &wanted).await;
+        assert!(matches!(result, Err(Failure::GivenUp)), "{result:?}");
+    }
 }

@@ -8,7 +8,7 @@ use s3mount_memory::Priority;
 use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
-use crate::fetch::{Failure, Wanted, fetch};
+use crate::fetch::{Alone, Failure, fetch};
 use crate::holes::{part_of, was_written};
 use crate::shared::Shared;
 use crate::version::Version;
@@ -76,7 +76,7 @@ async fn fetch_missing(
         .buffer_unordered(PARTS_AT_ONCE);
     while let Some(result) = fetched.next().await {
         // What was given up is fetched in the next round.
-        if let Err(Failure::Read(error)) = result {
+        if let Err(Failure::Late(error, _) | Failure::Read(error)) = result {
             return Err(error.into());
         }
     }
@@ -98,8 +98,8 @@ async fn fetch_part(
         }
     };
     let deadline = Instant::now() + shared.config.read_timeout;
-    let wanted = Wanted { deadline, is_awaited: &|| false, reclaim: &|| {} };
-    drop(fetch(shared, version, part, Some(buffer), wanted).await?);
+    let wanted = Alone { deadline };
+    drop(fetch(shared, version, part, Some(buffer), &wanted).await?);
     was_written(disk, part).await;
     Ok(())
 }

@@ -86,7 +86,7 @@ impl ObjectReader {
         let verify = shared.config.verify_whole;
         let version = Version::new(object, size, &shared.tiers);
         let verifier = verify.then(|| Arc::new(Verifier::new(version.clone(), block)));
-        let state = State::new(size, shared.metrics.clone());
+        let state = State::new(size, shared.config.read_timeout, shared.metrics.clone());
         Arc::new_cyclic(|me| Self {
             id: readers.books.new_id(),
             shared,

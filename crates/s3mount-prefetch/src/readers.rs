@@ -44,9 +44,12 @@ impl<R> Readers<R> {
         }
     }
 
-    /// Forgets the reader of `object`: the next open gets a new one.
-    pub(crate) fn replace(&self, object: &ObjectId) {
-        lock(&self.open).remove(object);
+    /// Forgets `reader`, through which nothing of `object` can be read any more: the next open gets a new one.
+    pub(crate) fn replace(&self, object: &ObjectId, reader: &Weak<R>) {
+        let mut open = lock(&self.open);
+        if open.get(object).is_some_and(|known| known.ptr_eq(reader)) {
+            open.remove(object);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<R>> {

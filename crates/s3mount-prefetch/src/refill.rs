@@ -21,7 +21,7 @@ use s3mount_memory::Priority;
 use s3mount_object::{ByteRange, ObjectId};
 use tokio::time::{Instant, sleep};
 
-use crate::fetch::{Wanted, fetch};
+use crate::fetch::{Alone, fetch};
 use crate::holes::{part_of, was_written};
 use crate::shared::Shared;
 use crate::sync::Ordering;
@@ -125,9 +125,9 @@ async fn fetch_part(shared: &Shared, version: &Version, part: ByteRange) -> Fetc
     let needed = refills.needed.notified();
     refills.in_flight.store(part.len(), Ordering::Relaxed);
     let deadline = Instant::now() + shared.config.read_timeout;
-    let wanted = Wanted { deadline, is_awaited: &|| false, reclaim: &|| {} };
+    let wanted = Alone { deadline };
     let result = tokio::select! {
-        result = fetch(shared, version, part, Some(buffer), wanted) => result,
+        result = fetch(shared, version, part, Some(buffer), &wanted) => result,
         () = needed => return Fetched::GaveWay,
     };
     refills.in_flight.store(0, Ordering::Relaxed);

@@ -89,6 +89,11 @@ impl<W> Segment<W> {
         matches!(&self.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
     }
 
+    /// Whether its bytes are on their way.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self.state, SegmentState::InFlight { .. })
+    }
+
     pub(crate) fn key(&self) -> SegmentKey {
         SegmentKey { start: self.range.start(), id: self.id, len: self.range.len() }
     }

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::ReadError;
-use crate::fetch::{Failure, Place, Wanted, fetch};
+use crate::fetch::{Failure, Place, Wanted, fetch, from_nearest, in_time};
 use crate::shared::Shared;
 use crate::sums::{CrcMap, Noted, Sums};
 use crate::sync::{Mutex, lock, spawn};
@@ -79,16 +79,16 @@ impl Verifier {
 
     /// Does what [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and
     /// all of the object with its checksum if this range completes it.
-    pub(crate) async fn fetch(
+    async fn fetch(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         range: ByteRange,
         mut buffer: Option<Buffer>,
-        wanted: Wanted<'_>,
+        wanted: &dyn Wanted,
     ) -> Result<Bytes, Failure> {
         let mut at_once = None;
         if self.comes_compared(range) {
-            let came = fetch(shared, &self.version, range, buffer.take(), wanted).await?;
+            let came = from_nearest(shared, &self.version, range, buffer.take(), wanted).await?;
             if came.from == Place::Store || self.version.disk.as_ref().is_some_and(|disk| disk.is_compared())
             {
                 return Ok(came.bytes);
@@ -102,12 +102,12 @@ impl Verifier {
         for tries in 1.. {
             let came = match at_once.take().filter(|_| wide == range) {
                 Some(came) => came,
-                None => fetch(shared, &self.version, wide, buffer.take(), wanted).await?,
+                None => from_nearest(shared, &self.version, wide, buffer.take(), wanted).await?,
             };
             let bytes = came.bytes;
             let error = match self.note(shared, wide, &bytes) {
                 Some((then, now)) => ReadError::Changed { then, now },
-                None => match self.compare(shared, wide, wanted.deadline).await {
+                None => match self.compare(shared, wide, wanted).await {
                     None => {
                         let index = |at: u64| usize::try_from(at - wide.start()).unwrap_or(usize::MAX);
                         return Ok(bytes.slice(index(range.start())..index(range.end())));
@@ -204,18 +204,22 @@ impl Verifier {
 
     /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object
     /// waits until the store has told its checksum.
-    async fn compare(&self, shared: &Shared, range: ByteRange, deadline: Instant) -> Option<Wrong> {
-        if self.kept.get().is_none() {
-            let is_whole = |pieces: &CrcMap| pieces.is_whole();
-            if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
-                return None;
+    async fn compare(&self, shared: &Shared, range: ByteRange, wanted: &dyn Wanted) -> Option<Wrong> {
+        let kept = match self.kept.get() {
+            Some(kept) => kept,
+            None => {
+                let is_whole = |pieces: &CrcMap| pieces.is_whole();
+                if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
+                    return None;
+                }
+                // The store was asked long ago, but a read keeps its time-out.
+                timeout_at(wanted.deadline(), self.kept(shared)).await.ok()?
             }
-        }
-        // The store was asked long ago, but a read keeps its time-out.
-        match timeout_at(deadline, self.kept(shared)).await {
-            Ok(Kept::Whole(kept)) => self.compare_whole(shared, *kept),
-            Ok(Kept::Parts(parts)) => self.compare_parts(shared, parts, range),
-            Ok(Kept::Nothing) | Err(_) => None,
+        };
+        match kept {
+            Kept::Whole(kept) => self.compare_whole(shared, *kept),
+            Kept::Parts(parts) => self.compare_parts(shared, parts, range),
+            Kept::Nothing => None,
         }
     }
 
@@ -370,10 +374,10 @@ pub(crate) async fn fetch_by(
     version: &Version,
     range: ByteRange,
     buffer: Option<Buffer>,
-    wanted: Wanted<'_>,
+    wanted: &dyn Wanted,
 ) -> Result<Bytes, Failure> {
     match verifier {
-        Some(verifier) => verifier.fetch(shared, range, buffer, wanted).await,
+        Some(verifier) => in_time(shared, wanted, verifier.fetch(shared, range, buffer, wanted)).await,
         None => Ok(fetch(shared, version, range, buffer, wanted).await?.bytes),
     }
 }

@@ -336,6 +336,33 @@ fn failures_that_stay_reach_each_reader_and_are_not_repeated() {
 }
 
 #[test]
+fn a_version_that_was_gone_by_mistake_is_read_by_who_opens_it_again() {
+    let bed = bed(64 * MIB, quiet());
+    let (first, object) = bed.open("k", 64 * MIB);
+    let open = || bed.prefetcher.open(&object, 64 * MIB);
+    let mut dead = vec![first];
+    for kind in [ErrorKind::NotFound, ErrorKind::PreconditionFailed, ErrorKind::RangeNotSatisfiable] {
+        let reader = open();
+        read_checked(&reader, 10 * MIB, 10);
+        bed.client.fail_next([kind]);
+        assert!(read(&reader, 20 * MIB, 10).expect_err("it is gone").is_stale());
+        assert!(read(&reader, 10 * MIB, 10).expect_err("nothing can be read any more").is_stale());
+        dead.push(reader);
+    }
+    bed.client.fail_next([ErrorKind::NotFound]);
+    let reader = open();
+    assert!(reader.fetch_ahead(Some((40 * MIB, 10))).is_some());
+    bed.settle();
+    assert!(read(&reader, 50 * MIB, 10).expect_err("a GET ahead has found it gone").is_stale());
+    let again = open();
+    read_checked(&again, 20 * MIB, 10);
+    // What is dead holds nothing.
+    drop(again);
+    bed.wait_for_memory(2 * MIB);
+    drop((reader, dead));
+}
+
+#[test]
 fn a_store_that_is_silent_times_out() {
     let config = PrefetchConfig { read_timeout: Duration::from_secs(2), ..quiet() };
     let bed = bed(64 * MIB, config);

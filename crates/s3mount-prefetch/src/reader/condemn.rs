@@ -1,6 +1,8 @@
-//! What a reader does when wrong bytes of its object came.
+//! What a reader does when nothing of its object can be read any more: wrong bytes of it came, or the store says
+//! that the version is gone.
 
 use super::ObjectReader;
+use super::state::State;
 use super::waiter::Waiter;
 use crate::ReadError;
 
@@ -10,10 +12,15 @@ impl ObjectReader {
     pub(super) fn condemn(&self, error: &ReadError) {
         let mut waiters = Vec::new();
         self.condemned.get_or_init(|| waiters = self.drop_all(error));
-        for waiter in waiters {
-            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
-            (waiter.reply)(Err(error.clone()));
-        }
+        self.fail(waiters, error);
+    }
+
+    /// Drops everything, because the version is gone. Returns the reads that wait. Who opens the version again
+    /// gets a new reader, which asks the store: its answer may have been wrong.
+    pub(super) fn bury(&self, state: &mut State, error: &ReadError) -> Vec<Waiter> {
+        // The state is locked, so no reader gets the error before.
+        self.readers.replace(self.object(), &self.me);
+        state.condemn(error)
     }
 
     fn drop_all(&self, error: &ReadError) -> Vec<Waiter> {
@@ -21,7 +28,7 @@ impl ObjectReader {
         tracing::error!(key, %version, %error, "wrong bytes came: the object is dropped from all caches");
         // This comes before any reader gets the error, so that a reader that opens the object again gets a
         // new one.
-        self.readers.replace(self.object());
+        self.readers.replace(self.object(), &self.me);
         self.shared.condemn(self.object());
         let state = &mut self.lock().state;
         let waiters = state.condemn(error);

@@ -1,5 +1,7 @@
 //! The GETs of one object version: those that reads wait for, and those ahead of their readers.
 
+use std::sync::{Arc, Weak};
+
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
@@ -8,9 +10,11 @@ use super::ObjectReader;
 use super::plan::{Planner, edge_bytes};
 use super::state::State;
 use crate::ahead::AheadPermit;
-use crate::fetch::Wanted;
+use crate::fetch::{LOOK, Wanted};
 use crate::need::USUAL;
+use crate::readers::Readers;
 use crate::segment::Purpose;
+use crate::shared::Shared;
 use crate::stream::Access;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
@@ -151,7 +155,8 @@ impl ObjectReader {
         buffer().or_else(|| (state.sweep_but(keep) > 0).then(buffer).flatten())
     }
 
-    /// Sends one GET and notes it in the map of segments.
+    /// Sends one GET and notes it in the map of segments. No GET brings bytes that are here or on their way: if
+    /// a plan says so after all, the GET is cut.
     pub(super) fn start(
         &self,
         state: &mut State,
@@ -160,21 +165,28 @@ impl ObjectReader {
         buffer: Option<Buffer>,
         permit: Option<AheadPermit>,
     ) {
+        let missing = state.segments.first_missing(range);
+        debug_assert_eq!(missing, Some(range), "a plan overlaps what is there");
+        let Some(range) = missing else { return };
         let id = state.next_segment();
         self.list(state);
-        let (shared, readers) = (self.shared.clone(), self.readers.clone());
-        let (me, version, verifier) = (self.me.clone(), self.version.clone(), self.verifier.clone());
+        let (version, verifier) = (self.version.clone(), self.verifier.clone());
+        let get = Get {
+            shared: self.shared.clone(),
+            readers: self.readers.clone(),
+            reader: self.me.clone(),
+            start: range.start(),
+            id,
+            deadline: Instant::now() + self.shared.config.read_timeout,
+        };
         let task = spawn(&self.shared.runtime, async move {
-            let is_awaited = || me.upgrade().is_some_and(|reader| reader.is_awaited(range.start(), id));
-            let deadline = Instant::now() + shared.config.read_timeout;
-            let reclaim = || readers.reclaim(&shared);
-            let wanted = Wanted { deadline, is_awaited: &is_awaited, reclaim: &reclaim };
-            let result = fetch_by(verifier.as_ref(), &shared, &version, range, buffer, wanted).await;
+            let Get { shared, reader, .. } = &get;
+            let result = fetch_by(verifier.as_ref(), shared, &version, range, buffer, &get).await;
             if result.is_ok() {
                 permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));
             }
             drop(permit);
-            if let Some(reader) = me.upgrade() {
+            if let Some(reader) = reader.upgrade() {
                 reader.landed(range.start(), id, result);
             }
         });
@@ -183,9 +195,41 @@ impl ObjectReader {
             state.streams.fetched(range.len());
         }
     }
+}
 
-    /// Whether a read waits for the segment `id` at `start`.
-    fn is_awaited(&self, start: u64, id: u64) -> bool {
-        self.lock().state.is_awaited(start, id)
+/// A GET under way, which reads may join.
+struct Get {
+    shared: Arc<Shared>,
+    readers: Arc<Readers<ObjectReader>>,
+    reader: Weak<ObjectReader>,
+    start: u64,
+    /// The id of its segment.
+    id: u64,
+    deadline: Instant,
+}
+
+impl Wanted for Get {
+    fn is_awaited(&self) -> bool {
+        self.reader.upgrade().is_some_and(|reader| reader.lock().state.is_awaited(self.start, self.id))
+    }
+
+    fn first_deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn deadline(&self) -> Instant {
+        let reader = self.reader.upgrade();
+        let last = reader.and_then(|reader| reader.lock().state.last_deadline(self.start, self.id));
+        last.map_or(self.deadline, |last| last.max(self.deadline))
+    }
+
+    fn look(&self) -> Option<Instant> {
+        let next = self.reader.upgrade()?.expire(self.start, self.id).unwrap_or(self.deadline);
+        let now = Instant::now();
+        (now < next).then(|| next.min(now + LOOK))
+    }
+
+    fn reclaim(&self) {
+        self.readers.reclaim(&self.shared);
     }
 }

@@ -98,41 +98,38 @@ impl ObjectReader {
         let mut guard = self.lock();
         let state = &mut guard.state;
         let Some(landed) = state.land(start, id, result, || self.now()) else { return };
-        let Landed { range, purpose, waiters, result } = landed;
-        let (answers, error) = match result {
+        let Landed { range, purpose, waiters, mut failing, result } = landed;
+        // After a failure, reads that still have time have the bytes fetched anew.
+        let complete = self.go_on(state, waiters);
+        match &result {
             Ok(bytes) => {
-                let answers = self.go_on(state, waiters);
                 if purpose == Purpose::Random {
-                    self.keep_random(state, range, id, &bytes);
+                    self.keep_random(state, range, id, bytes);
                 }
                 self.plan_hungry(state);
-                (answers, None)
             }
-            Err(Failure::GivenUp) => {
-                tracing::debug!(object = ?self.object(), %range, "a GET ahead failed and was given up");
-                // A read that came at this moment has the bytes fetched anew.
-                (self.go_on(state, waiters), None)
+            Err(failure) if failing.is_empty() => {
+                tracing::debug!(object = ?self.object(), %range, ?failure, "a GET ahead failed");
             }
-            Err(Failure::Read(error)) => {
-                if waiters.is_empty() && !error.is_stale() {
-                    tracing::debug!(object = ?self.object(), %range, %error, "a GET ahead failed");
-                }
-                (waiters, Some(error))
-            }
-        };
+            Err(_) => {}
+        }
+        let error = result.as_ref().err().and_then(Failure::error);
+        if let Some(error) = error.filter(|error| error.is_stale()) {
+            failing.extend(self.bury(state, error));
+        }
         self.count_active(state);
         self.list(state);
         let is_short = std::mem::take(&mut state.is_short);
         drop(guard);
-        if let Some(error) = error.as_ref().filter(|error| error.is_corrupt()) {
-            self.condemn(error);
-        }
-        for waiter in answers {
-            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
-            match &error {
-                None => waiter.progress.found.with(|bytes| (waiter.reply)(Ok(bytes))),
-                Some(error) => (waiter.reply)(Err(error.clone())),
+        if let Some(error) = error {
+            if error.is_corrupt() {
+                self.condemn(error);
             }
+            self.fail(failing, error);
+        }
+        for waiter in complete {
+            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
+            waiter.progress.found.with(|bytes| (waiter.reply)(Ok(bytes)));
         }
         if is_short {
             self.feed();
@@ -141,6 +138,22 @@ impl ObjectReader {
         if self.shared.pool.waiting() > 0 {
             self.readers.reclaim(&self.shared);
         }
+    }
+
+    /// Answers reads with an error. The caller holds no lock.
+    pub(super) fn fail(&self, waiters: Vec<Waiter>, error: &ReadError) {
+        for waiter in waiters {
+            self.shared.metrics.read_wait.note_time(waiter.since.elapsed());
+            (waiter.reply)(Err(error.clone()));
+        }
+    }
+
+    /// Fails the reads that have waited for too long for the segment `id` at `start`. Returns when the next one
+    /// will have.
+    pub(super) fn expire(&self, start: u64, id: u64) -> Option<Instant> {
+        let (late, next) = self.lock().state.expire(start, id, || self.now());
+        self.fail(late, &ReadError::TimedOut(self.shared.config.read_timeout));
+        next
     }
 
     /// Lets the reads go on that waited for a segment which is there now. Returns those that are complete.

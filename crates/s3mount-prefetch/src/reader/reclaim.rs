@@ -1,6 +1,10 @@
 //! How readers give memory back when others wait for it. The books of which reader gives next are in
 //! [`crate::reclaim`].
 
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
 use super::ObjectReader;
 use super::state::State;
 use super::waiter::Waiter;
@@ -74,6 +78,27 @@ impl Readers<ObjectReader> {
     }
 }
 
+/// The GET of one read, which no other read joins.
+struct Detached {
+    shared: Arc<Shared>,
+    readers: Arc<Readers<ObjectReader>>,
+    deadline: Instant,
+}
+
+impl Wanted for Detached {
+    fn is_awaited(&self) -> bool {
+        true
+    }
+
+    fn first_deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn reclaim(&self) {
+        self.readers.reclaim(&self.shared);
+    }
+}
+
 impl ObjectReader {
     /// Lists this reader as changed, unless it is listed already.
     pub(super) fn list(&self, state: &mut State) {
@@ -111,15 +136,14 @@ impl ObjectReader {
         };
         let count = detached.len();
         for Waiter { progress, reply, since } in detached {
-            let (shared, readers) = (self.shared.clone(), self.readers.clone());
             let (me, version, verifier) = (self.me.clone(), self.version.clone(), self.verifier.clone());
+            let limit = self.shared.config.read_timeout;
+            let (shared, readers, deadline) = (self.shared.clone(), self.readers.clone(), since + limit);
+            let get = Detached { shared, readers, deadline };
             drop(progress.found);
             spawn(&self.shared.runtime, async move {
-                let limit = shared.config.read_timeout;
-                let reclaim = || readers.reclaim(&shared);
-                let wanted = Wanted { deadline: since + limit, is_awaited: &|| true, reclaim: &reclaim };
-                let result =
-                    fetch_by(verifier.as_ref(), &shared, &version, progress.range, None, wanted).await;
+                let shared = &get.shared;
+                let result = fetch_by(verifier.as_ref(), shared, &version, progress.range, None, &get).await;
                 let result = result.map_err(|failure| failure.into_error(limit));
                 if let (Err(error), Some(reader)) = (&result, me.upgrade())
                     && error.is_corrupt()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
+use tokio::time::Instant;
 
 use super::handles::Handles;
 use super::waiter::{Progress, Waiter};
@@ -20,6 +21,8 @@ use crate::{PrefetchMetrics, ReadError, Tier};
 pub(super) struct State {
     /// The object's size in bytes.
     pub(super) size: u64,
+    /// A read that has no answer after this long fails.
+    read_timeout: Duration,
     pub(super) segments: SegmentMap<Waiter>,
     pub(super) streams: StreamTable,
     /// Segments that were read to their end, oldest first.
@@ -79,8 +82,10 @@ pub(super) enum Step {
 pub(super) struct Landed {
     pub(super) range: ByteRange,
     pub(super) purpose: Purpose,
-    /// The reads that waited for it.
+    /// The reads that waited for it, and go on.
     pub(super) waiters: Vec<Waiter>,
+    /// The reads that fail with it.
+    pub(super) failing: Vec<Waiter>,
     pub(super) result: Result<Bytes, Failure>,
 }
 
@@ -88,6 +93,8 @@ pub(super) struct Landed {
 /// once. Without this, its caller would wait for the read time-out twice.
 #[derive(Debug)]
 pub(super) struct Failed {
+    /// The id of its segment.
+    id: u64,
     pub(super) range: ByteRange,
     pub(super) at: Duration,
     pub(super) error: ReadError,
@@ -97,9 +104,10 @@ pub(super) struct Failed {
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
 impl State {
-    pub(super) fn new(size: u64, metrics: Arc<PrefetchMetrics>) -> Self {
+    pub(super) fn new(size: u64, read_timeout: Duration, metrics: Arc<PrefetchMetrics>) -> Self {
         Self {
             size,
+            read_timeout,
             segments: SegmentMap::new(metrics),
             streams: StreamTable::new(size),
             consumed: VecDeque::new(),
@@ -120,12 +128,15 @@ impl State {
         }
     }
 
-    /// The error of the GET for the byte at `offset`, if it failed just now and no other GET for it is under
-    /// way.
+    /// The error of the GET for the byte at `offset`, if it failed a read just now and no other GET for the byte
+    /// is under way.
     pub(super) fn just_failed(&mut self, offset: u64, now: impl Fn() -> Duration) -> Option<ReadError> {
         let failed = self.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
         let error = (now() < failed.at + SAME_MOMENT).then(|| failed.error.clone());
-        error.filter(|_| self.segments.covering(offset).is_none())
+        let id = failed.id;
+        error.filter(|_| {
+            self.segments.covering(offset).is_none_or(|segment| segment.id == id && segment.is_in_flight())
+        })
     }
 
     /// The id of the next segment.
@@ -199,18 +210,56 @@ impl State {
         let SegmentState::InFlight { waiters, .. } = std::mem::replace(&mut segment.state, arrived) else {
             return None;
         };
+        let (failing, waiters) = match &result {
+            Ok(_) | Err(Failure::GivenUp) => (Vec::new(), waiters),
+            Err(Failure::Late(_, over)) => {
+                waiters.into_iter().partition(|waiter| waiter.deadline(self.read_timeout) <= *over)
+            }
+            Err(Failure::Read(_)) => (waiters, Vec::new()),
+        };
         if let Err(failure) = &result {
             self.segments.remove(start, id);
             self.streams.unplan(range);
-            match failure.error() {
-                Some(error) if error.is_stale() => self.stale = Some(error.clone()),
-                Some(error) if !waiters.is_empty() => {
-                    self.failed = Some(Failed { range, at: now(), error: error.clone() });
-                }
-                Some(_) | None => {}
+            if let Some(error) = failure.error().filter(|_| !failing.is_empty()) {
+                self.failed = Some(Failed { id, range, at: now(), error: error.clone() });
             }
         }
-        Some(Landed { range, purpose, waiters, result })
+        Some(Landed { range, purpose, waiters, failing, result })
+    }
+
+    /// The reads that wait for the segment `id` at `start`, which is in flight.
+    fn waiters(&mut self, start: u64, id: u64) -> Option<(&mut Vec<Waiter>, ByteRange)> {
+        let segment = self.segments.get_mut(start).filter(|segment| segment.id == id)?;
+        match &mut segment.state {
+            SegmentState::InFlight { waiters, .. } => Some((waiters, segment.range)),
+            SegmentState::Ready(_) => None,
+        }
+    }
+
+    /// When the last of the reads that wait for the segment `id` at `start` has waited for too long.
+    pub(super) fn last_deadline(&mut self, start: u64, id: u64) -> Option<Instant> {
+        let limit = self.read_timeout;
+        let (waiters, _) = self.waiters(start, id)?;
+        waiters.iter().map(|waiter| waiter.deadline(limit)).max()
+    }
+
+    /// Takes out the reads that have waited for too long for the segment `id` at `start`, at the time `now` of
+    /// the policies. Returns them, and when the next one will have.
+    pub(super) fn expire(
+        &mut self,
+        start: u64,
+        id: u64,
+        now: impl Fn() -> Duration,
+    ) -> (Vec<Waiter>, Option<Instant>) {
+        let limit = self.read_timeout;
+        let Some((waiters, range)) = self.waiters(start, id) else { return (Vec::new(), None) };
+        let over = Instant::now();
+        let late: Vec<_> = waiters.extract_if(.., |waiter| waiter.deadline(limit) <= over).collect();
+        let next = waiters.iter().map(|waiter| waiter.deadline(limit)).min();
+        if !late.is_empty() {
+            self.failed = Some(Failed { id, range, at: now(), error: ReadError::TimedOut(limit) });
+        }
+        (late, next)
     }
 
     /// Makes a read wait for the segment at `start`, which is in flight. It can't have landed since it was
@@ -226,10 +275,7 @@ impl State {
 
     /// Whether a read waits for the segment `id` at `start`.
     pub(super) fn is_awaited(&mut self, start: u64, id: u64) -> bool {
-        self.segments.get_mut(start).is_some_and(|segment| {
-            segment.id == id
-                && matches!(&segment.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
-        })
+        self.waiters(start, id).is_some_and(|(waiters, _)| !waiters.is_empty())
     }
 
     /// Drops everything, and cancels every GET in flight. Nothing of the version can be read from now on.
@@ -247,6 +293,7 @@ impl State {
         self.consumed.clear();
         self.consumed_bytes = 0;
         self.streams = StreamTable::new(self.size);
+        self.early = None;
         // The mount learns nothing from this reading.
         self.noted_bytes = u64::MAX;
         waiters

@@ -1,6 +1,7 @@
 //! Reads that are not answered yet: which bytes each has found, and its reply.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
@@ -75,8 +76,15 @@ pub(super) struct Waiter {
     pub(super) progress: Progress,
     pub(super) reply: Reply,
     /// When the read came. The read time-out counts from here, however many GETs the read waits for one after
-    /// another.
+    /// another, and whenever these were sent.
     pub(super) since: Instant,
+}
+
+impl Waiter {
+    /// When the read has waited for too long.
+    pub(super) fn deadline(&self, read_timeout: Duration) -> Instant {
+        self.since + read_timeout
+    }
 }
 
 impl std::fmt::Debug for Waiter {
