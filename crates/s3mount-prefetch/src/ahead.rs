@@ -106,12 +106,13 @@ impl State {
         FREE_CONNECTIONS + self.paid.len() * PAID_AT_ONCE
     }
 
-    /// Whether one more GET has a connection. A connection that is not free is paid for here. Half of the
-    /// memory stays for what is read.
+    /// Whether one more GET has a connection. A connection that is not free is paid for here. All connections
+    /// together take up to half of the memory. As of other memory ahead of readers, an eighth stays free.
     fn pay(&mut self, budget: &MemoryBudget) -> bool {
         if self.running >= self.covered() {
-            let bytes = PAID_AT_ONCE as u64 * CONNECTION_BYTES;
-            self.paid.extend(budget.try_reserve(bytes, budget.limit_bytes() / 2));
+            let (bytes, limit) = (PAID_AT_ONCE as u64 * CONNECTION_BYTES, budget.limit_bytes());
+            let is_within = (self.paid.len() as u64 + 1) * bytes <= limit / 2;
+            self.paid.extend(is_within.then(|| budget.try_reserve(bytes, limit / 8)).flatten());
         }
         self.running < self.covered()
     }
@@ -174,6 +175,14 @@ impl AheadLimiter {
         lock(&self.state).tick();
     }
 
+    /// The shortest GET is measured anew, with the usual number of GETs in flight.
+    pub(crate) fn restart(&self) {
+        let State { small, large, large_bytes, .. } = &mut *lock(&self.state);
+        for count in [small, large, large_bytes] {
+            count.need.restart();
+        }
+    }
+
     /// How many GETs ahead are in flight.
     pub(crate) fn running(&self) -> usize {
         lock(&self.state).running
@@ -187,7 +196,7 @@ impl AheadPermit {
         if self.at_limit == [None; 2] {
             return;
         }
-        let (took, shortest) = (self.sent.elapsed(), latencies.least_ever(self.bytes));
+        let (took, shortest) = (self.sent.elapsed(), latencies.least_long(self.bytes));
         if shortest < NEAR {
             return;
         }
@@ -216,11 +225,59 @@ impl Drop for AheadPermit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use s3mount_memory::MemoryBudget;
 
     use super::{AheadLimiter, CONNECTION_BYTES, FREE_CONNECTIONS, PAID_AT_ONCE, UNUSED_TICKS};
+    use crate::latency::Latencies;
     use crate::sync::lock;
     use crate::turns::Turns;
+
+    /// Runs rounds in which as many small GETs as are allowed take 25 ms each. Returns how many the last one had.
+    async fn run(limiter: &Arc<AheadLimiter>, latencies: &Latencies) -> usize {
+        let (mut sent, took) = (0, Duration::from_millis(25));
+        for _ in 0..200 {
+            let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1)).collect();
+            sent = permits.len();
+            tokio::time::sleep(took).await;
+            for permit in permits {
+                latencies.note(1, took);
+                permit.on_answer(latencies);
+            }
+        }
+        sent
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_came_too_soon_bounds_the_need_for_some_minutes_only() {
+        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), MemoryBudget::new(1 << 30));
+        let latencies = Latencies::default();
+        latencies.note(1, Duration::from_millis(4));
+        assert_eq!(run(&limiter, &latencies).await, 56);
+        for _ in 0..2 {
+            while !latencies.age() {}
+            limiter.restart();
+            run(&limiter, &latencies).await;
+        }
+        assert_eq!(run(&limiter, &latencies).await, 448);
+        limiter.restart();
+        let permits: Vec<_> = std::iter::from_fn(|| limiter.try_permit(1)).collect();
+        assert_eq!(permits.len(), 56, "the shortest GET is measured with few in flight");
+    }
+
+    #[test]
+    fn connections_are_paid_for_while_payload_fills_most_of_the_memory() {
+        let budget = MemoryBudget::new(512 << 20);
+        let limiter = AheadLimiter::new(512, 8 << 20, Turns::new(512), budget.clone());
+        let _read = budget.try_reserve(400 << 20, 0).expect("room");
+        let mut state = lock(&limiter.state);
+        while state.running < 448 && state.pay(&budget) {
+            state.running += 1;
+        }
+        assert_eq!(state.running, 448);
+    }
 
     #[test]
     fn many_connections_are_paid_for_out_of_the_memory_limit() {
@@ -237,7 +294,7 @@ mod tests {
         let in_half = usize::try_from((32 << 20) / CONNECTION_BYTES).expect("few");
         assert_eq!(running(&mut state), FREE_CONNECTIONS + in_half);
         assert_eq!(budget.used_bytes(), 32 << 20);
-        // Half of the memory is kept for what is read.
+        // The rest of the memory is kept for what is read.
         state.running = FREE_CONNECTIONS + 1;
         for _ in 0..UNUSED_TICKS {
             state.tick();
@@ -247,7 +304,7 @@ mod tests {
             state.tick();
         }
         assert_eq!(budget.used_bytes(), PAID_AT_ONCE as u64 * CONNECTION_BYTES);
-        let _read = budget.try_reserve(40 << 20, 0).expect("room");
-        assert_eq!(running(&mut state), FREE_CONNECTIONS + PAID_AT_ONCE);
+        let _read = budget.try_reserve(54 << 20, 0).expect("room");
+        assert_eq!(running(&mut state), FREE_CONNECTIONS + PAID_AT_ONCE, "an eighth stays free");
     }
 }

@@ -13,6 +13,10 @@ const FIRST_CLASS: u32 = u32::ilog2(64 << 10);
 /// store that has become slower is believed.
 const DRIFT: u64 = 64;
 
+/// The shortest GET is remembered for one or two periods of so many ticks. So a single answer that came too soon
+/// is forgotten, and a store that has moved away is believed.
+const PERIOD_TICKS: u64 = 600;
+
 /// One GET weighs a sixteenth in the mean. A GET that took more than three times the mean counts as three
 /// times the mean.
 const MEAN_SHARE: u64 = 16;
@@ -39,8 +43,8 @@ const LINK_SHARE: u64 = 16;
 /// Durations of the GETs of one class of lengths, in microseconds; `u64::MAX` before the first GET.
 #[derive(Debug)]
 struct Class {
-    /// The shortest ever.
-    least_ever: AtomicU64,
+    /// The shortest of this period, and of the one before.
+    least_long: [AtomicU64; 2],
     /// The shortest of late.
     least_lately: AtomicU64,
     mean: AtomicU64,
@@ -57,6 +61,7 @@ pub(crate) struct Latencies {
     link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
     last: [AtomicU64; 2],
+    ticks: AtomicU64,
 }
 
 impl Default for Latencies {
@@ -64,7 +69,7 @@ impl Default for Latencies {
         let unknown = || AtomicU64::new(u64::MAX);
         Self {
             classes: std::array::from_fn(|_| Class {
-                least_ever: unknown(),
+                least_long: [unknown(), unknown()],
                 least_lately: unknown(),
                 mean: unknown(),
             }),
@@ -72,6 +77,7 @@ impl Default for Latencies {
             landed_bytes: AtomicU64::new(0),
             link: AtomicU64::new(0),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
+            ticks: AtomicU64::new(0),
         }
     }
 }
@@ -103,7 +109,7 @@ impl Latencies {
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
-        class.least_ever.fetch_min(micros, Ordering::Relaxed);
+        class.least_long[0].fetch_min(micros, Ordering::Relaxed);
         class.least_lately.fetch_min(micros, Ordering::Relaxed);
         // Where two GETs change it at once, one of the changes is lost. The result is still a mean.
         let mean = match class.mean.load(Ordering::Relaxed) {
@@ -149,29 +155,31 @@ impl Latencies {
     /// GET was that long yet, a shorter one is scaled in proportion, which is the most that a longer one can
     /// take. Zero if there was no GET at all.
     pub(crate) fn least_lately(&self, bytes: u64) -> Duration {
-        self.nearest(bytes, |class| &class.least_lately)
+        self.nearest(bytes, |class| class.least_lately.load(Ordering::Relaxed))
     }
 
-    /// How long the shortest GET of `bytes` ever took. A link that is never idle does not show lately how
-    /// fast it can be.
-    pub(crate) fn least_ever(&self, bytes: u64) -> Duration {
-        self.nearest(bytes, |class| &class.least_ever)
+    /// How long the shortest GET of `bytes` took for a long time. A link that is never idle does not show lately
+    /// how fast it can be.
+    pub(crate) fn least_long(&self, bytes: u64) -> Duration {
+        let least =
+            |[now, before]: &[AtomicU64; 2]| now.load(Ordering::Relaxed).min(before.load(Ordering::Relaxed));
+        self.nearest(bytes, |class| least(&class.least_long))
     }
 
     /// How long a GET of `bytes` mostly takes, scaled in the same way.
     pub(crate) fn mean(&self, bytes: u64) -> Duration {
-        self.nearest(bytes, |class| &class.mean)
+        self.nearest(bytes, |class| class.mean.load(Ordering::Relaxed))
     }
 
-    fn nearest(&self, bytes: u64, micros: impl Fn(&Class) -> &AtomicU64) -> Duration {
+    fn nearest(&self, bytes: u64, micros: impl Fn(&Class) -> u64) -> Duration {
         let classes = self.classes[..=class(bytes)].iter().rev();
-        let known = classes.map(|class| micros(class).load(Ordering::Relaxed));
-        let nearest = known.enumerate().find(|(_, micros)| *micros != u64::MAX);
+        let nearest = classes.map(micros).enumerate().find(|(_, micros)| *micros != u64::MAX);
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }
 
-    /// Lets the minima rise, and updates the rate of the link. To be called once a second.
-    pub(crate) fn age(&self) {
+    /// Lets the minima rise, and updates the rate of the link. To be called once a second. Returns whether a
+    /// period begins, in which the shortest GET is measured anew.
+    pub(crate) fn age(&self) -> bool {
         let (link, landed) =
             (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
         let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
@@ -182,6 +190,13 @@ impl Latencies {
             // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as good.
             let _ = least_lately.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
         }
+        let begins = (self.ticks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(PERIOD_TICKS);
+        if begins {
+            for Class { least_long: [now, before], .. } in &self.classes {
+                before.store(now.swap(u64::MAX, Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        begins
     }
 }
 
@@ -189,7 +204,7 @@ impl Latencies {
 mod tests {
     use std::time::Duration;
 
-    use super::Latencies;
+    use super::{Latencies, PERIOD_TICKS};
 
     #[test]
     fn slow_is_thrice_the_mean() {
@@ -219,7 +234,9 @@ mod tests {
         assert_eq!(latencies.stalls_after(mb), seconds(2), "twenty in flight, five a second");
         drop(sent);
         assert_eq!(latencies.stalls_after(mb), latencies.slow_after(mb));
-        (0..1000).for_each(|_| latencies.age());
+        for _ in 0..1000 {
+            latencies.age();
+        }
         let sent: Vec<_> = (0..20).map(|_| latencies.on_sent(mb)).collect();
         assert_eq!(latencies.stalls_after(mb), seconds(2), "who was idle carries as much as before");
         (0..1000).for_each(|_| {
@@ -228,6 +245,20 @@ mod tests {
         });
         assert!(latencies.stalls_after(mb) > seconds(9), "one a second");
         drop(sent);
+    }
+
+    #[test]
+    fn the_shortest_of_all_is_forgotten_after_two_periods() {
+        let (latencies, ms) = (Latencies::default(), Duration::from_millis);
+        latencies.note(1, ms(4));
+        for period in 0..2 {
+            for tick in 1..=PERIOD_TICKS {
+                latencies.note(1, ms(25));
+                assert_eq!(latencies.least_long(1), ms(4), "{period}");
+                assert_eq!(latencies.age(), tick == PERIOD_TICKS);
+            }
+        }
+        assert_eq!(latencies.least_long(1), ms(25));
     }
 
     #[test]

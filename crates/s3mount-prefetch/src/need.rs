@@ -4,7 +4,10 @@
 //! files a second at S3's latency need 120. But where the link or the processor is the limit, more GETs only
 //! wait for each other, and hold memory meanwhile. The fastest GETs tell which of the two it is. A store lets
 //! one GET wait and answers the next one at once. A queue lets all of them wait. So the limit grows as long
-//! as some of the GETs that were sent at the limit take hardly longer than the shortest GET ever did.
+//! as some of the GETs that were sent at the limit take hardly longer than the shortest GET of the last minutes.
+//!
+//! Where the limit was high all the time, the shortest GET has waited, too. So each time that it is measured
+//! anew, the limit comes back to the usual number first.
 //!
 //! Pure: the caller passes all times.
 
@@ -88,6 +91,13 @@ impl Need {
         }
     }
 
+    /// The shortest GET is measured anew: the limit comes back to the usual number. If the link carries more, it
+    /// doubles again round by round.
+    pub(crate) fn restart(&mut self) {
+        (self.settled_rounds, self.round) = (0, Round::default());
+        self.change(self.most.min(USUAL), None);
+    }
+
     /// How many GETs are worth having in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
@@ -99,7 +109,7 @@ impl Need {
         (used >= most - most / NEARLY).then_some(AtLimit { changes: self.changes })
     }
 
-    /// A GET that was sent at the limit took `took`. The shortest GET ever of its length took `shortest`.
+    /// A GET that was sent at the limit took `took`. The shortest GET of its length took `shortest`.
     pub(crate) fn on_answer(&mut self, sent: AtLimit, took: Duration, shortest: Duration) {
         // A GET that was sent before the last change says nothing about the new limit.
         if sent.changes != self.changes {

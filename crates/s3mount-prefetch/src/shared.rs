@@ -173,7 +173,9 @@ impl Shared {
 
     /// Called by the housekeeper once a second.
     pub(crate) fn tick(&self) {
-        self.latencies.age();
+        if self.latencies.age() {
+            self.ahead.restart();
+        }
         self.ahead.tick();
         self.cached_bytes.store(self.cache.held_bytes() + self.tiers.held_bytes(), Ordering::Relaxed);
         self.pool.tick();
