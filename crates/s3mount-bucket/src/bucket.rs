@@ -9,6 +9,7 @@ use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectWriter};
 use tokio::time::Instant;
 
 use crate::door::Door;
+use crate::retries::Repeats;
 use crate::{Class, Limits, Operation, Permit, Retries, RetryBudget};
 
 /// A call may take this long unless it is said otherwise.
@@ -139,7 +140,15 @@ impl<C: ?Sized> Bucket<C> {
     pub fn try_permit(&self, class: Class) -> Option<Permit> {
         self.door.limits.try_permit(class)
     }
+}
 
+impl<C: ObjectClient + ?Sized> Repeats for Bucket<C> {
+    fn repeated_requests(&self) -> u64 {
+        self.client.repeated_requests()
+    }
+}
+
+impl<C: ObjectClient + ?Sized> Bucket<C> {
     /// The attempts at a request about `target`, a key or a prefix, that begins now and is for `bytes` bytes.
     pub fn retries<'a>(&'a self, operation: Operation, target: &'a str, bytes: u64) -> Retries<'a> {
         let slow = operation.slow_after(bytes);
@@ -157,7 +166,7 @@ impl<C: ?Sized> Bucket<C> {
         slow: Duration,
         deadline: Instant,
     ) -> Retries<'a> {
-        Retries::new(&self.door, operation, target, slow, deadline)
+        Retries::new(&self.door, self, operation, target, slow, deadline)
     }
 
     /// Makes a request until it succeeds, fails for good, or its time is over.

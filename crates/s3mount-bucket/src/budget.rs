@@ -1,5 +1,6 @@
 //! How many failed requests all layers of a mount may make again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ const PER_SUCCESS: f64 = 0.5;
 #[derive(Debug)]
 pub struct RetryBudget {
     saved: Mutex<Saved>,
+    /// How many requests the client has sent again by itself.
+    repeated: AtomicU64,
     metrics: Arc<RetryMetrics>,
 }
 
@@ -30,7 +33,7 @@ struct Saved {
 impl Default for RetryBudget {
     fn default() -> Self {
         let saved = Mutex::new(Saved { retries: MOST_SAVED, at: None });
-        Self { saved, metrics: Arc::default() }
+        Self { saved, repeated: AtomicU64::new(0), metrics: Arc::default() }
     }
 }
 
@@ -44,6 +47,18 @@ impl RetryBudget {
     pub fn earn(&self) {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         saved.retries = (saved.retries + PER_SUCCESS).min(MOST_SAVED);
+    }
+
+    /// The client has sent `repeated` requests again by itself so far. They were retries like any others. It has not
+    /// asked before, so others wait until they are earned.
+    pub(crate) fn note_repeated(&self, repeated: u64) {
+        if repeated <= self.repeated.load(Ordering::Relaxed) {
+            return;
+        }
+        let new = repeated.saturating_sub(self.repeated.fetch_max(repeated, Ordering::Relaxed));
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.retries = (saved.retries - new as f64).max(-MOST_SAVED);
+        self.metrics.retries.add(new);
     }
 
     /// Takes one retry out of the budget, if there is one.
@@ -78,6 +93,19 @@ mod tests {
     use tokio::time::Instant;
 
     use super::RetryBudget;
+
+    #[test]
+    fn what_the_client_repeats_by_itself_is_paid_for() {
+        let (budget, now) = (RetryBudget::default(), Instant::now().into_std());
+        for repeated in [10, 10, 30, 20] {
+            budget.note_repeated(repeated);
+        }
+        assert_eq!(((0..100).filter(|_| budget.take(now)).count(), budget.metrics().retries.get()), (34, 64));
+        budget.note_repeated(40);
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert!(!budget.take(later(1)), "ten are owed");
+        assert!(budget.take(later(2)));
+    }
 
     #[test]
     fn a_dead_store_is_asked_ten_times_a_second_and_one_that_recovers_as_often_as_it_likes() {

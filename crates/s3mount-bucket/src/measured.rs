@@ -220,6 +220,10 @@ impl<C: ObjectClient + ?Sized> ObjectClient for MeasuredClient<C> {
         self.client.refused_requests()
     }
 
+    fn repeated_requests(&self) -> u64 {
+        self.client.repeated_requests()
+    }
+
     fn lists_in_order(&self) -> bool {
         self.client.lists_in_order()
     }

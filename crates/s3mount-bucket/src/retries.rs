@@ -31,9 +31,15 @@ const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 /// An attempt may go on for this time after the deadline. Who waits with the same deadline tells what was waited for.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// Says how many requests a client has sent again by itself.
+pub(crate) trait Repeats {
+    fn repeated_requests(&self) -> u64;
+}
+
 /// The attempts at one request: how long each may take, and when the next may be made.
 pub struct Retries<'a> {
     door: &'a Door,
+    client: &'a (dyn Repeats + Sync),
     operation: Operation,
     target: &'a str,
     class: Class,
@@ -56,6 +62,7 @@ impl<'a> Retries<'a> {
     /// after `slow`.
     pub(crate) fn new(
         door: &'a Door,
+        client: &'a (dyn Repeats + Sync),
         operation: Operation,
         target: &'a str,
         slow: Duration,
@@ -63,7 +70,7 @@ impl<'a> Retries<'a> {
     ) -> Self {
         let attempts = Attempts::new(slow, door.random());
         let class = operation.class();
-        Self { door, operation, target, class, attempts, deadline, joined: None, gave_way: false }
+        Self { door, client, operation, target, class, attempts, deadline, joined: None, gave_way: false }
     }
 
     /// For a request that others may join, who have more time: when the deadline is over, `deadline` says what it is
@@ -99,6 +106,7 @@ impl<'a> Retries<'a> {
             door.budget.metrics().stalls.inc();
             Err(late(format!("stalled for {:?}", sent.elapsed())))
         });
+        door.budget.note_repeated(self.client.repeated_requests());
         if result.is_ok() {
             door.budget.earn();
         }

@@ -21,6 +21,7 @@ use s3mount_object::{
 };
 
 use crate::answer::Answer;
+use crate::attempts::Attempts;
 use crate::checksum;
 use crate::clock::ClockSkew;
 use crate::directory_bucket;
@@ -62,8 +63,8 @@ pub struct CrtClient {
     pub(crate) next_id: AtomicU64,
     pub(crate) warm: Arc<Warm>,
     pub(crate) max_connections: u32,
-    /// The number of answers that asked the client to slow down.
-    pub(crate) refused: Arc<AtomicU64>,
+    /// What is counted of all attempts at requests.
+    pub(crate) attempts: Arc<Attempts>,
     pub(crate) bucket: String,
     pub(crate) expected_bucket_owner: Option<String>,
     pub(crate) requester_pays: bool,
@@ -143,7 +144,7 @@ impl CrtClient {
         let (client, signer, warm, pool) = build(&config, &endpoint, &allocator)?;
         let CrtConfig { bucket, user_agent, verify, max_connections, .. } = config;
         let CrtConfig { expected_bucket_owner, requester_pays, .. } = config;
-        let (next_id, refused) = (AtomicU64::new(warm::ID + 1), Arc::default());
+        let (next_id, attempts) = (AtomicU64::new(warm::ID + 1), Arc::default());
         Ok(Self {
             client,
             allocator,
@@ -156,7 +157,7 @@ impl CrtClient {
             next_id,
             warm,
             max_connections,
-            refused,
+            attempts,
             bucket,
             expected_bucket_owner,
             requester_pays,
@@ -349,7 +350,11 @@ impl ObjectClient for CrtClient {
     }
 
     fn refused_requests(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.attempts.refused.load(Ordering::Relaxed)
+    }
+
+    fn repeated_requests(&self) -> u64 {
+        self.attempts.repeated.load(Ordering::Relaxed)
     }
 
     fn lists_in_order(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The GET, the only request whose answer carries the bytes of an object.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::answer::{Answer, user_metadata};
 use crate::checksum;
 use crate::error::{NO_ETAG, crt_error, failed};
 use crate::pool::LendingPool;
-use crate::request::{CancelOnDrop, note_refusal};
+use crate::request::CancelOnDrop;
 use crate::session::Session;
 use crate::xml::etag;
 
@@ -238,7 +238,8 @@ impl CrtClient {
         // have one.
         headers.extend((self.verify && range.start() == 0).then_some(checksum::MODE));
         let [on_headers, on_body, on_telemetry, on_finish] = [(); 4].map(|()| part.clone());
-        let (asked, refused) = (request.clone(), self.refused.clone());
+        let (asked, attempts) = (request.clone(), self.attempts.clone());
+        let was_made = AtomicBool::new(false);
         let mut options = MetaRequestOptions::new();
         options
             .request_type(MetaRequestType::GetObject)
@@ -283,7 +284,7 @@ impl CrtClient {
             // The CRT calls back with headers and body only when the whole part is here. Only telemetry has
             // the time of the first byte.
             .on_telemetry(move |metrics| {
-                note_refusal(&refused, metrics);
+                attempts.note(&was_made, metrics);
                 if let Some(received) = metrics.receive_start_timestamp_ns() {
                     let waited = received.saturating_sub(metrics.start_timestamp_ns());
                     lock(&on_telemetry).first_byte = Duration::from_nanos(waited);

@@ -16,6 +16,7 @@
 )]
 
 mod answer;
+mod attempts;
 mod checksum;
 mod client;
 mod clock;

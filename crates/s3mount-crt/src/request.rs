@@ -1,7 +1,7 @@
 //! Requests for metadata, and uploads. The CRT sends them unchanged, and the small bodies of their answers are
 //! collected on the heap.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -49,13 +49,6 @@ impl Drop for CancelOnDrop {
         if let Some(request) = &self.0 {
             request.cancel();
         }
-    }
-}
-
-/// Counts an answer that asks the client to slow down.
-pub(crate) fn note_refusal(refused: &AtomicU64, metrics: &RequestMetrics) {
-    if matches!(metrics.status_code(), Some(429 | 503)) {
-        refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -108,12 +101,12 @@ impl CrtClient {
         Ok(message)
     }
 
-    /// Looks at each attempt that the CRT makes: counts the answers that ask the client to slow down, and
-    /// notes in `unanswered` whether there was no answer that says what came of the attempt.
+    /// Looks at each attempt that the CRT makes: counts it, and notes in `unanswered` whether there was no answer that says what came of the attempt.
     fn watch(&self, unanswered: &Arc<AtomicBool>) -> impl Fn(&RequestMetrics) + Send + use<> {
-        let (refused, unanswered) = (self.refused.clone(), unanswered.clone());
+        let (attempts, unanswered) = (self.attempts.clone(), unanswered.clone());
+        let was_made = AtomicBool::new(false);
         move |metrics| {
-            note_refusal(&refused, metrics);
+            attempts.note(&was_made, metrics);
             if metrics.status_code().is_none_or(|status| status == 500 || status < 100) {
                 unanswered.store(true, Ordering::Relaxed);
             }

@@ -128,6 +128,7 @@ async fn faults_are_retried_once_or_told() {
         let bytes = get(&client, &object, MIB, 3 * MIB).await.expect("the second attempt");
         check(KEY, MIB, &bytes).expect("right bytes");
     }
+    assert_eq!(client.repeated_requests(), 3, "once each");
     for (kind, told) in [
         (FaultKind::Status(503, "SlowDown".into()), ErrorKind::Throttled),
         (FaultKind::Status(500, "InternalError".into()), ErrorKind::Server),

@@ -209,6 +209,11 @@ pub trait ObjectClient: fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// How many requests the client has sent again by itself.
+    fn repeated_requests(&self) -> u64 {
+        0
+    }
+
     /// Whether listings are in the order of their keys, and can begin behind a key. The directory buckets of S3
     /// list in no order: there [`ListObjects::start_after`] is an error, and [`ListObjects::prefix`] has to be
     /// empty or to end in `/`.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
+use s3mount_bucket::Bucket;
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ErrorKind, GetAnswer, GetObject, ObjectClient, ObjectError, PartBuffer};
 use s3mount_prefetch::{ObjectReader, PrefetchConfig, Prefetcher};
-use s3mount_testkit::{NullClient, Sequence, mix};
+use s3mount_testkit::{MemoryClient, NullClient, Sequence, mix};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -214,4 +215,29 @@ fn a_store_with_a_limit_is_asked_for_little_more_than_it_takes() {
         bad.extend((refused > 0.05 || goodput < 0.9).then_some(job));
     }
     assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn what_failed_ahead_is_asked_for_again_within_the_budget_of_retries() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let client = Arc::new(MemoryClient::new());
+        client.set_latency(Duration::from_millis(20));
+        let object = client.put_synthetic("k", GIB);
+        let bucket: Bucket = client.clone().into();
+        let pool = BufferPool::new(MemoryBudget::new(256 * MIB)).expect("a pool");
+        let config = PrefetchConfig { hedge_share: 0.0, part_bytes: MIB, ..PrefetchConfig::default() };
+        let prefetcher = Prefetcher::new(bucket.clone(), pool, config, &Handle::current());
+        let reader = prefetcher.open(&object, GIB);
+        // Every second GET fails, which is more than the budget has retries for.
+        client.fail_by_chance(0.2, 1);
+        for at in (0..400 * MIB).step_by(MIB as usize) {
+            read(&reader, at, MIB).await;
+        }
+        client.fail_by_chance(0.0, 1);
+        let (sent, came) = (client.requests().get as u64, prefetcher.metrics().get_requests.get());
+        let retries = bucket.budget().metrics().retries.get();
+        println!("{sent} GETs, {came} of which brought their bytes, and {retries} retries");
+        assert!(sent - came > 100 && sent - came <= retries + 8);
+    });
 }

@@ -112,6 +112,10 @@ macro_rules! delegate_metadata {
             self.$inner.refused_requests()
         }
 
+        fn repeated_requests(&self) -> u64 {
+            self.$inner.repeated_requests()
+        }
+
         fn lists_in_order(&self) -> bool {
             self.$inner.lists_in_order()
         }

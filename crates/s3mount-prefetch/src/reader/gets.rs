@@ -41,7 +41,7 @@ impl ObjectReader {
             && let Some(missing) = state.segments.first_missing(wanted)
         {
             let missing = self.version.front(missing);
-            let permit = self.shared.ahead.try_permit(missing.len())?;
+            let permit = self.permit_ahead(state, missing.len())?;
             let buffer = self.buffer_ahead(state, missing, missing.len())?;
             self.start(state, missing, Purpose::Hinted, Some(buffer), Some(permit));
         }
@@ -121,7 +121,7 @@ impl ObjectReader {
                 state.streams.note_complete(id, is_complete);
                 return false;
             };
-            let Some(permit) = self.shared.ahead.try_permit(part.len()) else {
+            let Some(permit) = self.permit_ahead(state, part.len()) else {
                 state.streams.note_hungry(id);
                 return true;
             };
@@ -144,6 +144,18 @@ impl ObjectReader {
                 return;
             }
         }
+    }
+
+    /// A permit for a GET of `bytes` ahead of its reader. After GETs that failed so, it brings their bytes: then it
+    /// is a retry, and takes one that readers can spare.
+    pub(super) fn permit_ahead(&self, state: &mut State, bytes: u64) -> Option<AheadPermit> {
+        let permit = self.shared.ahead.try_permit(bytes)?;
+        if state.given_up > 0 {
+            let has_spare = self.shared.bucket.budget().take_spare(Instant::now().into_std());
+            state.given_up -= u64::from(has_spare);
+            return has_spare.then_some(permit);
+        }
+        Some(permit)
     }
 
     /// A buffer for `part`. Where memory is free only in smaller pieces, the buffer is for some multiple of

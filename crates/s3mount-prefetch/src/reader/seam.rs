@@ -147,7 +147,7 @@ impl ObjectReader {
             && missing.start() < bytes
         {
             let part = next_part(missing.start(), part_bytes, edge, missing.end());
-            let Some(permit) = self.shared.ahead.try_permit(part.len()) else { break };
+            let Some(permit) = self.permit_ahead(state, part.len()) else { break };
             let Some(buffer) = self.buffer_ahead(state, part, edge) else { break };
             let part = ByteRange::new(part.start(), part.start() + buffer.as_ref().len() as u64);
             self.start(state, part, Purpose::Hinted, Some(buffer), Some(permit));

@@ -34,6 +34,8 @@ pub(super) struct State {
     /// more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
+    /// How many GETs failed ahead of their readers, and were not sent again yet.
+    pub(super) given_up: u64,
     pub(super) next_segment: u64,
     /// The ids of the last segments that were sent before each of the last two ticks, the latest first.
     pub(super) sent_before_ticks: [u64; 2],
@@ -114,6 +116,7 @@ impl State {
             consumed_bytes: 0,
             stale: None,
             failed: None,
+            given_up: 0,
             reclaimed: Vec::new(),
             next_segment: 0,
             sent_before_ticks: [0; 2],
@@ -220,6 +223,7 @@ impl State {
         if let Err(failure) = &result {
             self.segments.remove(start, id);
             self.streams.unplan(range);
+            self.given_up += u64::from(failing.is_empty());
             if let Some(error) = failure.error().filter(|_| !failing.is_empty()) {
                 self.failed = Some(Failed { id, range, at: now(), error: error.clone() });
             }

@@ -223,4 +223,8 @@ impl ObjectClient for MountClient {
     fn refused_requests(&self) -> u64 {
         0
     }
+
+    fn repeated_requests(&self) -> u64 {
+        0
+    }
 }

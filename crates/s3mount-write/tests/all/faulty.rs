@@ -119,6 +119,10 @@ impl ObjectClient for FaultyClient {
         self.store.refused_requests()
     }
 
+    fn repeated_requests(&self) -> u64 {
+        self.store.repeated_requests()
+    }
+
     fn list_objects(&self, request: ListObjects) -> BoxFuture<'_, Result<ListPage, ObjectError>> {
         self.store.list_objects(request)
     }
