@@ -141,6 +141,11 @@ impl CrcMap {
         self.covered_bytes < before
     }
 
+    /// How many pieces it holds. A part of the upload takes as much memory as a quarter of a piece.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len() + self.parts.as_ref().map_or(0, |parts| parts.count() / 4)
+    }
+
     /// Where a piece that begins at `start` ends at the latest.
     fn edge(&self, start: u64) -> u64 {
         let edge = (start / self.cell + 1).saturating_mul(self.cell);

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use s3mount_memory::Buffer;
+use s3mount_memory::{Buffer, MemoryBudget, Reservation};
 use s3mount_object::{
     ByteRange, ChecksumAlgorithm, ErrorKind, KeptChecksum, ObjectChecksum, ObjectError, ObjectId,
 };
@@ -36,6 +36,10 @@ const ASK_AFTER: u64 = 8 << 20;
 /// The most bytes that are fetched besides a range that was fetched before in other pieces. Objects of up to
 /// 2 GiB have no longer pieces.
 const MOST_BESIDE: u64 = 2 << 20;
+
+/// The memory of so many pieces is reserved at once, and how much each takes, with its place in the map.
+const PIECES_AT_ONCE: usize = 32;
+const PIECE_BYTES: u64 = 112;
 
 /// How often a range is fetched at most when its bytes are wrong.
 const TRIES: u32 = 3;
@@ -67,13 +71,36 @@ struct State {
     was_right: Vec<bool>,
     /// Whether a metric has counted the object as verified or unverified.
     was_counted: bool,
+    /// The memory of the pieces; each is for [`PIECES_AT_ONCE`] of them.
+    reserved: Vec<Reservation>,
+}
+
+impl State {
+    /// Takes the memory of one more piece out of `budget`. Returns whether there is any.
+    fn make_room(&mut self, budget: &MemoryBudget) -> bool {
+        let pieces = self.pieces.as_ref().map_or(0, CrcMap::len);
+        while pieces >= self.reserved.len() * PIECES_AT_ONCE {
+            match budget.try_reserve(PIECES_AT_ONCE as u64 * PIECE_BYTES, 0) {
+                Some(more) => self.reserved.push(more),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives the pieces up: the object can't be verified.
+    fn give_up(&mut self) {
+        self.pieces = None;
+        self.reserved.clear();
+    }
 }
 
 impl Verifier {
     /// Nothing is known yet about `version`, whose CRCs are kept in pieces of up to `block_bytes`.
     pub(crate) fn new(version: Arc<Version>, block_bytes: u64) -> Self {
         let pieces = Some(CrcMap::new(version.size, block_bytes));
-        let state = State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false };
+        let (was_right, reserved) = (Vec::new(), Vec::new());
+        let state = State { asked_bytes: 0, pieces, was_right, was_counted: false, reserved };
         Self { version, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
@@ -189,11 +216,12 @@ impl Verifier {
         let sums: Vec<_> = cuts.into_iter().map(sum).collect();
         let mut state = lock(&self.state);
         for (cut, sums) in sums {
+            let has_room = state.make_room(shared.pool.budget());
             match state.pieces.as_mut()?.note(cut, sums) {
-                Noted::Fine => {}
                 Noted::Differs(then, now) => return Some((then, now)),
-                Noted::TooMany => {
-                    state.pieces = None;
+                Noted::Fine if has_room => {}
+                Noted::Fine | Noted::TooMany => {
+                    state.give_up();
                     shared.metrics.objects_unverified.inc();
                     tracing::debug!(object = ?self.version.object, "the object is read in too many pieces to be verified");
                 }
@@ -292,8 +320,8 @@ impl Verifier {
             let kept = ask(shared, &self.version.object, self.version.size).await;
             let state = &mut *lock(&self.state);
             let is_all = match (&kept, &mut state.pieces) {
-                (Kept::Nothing, pieces) => {
-                    *pieces = None;
+                (Kept::Nothing, _) => {
+                    state.give_up();
                     false
                 }
                 // The ranges that came before the answer were not cut at the parts' ends.
@@ -379,5 +407,32 @@ pub(crate) async fn fetch_by(
     match verifier {
         Some(verifier) => in_time(shared, wanted, verifier.fetch(shared, range, buffer, wanted)).await,
         None => Ok(fetch(shared, version, range, buffer, wanted).await?.bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3mount_memory::MemoryBudget;
+    use s3mount_object::ByteRange;
+
+    use super::{PIECE_BYTES, PIECES_AT_ONCE, State};
+    use crate::sums::{CrcMap, Sums};
+
+    #[test]
+    fn sums_are_a_part_of_the_memory() {
+        let budget = MemoryBudget::new(10 * PIECES_AT_ONCE as u64 * PIECE_BYTES);
+        let pieces = Some(CrcMap::new(1 << 40, 1 << 10));
+        let mut state =
+            State { asked_bytes: 0, pieces, was_right: Vec::new(), was_counted: false, reserved: Vec::new() };
+        let noted = (0..1000).take_while(|at| {
+            let range = ByteRange::new(at * 4096, at * 4096 + 1);
+            let has_room = state.make_room(&budget);
+            state.pieces.as_mut().expect("pieces").note(range, Sums::of(&[1], None));
+            has_room
+        });
+        assert_eq!(noted.count(), 10 * PIECES_AT_ONCE);
+        assert_eq!(budget.used_bytes(), budget.limit_bytes());
+        state.give_up();
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

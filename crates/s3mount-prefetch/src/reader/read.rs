@@ -34,6 +34,7 @@ impl ObjectReader {
             return reply(Err(error));
         }
         let access = access.unwrap_or_else(|| state.streams.on_read(range, &self.shared.config));
+        state.pay_candidates(self.shared.pool.budget());
         let mut progress = Progress { range, at: offset, access, tier: Tier::Window, found: Found::None };
         let waits_on = self.advance(state, &mut progress);
         metrics.found.at(progress.tier).inc();

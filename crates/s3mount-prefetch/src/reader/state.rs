@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use s3mount_memory::{MemoryBudget, Reservation};
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
@@ -34,6 +35,9 @@ pub(super) struct State {
     /// more.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
+    /// The memory of the candidates, in bytes, and its reservations.
+    candidate_bytes: u64,
+    reserved: Vec<Reservation>,
     /// How many GETs failed ahead of their readers, and were not sent again yet.
     pub(super) given_up: u64,
     pub(super) next_segment: u64,
@@ -102,6 +106,9 @@ pub(super) struct Failed {
     pub(super) error: ReadError,
 }
 
+/// So much memory of the candidates of an object is not counted. Small objects have no more candidates.
+const FREE_CANDIDATE_BYTES: u64 = 1 << 10;
+
 /// For this long, a read of the same bytes fails with the same error.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
@@ -116,6 +123,8 @@ impl State {
             consumed_bytes: 0,
             stale: None,
             failed: None,
+            candidate_bytes: FREE_CANDIDATE_BYTES,
+            reserved: Vec::new(),
             given_up: 0,
             reclaimed: Vec::new(),
             next_segment: 0,
@@ -140,6 +149,20 @@ impl State {
         error.filter(|_| {
             self.segments.covering(offset).is_none_or(|segment| segment.id == id && segment.is_in_flight())
         })
+    }
+
+    /// Takes the memory of the candidates out of `budget`. If there is none, they are forgotten.
+    pub(super) fn pay_candidates(&mut self, budget: &MemoryBudget) {
+        let held = self.streams.candidates.held_bytes();
+        if held > self.candidate_bytes {
+            match budget.try_reserve(held - self.candidate_bytes, 0) {
+                Some(more) => {
+                    self.candidate_bytes = held;
+                    self.reserved.push(more);
+                }
+                None => self.streams.candidates.forget(),
+            }
+        }
     }
 
     /// The id of the next segment.
@@ -343,5 +366,35 @@ impl State {
             self.early = None;
             self.drop_hinted(ByteRange::new(0, u64::MAX));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use s3mount_memory::MemoryBudget;
+    use s3mount_object::ByteRange;
+    use s3mount_testkit::mix;
+
+    use super::State;
+    use crate::PrefetchConfig;
+
+    #[test]
+    fn candidates_are_a_part_of_the_memory() {
+        let read_at_random = |budget: &MemoryBudget| {
+            let mut state = State::new(1 << 40, Duration::ZERO, Arc::default());
+            for turn in 0..1000 {
+                let at = mix(turn) % (1 << 39);
+                state.streams.on_read(ByteRange::new(at, at + 4096), &PrefetchConfig::default());
+                state.pay_candidates(budget);
+            }
+            (state.streams.candidates.held_bytes(), budget.used_bytes())
+        };
+        let (held, counted) = read_at_random(&MemoryBudget::new(1 << 20));
+        assert!(held >= 16 << 10 && counted == held - super::FREE_CANDIDATE_BYTES, "{held}, {counted}");
+        let (held, counted) = read_at_random(&MemoryBudget::new(4 << 10));
+        assert!(held <= 5 << 10 && counted <= 4 << 10, "{held}, {counted}");
     }
 }

@@ -52,7 +52,7 @@ pub(super) enum Sign {
 
 /// The latest candidates of one object, oldest first.
 #[derive(Debug)]
-pub(super) struct Candidates {
+pub(crate) struct Candidates {
     ring: VecDeque<Candidate>,
     capacity: usize,
 }
@@ -92,6 +92,16 @@ impl Candidates {
             has_gone_on: candidate.is_some(),
         });
         if candidate.is_some() { Sign::Weak } else { Sign::None }
+    }
+
+    /// How much memory they take, in bytes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        (self.ring.capacity() * size_of::<Candidate>()) as u64
+    }
+
+    /// Forgets all of them, because there is no memory for so many.
+    pub(crate) fn forget(&mut self) {
+        self.ring = VecDeque::new();
     }
 
     #[cfg(test)]

@@ -61,7 +61,7 @@ pub(crate) struct StreamTable {
     pub(super) strided: Vec<u16>,
     /// Where the streams that go up began.
     beginnings: OffsetOrder,
-    candidates: Candidates,
+    pub(crate) candidates: Candidates,
     pub(super) history: History,
     pub(super) strides: Strides,
     /// The streams whose windows are not full because memory or requests are short, in the order in which
