@@ -125,7 +125,8 @@ impl Namespace {
         let now = Instant::now();
         self.snapshots.expire(now);
         // A listing takes several LISTs, and its last page may wait for its reader.
-        self.overlay.expire(now, self.limit * 4);
+        let changes = self.overlay.expire(now, self.limit * 4, self.snapshots.most_bytes() / 4);
+        self.snapshots.leave_room(changes);
     }
 
     /// How long a fresh answer is believed.
@@ -138,9 +139,9 @@ impl Namespace {
         &self.requests
     }
 
-    /// How much memory the known names take, in bytes.
+    /// How much memory the known names take, in bytes, with those that this mount has changed.
     pub(crate) fn bytes(&self) -> usize {
-        self.snapshots.bytes()
+        self.snapshots.bytes() + self.snapshots.room_left()
     }
 
     /// What `name` in the directory `prefix` stands for, and how long that may be believed.
@@ -162,7 +163,7 @@ impl Namespace {
     /// # Errors
     /// Those of the store.
     pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
-        if let Some(target) = self.overlay.get(prefix, name) {
+        if let Some(target) = self.overlay.get(prefix, name, self.ttl) {
             return Ok(self.own_fact(Some(target)));
         }
         let now = Instant::now();

@@ -25,6 +25,19 @@ fn mount_with(
     rights: Rights,
     change: impl FnOnce(Filesystem) -> Filesystem,
 ) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_as(rights, |_| (), change)
+}
+
+/// A mount with these rights, and the settings that `set` has changed.
+fn mount_limited(rights: Rights, set: impl FnOnce(&mut FsConfig)) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    mount_as(rights, set, |fs| fs)
+}
+
+fn mount_as(
+    rights: Rights,
+    set: impl FnOnce(&mut FsConfig),
+    change: impl FnOnce(Filesystem) -> Filesystem,
+) -> (Arc<MemoryClient>, Arc<Filesystem>) {
     let client = Arc::new(MemoryClient::new());
     client.put("old", "old text");
     let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
@@ -38,7 +51,8 @@ fn mount_with(
         append_delay: Duration::ZERO,
         publishes_on_fsync: false,
     };
-    let config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    let mut config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    set(&mut config);
     let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);
     (client, Arc::new(change(fs)))
 }
@@ -102,6 +116,80 @@ async fn who_renames_files_in_a_folder_does_not_keep_the_folder() {
     client.delete("d/final");
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert!(matches!(fs.lookup(ROOT, "d").await, Err(FsError::NotFound)));
+}
+
+/// A job takes temporary files out of a folder that has others, too. Once a listing has shown that it has, strangers can
+/// remove the folder.
+#[tokio::test(start_paused = true)]
+async fn who_takes_files_out_of_a_folder_keeps_it_until_a_listing_shows_it() {
+    for (is_moved, is_listed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (client, fs) = mount(ALL);
+        client.put("a/d/temporary", "text");
+        client.put("a/d/other", "text");
+        let around = look_up(&fs, "a").await;
+        let folder = fs.lookup(around, "d").await.expect("a folder").attr.ino;
+        if is_moved {
+            let from = Place { parent: folder, name: "temporary" };
+            fs.rename(from, place("moved"), false).await.expect("another name");
+        } else {
+            fs.unlink(folder, "temporary").await.expect("it is there");
+        }
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        // Looks at the store again, or lists the folders around it.
+        fs.lookup(around, "d").await.expect("it has another file");
+        for ino in [ROOT, around].iter().filter(|_| is_listed) {
+            let handle = fs.opendir(*ino).expect("a folder");
+            rest(&fs, handle, DirOffset::AFTER_DOTS).await;
+        }
+        look_up(&fs, "a").await;
+        client.delete("a/d/other");
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert!(matches!(fs.lookup(around, "d").await, Err(FsError::NotFound)));
+        assert!(matches!(fs.lookup(ROOT, "a").await, Err(FsError::NotFound)));
+    }
+}
+
+/// A program deletes the last file of a folder, and goes on in the folder much later.
+#[tokio::test(start_paused = true)]
+async fn emptied_folders_stay_with_those_around_them_until_they_are_removed() {
+    let (client, fs) = mount(ALL);
+    client.put("a/d/last", "text");
+    let around = look_up(&fs, "a").await;
+    let folder = fs.lookup(around, "d").await.expect("a folder").attr.ino;
+    fs.unlink(folder, "last").await.expect("it is there");
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(look_up(&fs, "a").await, around);
+        assert_eq!(fs.lookup(around, "d").await.expect("a folder").attr.ino, folder);
+        let handle = fs.opendir(ROOT).expect("a folder");
+        assert!(rest(&fs, handle, DirOffset::AFTER_DOTS).await.contains_key("a"));
+    }
+    assert!(matches!(fs.rmdir(ROOT, "a").await, Err(FsError::NotEmpty)));
+    fs.rmdir(around, "d").await.expect("it is empty");
+    fs.rmdir(ROOT, "a").await.expect("it is empty");
+    assert!(matches!(fs.lookup(ROOT, "a").await, Err(FsError::NotFound)));
+}
+
+/// A job deletes the only file of each of many folders, and removes no folder.
+#[tokio::test(start_paused = true)]
+async fn emptied_folders_are_counted_and_the_oldest_go() {
+    const FOLDERS: usize = 4000;
+    let (client, fs) = mount_limited(ALL, |config| config.metadata_limit_bytes = 1 << 20);
+    for index in 0..FOLDERS {
+        client.put(&format!("d/{index:04}/temporary"), "text");
+    }
+    let parent = look_up(&fs, "d").await;
+    for index in 0..FOLDERS {
+        let folder = fs.lookup(parent, &format!("{index:04}")).await.expect("a folder").attr.ino;
+        fs.unlink(folder, "temporary").await.expect("it is there");
+        fs.forget(folder, 1);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let handle = fs.opendir(parent).expect("a folder");
+    let shown = rest(&fs, handle, DirOffset::AFTER_DOTS).await;
+    assert!((100..FOLDERS / 2).contains(&shown.len()), "{} folders", shown.len());
+    assert!(shown.contains_key(&format!("{:04}", FOLDERS - 1)), "the newest stay");
 }
 
 /// The bucket is gone, or a proxy answers 404 to all: no name is absent by that.

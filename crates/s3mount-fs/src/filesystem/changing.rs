@@ -14,7 +14,8 @@ use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
 use crate::namespace::changes::StoredIn;
 use crate::namespace::names::{File, Target};
-use crate::numbers::{InodeNo, ROOT};
+use crate::namespace::overlay::folders::Emptying;
+use crate::numbers::InodeNo;
 use crate::writes::{Place, Rights, Writes};
 
 /// How often a file that is to be deleted may turn out to be replaced.
@@ -74,7 +75,7 @@ impl Filesystem {
         if stored == StoredIn::Objects || self.namespace.has_local_names(&folder) {
             return Err(FsError::NotEmpty);
         }
-        self.keep_parent(parent);
+        let _parent = self.emptying(parent);
         if stored == StoredIn::Marker {
             writes.rights.delete()?;
             writes.writer.bucket().delete_whatever(&folder).await?;
@@ -98,7 +99,7 @@ impl Filesystem {
             match self.namespace.get(&prefix, name).await {
                 Ok((Target::Directory, _)) => return Err(FsError::IsDirectory),
                 Ok((Target::File(file), _)) => {
-                    self.keep_parent(parent);
+                    let _parent = self.emptying(parent);
                     if self.delete_version(&file.object).await? {
                         self.note_removed(&prefix, name);
                         return Ok(());
@@ -111,7 +112,7 @@ impl Filesystem {
                         tokio::task::yield_now().await;
                         continue;
                     }
-                    self.keep_parent(parent);
+                    let _parent = self.emptying(parent);
                     // A draft of which the store has nothing is only forgotten.
                     let is_gone = match file.stored() {
                         Some(version) => self.delete_version(&version).await?,
@@ -162,16 +163,10 @@ impl Filesystem {
         }
     }
 
-    /// A folder stays when its last file goes, as programs expect. This is noted before the store is asked to delete
-    /// the file: whoever lists the folder's parent meanwhile may find nothing of the folder there.
-    pub(super) fn keep_parent(&self, folder: InodeNo) {
-        if folder == ROOT {
-            return;
-        }
-        let Some((parent, name)) = self.inodes.parent_and_name(folder) else { return };
-        if let Ok(prefix) = self.inodes.prefix(parent) {
-            self.namespace.note_folder(&prefix, &name);
-        }
+    /// Names are taken from a folder until the guard is dropped. The folder stays when its last file goes, as programs
+    /// expect.
+    pub(super) fn emptying(&self, folder: InodeNo) -> Option<Emptying<'_>> {
+        self.inodes.prefix(folder).ok().map(|prefix| self.namespace.emptying(prefix))
     }
 
     /// The prefixes of the directories in which a name is changed to another.
@@ -284,9 +279,8 @@ impl Filesystem {
         let draft = if let Target::Draft(file) = source { Some(file.draft()) } else { None };
         writes.writer.free(&key, draft.as_ref()).await;
         // Who renames an object inside a folder leaves the folder an object at each moment.
-        if from.parent != to.parent || matches!(source, Target::Draft(_)) {
-            self.keep_parent(from.parent);
-        }
+        let leaves = from.parent != to.parent || matches!(source, Target::Draft(_));
+        let _parent = leaves.then(|| self.emptying(from.parent));
         let moved = match source {
             Target::Draft(file) => self.rename_draft(file, &key, condition).await?,
             Target::File(file) => {

@@ -84,6 +84,7 @@ impl Filesystem {
             return Err(FsError::NotEmpty);
         }
         let source = self.namespace.stored_in(&renaming.old).await?;
+        let _parent = self.emptying(from.parent);
         if source == StoredIn::Nothing && !self.namespace.has_drafts_below(&renaming.old) {
             self.switch(&renaming, &[]);
             return Ok(());
@@ -130,6 +131,7 @@ impl Filesystem {
         let mut left = objects.delete(vec![first]).await;
         if left.first().is_some_and(|(_, error)| *error.kind() == ErrorKind::Forbidden) {
             // Nothing may be deleted here.
+            let _parent = self.emptying(renaming.to.parent);
             noted.change(intent(Phase::Copying));
             let back: Vec<Moved> = moved.into_iter().map(Moved::back).collect();
             self.move_drafts(&renaming.back(), &back).await;
@@ -197,7 +199,6 @@ impl Filesystem {
     /// Changes the names of this mount.
     fn switch(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
         let Renaming { from, to, parents, old, new } = renaming;
-        self.keep_parent(from.parent);
         self.namespace.folder_moved((old, new), moved);
         self.modes.move_below(old, new);
         if let Some(writes) = &self.writes {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::Namespace;
 use super::fact::{Asked, Fact};
 use super::names::{File, Named, Target, is_file_name, split_key};
+use super::overlay::folders::Emptying;
 use super::overlay::{Change, SetDraft};
 use super::page::Page;
 use crate::FsError;
@@ -41,6 +42,13 @@ impl Namespace {
     /// `name` in the directory `prefix` is a folder, also if it holds no object.
     pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
+    }
+
+    /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
+    /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
+    /// around it meanwhile may find nothing of it there.
+    pub(crate) fn emptying(&self, prefix: Arc<str>) -> Emptying<'_> {
+        self.overlay.emptying(&self.root, prefix)
     }
 
     /// This mount has made the folder `name` in the directory `prefix`, where there was none: nothing lies below it
@@ -173,7 +181,7 @@ impl Namespace {
         })
     }
 
-    /// Whether the directory `prefix` has a draft, or a folder that was made here.
+    /// Whether the directory `prefix` has a draft, or a folder that was made or emptied here.
     pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
         self.overlay.has_local_names(prefix)
     }

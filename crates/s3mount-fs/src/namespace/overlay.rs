@@ -2,8 +2,10 @@
 //!
 //! A LIST that was requested before a change knows nothing of it, and its pages may come later. So each change of
 //! an object is applied to the pages of such listings, and to all other answers, as long as any may still come. A draft
-//! and a folder that was made here are in no listing at all: they stay until the draft has become an object, or the
-//! folder is removed.
+//! and a folder that was made or emptied here are in no listing at all: they stay until the draft has become an object,
+//! or the folder is removed, or a listing shows it ([`folders`]).
+
+pub(crate) mod folders;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,8 +26,10 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 pub(crate) enum Change {
     /// A file that is being written.
     Draft(Arc<DraftFile>),
-    /// A folder that may hold no object.
+    /// A folder that was made here and may hold no object.
     Folder,
+    /// A folder that may hold no object, because names are being taken from it (by so many callers), or were.
+    Emptied(u32),
     /// A version of an object that this mount has written.
     File(File),
     /// Nothing: this mount has deleted or renamed it.
@@ -35,7 +39,7 @@ pub(crate) enum Change {
 impl Change {
     /// Whether listings never show it.
     fn is_local(&self) -> bool {
-        matches!(self, Change::Draft(_) | Change::Folder)
+        matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
     }
 
     /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
@@ -43,7 +47,7 @@ impl Change {
         match self {
             Change::Draft(draft) if matches!(draft.life(), Life::Failed | Life::GivenUp) => None,
             Change::Draft(draft) => Some(Target::Draft(draft.clone())),
-            Change::Folder => Some(Target::Directory),
+            Change::Folder | Change::Emptied(_) => Some(Target::Directory),
             Change::File(_) | Change::Gone => None,
         }
     }
@@ -62,10 +66,25 @@ pub(crate) enum SetDraft {
 
 type Names = BTreeMap<Box<str>, (Change, Instant)>;
 
+type Folders = BTreeMap<Arc<str>, Names>;
+
+/// The names of the folder `prefix`.
+fn names_of<'a>(folders: &'a mut Folders, prefix: &str) -> &'a mut Names {
+    if !folders.contains_key(prefix) {
+        folders.insert(Arc::from(prefix), Names::new());
+    }
+    folders.get_mut(prefix).expect("it was inserted")
+}
+
+/// Whether the folder `prefix` has a name that listings never show.
+fn has_local(folders: &Folders, prefix: &str) -> bool {
+    folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
+}
+
 /// What a change says that an answer to a request of the time `at` does not.
 fn newer_than((change, since): &(Change, Instant), at: Instant) -> Option<Option<Target>> {
     match change {
-        Change::Draft(_) | Change::Folder => change.target().map(Some),
+        Change::Draft(_) | Change::Folder | Change::Emptied(_) => change.target().map(Some),
         Change::File(file) if *since >= at => Some(Some(Target::File(file.clone()))),
         Change::Gone if *since >= at => Some(None),
         Change::File(_) | Change::Gone => None,
@@ -85,11 +104,11 @@ fn covered<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     has_any: AtomicBool,
-    folders: Mutex<BTreeMap<Arc<str>, Names>>,
+    folders: Mutex<Folders>,
 }
 
 impl Overlay {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Names>> {
+    fn lock(&self) -> MutexGuard<'_, Folders> {
         lock(&self.folders)
     }
 
@@ -142,12 +161,16 @@ impl Overlay {
         if newer.is_some_and(|newer| newer != fact.target) { None } else { act() }
     }
 
-    /// What `name` stands for, if it is a draft or a folder of this mount.
-    pub(crate) fn get(&self, prefix: &str, name: &str) -> Option<Target> {
+    /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied longer than `ttl`
+    /// ago, the store may tell more.
+    pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
         }
-        self.lock().get(prefix)?.get(name).and_then(|(change, _)| change.target())
+        match self.lock().get(prefix)?.get(name)? {
+            (Change::Emptied(0), since) if since.elapsed() >= ttl => None,
+            (change, _) => change.target(),
+        }
     }
 
     /// What this mount has made of `name` since `at`: nothing, or what listings never show (however long ago), or a
@@ -210,7 +233,7 @@ impl Overlay {
         changes
             .filter_map(|(change, _)| match change {
                 Change::Draft(draft) => Some(draft.clone()),
-                Change::Folder | Change::File(_) | Change::Gone => None,
+                Change::Folder | Change::Emptied(_) | Change::File(_) | Change::Gone => None,
             })
             .collect()
     }
@@ -220,22 +243,25 @@ impl Overlay {
         self.has_any.load(Ordering::Relaxed) && self.lock().contains_key(prefix)
     }
 
-    /// Whether the folder `prefix` has a draft, or a folder that was made here.
+    /// Whether the folder `prefix` has a draft, or a folder that was made or emptied here.
     pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
-        let folders = self.lock();
-        folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
+        has_local(&self.lock(), prefix)
     }
 
-    /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects.
+    /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects. Folders of
+    /// this mount that it shows are the store's from now on.
     pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
         if !self.has_any.load(Ordering::Relaxed) {
             return page;
         }
         let mut changes = BTreeMap::new();
-        if let Some(names) = self.lock().get(prefix) {
+        let mut folders = self.lock();
+        if let Some(names) = folders.get(prefix) {
+            let mut shown = Vec::new();
             for (name, (change, since)) in covered(names, &page) {
                 match change {
-                    Change::Draft(_) | Change::Folder => {}
+                    Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
+                    Change::Draft(_) | Change::Folder | Change::Emptied(_) => {}
                     // A page that was requested later shows what is there, whoever wrote it. One that was requested
                     // before may still come after it.
                     Change::File(_) | Change::Gone if *since < page.at() => {}
@@ -243,7 +269,9 @@ impl Overlay {
                     Change::Gone => drop(changes.insert(name.clone(), None)),
                 }
             }
+            Self::leave_to_store(&mut folders, prefix, &page, shown);
         }
+        drop(folders);
         if changes.is_empty() { page } else { page.changed_by(&changes) }
     }
 
@@ -274,28 +302,27 @@ impl Overlay {
     /// Notes what `name` in the folder `prefix` has become, unless it is a draft or a folder of this mount.
     pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change, now: Instant) {
         let mut folders = self.lock();
-        if !folders.contains_key(prefix) {
-            folders.insert(Arc::from(prefix), Names::new());
-        }
-        if let Some(names) = folders.get_mut(prefix)
-            && !names.get(name).is_some_and(|(known, _)| known.is_local())
-        {
+        let names = names_of(&mut folders, prefix);
+        if !names.get(name).is_some_and(|(known, _)| known.is_local()) {
             names.insert(name.into(), (change, now));
         }
         self.has_any.store(true, Ordering::Relaxed);
     }
 
-    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page.
-    pub(crate) fn expire(&self, now: Instant, longest: Duration) {
+    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page. Folders that
+    /// were emptied take `most_emptied` bytes at most from now on. Returns how many bytes all changes take.
+    pub(crate) fn expire(&self, now: Instant, longest: Duration, most_emptied: usize) -> usize {
         if !self.has_any.load(Ordering::Relaxed) {
-            return;
+            return 0;
         }
         let mut folders = self.lock();
         for names in folders.values_mut() {
             names.retain(|_, (change, at)| change.is_local() || now.saturating_duration_since(*at) < longest);
         }
+        Self::drop_oldest(&mut folders, most_emptied);
         folders.retain(|_, names| !names.is_empty());
         self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
+        Self::bytes(&folders)
     }
 }
 
@@ -347,7 +374,8 @@ mod tests {
         let late = overlay.apply("d/", page(&["a", "c"], &[], start + 2 * SECOND));
         assert_eq!(shown(&late), ["a=old", "c=old"]);
         assert!(
-            matches!(overlay.get("d/", "f"), Some(Target::Directory)) && overlay.get("d/", "b").is_none()
+            matches!(overlay.get("d/", "f", SECOND), Some(Target::Directory))
+                && overlay.get("d/", "b", SECOND).is_none()
         );
         // Of two answers, the one to the earlier request may come last.
         let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
@@ -360,10 +388,10 @@ mod tests {
         let prefix: Arc<str> = Arc::from("d/");
         overlay.set(&prefix, "a", Change::Gone, start);
         overlay.set(&prefix, "f", Change::Folder, start);
-        overlay.expire(start + 10 * SECOND, 10 * SECOND);
+        overlay.expire(start + 10 * SECOND, 10 * SECOND, usize::MAX);
         assert_eq!(shown(&overlay.apply("d/", page(&["a"], &[], start))), ["a=old"]);
         assert!(overlay.has_local_names("d/"));
         overlay.move_folder("d/", "g/h/");
-        assert!(!overlay.has_local_names("d/") && overlay.get("g/h/", "f").is_some());
+        assert!(!overlay.has_local_names("d/") && overlay.get("g/h/", "f", SECOND).is_some());
     }
 }

@@ -50,6 +50,8 @@ struct State {
     directories: HashMap<Arc<str>, DirectorySnapshot>,
     bytes: usize,
     clock: u64,
+    /// What is counted in the same limit, in bytes.
+    others: usize,
 }
 
 impl State {
@@ -269,14 +271,16 @@ impl Snapshots {
 
     /// Drops the least recently used pages once the limit is exceeded.
     fn shrink(&self, state: &mut State) {
-        if state.bytes <= self.limits.bytes {
+        // Others may take most of the memory for a while, but not all of it.
+        let limit = self.limits.bytes - state.others.min(self.limits.bytes / 2);
+        if state.bytes <= limit {
             return;
         }
         let pages = state.directories.values().flat_map(|directory| &directory.pages);
         let mut by_use: Vec<_> = pages.map(|page| (page.used, page.bytes())).collect();
         by_use.sort_unstable();
         // More than needed is dropped, so that the next page need not sort them again.
-        let mut excess = state.bytes - (self.limits.bytes - self.limits.bytes / 8);
+        let mut excess = state.bytes - (limit - limit / 8);
         let leave = by_use.iter().take_while(|(_, bytes)| {
             let is_needed = excess > 0;
             excess = excess.saturating_sub(*bytes);
@@ -389,6 +393,23 @@ impl Snapshots {
     /// How much memory all snapshots take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
+    }
+
+    /// What others take is counted in the same limit.
+    pub(crate) fn leave_room(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.others = bytes;
+        self.shrink(&mut state);
+    }
+
+    /// How much memory others take, in bytes.
+    pub(crate) fn room_left(&self) -> usize {
+        self.lock().others
+    }
+
+    /// Memory for all names, in bytes.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.limits.bytes
     }
 
     /// Whether the settings keep no pages at all.
