@@ -18,6 +18,7 @@ mod attributes;
 mod changing;
 mod closing;
 mod copying;
+pub(crate) mod cuts;
 mod detached;
 mod drafting;
 mod ending;
@@ -47,6 +48,7 @@ use s3mount_object::ByteRange;
 use s3mount_prefetch::{Prefetcher, ReadError};
 use tokio::runtime::Handle;
 
+use self::cuts::Cuts;
 use self::detached::Detached;
 use self::housekeeping::keep_house;
 use self::open_file::{OpenFile, OpenObject, ReadAt};
@@ -106,6 +108,7 @@ pub struct Filesystem {
     logs: Arc<Logs>,
     modes: Modes,
     detached: Detached,
+    cuts: Arc<Cuts>,
     recorder: Arc<Recorder>,
     callers: Callers,
 }
@@ -170,6 +173,7 @@ impl Filesystem {
             logs,
             modes: Modes::default(),
             detached: Detached::default(),
+            cuts: Arc::default(),
             recorder: Arc::default(),
             callers: Callers::default(),
         }
@@ -329,7 +333,7 @@ impl Filesystem {
     {
         let open = match self.files.get(handle) {
             Some(OpenFile::Object(open)) if !open.was_written() => open,
-            _ => return self.read(handle, offset, len, reply),
+            _ => return self.fill_written(ReadAt { handle, offset, len }, reply),
         };
         if let Some(large) = &open.large {
             let readahead_bytes = self.fills.maps().readahead_bytes();

@@ -58,6 +58,7 @@ pub use callers::Caller;
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
 pub use directory::DirEntry;
 pub use error::FsError;
+pub use filesystem::cuts::Cutting;
 pub use filesystem::opening::Opening;
 pub use filesystem::{Filesystem, OpenMode, Opened};
 pub use inode::{INODE_BYTES, KnownName};

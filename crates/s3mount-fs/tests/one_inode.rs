@@ -335,3 +335,44 @@ async fn a_file_keeps_its_length_once_its_name_stands_for_another() {
         assert_eq!(fs.getattr(inodes[0]).map(|attr| attr.size).ok(), Some(4), "removed: {is_removed}");
     }
 }
+
+/// The kernel believes the old size until it has taken the answer to SETATTR. A READ that ends before it would show zeros.
+#[tokio::test(start_paused = true)]
+async fn who_fills_a_page_of_a_file_that_is_cut_waits_until_the_kernel_knows_its_size() {
+    let (_, fs) = mount();
+    let ino = look_up(&fs, "old").await;
+    let reader = fs.open(ino).expect("a version").handle;
+    let writer = fs.open_to_write(ino, WRITE).await.expect("a draft").handle;
+    let fill = |is_direct: bool| {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let reply = move |result: Result<&[u8], FsError>| drop(tell.send(result.expect("bytes").to_vec()));
+        if is_direct {
+            fs.read(reader, 0, 4096, reply)
+        } else {
+            fs.fill(reader, 0, 4096, reply)
+        }
+        told
+    };
+    assert_eq!(fill(false).await.expect("an answer"), b"old text");
+    assert!(fs.cutting(ino, 8).is_none(), "it is as long as it was");
+    let cutting = fs.cutting(ino, 3).expect("it gets shorter");
+    let mut before = fill(false);
+    fs.clone().set_size(ino, Some(writer), 3, 1).await.expect("a size");
+    let (mut during, direct) = (fill(false), fill(true));
+    assert_eq!(direct.await.expect("an answer"), b"old", "the kernel takes it as it is");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(during.try_recv().is_err(), "the kernel has no answer yet");
+    drop(cutting);
+    let (mut behind, ended) = (fill(false), tokio::time::Instant::now());
+    tokio::task::yield_now().await;
+    assert!(during.try_recv().is_err() && behind.try_recv().is_err());
+    for told in [&mut before, &mut during, &mut behind] {
+        assert_eq!(told.await.expect("an answer"), b"old");
+    }
+    let waited = ended.elapsed();
+    assert!(waited > Duration::ZERO && waited < Duration::from_millis(100), "{waited:?} of the test's clock");
+    assert_eq!(fill(false).await.expect("an answer"), b"old");
+    fs.release(reader);
+    fs.clone().flush(writer, |_| true).await.expect("an object");
+    fs.release(writer);
+}

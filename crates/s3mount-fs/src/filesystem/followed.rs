@@ -5,9 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use s3mount_prefetch::ReadError;
 use s3mount_write::WriteError;
+use tokio::time::timeout;
 
 use super::Filesystem;
-use super::open_file::ReadAt;
+use super::cuts::Cutting;
+use super::open_file::{OpenFile, ReadAt};
 use super::reader_slot::ReaderSlot;
 use crate::FsError;
 use crate::drafts::DraftFile;
@@ -17,6 +19,37 @@ use crate::numbers::InodeNo;
 use crate::sync::spawn;
 
 impl Filesystem {
+    /// A file is made as long as `size` says. If that makes it shorter, drop what this returns once the kernel has the
+    /// answer.
+    pub fn cutting(&self, ino: InodeNo, size: u64) -> Option<Cutting> {
+        let is_cut = self.inodes.attr(ino).is_some_and(|attr| size < attr.size);
+        is_cut.then(|| self.cuts.begin(ino))
+    }
+
+    /// Fills the page cache from a file that is, or was, written while it is open.
+    pub(super) fn fill_written<R>(self: &Arc<Self>, read: ReadAt, reply: R)
+    where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        let ReadAt { handle, offset, len } = read;
+        let ino = match self.files.get(handle) {
+            Some(OpenFile::Object(open)) => open.ino,
+            Some(OpenFile::Draft(open)) => open.ino,
+            _ => return self.read(handle, offset, len, reply),
+        };
+        let fs = self.clone();
+        self.read(handle, offset, len, move |result| match result {
+            Ok(bytes) if bytes.len() < len && fs.cuts.has(ino) => {
+                let runtime = fs.namespace.requests().runtime().clone();
+                spawn(&runtime, async move {
+                    drop(timeout(fs.config.timeout, fs.cuts.settled(ino)).await);
+                    fs.read(handle, offset, len, reply);
+                });
+            }
+            result => reply(result),
+        });
+    }
+
     /// Reads what an inode stands for now. `slot` keeps the reader of the handle from one READ to the next. Without an
     /// inode that the kernel knows, the bytes are those of `file`.
     pub(super) fn read_followed<R>(

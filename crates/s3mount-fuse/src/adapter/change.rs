@@ -188,6 +188,7 @@ impl Adapter {
         }
         let (fs, shown, thread) = (self.fs.clone(), self.fs.clone(), req.pid());
         let work = async move {
+            let cutting = size.and_then(|size| fs.cutting(fs_inode(ino), size));
             if let Some(size) = size {
                 fs.clone().set_size(fs_inode(ino), fh.map(fs_handle), size, thread).await?;
             }
@@ -195,10 +196,11 @@ impl Adapter {
             if let Some(mode) = change.mode {
                 fs.note_mode(attr.ino, mode);
             }
-            Ok(attr)
+            Ok((attr, cutting))
         };
-        self.change(req, None, Operation::Setattr, reply, work, move |reply, attr| {
+        self.change(req, None, Operation::Setattr, reply, work, move |reply, (attr, cutting)| {
             reply.attr(&attr.ttl, &file_attr(attr, &shown));
+            drop(cutting);
         });
     }
 }
