@@ -256,6 +256,24 @@ async fn the_rest_of_a_listing_shows_what_has_changed_since_it_was_asked_for() {
     fs.release(open);
 }
 
+/// A listing has shown that a stranger has removed a file, and that is not believed any more. Nor does the file come back
+/// with the rest of an older listing.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_listing_does_not_bring_back_what_was_found_absent_a_while_ago() {
+    let second = Duration::from_secs(1);
+    let (client, fs) = mount_limited(ALL, |config| config.negative_metadata_ttl = second);
+    ["a", "b", "c"].iter().for_each(|name| drop(client.put(name, "text")));
+    let handle = fs.opendir(ROOT).expect("a folder");
+    let first = fs.readdir(handle, DirOffset::AFTER_DOTS, 1).await.expect("a page");
+    tokio::time::sleep(second).await;
+    client.delete("b");
+    let other = fs.opendir(ROOT).expect("a folder");
+    assert!(!rest(&fs, other, DirOffset::AFTER_DOTS).await.contains_key("b"));
+    tokio::time::sleep(5 * second).await;
+    let shown = rest(&fs, handle, first.last().expect("a name").next).await;
+    assert_eq!(shown.into_keys().collect::<Vec<_>>(), ["c", "old"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replaced_file_is_deleted_once_it_is_looked_up_again() {
     let (client, fs) = mount(ALL);

@@ -94,12 +94,13 @@ impl Snapshots {
 
     /// What is known of `name` in the directory `prefix`.
     pub(crate) fn get(&self, prefix: &str, name: &str, now: Instant) -> Known {
-        self.known(&mut self.lock(), prefix, name, now)
+        self.known(&mut self.lock(), prefix, name, now, false)
     }
 
     /// What is known of names (each of which stands for a directory, or for nothing of the kind) as of a later time than
     /// the one beside it, or that they are in doubt: so is what was asked for before a read showed that names of the
-    /// directory were wrong. `None` for a name of which nothing newer is known.
+    /// directory were wrong. `None` for a name of which nothing newer is known. What may not be believed any more is
+    /// newer all the same.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
@@ -122,12 +123,19 @@ impl Snapshots {
             }
             let is_newer =
                 pages.get(last).is_some_and(|page| page.covers(key) && (page.at() > at || page.is_in_doubt));
-            is_newer.then(|| self.known(&mut state, prefix, name, now))
+            is_newer.then(|| self.known(&mut state, prefix, name, now, true))
         };
         names.map(known).collect()
     }
 
-    fn known(&self, state: &mut State, prefix: &str, name: &str, now: Instant) -> Known {
+    fn known(
+        &self,
+        state: &mut State,
+        prefix: &str,
+        name: &str,
+        now: Instant,
+        has_expired_too: bool,
+    ) -> Known {
         state.clock += 1;
         let clock = state.clock;
         let Some(directory) = state.directories.get_mut(prefix) else {
@@ -135,12 +143,17 @@ impl Snapshots {
         };
         let folder = format!("{name}/");
         let age = |page: &Page| now.saturating_duration_since(page.at());
-        let left = |ttl: Duration, page: &Page| ttl.checked_sub(age(page)).filter(|left| !left.is_zero());
+        let left = |ttl: Duration, page: &Page| {
+            let left = ttl.saturating_sub(age(page));
+            (has_expired_too || !left.is_zero()).then_some(left)
+        };
         let Limits { ttl, negative_ttl, .. } = self.limits;
         // The folder goes before the key, and the two may lie on different pages.
         let (below, at) = (directory.index(&folder, clock), directory.index(name, clock));
-        let is_in_doubt =
-            |index: Option<usize>| index.is_some_and(|index| directory.pages[index].is_in_doubt);
+        let is_in_doubt = |index: Option<usize>| {
+            let page = index.map(|index| &directory.pages[index]);
+            page.is_some_and(|page| page.is_in_doubt || (has_expired_too && page.is_outdated))
+        };
         if is_in_doubt(below) || is_in_doubt(at) {
             return Known::InDoubt;
         }
