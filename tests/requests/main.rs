@@ -256,20 +256,25 @@ fn warm_walks_once_and_then_all_is_known() {
     };
     let tree = world.path("tree").display().to_string();
     assert!(warm(&[&tree]).starts_with("2,000 files in 41 folders in "));
-    // The mount may list a folder ahead after the program has read and closed it. On a busy machine that
-    // happens to a few folders: one to three of the 41 were seen, in one run of ten.
+    // Its threads take folders out of order. The mount lists none ahead that one of them has read and closed.
     let (lists, gets, others) = take(&world);
-    assert!((42..=48).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
+    assert!((42..=43).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs for tree and each folder");
     assert!(
         warm(&[&tree, "--read", "--jobs", "8"]).starts_with("2,000 files in 41 folders, 13.67 MiB read in ")
     );
     let (_, gets, others) = take(&world);
     assert_eq!((gets, others), (2000, 0));
+    let mut taken_back = 0;
     for index in 0..50 {
         let key = format!("tree/007/{index:02}");
+        // Its two pages are known, unless the machine has taken one back: some take what nobody has used for a while,
+        // however much memory is free.
+        let path = world.path(&key).display().to_string();
+        let pages = run("fincore", &["--noheadings", "--output", "PAGES", path.as_str()]);
+        taken_back += u64::from(pages.trim() != "2");
         check_file(&world.path(&key), &key);
     }
-    assert_eq!(take(&world), (0, 0, 0), "names and pages are known");
+    assert_eq!(take(&world), (0, taken_back, 0), "names and pages are known");
     let list = tempfile::NamedTempFile::new().expect("a list");
     std::fs::write(list.path(), format!("{tree}/001/01\n\n{tree}/002/02\n")).expect("a list");
     assert!(warm(&[&list.path().display().to_string()]).starts_with("2 files in 0 folders in "));

@@ -157,10 +157,12 @@ impl Directories {
         let parent = Arc::from(open.prefix().strip_suffix(&*key).unwrap_or_default());
         let following =
             |after: &str, count| self.namespace.following(&parent, after, count, FileKind::Directory);
-        for key in self.sequences.on_open(&parent, &key, following) {
-            let directory = format!("{parent}{key}");
-            self.walks.list_ahead(&parent, &directory, |prefix| self.is_open(prefix));
-        }
+        self.sequences.on_open(&parent, &key, following, |next| {
+            for key in next {
+                let directory = format!("{parent}{key}");
+                self.walks.list_ahead(&parent, &directory, |prefix| self.is_open(prefix));
+            }
+        });
     }
 
     fn is_open(&self, prefix: &str) -> bool {

@@ -60,13 +60,13 @@ impl Fetcher {
     pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
         let Some((parent, prefix, name)) = self.place(ino, key) else { return };
         let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
-        let ahead = self.sequences.on_open(&prefix, &name, following).into_iter();
-        let given_at = self.inodes.open_clock();
-        let guesses =
-            ahead.map(|name| Guess { parent, prefix: prefix.clone(), name, given_at, was_opened_before });
-        if let Some(guesser) = self.hints.guess(&prefix, guesses, Instant::now()) {
-            spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), guesser));
-        }
+        self.sequences.on_open(&prefix, &name, following, |ahead| {
+            let given_at = self.inodes.open_clock();
+            let guess = |name| Guess { parent, prefix: prefix.clone(), name, given_at, was_opened_before };
+            if let Some(guesser) = self.hints.guess(&prefix, ahead.into_iter().map(guess), Instant::now()) {
+                spawn(self.namespace.requests().runtime(), follow(Arc::downgrade(self), guesser));
+            }
+        });
     }
 
     /// Notes that a file is opened which the kernel reads by itself. Nothing is fetched ahead for that: the

@@ -64,19 +64,27 @@ impl SequenceDetector {
         Self { sequences: Mutex::default(), believed_after, most_ahead }
     }
 
-    /// Notes that `name` in the directory `prefix` is opened. Returns the names to fetch now. `following`
-    /// returns up to a number of names behind a name.
+    /// Notes that `name` in the directory `prefix` is opened. Begins to `fetch` the names that are to be fetched now.
+    /// `following` returns up to a number of names behind a name. Whoever opens one of the names to fetch comes here
+    /// before that, or finds that its fetch has begun: else it would be fetched once more after it was read.
     pub(crate) fn on_open(
         &self,
         prefix: &Arc<str>,
         name: &str,
         following: impl Fn(&str, usize) -> Vec<Box<str>>,
-    ) -> Vec<Box<str>> {
+        fetch: impl FnOnce(Vec<Box<str>>),
+    ) {
         let mut sequences = lock(&self.sequences);
         if !self.follow(&mut sequences, prefix, name, &following) {
-            return Vec::new();
+            return;
         }
-        sequences.last_mut().map_or_else(Vec::new, |sequence| self.plan(sequence, following))
+        if let Some((sequence, others)) = sequences.split_last_mut() {
+            let mut ahead = self.plan(sequence, following);
+            // Who takes names far out of order has opened some of them already.
+            let beside: Vec<_> = others.iter().filter(|other| other.prefix == *prefix).collect();
+            ahead.retain(|name| !beside.iter().any(|other| other.recent.contains(name)));
+            fetch(ahead);
+        }
     }
 
     /// Notes as [`on_open`](Self::on_open) does that `name` is opened, and plans nothing.
@@ -186,8 +194,11 @@ mod tests {
     /// Opens files of a directory of 5,000; returns those that were fetched ahead.
     fn open(order: &SequenceDetector, names: impl IntoIterator<Item = usize>) -> Vec<usize> {
         let prefix = Arc::from("d/");
-        let opened = names.into_iter().map(|index| order.on_open(&prefix, &name(index), following));
-        opened.flatten().map(|name| name.parse().expect("a number")).collect()
+        let mut ahead = Vec::new();
+        for index in names {
+            order.on_open(&prefix, &name(index), following, |names| ahead.extend(names));
+        }
+        ahead.iter().map(|name| name.parse().expect("a number")).collect()
     }
 
     #[test]
@@ -211,6 +222,14 @@ mod tests {
         assert_eq!(open(&order, [1000]), (1001..1065).collect::<Vec<_>>(), "this one was not on the disk");
         order.pass(&prefix, &name(1001), following);
         assert_eq!(open(&order, [1002]), [1065, 1066]);
+    }
+
+    #[test]
+    fn what_was_opened_out_of_order_is_not_fetched_again() {
+        let order = SequenceDetector::new(4, 64);
+        assert_eq!(open(&order, (0..4).chain([30])), [4, 5, 6, 7], "this one is too far from the others");
+        let ahead = open(&order, 4..30);
+        assert!(ahead.contains(&29) && ahead.contains(&31) && !ahead.contains(&30), "{ahead:?}");
     }
 
     #[test]
