@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The most names between two opens of one sequence. Readers that take names from one queue are out of order
 /// by less than the number of readers.
@@ -33,6 +33,8 @@ struct Sequence {
     passed: u32,
     /// The furthest name that was fetched ahead.
     planned: Box<str>,
+    /// Which open of all was its last.
+    last_open: u64,
 }
 
 impl Sequence {
@@ -41,7 +43,8 @@ impl Sequence {
         *name <= *self.at && self.recent.iter().any(|known| **known <= *name)
     }
 
-    fn note(&mut self, name: &str) {
+    fn note(&mut self, name: &str, open: u64) {
+        self.last_open = open;
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
@@ -53,6 +56,7 @@ impl Sequence {
 #[derive(Debug)]
 pub(crate) struct SequenceDetector {
     sequences: Mutex<Vec<Sequence>>,
+    opens: AtomicU64,
     believed_after: u32,
     most_ahead: u32,
 }
@@ -61,7 +65,7 @@ impl SequenceDetector {
     /// A sequence is believed after `believed_after` opens. Then at most `most_ahead` names are fetched ahead
     /// of it, and never more than it has opened. This bounds the cost of a wrong guess.
     pub(crate) fn new(believed_after: u32, most_ahead: u32) -> Self {
-        Self { sequences: Mutex::default(), believed_after, most_ahead }
+        Self { sequences: Mutex::default(), opens: AtomicU64::new(0), believed_after, most_ahead }
     }
 
     /// Notes that `name` in the directory `prefix` is opened. Begins to `fetch` the names that are to be fetched now.
@@ -80,8 +84,12 @@ impl SequenceDetector {
         }
         if let Some((sequence, others)) = sequences.split_last_mut() {
             let mut ahead = self.plan(sequence, following);
-            // Who takes names far out of order has opened some of them already.
-            let beside: Vec<_> = others.iter().filter(|other| other.prefix == *prefix).collect();
+            let sequence = &*sequence;
+            // Who takes names far out of order has opened some of them already. Who walks the directory once more has not.
+            let is_beside = |other: &&Sequence| {
+                other.prefix == *prefix && sequence.last_open - other.last_open < RECENT as u64
+            };
+            let beside: Vec<_> = others.iter().filter(is_beside).collect();
             ahead.retain(|name| !beside.iter().any(|other| other.recent.contains(name)));
             fetch(ahead);
         }
@@ -106,6 +114,7 @@ impl SequenceDetector {
         name: &str,
         following: &impl Fn(&str, usize) -> Vec<Box<str>>,
     ) -> bool {
+        let open = self.opens.fetch_add(1, Ordering::Relaxed);
         let here = |sequence: &Sequence| sequence.prefix == *prefix;
         if let Some(index) = sequences.iter().position(|sequence| here(sequence) && sequence.is_passing(name))
         {
@@ -115,7 +124,7 @@ impl SequenceDetector {
             } else {
                 // One of the readers that share the sequence was slow.
                 sequences[index].opened += 1;
-                sequences[index].note(name);
+                sequences[index].note(name, open);
                 return false;
             }
         }
@@ -138,11 +147,12 @@ impl SequenceDetector {
                 opened: 1,
                 passed: 1,
                 planned: name.into(),
+                last_open: open,
             });
             return false;
         };
         let mut sequence = sequences.remove(index);
-        sequence.note(name);
+        sequence.note(name, open);
         (sequence.at, sequence.opened, sequence.passed) =
             (name.into(), sequence.opened + 1, sequence.passed + step);
         if sequence.opened > 4 * self.most_ahead {
@@ -230,6 +240,8 @@ mod tests {
         assert_eq!(open(&order, (0..4).chain([30])), [4, 5, 6, 7], "this one is too far from the others");
         let ahead = open(&order, 4..30);
         assert!(ahead.contains(&29) && ahead.contains(&31) && !ahead.contains(&30), "{ahead:?}");
+        let (order, all) = (SequenceDetector::new(4, 64), 0..1000);
+        assert_eq!(open(&order, all.clone()), open(&order, all), "another walk finds nothing done");
     }
 
     #[test]

@@ -102,11 +102,11 @@ impl Overlay {
         // What lies in a folder goes before the folder.
         let prefixes: Vec<Arc<str>> = folders.keys().rev().cloned().collect();
         for prefix in prefixes {
-            let is_old = |(name, known): (&Box<str>, &(Change, Instant))| {
+            let old = folders[&prefix].iter().filter(|(name, known)| {
                 let is_old = emptied(known).is_some_and(|since| since <= last);
-                (is_old && !has_local(folders, &format!("{prefix}{name}/"))).then(|| name.clone())
-            };
-            let old: Vec<Box<str>> = folders[&prefix].iter().filter_map(is_old).collect();
+                is_old && !has_local(folders, &format!("{prefix}{name}/"))
+            });
+            let old: Vec<Box<str>> = old.map(|(name, _)| name.clone()).collect();
             if let Some(names) = folders.get_mut(&prefix) {
                 old.iter().for_each(|name| drop(names.remove(name)));
             }
