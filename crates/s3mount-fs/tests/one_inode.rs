@@ -347,9 +347,9 @@ async fn who_fills_a_page_of_a_file_that_is_cut_waits_until_the_kernel_knows_its
         let (tell, told) = tokio::sync::oneshot::channel();
         let reply = move |result: Result<&[u8], FsError>| drop(tell.send(result.expect("bytes").to_vec()));
         if is_direct {
-            fs.read(reader, 0, 4096, reply)
+            fs.read(reader, 0, 4096, reply);
         } else {
-            fs.fill(reader, 0, 4096, reply)
+            fs.fill(reader, 0, 4096, reply);
         }
         told
     };
