@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use s3mount_object::{ByteRange, ObjectId, PartBuffer};
 
-use crate::disk::blocks;
 use crate::disk::check;
 use crate::disk::checks::{Checks, Why};
 use crate::disk::clock::SinceBoot;
@@ -28,6 +27,7 @@ use crate::disk::whole::Named;
 #[cfg(any(test, feature = "by-hand"))]
 pub(crate) mod by_hand;
 mod checking;
+mod keeping;
 
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
 /// many at least.
@@ -426,29 +426,6 @@ impl DiskObject {
         self.version.was_in_parts()
     }
 
-    /// Whether `bytes` more of it would be kept: the disk works as it should, and there is room. Evicts what
-    /// may go for that.
-    pub async fn makes_room(&self, bytes: u64) -> bool {
-        let health = &self.disk.dir.health;
-        if health.condition() != Condition::Healthy || !health.may_write() {
-            return false;
-        }
-        let dir = self.disk.dir.clone();
-        let make = move || {
-            let has_room = dir.room.reserve(bytes);
-            if has_room {
-                dir.room.give_back(bytes);
-            }
-            has_room
-        };
-        self.disk.readers.run(self.disk.dir.clock.now(), make).await.unwrap_or(false)
-    }
-
-    /// Whether nothing that was offered to its directory waits to be written.
-    pub fn is_idle(&self) -> bool {
-        self.disk.queue.is_idle()
-    }
-
     /// The file of the whole object, for the kernel to read it by itself. `None` where the object is not
     /// whole or nobody has [looked](Self::look) lately, and where its bytes may not have survived a power cut
     /// and were not compared with their checksums since.
@@ -481,51 +458,6 @@ impl DiskObject {
             Ok(Ok(into)) => Ok(Bytes::from_owner(into).slice(..len)),
             Ok(Err(into)) => Err(Some(into)),
             Err(_) => Err(None),
-        }
-    }
-
-    /// Whether the whole version is on the disk, and all of it was compared with the store's checksum. From
-    /// memory, as [`run`](Self::run).
-    pub fn is_compared(&self) -> bool {
-        self.version.is_compared()
-    }
-
-    /// Says that all bytes of the version were compared with the store's checksums, and that `crc` is their
-    /// CRC-64/NVME. What the disk has, or gets, of the version is compared with that once it is whole: without
-    /// waiting for it, and without reading it.
-    pub fn confirm(&self, crc: u64) {
-        let version = self.version.clone();
-        drop(self.disk.readers.run(self.disk.dir.clock.now(), move || version.confirm(crc)));
-    }
-
-    /// Offers the object's bytes at `range` for keeping. Never waits and does no I/O: they are written later,
-    /// or dropped when too many wait, when the disk does not work as it should, or when the cache is full.
-    pub fn offer(&self, range: ByteRange, bytes: &Bytes) {
-        self.offer_as(range, bytes, false);
-    }
-
-    /// As [`offer`](Self::offer), for bytes that were compared with a checksum of the store.
-    pub fn offer_compared(&self, range: ByteRange, bytes: &Bytes) {
-        self.offer_as(range, bytes, true);
-    }
-
-    fn offer_as(&self, range: ByteRange, bytes: &Bytes, is_compared: bool) {
-        debug_assert_eq!(range.len(), bytes.len() as u64, "the bytes are those of the range");
-        let blocks = blocks::covered(range, self.version.named.size);
-        let (is_here, end) = self.version.run(range.start());
-        if blocks.is_empty() || (is_here && end >= range.end()) {
-            return;
-        }
-        let reason = if !self.disk.dir.health.may_write() {
-            Some(Dropped::Disk)
-        } else {
-            let (version, bytes) = (self.version.clone(), bytes.clone());
-            let given_up = version.given_up();
-            let offer = Offer { version, range, bytes, is_compared, given_up };
-            self.disk.queue.push(offer, range.len()).is_err().then_some(Dropped::Queue)
-        };
-        if let Some(reason) = reason {
-            self.disk.dir.metrics.dropped_bytes.at(reason).add(range.len());
         }
     }
 }

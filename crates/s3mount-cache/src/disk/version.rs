@@ -98,6 +98,8 @@ pub(crate) enum Look {
     Use,
     /// Somebody who guesses that a reader may come.
     Guess,
+    /// Who compares it with checksums. Nobody counts that.
+    Check,
 }
 
 impl Version {
@@ -225,8 +227,10 @@ impl Version {
             Held::Part(_) => Found::Part,
             Held::Nothing | Held::Closed | Held::Unknown => Found::Nothing,
         };
-        if is_first {
+        if is_first && purpose != Look::Check {
             self.dir.metrics.looks.at(found).inc();
+        }
+        if is_first {
             self.state().was_in_parts = found == Found::Part;
         }
         let is_due = is_first || std::mem::take(&mut self.state().is_use_due);
@@ -234,7 +238,7 @@ impl Version {
             self.note_use(&held);
         }
         self.set(held);
-        self.state().is_use_due = is_due && purpose == Look::Guess;
+        self.state().is_use_due = is_due && purpose != Look::Use;
     }
 
     fn note_use(&self, held: &Held) {
@@ -445,7 +449,7 @@ impl Version {
     /// of the blocks tell that without a read.
     fn compare(&self, operation: &Operation<'_>) {
         let Some(right) = self.state().right else { return };
-        self.look_within(operation, Look::Guess);
+        self.look_within(operation, Look::Check);
         let Held::Whole(whole) = self.held() else { return };
         self.state().right = None;
         if whole.is_compared() {
@@ -462,7 +466,7 @@ impl Version {
 
     /// The whole object, if it is here and to be compared with its checksums: if it can't be trusted, or in any case.
     pub(crate) fn whole_to_check(&self, in_any_case: bool) -> Option<Arc<Whole>> {
-        self.look(Look::Guess);
+        self.look(Look::Check);
         match self.held() {
             Held::Whole(whole) if in_any_case || !whole.is_trusted() => Some(whole),
             Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => None,
