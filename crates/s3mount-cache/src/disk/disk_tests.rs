@@ -218,6 +218,15 @@ async fn what_survived_a_power_cut_unsynced_is_checked_first() {
     let (cache, _) = open_in_boot(&copy, 2);
     let wrong = super::Hash::of(&config(&path).source, &id("wrong"));
     flip(&super::Layout::new(&copy).whole(&wrong), 5);
+    // Who compares what can't be trusted waits until all else is seen.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    cache.0.disks[0].dir().io.faults.set(move |_| {
+        if std::thread::current().name() == Some("cache-check") {
+            let _ = held.lock().map(|held| held.recv());
+        }
+        Ok(())
+    });
     let objects = ["a", "right", "wrong"].map(|key| cache.object(&id(key), size));
     for object in &objects {
         object.look().await;
@@ -229,6 +238,7 @@ async fn what_survived_a_power_cut_unsynced_is_checked_first() {
         Some(content("right", size)),
         "compared with its sums"
     );
+    drop(release);
     assert!(cache.flush(LIMIT), "it also checks what can't be trusted");
     assert!(objects[1].whole_file().is_some() && objects[2].whole_file().is_none());
     assert!(!objects[2].run(0).is_here, "it is deleted");
