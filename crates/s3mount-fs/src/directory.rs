@@ -185,14 +185,19 @@ impl Directories {
         let left = if is_believed { self.namespace.ttl().saturating_sub(age) } else { Duration::ZERO };
         let prefix = self.inodes.prefix(open.ino).unwrap_or_else(|_| open.prefix());
         let mut fact = Fact { target: Some(named.target.clone()), at: named.at, left };
+        let mut changes = listing.changes();
         loop {
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
             let give = || self.inodes.look_up(open.ino, &prefix, &named.name, target);
             if let Some(attr) = self.namespace.unless_overtaken(&prefix, &named.name, &fact, give) {
-                return Ok(Entry { attr, name_ttl: fact.left });
+                if !self.namespace.has_newer(&prefix, &named.name, &fact, changes) {
+                    return Ok(Entry { attr, name_ttl: fact.left });
+                }
+                self.inodes.forget(attr.ino, 1);
             }
-            // A program of this mount has begun to write it, or has ended.
+            // A program of this mount has begun to write it, or has ended, or another listing shows a change.
             tokio::task::yield_now().await;
+            changes = self.namespace.changes();
             fact = self.namespace.ask(&prefix, &named.name).await?;
         }
     }

@@ -210,15 +210,19 @@ impl Filesystem {
             return Ok(self.control_entry(Control::Folder));
         }
         loop {
+            let changes = self.namespace.changes();
             let fact = self.namespace.ask(&prefix, name).await?;
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
             let is_known = self.ask_attr(parent, &prefix, name, target).await?;
             let name_ttl = if is_known { fact.left } else { Duration::ZERO };
             let give = || self.inodes.look_up(parent, &prefix, name, target);
             if let Some(attr) = self.namespace.unless_overtaken(&prefix, name, &fact, give) {
-                return Ok(Entry { attr, name_ttl });
+                if !self.namespace.has_newer(&prefix, name, &fact, changes) {
+                    return Ok(Entry { attr, name_ttl });
+                }
+                self.inodes.forget(attr.ino, 1);
             }
-            // A program of this mount has begun to write it, or has ended.
+            // A program of this mount has begun to write it, or has ended, or a listing shows a change.
             tokio::task::yield_now().await;
         }
     }

@@ -58,7 +58,7 @@ use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::sync::{Mutex, spawn};
+use crate::sync::{AtomicU64, Mutex, Ordering, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
@@ -83,6 +83,8 @@ pub(crate) struct Namespace {
     root: Arc<str>,
     inodes: Arc<InodeTable>,
     overlay: Overlay,
+    /// How many pages have shown that names had changed.
+    changes: AtomicU64,
 }
 
 impl Namespace {
@@ -117,6 +119,7 @@ impl Namespace {
             root: Arc::from(&*config.prefix),
             inodes,
             overlay: Overlay::default(),
+            changes: AtomicU64::new(0),
         })
     }
 
@@ -253,6 +256,25 @@ impl Namespace {
         self.overlay.unless_overtaken(prefix, name, fact, act)
     }
 
+    /// How many pages have shown so far that names had changed.
+    pub(crate) fn changes(&self) -> u64 {
+        // It is read after a name was given to the kernel: that must come first.
+        self.changes.fetch_add(0, Ordering::SeqCst)
+    }
+
+    /// Whether something newer is known of a name that was given to the kernel just now, as this fact says, than was
+    /// known when there had been so many `changes`. A page that came in between found nothing to outdate.
+    pub(crate) fn has_newer(&self, prefix: &str, name: &str, fact: &Fact, changes: u64) -> bool {
+        let Some(target) = fact.target.as_ref().filter(|_| self.changes() != changes) else { return false };
+        let shown = std::iter::once((name, target.kind(), fact.at));
+        match self.snapshots.newer(prefix, shown, Instant::now()).pop().flatten() {
+            None => false,
+            // The kernel asks again.
+            Some(Known::InDoubt) => !fact.left.is_zero(),
+            Some(known) => known.target() != Some(target),
+        }
+    }
+
     /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in
     /// memory from now on.
     async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
@@ -321,6 +343,7 @@ impl Namespace {
 
     fn outdate(&self, prefix: &Arc<str>, changed: &[Box<str>]) {
         if !changed.is_empty() {
+            self.changes.fetch_add(1, Ordering::SeqCst);
             self.inodes.outdate(&self.root, prefix, changed);
         }
     }

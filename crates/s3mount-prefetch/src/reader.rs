@@ -218,7 +218,7 @@ impl Drop for ObjectReader {
     fn drop(&mut self) {
         self.readers.forget(&self.version.object);
         self.note_reading(&mut self.lock().state, true);
-        self.shared.refills.on_close(&self.version);
+        self.shared.refills.on_close(&self.version, false);
         let Locked { state, .. } = self.locked.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.active_streams.fetch_sub(state.active_streams, Ordering::Relaxed);
         state.abort_all();

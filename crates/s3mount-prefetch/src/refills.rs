@@ -30,9 +30,12 @@ struct State {
 }
 
 impl Refills {
-    /// A version was closed by its last reader.
-    pub(crate) fn on_close(&self, version: &Version) {
-        let Some(disk) = version.disk.as_ref().filter(|disk| disk.was_in_parts()) else { return };
+    /// A version was closed by its last reader. It has its turn if this was not the first reading: it `is_reopened`, or
+    /// the disk held parts of it before.
+    pub(crate) fn on_close(&self, version: &Version, is_reopened: bool) {
+        let Some(disk) = version.disk.as_ref().filter(|disk| is_reopened || disk.was_in_parts()) else {
+            return;
+        };
         if disk.first_missing(ByteRange::new(0, version.size)).is_none() {
             return;
         }

@@ -71,7 +71,7 @@ async fn an_unreadable_sector_concerns_one_version() {
         assert!(!file_of(&path, "damaged").exists() && condition(&cache) == Condition::Healthy);
         now.fetch_add(1_000_000_000, Ordering::Relaxed);
     }
-    assert_eq!(cache.0.metrics.corrupt.get(), 6);
+    assert_eq!((cache.0.metrics.unreadable.get(), cache.0.metrics.corrupt.get()), (6, 0));
     let object = keep(&cache, "damaged");
     assert_eq!(read(&object, range(0, SIZE)).await, Some(content("damaged", SIZE)));
     assert!(file_of(&path, "other").exists());

@@ -71,8 +71,10 @@ metrics! {
         written_bytes: Counter = ("s3mount_disk_cache_written_bytes_total", Bytes, Experimental),
         /// Bytes of the store that were not written to the disk, by reason.
         dropped_bytes: Family<Counter, Dropped> = ("s3mount_disk_cache_dropped_bytes_total", Bytes, Experimental),
-        /// Files of the disk cache that were deleted because their bytes were wrong, or could not be read.
+        /// Files of the disk cache that were deleted because their bytes were wrong.
         corrupt: Counter = ("s3mount_disk_cache_corrupt_files_total", Count, Experimental),
+        /// Files of the disk cache that were deleted because the disk could not read them.
+        unreadable: Counter = ("s3mount_disk_cache_unreadable_files_total", Count, Experimental),
         /// Objects that were evicted from the disk cache.
         evicted: Counter = ("s3mount_disk_cache_evicted_total", Count, Experimental),
         /// Bytes of the disk that evictions gave back.

@@ -3,9 +3,10 @@
 //!
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
+mod checking;
+
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -317,28 +318,6 @@ impl Version {
         }
     }
 
-    fn on_corrupt(&self, held: &Held, touched: Range<u64>) {
-        tracing::warn!(object = ?self.named.object, "bytes of the disk cache are wrong; they are fetched again");
-        self.take_out(held, touched);
-    }
-
-    /// The disk has failed to read. A sector that can't be read any more concerns this version alone.
-    fn on_unreadable(&self, operation: &'static str, held: &Held, touched: Range<u64>, error: &io::Error) {
-        if self.dir.health.on_read_error(&self.named.hash, operation, error) {
-            tracing::warn!(object = ?self.named.object, %error, "the disk can't read bytes of its cache; they are fetched again");
-            self.take_out(held, touched);
-        }
-    }
-
-    /// Takes out what is damaged: a whole object, or blocks of a part.
-    fn take_out(&self, held: &Held, touched: Range<u64>) {
-        self.dir.metrics.corrupt.inc();
-        match held {
-            Held::Part(part) => part.take_out(&self.dir, &self.named, touched),
-            Held::Whole(_) | Held::Closed | Held::Nothing | Held::Unknown => self.delete(&self.give_up()),
-        }
-    }
-
     /// Writes what was offered.
     fn keep(&self, offer: &Offer) {
         let mut kept = self.try_keep(offer);
@@ -435,59 +414,6 @@ impl Version {
         self.parts.insert(&self.named, &part);
         self.set(Held::Part(part.clone()));
         Ok(Some(part))
-    }
-
-    /// All bytes of the version were compared with the store's checksums, and right. Their CRC-64/NVME is `crc`.
-    pub(crate) fn confirm(&self, crc: u64) {
-        self.state().right = Some(crc);
-        if let Some(operation) = self.dir.health.begin() {
-            self.compare(&operation);
-        }
-    }
-
-    /// Compares the whole object with what the store has, if that is known and was not done before. The checksums
-    /// of the blocks tell that without a read.
-    fn compare(&self, operation: &Operation<'_>) {
-        let Some(right) = self.state().right else { return };
-        self.look_within(operation, Look::Check);
-        let Held::Whole(whole) = self.held() else { return };
-        self.state().right = None;
-        if whole.is_compared() {
-            return;
-        }
-        if blocks::joined(&whole.sums, self.named.size) != right {
-            return self.on_corrupt(&Held::Whole(whole), 0..0);
-        }
-        self.state().is_compared = true;
-        if let Err(error) = whole.on_compared(&self.dir, &self.named) {
-            self.dir.health.on_error("write the record of", &error);
-        }
-    }
-
-    /// The whole object, if it is here and to be compared with its checksums: if it can't be trusted, or in any case.
-    pub(crate) fn whole_to_check(&self, in_any_case: bool) -> Option<Arc<Whole>> {
-        self.look(Look::Check);
-        match self.held() {
-            Held::Whole(whole) if in_any_case || !whole.is_trusted() => Some(whole),
-            Held::Whole(_) | Held::Part(_) | Held::Nothing | Held::Closed | Held::Unknown => None,
-        }
-    }
-
-    /// Compares a piece of the whole object, from block `first` on, with its checksums, in memory that is as long as
-    /// a piece. Returns where the next piece begins. After the last one, the object can be trusted.
-    pub(crate) fn check_piece(&self, whole: &Arc<Whole>, first: u64, memory: &mut [u8]) -> Option<u64> {
-        let _operation = self.dir.health.begin()?;
-        let checked = whole.check_piece(&self.dir, &self.named, first, memory);
-        let held = || Held::Whole(whole.clone());
-        match checked {
-            Ok(next) => {
-                self.dir.health.on_success();
-                return next;
-            }
-            Err(Fault::Io(error)) => self.on_unreadable("check", &held(), 0..0, &error),
-            Err(Fault::Corrupt) => self.on_corrupt(&held(), 0..0),
-        }
-        None
     }
 
     /// Closes a file that nobody uses, and one that another process has deleted.

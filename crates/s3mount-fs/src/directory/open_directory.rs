@@ -68,6 +68,8 @@ pub(super) struct Listing {
     names: VecDeque<Listed>,
     assembler: Assembler,
     lister: Option<Lister>,
+    /// How many changes of names were known when the names were brought up to date last.
+    changes: u64,
 }
 
 impl Listing {
@@ -112,6 +114,7 @@ impl Listing {
         namespace: &Namespace,
         open: &OpenDirectory,
     ) -> usize {
+        self.changes = namespace.changes();
         let first = first - self.dropped;
         let shown = first..first.saturating_add(count).min(self.names.len());
         let newer =
@@ -128,6 +131,11 @@ impl Listing {
 
     fn is_complete(&self) -> bool {
         self.lister.as_ref().is_some_and(Lister::is_complete)
+    }
+
+    /// How many changes of names were known when the names were brought up to date last.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether the kernel may go on showing the name with the number `index` without asking.

@@ -45,6 +45,16 @@ pub(crate) enum Known {
     Unknown,
 }
 
+impl Known {
+    /// What the name stands for, if that is known, and anything.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Found(target, _) => Some(target),
+            Self::Absent(_) | Self::InDoubt | Self::Unknown => None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     directories: HashMap<Arc<str>, DirectorySnapshot>,

@@ -5,15 +5,6 @@ use super::state::State;
 use super::waiter::Waiter;
 use crate::segment::{Segment, SegmentKey};
 
-/// The handles of a version.
-#[derive(Debug, Default)]
-pub(super) struct Handles {
-    open: usize,
-    was_closed: bool,
-    /// Whether it was opened again a moment after it had been closed.
-    is_reopened: bool,
-}
-
 impl ObjectReader {
     /// A handle was opened.
     pub(crate) fn on_open(&self) {
@@ -32,15 +23,16 @@ impl ObjectReader {
             return false;
         }
         state.handles.was_closed = true;
+        let is_reopened = state.handles.is_reopened;
         let may_go_on = !self.is_small() && state.stale.is_none() && state.streams.may_go_on();
-        if !may_go_on || !state.handles.is_reopened {
+        if !may_go_on || !is_reopened {
             self.note_reading(state, true);
             state.drop_unread();
             self.count_active(state);
         }
         self.list(state);
         drop(guard);
-        self.shared.refills.on_close(&self.version);
+        self.shared.refills.on_close(&self.version, is_reopened);
         may_go_on
     }
 }

@@ -10,7 +10,6 @@ use s3mount_memory::{MemoryBudget, Reservation};
 use s3mount_object::ByteRange;
 use tokio::time::Instant;
 
-use super::handles::Handles;
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
 use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
@@ -58,6 +57,15 @@ pub(super) struct State {
     pub(super) noted_bytes: u64,
     /// Set while the object's beginning is here for a reader of an object before it, until that reader comes.
     pub(super) early: Option<EarlyBeginning>,
+}
+
+/// The handles of a version.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    pub(super) open: usize,
+    pub(super) was_closed: bool,
+    /// Whether it was opened again a moment after it had been closed.
+    pub(super) is_reopened: bool,
 }
 
 /// The beginning of an object that was fetched before anybody reads it.
