@@ -193,7 +193,7 @@ impl Directories {
                 if !self.namespace.has_newer(&prefix, &named.name, &fact, changes) {
                     return Ok(Entry { attr, name_ttl: fact.left });
                 }
-                self.inodes.forget(attr.ino, 1);
+                self.namespace.take_back(&prefix, &named.name, attr.ino);
             }
             // A program of this mount has begun to write it, or has ended, or another listing shows a change.
             tokio::task::yield_now().await;

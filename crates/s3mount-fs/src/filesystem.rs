@@ -220,7 +220,7 @@ impl Filesystem {
                 if !self.namespace.has_newer(&prefix, name, &fact, changes) {
                     return Ok(Entry { attr, name_ttl });
                 }
-                self.inodes.forget(attr.ino, 1);
+                self.namespace.take_back(&prefix, name, attr.ino);
             }
             // A program of this mount has begun to write it, or has ended, or a listing shows a change.
             tokio::task::yield_now().await;

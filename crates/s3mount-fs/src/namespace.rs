@@ -58,6 +58,7 @@ use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
+use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, Ordering, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
@@ -186,6 +187,9 @@ impl Namespace {
                 let now = Instant::now();
                 match self.snapshots.get(prefix, name, now) {
                     Known::InDoubt => Fact { left: Duration::ZERO, ..found },
+                    Known::Unknown if self.is_overtaken(prefix, name, &found, now) => {
+                        Fact { left: Duration::ZERO, ..found }
+                    }
                     known => self.fact(known, now).unwrap_or(found),
                 }
             }
@@ -260,6 +264,21 @@ impl Namespace {
     pub(crate) fn changes(&self) -> u64 {
         // It is read after a name was given to the kernel: that must come first.
         self.changes.fetch_add(0, Ordering::SeqCst)
+    }
+
+    /// Whether pages have shown anything of a name since this answer was asked for, although they may not be believed
+    /// any more: then nor may the answer.
+    fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact, now: Instant) -> bool {
+        let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
+        let newer = self.snapshots.newer(prefix, std::iter::once((name, kind, answer.at)), now);
+        newer.iter().any(Option::is_some)
+    }
+
+    /// Takes an inode back that the kernel is not given after all. If it knows the name otherwise, it is told that this
+    /// has changed.
+    pub(crate) fn take_back(&self, prefix: &str, name: &str, ino: InodeNo) {
+        self.inodes.forget(ino, 1);
+        self.inodes.outdate(&self.root, prefix, &[name.into()]);
     }
 
     /// Whether something newer is known of a name that was given to the kernel just now, as this fact says, than was

@@ -26,6 +26,7 @@ mod candidates;
 mod cursor;
 mod direction;
 mod history;
+mod left;
 mod offset_order;
 mod reach;
 mod strided;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use s3mount_object::ByteRange;
 
 use super::candidates::{Candidates, Sign};
-use super::cursor::{IDLE_TICKS, LEFT_TICKS, Stream};
+use super::cursor::{IDLE_TICKS, Stream};
 use super::direction::{DOWN, Direction, UP};
 use super::history::History;
 use super::offset_order::OffsetOrder;
@@ -75,7 +75,7 @@ pub(crate) struct StreamTable {
     /// There is one at a time, because few readers go down.
     down: Option<(u64, u32)>,
     /// The number of reads so far.
-    clock: u64,
+    pub(super) clock: u64,
     begun: u64,
 }
 
@@ -409,36 +409,6 @@ impl StreamTable {
     /// How many streams take a share of the memory: those that are read and have something left to fetch.
     pub(crate) fn active(&self) -> usize {
         self.active
-    }
-
-    /// Called by the housekeeper once a second. A stream that has read little, and nothing for long, ends:
-    /// chance may have made it.
-    pub(crate) fn tick(&mut self) {
-        for slot in 0..self.slots.len() as u16 {
-            self.change(slot, |stream| stream.idle_ticks = stream.idle_ticks.saturating_add(1));
-            let stream = self.slots[usize::from(slot)].as_ref();
-            let is_gone = |stream: &Stream| stream.is_young() || stream.direction.order().is_none();
-            if stream.is_some_and(|stream| stream.idle_ticks >= LEFT_TICKS && is_gone(stream)) {
-                self.remove(slot);
-            }
-        }
-    }
-
-    /// The streams that are `left` take no share of the memory until they are read again.
-    pub(crate) fn rest(&mut self, left: impl Fn(&Stream) -> bool) {
-        for slot in 0..self.slots.len() as u16 {
-            self.change(slot, |stream| {
-                if left(stream) {
-                    stream.idle_ticks = stream.idle_ticks.max(IDLE_TICKS);
-                }
-            });
-        }
-    }
-
-    /// Whether a reader that comes back may go on from what was read: something was read, and not all of it from
-    /// the beginning to the end.
-    pub(crate) fn may_go_on(&self) -> bool {
-        self.clock > 0 && self.furthest_from_start().is_none_or(|stream| stream.position < self.size)
     }
 
     /// Gives stream `id`, which has just begun, another window.

@@ -1,10 +1,9 @@
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
-use super::{
-    Access, Direction, IDLE_TICKS, LEFT_TICKS, MAX_STREAMS, MAX_STRIDED, SLOTS, Stream, StreamTable,
-};
+use super::{Access, Direction, IDLE_TICKS, MAX_STREAMS, MAX_STRIDED, SLOTS, Stream, StreamTable};
 use crate::PrefetchConfig;
+use crate::stream::LEFT_TICKS;
 use crate::stream::candidates::MAX_CANDIDATES;
 
 const KIB: u64 = 1 << 10;
