@@ -347,7 +347,7 @@ impl Namespace {
 
     /// Forgets what is known of `name`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
-        self.snapshots.forget(prefix, name, Instant::now());
+        self.outdate(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
         if let Some(kept) = self.requests.kept() {
             kept.forget(prefix);
         }
@@ -360,7 +360,7 @@ impl Namespace {
         self.outdate(prefix, &self.snapshots.note(prefix, page));
     }
 
-    fn outdate(&self, prefix: &Arc<str>, changed: &[Box<str>]) {
+    fn outdate(&self, prefix: &str, changed: &[Box<str>]) {
         if !changed.is_empty() {
             self.changes.fetch_add(1, Ordering::SeqCst);
             self.inodes.outdate(&self.root, prefix, changed);

@@ -183,7 +183,7 @@ async fn what_is_idle_makes_way_on_a_full_disk() {
             _ => Ok(()),
         });
         assert!(!disk.keeps("one").await && idle.exists(), "it was used just now");
-        let long_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let times = fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
         fs::File::open(&idle).and_then(|file| file.set_times(times)).expect("a file");
         disk.wait(31);

@@ -331,14 +331,18 @@ impl Snapshots {
     ///
     /// What was shown of the page's names is still compared with what comes: else nobody would hear that another name
     /// of it has changed, too, and what was asked for before the page would pass for the newest.
-    pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) {
+    ///
+    /// Returns the name if it was known: what the kernel was shown of it may be newer than the version of that read.
+    pub(crate) fn forget(&self, prefix: &str, name: &str, now: Instant) -> Vec<Box<str>> {
+        let mut changed = Vec::new();
         self.lock().change(prefix, |directory| {
             for page in directory.pages.iter_mut().filter(|page| page.covers(name)) {
                 page.is_outdated = true;
             }
-            directory.doubt(name, now);
+            changed = directory.doubt(name, now);
             directory.was_wrong = Some(now);
         });
+        changed
     }
 
     /// Forgets all pages of the directories below `prefix`. Those that were requested before `now` are dropped when

@@ -101,9 +101,9 @@ impl DirectorySnapshot {
         in_doubt.into_iter().map(|(key, asked)| Page::in_doubt(key, asked)).collect()
     }
 
-    /// Nobody knows any more what `key` is, as of `now`.
-    pub(super) fn doubt(&mut self, key: &str, now: Instant) {
-        self.replace(Page::in_doubt(key, Asked::at(now)));
+    /// Nobody knows any more what `key` is, as of `now`. Returns it if it was known.
+    pub(super) fn doubt(&mut self, key: &str, now: Instant) -> Vec<Box<str>> {
+        self.replace(Page::in_doubt(key, Asked::at(now)))
     }
 
     /// The parts of a page that no newer page covers.

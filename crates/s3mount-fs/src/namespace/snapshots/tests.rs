@@ -376,7 +376,7 @@ fn names_beside_one_that_was_wrong_are_still_compared_with_what_comes() {
         snapshots.newer("d/", names.into_iter(), at(9))
     };
     note(2, &["a", "b", "c"], "1");
-    snapshots.forget("d/", "b", at(3));
+    assert_eq!(snapshots.forget("d/", "b", at(3)), [Box::from("b")], "whoever was shown it asks again");
     assert_eq!(newer(1), vec![Some(Known::InDoubt); 3], "a listing that began before says nothing");
     assert_eq!(note(4, &["b", "c"], "1"), ["a"], "whoever was shown it hears that it is gone");
     assert_eq!(newer(1)[0], Some(Known::InDoubt));
