@@ -26,6 +26,7 @@ pub(crate) mod lister;
 pub(crate) mod lookup_allowance;
 pub(crate) mod lookup_limit;
 pub(crate) mod names;
+mod newest;
 pub(crate) mod overlay;
 pub(crate) mod pace;
 pub(crate) mod page;
@@ -52,13 +53,12 @@ use self::list_requests::ListRequests;
 use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
-use self::names::{File, Named, Target, just_before};
+use self::names::{File, Target, just_before};
 use self::overlay::Overlay;
 use self::page::Page;
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, Ordering, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
@@ -182,12 +182,12 @@ impl Namespace {
         let fact = match fact {
             Some(fact) => fact,
             None => {
-                let found = self.in_time(self.find(prefix, name)).await?;
+                let found = self.in_time(self.find_newest(prefix, name)).await?;
                 // A page that was requested later may have come before this answer, or one that differs.
                 let now = Instant::now();
                 match self.snapshots.get(prefix, name, now) {
                     Known::InDoubt => Fact { left: Duration::ZERO, ..found },
-                    Known::Unknown if self.is_overtaken(prefix, name, &found, now) => {
+                    Known::Unknown if self.is_overtaken(prefix, name, &found) => {
                         Fact { left: Duration::ZERO, ..found }
                     }
                     known => self.fact(known, now).unwrap_or(found),
@@ -223,75 +223,6 @@ impl Namespace {
     /// What the store has answered to a request.
     fn answered(&self, target: Option<Target>, asked: Asked) -> Fact {
         Fact { target, at: asked.sent, left: self.ttl.saturating_sub(asked.came - asked.sent) }
-    }
-
-    /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
-    /// A name that is in doubt is what it was shown as, and not believed.
-    pub(crate) fn newer<'a>(
-        &self,
-        prefix: &str,
-        names: impl Iterator<Item = &'a Named> + Clone,
-    ) -> Vec<Option<Fact>> {
-        let shown = names.clone().map(|named| (&*named.name, named.target.kind(), named.at));
-        let now = Instant::now();
-        let newer = self.snapshots.newer(prefix, shown, now);
-        let merge = |(named, known): (&Named, Option<Known>)| {
-            let fact = known.and_then(|known| match known {
-                Known::InDoubt => {
-                    Some(Fact { target: Some(named.target.clone()), at: named.at, left: Duration::ZERO })
-                }
-                known => self.fact(known, now),
-            });
-            let at = fact.as_ref().map_or(named.at, |fact| fact.at);
-            let own = self.overlay.since(prefix, &named.name, at);
-            own.map(|target| self.own_fact(target)).or(fact)
-        };
-        names.zip(newer).map(merge).collect()
-    }
-
-    /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.
-    pub(crate) fn unless_overtaken<T>(
-        &self,
-        prefix: &str,
-        name: &str,
-        fact: &Fact,
-        act: impl FnOnce() -> Option<T>,
-    ) -> Option<T> {
-        self.overlay.unless_overtaken(prefix, name, fact, act)
-    }
-
-    /// How many pages have shown so far that names had changed.
-    pub(crate) fn changes(&self) -> u64 {
-        // It is read after a name was given to the kernel: that must come first.
-        self.changes.fetch_add(0, Ordering::SeqCst)
-    }
-
-    /// Whether pages have shown anything of a name since this answer was asked for, although they may not be believed
-    /// any more: then nor may the answer.
-    fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact, now: Instant) -> bool {
-        let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
-        let newer = self.snapshots.newer(prefix, std::iter::once((name, kind, answer.at)), now);
-        newer.iter().any(Option::is_some)
-    }
-
-    /// Takes an inode back that the kernel is not given after all. If it knows the name otherwise, it is told that this
-    /// has changed.
-    pub(crate) fn take_back(&self, prefix: &str, name: &str, ino: InodeNo) {
-        self.inodes.forget(ino, 1);
-        self.inodes.outdate(&self.root, prefix, &[name.into()]);
-    }
-
-    /// Whether something newer is known of a name that was given to the kernel just now, as this fact says, than was
-    /// known when there had been so many `changes`. A page that came in between found nothing to outdate.
-    pub(crate) fn has_newer(&self, prefix: &str, name: &str, fact: &Fact, changes: u64) -> bool {
-        let Some(target) = fact.target.as_ref().filter(|_| self.changes() != changes) else { return false };
-        let shown = std::iter::once((name, target.kind(), fact.at));
-        match self.snapshots.newer(prefix, shown, Instant::now()).pop().flatten() {
-            None => false,
-            // The kernel asks again.
-            Some(Known::InDoubt) => !fact.left.is_zero(),
-            Some(known) => known.target() != Some(target),
-        }
     }
 
     /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in

@@ -1,0 +1,110 @@
+//! Of what pages show and what answers tell, the newest: nothing that was shown of a name goes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Namespace;
+use super::fact::Fact;
+use super::names::{Named, Target};
+use super::snapshots::Known;
+use crate::FsError;
+use crate::attr::FileKind;
+use crate::numbers::InodeNo;
+use crate::sync::Ordering;
+
+/// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
+const MOST_AGAIN: usize = 2;
+
+impl Namespace {
+    /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
+    /// A name that is in doubt is what it was shown as, and not believed.
+    pub(crate) fn newer<'a>(
+        &self,
+        prefix: &str,
+        names: impl Iterator<Item = &'a Named> + Clone,
+    ) -> Vec<Option<Fact>> {
+        let shown = names.clone().map(|named| (&*named.name, named.target.kind(), named.at));
+        let now = Instant::now();
+        let newer = self.snapshots.newer(prefix, shown, now);
+        let merge = |(named, known): (&Named, Option<Known>)| {
+            let fact = known.and_then(|known| match known {
+                Known::InDoubt => {
+                    Some(Fact { target: Some(named.target.clone()), at: named.at, left: Duration::ZERO })
+                }
+                known => self.fact(known, now),
+            });
+            let at = fact.as_ref().map_or(named.at, |fact| fact.at);
+            let own = self.overlay.since(prefix, &named.name, at);
+            own.map(|target| self.own_fact(target)).or(fact)
+        };
+        names.zip(newer).map(merge).collect()
+    }
+
+    /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.
+    pub(crate) fn unless_overtaken<T>(
+        &self,
+        prefix: &str,
+        name: &str,
+        fact: &Fact,
+        act: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        self.overlay.unless_overtaken(prefix, name, fact, act)
+    }
+
+    /// How many pages have shown so far that names had changed.
+    pub(crate) fn changes(&self) -> u64 {
+        // It is read after a name was given to the kernel: that must come first.
+        self.changes.fetch_add(0, Ordering::SeqCst)
+    }
+
+    /// Asks the store for `name`, and again while pages have shown something else since the answer was asked for: that
+    /// answer is late, and what was shown of a name never goes back.
+    pub(super) async fn find_newest(
+        self: &Arc<Self>,
+        prefix: &Arc<str>,
+        name: &str,
+    ) -> Result<Fact, FsError> {
+        let mut found = self.find(prefix, name).await?;
+        for _ in 0..MOST_AGAIN {
+            if !self.is_overtaken(prefix, name, &found) {
+                break;
+            }
+            found = self.find(prefix, name).await?;
+        }
+        Ok(found)
+    }
+
+    /// Whether pages have shown something else of a name since this answer was asked for, although they may not be
+    /// believed any more.
+    pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact) -> bool {
+        let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
+        let newer = std::iter::once((name, kind, answer.at));
+        match self.snapshots.newer(prefix, newer, Instant::now()).pop().flatten() {
+            None => false,
+            Some(Known::InDoubt | Known::Unknown) => true,
+            Some(known) => known.target() != answer.target.as_ref(),
+        }
+    }
+
+    /// Takes an inode back that the kernel is not given after all. If it knows the name otherwise, it is told that this
+    /// has changed.
+    pub(crate) fn take_back(&self, prefix: &str, name: &str, ino: InodeNo) {
+        self.inodes.forget(ino, 1);
+        self.inodes.outdate(&self.root, prefix, &[name.into()]);
+    }
+
+    /// Whether something newer is known of a name that was given to the kernel just now, as this fact says, than was
+    /// known when there had been so many `changes`. A page that came in between found nothing to outdate.
+    pub(crate) fn has_newer(&self, prefix: &str, name: &str, fact: &Fact, changes: u64) -> bool {
+        let Some(target) = fact.target.as_ref().filter(|_| self.changes() != changes) else { return false };
+        let shown = std::iter::once((name, target.kind(), fact.at));
+        match self.snapshots.newer(prefix, shown, Instant::now()).pop().flatten() {
+            None => false,
+            // The kernel asks again.
+            Some(Known::InDoubt) => !fact.left.is_zero(),
+            Some(known) => known.target() != Some(target),
+        }
+    }
+}
