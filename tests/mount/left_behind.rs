@@ -14,30 +14,17 @@ use nix::unistd::Pid;
 use s3mount_testkit::{TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, Unmount, World, mount_tmpfs, s3mount, wait_for};
+use crate::world::{BUCKET, NOBODY, Unmount, World, mount_tmpfs, mounts, s3mount, said, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// The user `nobody` on Debian and elsewhere.
-const NOBODY: u32 = 65534;
 
 fn server() -> TestS3 {
     TestS3::builder().object(BUCKET, "d/f", "text\n").start().expect("a server")
 }
 
-/// How many mounts there are at `dir`.
-fn mounts(dir: &Path) -> usize {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
-    mounts.lines().filter(|line| line.split(' ').nth(4) == dir.to_str()).count()
-}
-
 fn run(args: &[&str], path: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_s3mount"));
     run_with_timeout(command.args(args).arg(path), LIMIT).expect("an end")
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A daemon in the foreground, whose mount may be moved: it lies on a file system that nobody shares.

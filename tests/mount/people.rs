@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
@@ -18,21 +18,12 @@ use s3mount_testkit::{Fault, FaultKind, MountGuard, Operation, TestS3, run_with_
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, Unmount, World, mount_tmpfs, s3mount, wait_for};
+use crate::world::{BUCKET, NOBODY, Unmount, World, mount_tmpfs, mounts, s3mount, said, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The user `nobody` on Debian and elsewhere.
-const NOBODY: u32 = 65534;
-
 fn server() -> TestS3 {
     TestS3::builder().object(BUCKET, "d/f", "text").start().expect("a server")
-}
-
-/// How many mounts there are at `dir`.
-fn mounts(dir: &Path) -> usize {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
-    mounts.lines().filter(|line| line.split(' ').nth(4) == dir.to_str()).count()
 }
 
 /// The folder `x/mnt` to mount at, and the folder `victim`.
@@ -54,10 +45,6 @@ fn swap(folder: &Path) -> PathBuf {
 
 fn signal(mount: &MountGuard, signal: Signal) {
     kill(Pid::from_raw(mount.pid() as i32), signal).expect("it lives");
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

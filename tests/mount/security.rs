@@ -10,10 +10,7 @@ use std::time::Duration;
 use s3mount_testkit::{TestS3, run_with_timeout};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, World};
-
-/// The user `nobody` on Debian and elsewhere.
-const NOBODY: u32 = 65534;
+use crate::world::{BUCKET, NOBODY, World};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

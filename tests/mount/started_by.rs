@@ -17,12 +17,9 @@ use nix::mount::MsFlags;
 use s3mount_testkit::{MountGuard, TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, World, run, s3mount, wait_for};
+use crate::world::{BUCKET, NOBODY, World, run, s3mount, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(100);
-
-/// The user `nobody` on Debian and elsewhere.
-const NOBODY: u32 = 65534;
 
 /// Runs a script of sh as root in file systems and processes of its own, so that what it leaves ends with it.
 /// `/etc/passwd` says there that root's home is `$1/home`, which has credentials, and there is no syslog. `$1` is

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -18,6 +18,9 @@ use tempfile::TempDir;
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
+
+/// The user `nobody` on Debian and elsewhere.
+pub(crate) const NOBODY: u32 = 65534;
 
 /// A test that takes longer than this hangs, and is ended. The slowest test takes a tenth of it on two cores.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -252,6 +255,17 @@ pub(crate) fn check_pieces(python: &mut Command, key: &str) -> (u64, u64) {
     }
     assert!(child.wait().expect("its end").success());
     (count, bytes)
+}
+
+/// How many mounts there are at `dir`.
+pub(crate) fn mounts(dir: &Path) -> usize {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    mounts.lines().filter(|line| line.split(' ').nth(4) == dir.to_str()).count()
+}
+
+/// What a command wrote to standard error.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Mounts a file system in memory at a folder, with these options of tmpfs.

@@ -188,12 +188,9 @@ impl Directories {
         let mut changes = listing.changes();
         loop {
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
-            let give = || self.inodes.look_up(open.ino, &prefix, &named.name, target);
-            if let Some(attr) = self.namespace.unless_overtaken(&prefix, &named.name, &fact, give) {
-                if !self.namespace.has_newer(&prefix, &named.name, &fact, changes) {
-                    return Ok(Entry { attr, name_ttl: fact.left });
-                }
-                self.namespace.take_back(&prefix, &named.name, attr.ino);
+            let look_up = || self.inodes.look_up(open.ino, &prefix, &named.name, target);
+            if let Some(attr) = self.namespace.give(&prefix, &named.name, &fact, changes, look_up) {
+                return Ok(Entry { attr, name_ttl: fact.left });
             }
             // A program of this mount has begun to write it, or has ended, or another listing shows a change.
             tokio::task::yield_now().await;

@@ -215,12 +215,9 @@ impl Filesystem {
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
             let is_known = self.ask_attr(parent, &prefix, name, target).await?;
             let name_ttl = if is_known { fact.left } else { Duration::ZERO };
-            let give = || self.inodes.look_up(parent, &prefix, name, target);
-            if let Some(attr) = self.namespace.unless_overtaken(&prefix, name, &fact, give) {
-                if !self.namespace.has_newer(&prefix, name, &fact, changes) {
-                    return Ok(Entry { attr, name_ttl });
-                }
-                self.namespace.take_back(&prefix, name, attr.ino);
+            let look_up = || self.inodes.look_up(parent, &prefix, name, target);
+            if let Some(attr) = self.namespace.give(&prefix, name, &fact, changes, look_up) {
+                return Ok(Entry { attr, name_ttl });
             }
             // A program of this mount has begun to write it, or has ended, or a listing shows a change.
             tokio::task::yield_now().await;

@@ -56,9 +56,9 @@ impl Prefetcher {
         runtime: &Handle,
     ) -> Self {
         let shared = Shared::new(bucket.into(), pool, tiers, config, runtime.clone());
-        let (readers, lately) = <(Arc<_>, Arc<_>)>::default();
-        let weak = (Arc::downgrade(&shared), Arc::downgrade(&readers), Arc::downgrade(&lately));
-        spawn(runtime, keep_house(weak.0, weak.1, weak.2));
+        let (readers, lately) = (Arc::default(), Arc::default());
+        let house = keep_house(Arc::downgrade(&shared), Arc::downgrade(&readers), Arc::downgrade(&lately));
+        spawn(runtime, house);
         if shared.tiers.disk.is_some() {
             spawn(runtime, refill(Arc::downgrade(&shared)));
         }

@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use super::faults::Op;
 use super::health::Condition;
 use super::layout::{Hash, Layout};
-use super::tests::{BLOCK, LIMIT, config, content, flip, folder, id, offer, open_in_boot, range, read};
+use super::tests::{
+    BLOCK, LIMIT, config, content, flip, folder, id, offer, open_in_boot, range, read, until,
+};
 use super::{DiskCache, DiskObject};
 
 const SIZE: u64 = 20 * BLOCK + 9;
@@ -43,16 +45,6 @@ async fn pass(cache: &DiskCache, key: &str) -> bool {
     let (sender, opened) = tokio::sync::oneshot::channel();
     object.with_whole_file(|file| sender.send(file.is_some()).expect("the test waits"));
     opened.await.expect("an answer")
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if is_so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::faults::Op;
-use super::tests::{BLOCK, LIMIT, config, content, files, flip, folder, id, offer, range, read};
+use super::tests::{BLOCK, LIMIT, config, content, files, flip, folder, id, offer, range, read, until};
 use super::{DiskCache, DiskConfig, blocks};
 
 const SIZE: u64 = 5 * BLOCK + 77;
@@ -114,14 +114,9 @@ async fn what_came_wrong_is_deleted_once_the_store_has_told() {
             object.confirm(right(key));
         }
         assert!(cache.flush(LIMIT));
-        for _ in 0..600 {
-            if !object.run(0).is_here {
-                break;
-            }
-            // It is compared in a thread of its own.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        assert!(object.whole_file().is_none() && !object.run(0).is_here, "{key}");
+        // It is compared in a thread of its own.
+        until(key, || !object.run(0).is_here).await;
+        assert!(object.whole_file().is_none(), "{key}");
     }
     assert_eq!(files(&path.join("v1")), [] as [std::path::PathBuf; 0]);
     assert_eq!(cache.0.metrics.corrupt.get(), 3);

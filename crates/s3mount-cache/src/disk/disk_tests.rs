@@ -71,6 +71,17 @@ pub(super) fn offer(object: &DiskObject, range: ByteRange, bytes: &Bytes) {
     object.offer(range, &bytes.slice(range.start() as usize..range.end() as usize));
 }
 
+/// Waits until it is so.
+pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}");
+}
+
 /// All files below `folder`, in order.
 pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

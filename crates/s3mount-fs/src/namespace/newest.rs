@@ -10,8 +10,7 @@ use super::fact::Fact;
 use super::names::{Named, Target};
 use super::snapshots::Known;
 use crate::FsError;
-use crate::attr::FileKind;
-use crate::numbers::InodeNo;
+use crate::attr::{Attr, FileKind};
 use crate::sync::Ordering;
 
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
@@ -76,35 +75,47 @@ impl Namespace {
         Ok(found)
     }
 
-    /// Whether pages have shown something else of a name since this answer was asked for, although they may not be
+    /// What pages have shown of a name since this answer was asked for, if it is something else, although it may not be
     /// believed any more.
-    pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact) -> bool {
+    fn unlike(&self, prefix: &str, name: &str, answer: &Fact) -> Option<Known> {
         let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
-        let newer = std::iter::once((name, kind, answer.at));
-        match self.snapshots.newer(prefix, newer, Instant::now()).pop().flatten() {
-            None => false,
-            Some(Known::InDoubt | Known::Unknown) => true,
-            Some(known) => known.target() != answer.target.as_ref(),
-        }
+        let asked = std::iter::once((name, kind, answer.at));
+        let known = self.snapshots.newer(prefix, asked, Instant::now()).pop().flatten()?;
+        let is_same = match known {
+            Known::InDoubt | Known::Unknown => false,
+            Known::Found(..) | Known::Absent(_) => known.target() == answer.target.as_ref(),
+        };
+        (!is_same).then_some(known)
     }
 
-    /// Takes an inode back that the kernel is not given after all. If it knows the name otherwise, it is told that this
-    /// has changed.
-    pub(crate) fn take_back(&self, prefix: &str, name: &str, ino: InodeNo) {
-        self.inodes.forget(ino, 1);
+    /// Whether pages have shown something else of a name since this answer was asked for.
+    pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact) -> bool {
+        self.unlike(prefix, name, answer).is_some()
+    }
+
+    /// Gives the kernel a name, as `look_up` does and this fact says, of which the newest was known when there had been
+    /// so many `changes`. Nothing if the fact holds no more: this mount has made something else of the name, or a page
+    /// has shown a change that came before the kernel knew the name, and found nothing to outdate.
+    pub(crate) fn give(
+        &self,
+        prefix: &str,
+        name: &str,
+        fact: &Fact,
+        changes: u64,
+        look_up: impl FnOnce() -> Option<Attr>,
+    ) -> Option<Attr> {
+        let attr = self.unless_overtaken(prefix, name, fact, look_up)?;
+        let has_changed = self.changes() != changes
+            && self.unlike(prefix, name, fact).is_some_and(|known| {
+                // Where it is in doubt, the kernel asks again.
+                known != Known::InDoubt || !fact.left.is_zero()
+            });
+        if !has_changed {
+            return Some(attr);
+        }
+        self.inodes.forget(attr.ino, 1);
+        // The kernel may know the name otherwise, and what it knows may have changed, too.
         self.inodes.outdate(&self.root, prefix, &[name.into()]);
-    }
-
-    /// Whether something newer is known of a name that was given to the kernel just now, as this fact says, than was
-    /// known when there had been so many `changes`. A page that came in between found nothing to outdate.
-    pub(crate) fn has_newer(&self, prefix: &str, name: &str, fact: &Fact, changes: u64) -> bool {
-        let Some(target) = fact.target.as_ref().filter(|_| self.changes() != changes) else { return false };
-        let shown = std::iter::once((name, target.kind(), fact.at));
-        match self.snapshots.newer(prefix, shown, Instant::now()).pop().flatten() {
-            None => false,
-            // The kernel asks again.
-            Some(Known::InDoubt) => !fact.left.is_zero(),
-            Some(known) => known.target() != Some(target),
-        }
+        None
     }
 }

@@ -81,12 +81,8 @@ impl ObjectReader {
 }
 
 impl State {
-    /// Whether a read of stream `id` waits.
-    pub(super) fn is_awaited_by(&self, id: u64) -> bool {
-        self.segments.iter().flat_map(Segment::awaiting_streams).any(|stream| stream == id)
-    }
-
-    fn awaiting_streams(&self) -> Vec<u64> {
+    /// The streams whose reads wait.
+    pub(super) fn awaiting_streams(&self) -> Vec<u64> {
         self.segments.iter().flat_map(Segment::awaiting_streams).collect()
     }
 

@@ -38,7 +38,8 @@ impl ObjectReader {
     /// next file of its kind begins as that reader needs it.
     pub(super) fn note_left(&self, state: &mut State) {
         let now = self.now();
-        let is_left = |stream: &Stream| stream.is_quiet(now) && !state.is_awaited_by(stream.id);
+        let is_left =
+            |stream: &Stream| stream.is_quiet(now) && !state.awaiting_streams().contains(&stream.id);
         if state.streams.furthest_from_start().is_some_and(is_left) {
             self.note_reading(state, true);
         }
