@@ -61,7 +61,6 @@ const FEWEST_READS: u16 = 1024;
 pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyhow::Result<()> {
     let max_connections = open_files::make_room(config.max_connections)?;
     cpu_time::make_room();
-    threads::check(config.threads)?;
     let config = &Config { max_connections, ..config.clone() };
     // Writes that wait for memory have their bytes in the heap, up to 1 MiB each. When all writes of a large file
     // waited, and each had fresh pages, 4 GiB took 1.40 CPU s/GiB, and 1.07 without this.
@@ -70,6 +69,8 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     } else {
         s3mount_memory::share_heaps();
     }
+    // The heap is set up before any thread has begun.
+    threads::check(config.threads)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.threads)
         .thread_name("s3mount")
