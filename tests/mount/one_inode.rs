@@ -203,6 +203,15 @@ fn an_empty_file_is_an_object_when_its_close_returns() {
         drop(other);
         assert_eq!(size(&key), Some(0), "{key}");
     }
+    // A file of another mount is another file, whatever its number is.
+    let other = World::new(TestS3::builder(), &ALL);
+    let held = File::create(other.path("claim")).expect("a file");
+    let apart = World::new(TestS3::builder(), &ALL);
+    let maker = File::create(apart.path("claim")).expect("a file");
+    let ino = |file: &File| file.metadata().expect("metadata").ino();
+    assert_eq!(ino(&maker), ino(&held));
+    drop(maker);
+    assert!(apart.server.stored(BUCKET, "claim").is_some());
     // A redirection is an object once the program has ended, and not before.
     world.server.reset_stats();
     run_command(Command::new("sh").args(["-c", "echo text > f"]).current_dir(world.mount.path()));

@@ -363,6 +363,10 @@ impl Filesystem {
 
     /// Closes a file.
     pub fn release(self: &Arc<Self>, handle: FileHandle) {
+        // Who sees that no file is open any more also sees what was learnt at the close.
+        if let Some(OpenFile::Object(open)) = self.files.get(handle) {
+            self.note_close_again(&open);
+        }
         let closed = self.files.remove(handle);
         if let Some(OpenFile::Object(open)) = &closed {
             self.seams.on_close(&open.reader);
@@ -375,14 +379,18 @@ impl Filesystem {
             Some(OpenFile::Object(open)) if open.was_written() => self.release_follower(open.ino),
             // The last hint may have no newline.
             Some(OpenFile::Hints(writer)) => self.fetcher.take_hints(writer, b"\n"),
-            // Of what the kernel reads by itself there are no READs.
-            Some(OpenFile::Object(open)) if open.was_opened_before && !open.is_passthrough => {
-                self.hints.on_close_again(&open.reader, open.was_read());
-            }
             _ => {}
         }
         // This may drop the reader, which cancels its GETs in flight: no lock may be held.
         drop(closed);
+    }
+
+    /// Learns from a file that was opened before whether the kernel still had it.
+    fn note_close_again(&self, open: &OpenObject) {
+        // Of what the kernel reads by itself there are no READs.
+        if open.was_opened_before && !open.is_passthrough && !open.was_written() {
+            self.hints.on_close_again(&open.reader, open.was_read());
+        }
     }
 
     /// Opens a directory.

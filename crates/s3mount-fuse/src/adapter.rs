@@ -48,12 +48,21 @@ use crate::readahead::Readahead;
 /// Largest READ that the kernel may send, in bytes: its own limit of 256 pages.
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
+/// What is known of a mount once it is there.
+#[derive(Debug, Default)]
+pub(crate) struct Mounted {
+    /// The numbers of its device, as `0:42`, which are the same wherever it is bound. Unset where another process has
+    /// mounted.
+    pub(crate) device: OnceLock<String>,
+    /// Unset where the kernel's readahead cannot be set.
+    pub(crate) readahead: OnceLock<Readahead>,
+}
+
 /// Answers the kernel's requests from a filesystem.
 pub(crate) struct Adapter {
     fs: Arc<Filesystem>,
     shared: Arc<Shared>,
-    /// Unset where the kernel's readahead cannot be set.
-    readahead: Arc<OnceLock<Readahead>>,
+    mounted: Arc<Mounted>,
     interrupts: Arc<InterruptMonitor>,
     /// The most READs that the kernel sends before it has answers.
     max_reads: u16,
@@ -73,7 +82,7 @@ impl Adapter {
         fs: Arc<Filesystem>,
         runtime: Handle,
         kernel: Arc<Kernel>,
-        readahead: Arc<OnceLock<Readahead>>,
+        mounted: Arc<Mounted>,
         config: &FuseConfig,
         is_passed: bool,
     ) -> io::Result<Self> {
@@ -85,7 +94,7 @@ impl Adapter {
         let recorder = fs.recorder().clone();
         let shared = Arc::new(Shared { runtime, kernel, metrics, recorder });
         let (max_reads, passthrough_dirs) = (config.max_reads, config.passthrough_dirs.clone());
-        Ok(Self { fs, shared, readahead, interrupts, max_reads, passthrough_dirs, passthrough: None })
+        Ok(Self { fs, shared, mounted, interrupts, max_reads, passthrough_dirs, passthrough: None })
     }
 
     /// The errno for what objects can't be: links, devices, pipes.

@@ -10,6 +10,8 @@ use s3mount_fs::{Closer, InodeNo};
 #[derive(Debug)]
 pub(crate) struct ClosingProcess {
     thread: u32,
+    /// The numbers of the device of this mount, as `0:42`, if they are known.
+    device: Option<String>,
 }
 
 /// The process of a thread, unless the thread is gone.
@@ -21,9 +23,9 @@ fn process_of(thread: u32) -> Option<i32> {
 }
 
 impl ClosingProcess {
-    /// The process of a thread that sends a FLUSH.
-    pub(crate) fn of(thread: u32) -> Self {
-        Self { thread }
+    /// The process of a thread that sends a FLUSH to the mount with this device.
+    pub(crate) fn new(thread: u32, device: Option<String>) -> Self {
+        Self { thread, device }
     }
 
     /// The descriptors of the process. A process that ends has none any more.
@@ -33,12 +35,15 @@ impl ClosingProcess {
         fs::read_dir(folder).ok()?.map(|entry| entry.map(|entry| entry.path()).ok()).collect()
     }
 
-    /// Whether the mount `id` of the process is one of a FUSE file system.
-    fn is_fuse(&self, id: &str) -> Option<bool> {
+    /// Whether the mount `id` of the process is one of this file system, or may be.
+    fn is_of_this_mount(&self, id: &str) -> Option<bool> {
         let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.thread)).ok()?;
         let line = mounts.lines().find(|line| line.split(' ').next() == Some(id))?;
-        let (_, source) = line.split_once(" - ")?;
-        Some(source.starts_with("fuse"))
+        let (_, kind) = line.split_once(" - ")?;
+        Some(match &self.device {
+            Some(device) => line.split(' ').nth(2) == Some(device),
+            None => kind.starts_with("fuse"),
+        })
     }
 }
 
@@ -57,7 +62,8 @@ impl Closer for ClosingProcess {
             // One that is gone by now is none.
             let Ok(info) = fs::read_to_string(descriptor) else { continue };
             let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            if field("ino:")? == ino.0.to_string() && self.is_fuse(field("mnt_id:")?) != Some(false) {
+            if field("ino:")? == ino.0.to_string() && self.is_of_this_mount(field("mnt_id:")?) != Some(false)
+            {
                 return Some(true);
             }
         }
@@ -78,9 +84,9 @@ mod tests {
     fn a_file_of_another_file_system_is_another_file() {
         let file = File::open("/proc/self/exe").expect("a file");
         let ino = InodeNo(file.metadata().expect("metadata").ino());
-        let me = ClosingProcess::of(std::process::id());
+        let me = ClosingProcess::new(std::process::id(), None);
         assert_eq!(me.has_another(ino), Some(false), "it is on no mount of ours");
         assert!(me.is_of(std::process::id()));
-        assert_eq!(ClosingProcess::of(u32::MAX / 2).has_another(ino), None, "nobody knows");
+        assert_eq!(ClosingProcess::new(u32::MAX / 2, None).has_another(ino), None, "nobody knows");
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use s3mount_fs::Filesystem;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Mounted};
 use crate::config::FuseConfig;
 use crate::kernel::Kernel;
 use crate::mount_point::{MountId, MountPoint, Place};
@@ -93,9 +93,9 @@ fn serve(
     start: impl FnOnce(Adapter, Config) -> io::Result<Started>,
 ) -> io::Result<Mount> {
     let kernel = Kernel::start()?;
-    let readahead = Arc::new(OnceLock::new());
+    let mounted = Arc::<Mounted>::default();
     let adapter =
-        Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), readahead.clone(), config, is_passed)?;
+        Adapter::new(fs.clone(), runtime.clone(), kernel.clone(), mounted.clone(), config, is_passed)?;
     let (session, place) = start(adapter, options(config))?;
     kernel.connect(session.notifier());
     runtime.spawn(tell_outdated(fs.clone(), kernel.clone()));
@@ -107,11 +107,8 @@ fn serve(
         let _ = end.send(());
         result
     })?;
-    let root = place.as_ref().map(|(place, _)| place.root());
-    if let Some(raised) = root.and_then(|root| raise_readahead(&root, config.read_ahead_bytes, &fs, runtime))
-    {
-        // It was empty until now, because nothing else sets it.
-        drop(readahead.set(raised));
+    if let Some((place, _)) = &place {
+        mounted.look(place, config.read_ahead_bytes, &fs, runtime);
     }
     runtime.spawn(drop_pages(fs, kernel));
     Ok(Mount { place, session, ended: Some(ended) })
@@ -225,20 +222,23 @@ async fn forget_oldest(fs: Arc<Filesystem>, kernel: Arc<Kernel>) {
     }
 }
 
-/// Raises the readahead of the mount. Returns nothing where the kernel keeps its default.
-fn raise_readahead(dir: &Path, bytes: u64, fs: &Filesystem, runtime: &Handle) -> Option<Readahead> {
-    match Readahead::raise(dir, bytes, runtime) {
-        Ok(readahead) => {
-            fs.set_readahead(bytes);
-            Some(readahead)
-        }
-        Err(error) => {
-            tracing::info!(
+impl Mounted {
+    /// Notes the device of the mount, and raises its readahead. A device that is not known is one that may be any.
+    fn look(&self, place: &Place, read_ahead_bytes: u64, fs: &Filesystem, runtime: &Handle) {
+        let raised = place.device().and_then(|device| {
+            let device = self.device.get_or_init(|| device);
+            Readahead::raise(device, read_ahead_bytes, runtime)
+        });
+        match raised {
+            Ok(readahead) => {
+                fs.set_readahead(read_ahead_bytes);
+                self.readahead.get_or_init(|| readahead);
+            }
+            Err(error) => tracing::info!(
                 %error,
                 "the kernel's readahead stays at its default: only root can raise it, by writing \
                  read_ahead_kb of the mount's device below /sys/class/bdi"
-            );
-            None
+            ),
         }
     }
 }

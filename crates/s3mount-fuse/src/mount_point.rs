@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 /// How long another process may have the folder locked. It does so for the moment of mounting. Who locks it for longer
 /// is no daemon.
@@ -157,6 +157,13 @@ impl Place {
         };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         Ok(Self { parent: open(parent, 0)?, name: name.to_owned() })
+    }
+
+    /// The numbers of the device that is there now, as `0:42`.
+    pub(crate) fn device(&self) -> io::Result<String> {
+        // The daemon of the mount must not be asked: that is this process, and it may not answer yet.
+        let found = statx(CWD, self.root(), AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
     }
 
     /// The path of what is there now, for this process alone.

@@ -11,11 +11,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -49,17 +47,14 @@ struct State {
 }
 
 impl Readahead {
-    /// Sets the readahead of the mount at `dir`. The kernel starts at 128 KiB, and a FUSE filesystem
+    /// Sets the readahead of the mount whose device has these numbers, as `0:42`. The kernel starts at 128 KiB, and a FUSE filesystem
     /// can only ask for less; 1 MiB makes one buffered stream half as fast again, and a mapped one
     /// four times as fast (measured on kernel 6.18).
     ///
     /// # Errors
     /// Only root can set it.
-    pub(crate) fn raise(dir: &Path, bytes: u64, runtime: &Handle) -> io::Result<Self> {
-        // The daemon of the mount must not be asked: that is this process, and it may not answer yet.
-        let found = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
-        let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", found.stx_dev_major, found.stx_dev_minor);
-        let file = File::options().write(true).open(path)?;
+    pub(crate) fn raise(device: &str, bytes: u64, runtime: &Handle) -> io::Result<Self> {
+        let file = File::options().write(true).open(format!("/sys/class/bdi/{device}/read_ahead_kb"))?;
         let state = Mutex::new(State { is_lowered: false, ordinary_at: None, random_at: None });
         let readahead =
             Self(Arc::new(Device { file, ordinary_bytes: bytes, runtime: runtime.clone(), state }));

@@ -1,27 +1,26 @@
 //! Opening files, and closing them.
 
 use std::fs::File;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fuser::{
     BackingId, Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyOpen, Request,
 };
 use s3mount_fs::{Filesystem, OpenMode, Opened, Opening};
 
-use super::Adapter;
 use super::convert::{fs_handle, fs_inode};
 use super::request::PendingRequest;
+use super::{Adapter, Mounted};
 use crate::interrupt::SharedReply;
 use crate::metrics::Operation;
 use crate::modes::Grant;
 use crate::passthrough::Passthrough;
-use crate::readahead::Readahead;
 
 /// An OPEN of the kernel, without its reply.
 struct Open {
     flags: OpenFlags,
     request: PendingRequest,
-    readahead: Arc<OnceLock<Readahead>>,
+    mounted: Arc<Mounted>,
 }
 
 impl Adapter {
@@ -38,7 +37,7 @@ impl Adapter {
             Ok(opening) => opening,
             Err(error) => return reply.error(request.errno(ino, &error)),
         };
-        let open = Open { flags, request, readahead: self.readahead.clone() };
+        let open = Open { flags, request, mounted: self.mounted.clone() };
         let Some(passthrough) = self.passthrough.clone().filter(|_| opening.is_object()) else {
             open.finish(ino, opening, Grant::Daemon, reply);
             return;
@@ -90,7 +89,7 @@ fn close(
 impl Open {
     /// Opens the file, and answers. Returns whether it is open.
     fn finish(self, ino: INodeNo, opening: Opening, grant: Grant<BackingId>, reply: ReplyOpen) -> bool {
-        let Self { flags, request, readahead } = self;
+        let Self { flags, request, mounted } = self;
         let opened = match opening.finish(matches!(grant, Grant::Passthrough(_))) {
             Ok(opened) => opened,
             Err(error) => {
@@ -101,7 +100,7 @@ impl Open {
         match grant {
             Grant::Daemon => {
                 // A program may map a file that is opened directly, too.
-                if let Some(readahead) = readahead.get() {
+                if let Some(readahead) = mounted.readahead.get() {
                     readahead.before_open(opened.is_random_map);
                 }
                 reply.opened(FileHandle(opened.handle.0), answer_flags(&opened));

@@ -135,7 +135,8 @@ impl Adapter {
             // There is nothing to flush. After this answer the kernel sends no FLUSH any more.
             return reply.error(Errno::ENOSYS);
         }
-        let work = self.fs.clone().flush(fs_handle(fh), ClosingProcess::of(self.interrupts.thread_of(req)));
+        let closer = ClosingProcess::new(self.interrupts.thread_of(req), self.mounted.device.get().cloned());
+        let work = self.fs.clone().flush(fs_handle(fh), closer);
         self.change(req, None, Operation::Flush, reply, work, |reply, ()| reply.ok());
     }
 
