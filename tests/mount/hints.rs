@@ -75,7 +75,7 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
     read();
     read();
     // The kernel tells the daemon of a close only after the program has gone on.
-    wait_for("the file is closed", || world.gauge("open_files") + world.gauge("held_bytes") == 0);
+    wait_for("the file is closed", || world.gauge("open_files") == 0);
     hint(&world, b"again").expect("a hint");
     wait_for("it is fetched", || world.server.stats().get_object.requests == 3);
     read();
