@@ -71,11 +71,14 @@ fn what_the_kernel_has_is_not_fetched_because_it_was_told() {
 
     // With `--direct-io`, a file that is read again takes a GET again. So the hint for it is followed.
     let world = World::new(TestS3::builder().synthetic(BUCKET, "again", 100 * KIB), &["--direct-io", "*"]);
-    let read = || assert_eq!(check_file(&world.path("again"), "again"), 100 * KIB);
+    let read = || {
+        assert_eq!(check_file(&world.path("again"), "again"), 100 * KIB);
+        // The kernel tells the daemon of a close only after the program has gone on. Until the daemon has let go
+        // of the bytes, neither a reader nor a hint fetches them again.
+        wait_for("the file is closed", || world.gauge("open_files") + world.gauge("memory_used_bytes") == 0);
+    };
     read();
     read();
-    // The kernel tells the daemon of a close only after the program has gone on.
-    wait_for("the file is closed", || world.gauge("open_files") == 0);
     hint(&world, b"again").expect("a hint");
     wait_for("it is fetched", || world.server.stats().get_object.requests == 3);
     read();
