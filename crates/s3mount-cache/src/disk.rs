@@ -33,6 +33,7 @@ mod object;
 mod pace;
 mod part;
 mod pass;
+mod place;
 mod pool;
 #[cfg(any(test, feature = "by-hand"))]
 mod power;
@@ -54,7 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_metrics::Registry;
-use s3mount_object::ObjectId;
+use s3mount_object::{ETag, ObjectId};
 
 pub use check::DiskNote;
 pub use clear::Cleared;
@@ -64,6 +65,7 @@ use dir::Dir;
 pub use error::DiskError;
 #[cfg(any(test, feature = "by-hand"))]
 pub use faults::Op;
+use io::Io;
 use layout::{Hash, Layout};
 pub use metrics::DiskMetrics;
 use metrics::STATES;
@@ -72,6 +74,7 @@ use object::Disk;
 #[cfg(any(test, feature = "by-hand"))]
 pub use object::by_hand::Hand;
 pub use object::{DiskObject, Run};
+use place::Place;
 #[cfg(any(test, feature = "by-hand"))]
 pub use power::Synced;
 pub use verify::Verdict;
@@ -84,6 +87,10 @@ pub struct DiskCache(Arc<Inner>);
 
 struct Inner {
     disks: Vec<Disk>,
+    /// How versions are spread over the disks, one place for each.
+    places: Vec<Place>,
+    /// What the user should know of the directories that can't be used.
+    left_out: Vec<DiskNote>,
     source: String,
     queue_bytes: u64,
     metrics: Arc<DiskMetrics>,
@@ -98,10 +105,11 @@ impl fmt::Debug for DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the cache directories, makes those that are missing, and starts the cache's threads.
+    /// Opens the cache directories, makes those that are missing, and starts the cache's threads. Of several
+    /// directories, those that can't be used are left out, and [`notes`](Self::notes) says why.
     ///
     /// # Errors
-    /// When a directory can't be used. The message says why, and what to do.
+    /// When no directory can be used. The message says why the first can't, and what to do.
     pub fn open(config: &DiskConfig) -> Result<Self, DiskError> {
         let first = config.dirs.first().ok_or(DiskError::NoDirectory)?;
         let clock = Clock::machine().map_err(|error| DiskError::io("read the boot id for", first, error))?;
@@ -142,21 +150,34 @@ impl DiskCache {
         mut start: impl FnMut(&Path, Dir, u64) -> Result<Disk, DiskError>,
     ) -> Result<Self, DiskError> {
         let metrics = Arc::new(DiskMetrics::default());
-        let count = config.dirs.len() as u64;
-        let max_bytes = config.max_bytes.map(|bytes| bytes / count);
-        let disks = config.dirs.iter().map(|path| {
-            let layout = Layout::new(path);
-            let dir = Dir::open(layout, max_bytes, config, clock.clone(), metrics.clone())?;
-            start(path, dir, config.queue_bytes / count)
-        });
-        let disks = disks.collect::<Result<_, DiskError>>()?;
-        let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
-        Ok(Self(Arc::new(Inner { disks, source, queue_bytes, metrics, has_names })))
+        let (layouts, mut failed) = usable(config, clock);
+        let places: Vec<Place> = layouts.iter().map(|(_, place)| *place).collect();
+        let max_bytes = config.max_bytes.map(|bytes| Place::share(&places, bytes));
+        let (mut disks, mut opened) = (Vec::new(), Vec::new());
+        for (index, (layout, place)) in layouts.into_iter().enumerate() {
+            let (path, max_bytes) =
+                (layout.root().to_owned(), max_bytes.as_ref().map(|max_bytes| max_bytes[index]));
+            let disk = Dir::open(layout, max_bytes, config, clock.clone(), metrics.clone())
+                .and_then(|dir| start(&path, dir, config.queue_bytes / places.len() as u64));
+            match disk {
+                Ok(disk) => {
+                    disks.push(disk);
+                    opened.push(place);
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        if disks.is_empty() {
+            return Err(failed.into_iter().next().unwrap_or(DiskError::NoDirectory));
+        }
+        let left_out = failed.iter().map(|error| DiskNote::LeftOut { why: error.to_string() }).collect();
+        let (source, queue_bytes, places) = (config.source.clone(), config.queue_bytes, opened);
+        Ok(Self(Arc::new(Inner { disks, places, left_out, source, queue_bytes, metrics, has_names })))
     }
 
     /// What the user should know of the cache directories.
     pub fn notes(&self) -> impl Iterator<Item = &DiskNote> {
-        self.0.disks.iter().filter_map(|disk| disk.dir().note.as_ref())
+        self.0.disks.iter().filter_map(|disk| disk.dir().note.as_ref()).chain(&self.0.left_out)
     }
 
     /// The version `object` of `size` bytes. Without I/O. All who name the same version share it.
@@ -165,9 +186,10 @@ impl DiskCache {
         self.disk(&hash).object(Named { object: object.clone(), size, hash })
     }
 
-    /// The listings of the store, which are kept in the first directory.
+    /// The listings of the store. All of them are kept in one directory.
     pub fn names(&self) -> Option<NameStore> {
-        let store = || NameStore::new(self.0.disks[0].dir().layout.clone(), self.0.source.clone());
+        let disk = || self.disk(&Hash::of(&self.0.source, &ObjectId::new("", ETag::new(""))));
+        let store = || NameStore::new(disk().dir().layout.clone(), self.0.source.clone());
         self.0.has_names.then(store)
     }
 
@@ -182,8 +204,7 @@ impl DiskCache {
     }
 
     fn disk(&self, hash: &Hash) -> &Disk {
-        let index = hash.spread() % self.0.disks.len() as u64;
-        &self.0.disks[index as usize]
+        &self.0.disks[Place::choose(&self.0.places, hash)]
     }
 
     /// Drops writes that wait, the newest first, until they come to `bytes`. Returns how many bytes of the
@@ -225,6 +246,22 @@ impl DiskCache {
     }
 }
 
+/// The directories of `config` that can be used, with their places, and why others can't.
+fn usable(config: &DiskConfig, clock: &Clock) -> (Vec<(Layout, Place)>, Vec<DiskError>) {
+    let layouts = config.dirs.iter().map(|path| Layout::new(path));
+    if config.dirs.len() == 1 {
+        return (layouts.map(|layout| (layout, Place::ALONE)).collect(), Vec::new());
+    }
+    let (mut usable, mut failed, io) = (Vec::new(), Vec::new(), Io::with_clock(clock));
+    for layout in layouts {
+        match check::prepare(&io, &layout).and_then(|_| Place::of(&io, &layout)) {
+            Ok(place) => usable.push((layout, place)),
+            Err(error) => failed.push(error),
+        }
+    }
+    (usable, failed)
+}
+
 #[cfg(test)]
 mod checked_tests;
 
@@ -233,6 +270,9 @@ mod compared_tests;
 
 #[cfg(test)]
 mod hold_tests;
+
+#[cfg(test)]
+mod several_tests;
 
 #[cfg(test)]
 mod simulator_tests;

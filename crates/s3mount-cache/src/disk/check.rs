@@ -49,6 +49,11 @@ pub enum DiskNote {
         /// The file system.
         name: &'static str,
     },
+    /// It can't be used, and others can.
+    LeftOut {
+        /// Why, and what to do.
+        why: String,
+    },
 }
 
 impl DiskNote {
@@ -74,6 +79,9 @@ impl fmt::Display for DiskNote {
                 "--cache {path:?} lies in memory ({name}): what it keeps counts as memory in use, and is lost \
                  when the machine restarts"
             ),
+            Self::LeftOut { why } => {
+                write!(f, "{why}; until the next mount, the other folders of --cache hold what it would")
+            }
         }
     }
 }

@@ -55,7 +55,7 @@ impl CacheDir {
             let files = [layout.pace(), layout.ghosts(), layout.durable(), layout.usage(), layout.limit()];
             // What is left of a killed mount would make the folder one that is none of a cache.
             self.clear_unfinished()?;
-            for path in files.into_iter().chain([layout.lock(), layout.marker()]) {
+            for path in files.into_iter().chain([layout.lock(), layout.number(), layout.marker()]) {
                 self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
             }
         }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 /// How a [`DiskCache`](crate::DiskCache) is set up.
 #[derive(Clone, Debug, Default)]
 pub struct DiskConfig {
-    /// The cache directories. Objects are spread over them by their hash.
+    /// The cache directories, in any order. Objects are spread over them by their hash and by the size of the file
+    /// systems.
     pub dirs: Vec<PathBuf>,
     /// How many bytes the cache may take, in all directories together. `None` leaves 5 % of each file system
     /// free.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/s3mount-cache                      says that the directory is a cache, and of which layout
+//! DIR/s3mount-cache.number               a number by which objects are spread over several directories
 //! DIR/lock                               locked by the process that evicts
 //! DIR/usage                              how many bytes are in use
 //! DIR/limit                              how many bytes may be in use, held by all who use the directory
@@ -113,6 +114,11 @@ impl Layout {
     /// Says that the directory is a cache, and of which layout.
     pub(crate) fn marker(&self) -> PathBuf {
         self.root.join("s3mount-cache")
+    }
+
+    /// The number of the directory among others.
+    pub(crate) fn number(&self) -> PathBuf {
+        self.root.join("s3mount-cache.number")
     }
 
     /// Locked by the process that evicts.
