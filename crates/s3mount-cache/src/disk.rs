@@ -150,19 +150,18 @@ impl DiskCache {
         mut start: impl FnMut(&Path, Dir, u64) -> Result<Disk, DiskError>,
     ) -> Result<Self, DiskError> {
         let metrics = Arc::new(DiskMetrics::default());
-        let (layouts, mut failed) = usable(config, clock);
-        let places: Vec<Place> = layouts.iter().map(|(_, place)| *place).collect();
-        let max_bytes = config.max_bytes.map(|bytes| Place::share(&places, bytes));
-        let (mut disks, mut opened) = (Vec::new(), Vec::new());
-        for (index, (layout, place)) in layouts.into_iter().enumerate() {
-            let (path, max_bytes) =
-                (layout.root().to_owned(), max_bytes.as_ref().map(|max_bytes| max_bytes[index]));
-            let disk = Dir::open(layout, max_bytes, config, clock.clone(), metrics.clone())
-                .and_then(|dir| start(&path, dir, config.queue_bytes / places.len() as u64));
+        let (prepared, mut failed) = prepare(config, clock);
+        let all: Vec<Place> = prepared.iter().map(|(_, _, place)| *place).collect();
+        let (mut disks, mut places) = (Vec::new(), Vec::new());
+        for (layout, note, place) in prepared {
+            let path = layout.root().to_owned();
+            let max_bytes = config.max_bytes.map(|bytes| place.share(&all, bytes));
+            let disk = Dir::open(layout, note, max_bytes, config, clock.clone(), metrics.clone())
+                .and_then(|dir| start(&path, dir, config.queue_bytes / all.len() as u64));
             match disk {
                 Ok(disk) => {
                     disks.push(disk);
-                    opened.push(place);
+                    places.push(place);
                 }
                 Err(error) => failed.push(error),
             }
@@ -171,7 +170,7 @@ impl DiskCache {
             return Err(failed.into_iter().next().unwrap_or(DiskError::NoDirectory));
         }
         let left_out = failed.iter().map(|error| DiskNote::LeftOut { why: error.to_string() }).collect();
-        let (source, queue_bytes, places) = (config.source.clone(), config.queue_bytes, opened);
+        let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
         Ok(Self(Arc::new(Inner { disks, places, left_out, source, queue_bytes, metrics, has_names })))
     }
 
@@ -246,20 +245,23 @@ impl DiskCache {
     }
 }
 
-/// The directories of `config` that can be used, with their places, and why others can't.
-fn usable(config: &DiskConfig, clock: &Clock) -> (Vec<(Layout, Place)>, Vec<DiskError>) {
-    let layouts = config.dirs.iter().map(|path| Layout::new(path));
-    if config.dirs.len() == 1 {
-        return (layouts.map(|layout| (layout, Place::ALONE)).collect(), Vec::new());
-    }
-    let (mut usable, mut failed, io) = (Vec::new(), Vec::new(), Io::with_clock(clock));
-    for layout in layouts {
-        match check::prepare(&io, &layout).and_then(|_| Place::of(&io, &layout)) {
-            Ok(place) => usable.push((layout, place)),
+/// A directory that can be used, what the user should know of it, and its place among the others.
+type Prepared = (Layout, Option<DiskNote>, Place);
+
+/// Makes the directories of `config`, or checks them. Returns also why some can't be used.
+fn prepare(config: &DiskConfig, clock: &Clock) -> (Vec<Prepared>, Vec<DiskError>) {
+    let (mut prepared, mut failed, io) = (Vec::new(), Vec::new(), Io::with_clock(clock));
+    let place = |layout: &Layout| match config.dirs.len() {
+        1 => Ok(Place::ALONE),
+        _ => Place::of(&io, layout),
+    };
+    for layout in config.dirs.iter().map(|path| Layout::new(path)) {
+        match check::prepare(&io, &layout).and_then(|note| Ok((note, place(&layout)?))) {
+            Ok((note, place)) => prepared.push((layout, note, place)),
             Err(error) => failed.push(error),
         }
     }
-    (usable, failed)
+    (prepared, failed)
 }
 
 #[cfg(test)]

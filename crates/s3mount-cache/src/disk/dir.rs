@@ -37,16 +37,16 @@ pub(crate) struct Dir {
 }
 
 impl Dir {
-    /// Makes the directory if need be, and checks what is there.
+    /// Opens a directory that was [prepared](check::prepare), with what that noted.
     pub(crate) fn open(
         layout: Layout,
+        note: Option<DiskNote>,
         max_bytes: Option<u64>,
         config: &DiskConfig,
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> Result<Self, DiskError> {
         let io = Io::with_clock(&clock);
-        let note = check::prepare(&io, &layout)?;
         let room = Room::open(&layout, max_bytes, clock.clone(), metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
         let durable = Durable::open(&io, &layout, clock.clone())

@@ -5,7 +5,7 @@
 //! (Thaler and Ravishankar, 1998), with `-weight / ln(u)` for the weights. So the order of the flags says nothing, and a
 //! directory that comes takes its share from all others, and gives it back to them when it goes.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::Path;
 
@@ -40,10 +40,10 @@ impl Place {
         lots.max_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(0, |(index, _)| index)
     }
 
-    /// What each of the `places` may take of `bytes` in all.
-    pub(crate) fn share(places: &[Self], bytes: u64) -> Vec<u64> {
-        let all: f64 = places.iter().map(|place| place.weight).sum();
-        places.iter().map(|place| (bytes as f64 * (place.weight / all)) as u64).collect()
+    /// How many of `bytes` this one of `all` places may take.
+    pub(crate) fn share(&self, all: &[Self], bytes: u64) -> u64 {
+        let weight: f64 = all.iter().map(|place| place.weight).sum();
+        (bytes as f64 * (self.weight / weight)) as u64
     }
 
     fn lot(&self, version: u64) -> f64 {
@@ -74,7 +74,7 @@ fn number(io: &Io, path: &Path) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let drawn = RandomState::new().build_hasher().finish();
+    let drawn = RandomState::new().hash_one(0_u8);
     let made = io.create(path)?;
     let written = io.write(&made.file, format!("{drawn:016x}\n").as_bytes(), 0);
     if let Err(error) = written {
@@ -122,7 +122,7 @@ mod tests {
         for (held, expected) in held.into_iter().zip(expected) {
             assert!((expected * 95 / 100..expected * 105 / 100).contains(&held), "{held} of {expected}");
         }
-        assert_eq!(Place::share(&places, 80), [10, 20, 50]);
+        assert_eq!([0, 1, 2].map(|index| places[index].share(&places, 80)), [10, 20, 50]);
     }
 
     #[test]
