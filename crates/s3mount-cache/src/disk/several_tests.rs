@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use s3mount_object::ObjectId;
+use tokio::time::{sleep, timeout};
 
+use super::layout::Layout;
+use super::limit;
 use super::tests::{LIMIT, config, content, files, id, offer, range, read};
 use super::{CacheDir, DiskCache, DiskConfig};
 
@@ -63,6 +67,14 @@ async fn objects_are_found_in_whatever_order_the_directories_come() {
     let with_another = [a, folder.path().join("d"), b, c];
     assert!((30..60).contains(&found(&with_another).await));
     for path in &with_another {
+        // The threads of a cache go on for a moment after it was dropped.
+        let layout = Layout::new(path);
+        let is_unused = async {
+            while limit::look(&layout).expect("a limit").1 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LIMIT, is_unused).await.expect("nobody uses it any more");
         CacheDir::open(path).expect("a cache").clear(|_| {}).expect("cleared");
         assert_eq!(files(path), Vec::<PathBuf>::new(), "nothing is left");
     }
