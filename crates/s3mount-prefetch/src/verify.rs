@@ -116,8 +116,7 @@ impl Verifier {
         let mut at_once = None;
         if self.comes_compared(range) {
             let came = from_nearest(shared, &self.version, range, buffer.take(), wanted).await?;
-            if came.from == Place::Store || self.version.disk.as_ref().is_some_and(|disk| disk.is_compared())
-            {
+            if self.was_compared(came.from) {
                 return Ok(came.bytes);
             }
             at_once = Some(came);
@@ -160,6 +159,16 @@ impl Verifier {
     /// another place than the store gets no checksum.
     fn comes_compared(&self, range: ByteRange) -> bool {
         range.len() == self.version.size && !self.version.object.etag().as_str().contains('-')
+    }
+
+    /// Whether all bytes of the object that came `from` there were compared with the store's checksum. The disk's
+    /// note says nothing of what another place has brought: the disk may be off by now.
+    fn was_compared(&self, from: Place) -> bool {
+        match from {
+            Place::Store => true,
+            Place::Disk => self.version.disk.as_ref().is_some_and(|disk| disk.is_compared()),
+            Place::Shared => false,
+        }
     }
 
     /// The parts in which the object was uploaded, once they are known, if each has a CRC.
@@ -412,11 +421,39 @@ pub(crate) async fn fetch_by(
 
 #[cfg(test)]
 mod tests {
-    use s3mount_memory::MemoryBudget;
-    use s3mount_object::ByteRange;
+    use std::time::Duration;
 
-    use super::{PIECE_BYTES, PIECES_AT_ONCE, State};
+    use bytes::Bytes;
+    use s3mount_cache::{DiskCache, DiskConfig};
+    use s3mount_memory::MemoryBudget;
+    use s3mount_object::{ByteRange, ETag, ObjectId};
+
+    use super::{PIECE_BYTES, PIECES_AT_ONCE, State, Verifier};
+    use crate::fetch::Place;
     use crate::sums::{CrcMap, Sums};
+    use crate::tiers::Tiers;
+    use crate::version::Version;
+
+    /// The disk has the right bytes, but a read of it may hang or fail, and then another place is asked.
+    #[test]
+    fn what_the_disk_knows_says_nothing_of_bytes_from_elsewhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = DiskConfig {
+            dirs: vec![folder.path().join("cache")],
+            max_bytes: Some(1 << 40),
+            queue_bytes: 1 << 20,
+            ..DiskConfig::default()
+        };
+        let disk = DiskCache::open(&config).expect("a directory of this test");
+        let tiers = Tiers { disk: Some(disk.clone()), shared: None };
+        let (object, bytes) = (ObjectId::new("key", ETag::new("\"1\"")), Bytes::from_static(b"bytes"));
+        let version = Version::new(object, bytes.len() as u64, &tiers);
+        version.disk.as_ref().expect("a disk").offer_compared(ByteRange::new(0, 5), &bytes);
+        assert!(disk.flush(Duration::from_secs(20)));
+        let verifier = Verifier::new(version, 1 << 20);
+        assert!(verifier.was_compared(Place::Disk) && verifier.was_compared(Place::Store));
+        assert!(!verifier.was_compared(Place::Shared), "nobody has compared these");
+    }
 
     #[test]
     fn sums_are_a_part_of_the_memory() {
