@@ -66,7 +66,7 @@ pub use error::DiskError;
 #[cfg(any(test, feature = "by-hand"))]
 pub use faults::Op;
 use io::Io;
-use layout::{Hash, Layout};
+use layout::Hash;
 pub use metrics::DiskMetrics;
 use metrics::STATES;
 pub use names::{NameStore, NamesFile, NamesWriter};
@@ -74,7 +74,7 @@ use object::Disk;
 #[cfg(any(test, feature = "by-hand"))]
 pub use object::by_hand::Hand;
 pub use object::{DiskObject, Run};
-use place::Place;
+use place::{Found, Place};
 #[cfg(any(test, feature = "by-hand"))]
 pub use power::Synced;
 pub use verify::Verdict;
@@ -89,7 +89,7 @@ struct Inner {
     disks: Vec<Disk>,
     /// How versions are spread over the disks, one place for each.
     places: Vec<Place>,
-    /// What the user should know of the directories that can't be used.
+    /// What the user should know of the directories that are not used.
     left_out: Vec<DiskNote>,
     source: String,
     queue_bytes: u64,
@@ -150,18 +150,18 @@ impl DiskCache {
         mut start: impl FnMut(&Path, Dir, u64) -> Result<Disk, DiskError>,
     ) -> Result<Self, DiskError> {
         let metrics = Arc::new(DiskMetrics::default());
-        let (prepared, mut failed) = prepare(config, clock);
-        let all: Vec<Place> = prepared.iter().map(|(_, _, place)| *place).collect();
+        let Found { prepared, twice, mut failed } = place::prepare(&Io::with_clock(clock), &config.dirs);
+        let all: Vec<Place> = prepared.iter().map(|prepared| prepared.place).collect();
         let (mut disks, mut places) = (Vec::new(), Vec::new());
-        for (layout, note, place) in prepared {
-            let path = layout.root().to_owned();
+        for (prepared, place) in prepared.into_iter().zip(&all) {
+            let path = prepared.layout.root().to_owned();
             let max_bytes = config.max_bytes.map(|bytes| place.share(&all, bytes));
-            let disk = Dir::open(layout, note, max_bytes, config, clock.clone(), metrics.clone())
+            let disk = Dir::open(prepared, max_bytes, config, clock.clone(), metrics.clone())
                 .and_then(|dir| start(&path, dir, config.queue_bytes / all.len() as u64));
             match disk {
                 Ok(disk) => {
                     disks.push(disk);
-                    places.push(place);
+                    places.push(*place);
                 }
                 Err(error) => failed.push(error),
             }
@@ -169,7 +169,8 @@ impl DiskCache {
         if disks.is_empty() {
             return Err(failed.into_iter().next().unwrap_or(DiskError::NoDirectory));
         }
-        let left_out = failed.iter().map(|error| DiskNote::LeftOut { why: error.to_string() }).collect();
+        let failed = failed.iter().map(|error| DiskNote::LeftOut { why: error.to_string() });
+        let left_out = twice.into_iter().chain(failed).collect();
         let (source, queue_bytes) = (config.source.clone(), config.queue_bytes);
         Ok(Self(Arc::new(Inner { disks, places, left_out, source, queue_bytes, metrics, has_names })))
     }
@@ -245,27 +246,11 @@ impl DiskCache {
     }
 }
 
-/// A directory that can be used, what the user should know of it, and its place among the others.
-type Prepared = (Layout, Option<DiskNote>, Place);
-
-/// Makes the directories of `config`, or checks them. Returns also why some can't be used.
-fn prepare(config: &DiskConfig, clock: &Clock) -> (Vec<Prepared>, Vec<DiskError>) {
-    let (mut prepared, mut failed, io) = (Vec::new(), Vec::new(), Io::with_clock(clock));
-    let place = |layout: &Layout| match config.dirs.len() {
-        1 => Ok(Place::ALONE),
-        _ => Place::of(&io, layout),
-    };
-    for layout in config.dirs.iter().map(|path| Layout::new(path)) {
-        match check::prepare(&io, &layout).and_then(|note| Ok((note, place(&layout)?))) {
-            Ok((note, place)) => prepared.push((layout, note, place)),
-            Err(error) => failed.push(error),
-        }
-    }
-    (prepared, failed)
-}
-
 #[cfg(test)]
 mod checked_tests;
+
+#[cfg(test)]
+mod clear_tests;
 
 #[cfg(test)]
 mod compared_tests;

@@ -49,6 +49,13 @@ pub enum DiskNote {
         /// The file system.
         name: &'static str,
     },
+    /// It is the directory of another path, which is used.
+    Twice {
+        /// The directory.
+        path: PathBuf,
+        /// The other path.
+        other: PathBuf,
+    },
     /// It can't be used, and others can.
     LeftOut {
         /// Why, and what to do.
@@ -79,6 +86,9 @@ impl fmt::Display for DiskNote {
                 "--cache {path:?} lies in memory ({name}): what it keeps counts as memory in use, and is lost \
                  when the machine restarts"
             ),
+            Self::Twice { path, other } => {
+                write!(f, "--cache {path:?} is the same folder as --cache {other:?}; it is used once")
+            }
             Self::LeftOut { why } => {
                 write!(f, "{why}; until the next mount, the other folders of --cache hold what it would")
             }
@@ -88,6 +98,16 @@ impl fmt::Display for DiskNote {
 
 /// Makes the directory and what lies in it, or checks what is there.
 pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
+    prepare_as(io, layout, false)
+}
+
+/// As [`prepare`], for a directory that this process has checked before: what lies in it without a marker is left of
+/// the cache that somebody else has just cleared.
+pub(crate) fn prepare_again(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
+    prepare_as(io, layout, true)
+}
+
+fn prepare_as(io: &Io, layout: &Layout, is_ours: bool) -> Result<Option<DiskNote>, DiskError> {
     let root = layout.root();
     match make_folder(root) {
         Ok(()) => {}
@@ -109,7 +129,7 @@ pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, Disk
             return Err(DiskError::Layout { path: root.to_owned(), layout });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if !is_empty(root).map_err(|error| DiskError::io("list", root, error))? {
+            if !is_ours && !is_empty(root).map_err(|error| DiskError::io("list", root, error))? {
                 return Err(DiskError::NotOurs(root.to_owned()));
             }
             let marker = layout.marker();
@@ -126,6 +146,12 @@ pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, Disk
 pub(crate) fn make_folders(layout: &Layout) -> io::Result<()> {
     make_folder(&layout.objects())?;
     make_folder(&layout.names())
+}
+
+/// The device and the inode of the directory, if it is there.
+pub(crate) fn identity(layout: &Layout) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(layout.root()).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// Whoever may write to the directory could plant bytes, and whoever may read it sees the bucket's.

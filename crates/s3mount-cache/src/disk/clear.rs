@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::disk::layout::Hash;
 use crate::disk::limit;
 use crate::disk::names::UNFINISHED_LISTING;
+use crate::disk::place;
 use crate::disk::scan;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};
 
@@ -29,7 +30,6 @@ impl CacheDir {
     /// When something can't be deleted.
     pub fn clear(&self, mut on_shard: impl FnMut(&Cleared)) -> Result<Cleared, WalkError> {
         let layout = &self.layout;
-        let (_, is_used) = limit::look(layout).map_err(|error| failed("open", &layout.limit(), error))?;
         let mut cleared = Cleared::default();
         for number in 0..Self::SHARDS {
             for version in self.shard(number)? {
@@ -41,25 +41,44 @@ impl CacheDir {
                 cleared.filling += u64::from(removed.is_filling);
                 self.change_counts(|counts| counts.remove(removed.bytes))?;
             }
-            if !is_used {
-                self.clear_folder(&layout.shard(number), true)?;
-            }
             on_shard(&cleared);
         }
         for number in 0..Self::SHARDS {
-            self.clear_folder(&layout.names().join(format!("{number:03x}")), !is_used)?;
+            self.clear_folder(&layout.names().join(format!("{number:03x}")), false)?;
         }
-        if !is_used {
-            self.remove_folder(&layout.objects())?;
-            self.remove_folder(&layout.names())?;
-            let files = [layout.pace(), layout.ghosts(), layout.durable(), layout.usage(), layout.limit()];
-            // What is left of a killed mount would make the folder one that is none of a cache.
-            self.clear_unfinished()?;
-            for path in files.into_iter().chain([layout.lock(), layout.number(), layout.marker()]) {
-                self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
-            }
+        // A mount may have begun to use the directory meanwhile.
+        let lock = limit::lock_unused(layout).map_err(|error| failed("open", &layout.limit(), error))?;
+        if lock.is_some() {
+            self.clear_rest()?;
         }
         Ok(cleared)
+    }
+
+    /// Deletes what mounts need to go on. Nobody uses the directory, and nobody begins to meanwhile. The marker goes
+    /// last: without it no mount takes a directory that is not empty.
+    pub(super) fn clear_rest(&self) -> Result<(), WalkError> {
+        let layout = &self.layout;
+        for number in 0..Self::SHARDS {
+            self.clear_folder(&layout.shard(number), true)?;
+            self.clear_folder(&layout.names().join(format!("{number:03x}")), true)?;
+        }
+        self.remove_folder(&layout.objects())?;
+        self.remove_folder(&layout.names())?;
+        self.clear_unfinished()?;
+        let files = [layout.pace(), layout.ghosts(), layout.durable(), layout.usage(), layout.lock()];
+        for path in files {
+            self.remove_file(&path)?;
+        }
+        // The path gives the same number again.
+        if place::is_drawn_again(&self.io, layout) {
+            self.remove_file(&layout.number())?;
+        }
+        self.remove_file(&layout.limit())?;
+        self.remove_file(&layout.marker())
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), WalkError> {
+        self.io.remove(path).map(drop).map_err(|error| failed("delete", path, error))
     }
 
     /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it. Listings that
@@ -73,7 +92,7 @@ impl CacheDir {
             let digits = name.to_str().and_then(|name| name.get(..64));
             let is_unfinished = name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_LISTING));
             if (total && is_unfinished) || digits.and_then(Hash::parse).is_some() {
-                self.io.remove(&entry.path()).map_err(|error| failed("delete", &entry.path(), error))?;
+                self.remove_file(&entry.path())?;
             }
         }
         self.remove_folder(folder)
@@ -88,7 +107,7 @@ impl CacheDir {
             let is_ours =
                 ["durable.", "s3mount-cache.", "probe."].iter().any(|start| name.starts_with(start));
             if is_ours && name.ends_with(".new") || name == "probe" {
-                self.io.remove(&path).map_err(|error| failed("delete", &path, error))?;
+                self.remove_file(&path)?;
             }
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! One cache directory: its paths, its file system, its room, and the time.
 
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use s3mount_object::ObjectId;
@@ -14,6 +13,7 @@ use crate::disk::health::Health;
 use crate::disk::io::Io;
 use crate::disk::layout::Layout;
 use crate::disk::metrics::DiskMetrics;
+use crate::disk::place::{Place, Prepared};
 use crate::disk::record::{Name, Record};
 use crate::disk::room::Room;
 
@@ -32,27 +32,31 @@ pub(crate) struct Dir {
     pub(crate) metrics: Arc<DiskMetrics>,
     /// What the user should know of it.
     pub(crate) note: Option<DiskNote>,
+    /// Its place among the directories of this mount.
+    place: Place,
     /// The device and the inode of the directory that was checked.
     checked: Mutex<Option<(u64, u64)>>,
 }
 
 impl Dir {
-    /// Opens a directory that was [prepared](check::prepare), with what that noted.
+    /// Opens a directory that was [prepared](check::prepare).
     pub(crate) fn open(
-        layout: Layout,
-        note: Option<DiskNote>,
+        prepared: Prepared,
         max_bytes: Option<u64>,
         config: &DiskConfig,
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> Result<Self, DiskError> {
+        let Prepared { layout, note, place } = prepared;
         let io = Io::with_clock(&clock);
         let room = Room::open(&layout, max_bytes, clock.clone(), metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
+        // Somebody may have cleared it since, who takes it from here on for one that is in use.
+        check::prepare_again(&io, &layout)?;
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
         let health = Health::new(layout.root().to_owned(), clock.clone());
-        let checked = Mutex::new(identity(&layout));
+        let checked = Mutex::new(check::identity(&layout));
         Ok(Self {
             layout,
             io,
@@ -64,6 +68,7 @@ impl Dir {
             only_compared: config.only_compared,
             metrics,
             note,
+            place,
             checked,
         })
     }
@@ -75,15 +80,18 @@ impl Dir {
 
     /// Whether the directory is still the one that was checked.
     pub(crate) fn is_in_place(&self) -> bool {
-        let found = identity(&self.layout);
+        let found = check::identity(&self.layout);
         let is_same = found.is_some() && found == *self.lock_checked();
         is_same && self.layout.marker().exists() && self.layout.objects().exists()
     }
 
     /// Makes the directory again that somebody has deleted, or checks the one that has taken its place.
     pub(crate) fn put_in_place(&self) -> Result<(), DiskError> {
-        check::prepare(&self.io, &self.layout)?;
-        let found = identity(&self.layout);
+        let is_known = check::identity(&self.layout).is_some_and(|found| Some(found) == *self.lock_checked());
+        let prepare = if is_known { check::prepare_again } else { check::prepare };
+        prepare(&self.io, &self.layout)?;
+        self.place.keep(&self.io, &self.layout);
+        let found = check::identity(&self.layout);
         let opened = self.room.open_again().and_then(|()| self.durable.open_again(&self.io, &self.layout));
         opened.map_err(|error| DiskError::io("open the files of", self.layout.root(), error))?;
         *self.lock_checked() = found;
@@ -109,10 +117,4 @@ impl Dir {
             etag: object.etag().as_str().to_owned(),
         }
     }
-}
-
-/// The device and the inode of the directory, if it is there.
-fn identity(layout: &Layout) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(layout.root()).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }

@@ -117,7 +117,7 @@ async fn a_whole_object_is_found_by_the_next_mount() {
     assert_eq!(read(&found, range(4096, size)).await, Some(bytes.slice(4096..)));
     let file = found.whole_file().expect("of this boot");
     assert_eq!(
-        fs::read(again.0.disks[0].dir().layout.whole(&super::Hash::of(&config(&path).source, &id("a/b"))))
+        fs::read(again.0.disks[0].dir().layout.whole(&Hash::of(&config(&path).source, &id("a/b"))))
             .expect("a file"),
         bytes
     );
@@ -227,8 +227,8 @@ async fn what_survived_a_power_cut_unsynced_is_checked_first() {
     let copy = path.with_file_name("copy");
     assert!(std::process::Command::new("cp").arg("-a").args([&path, &copy]).status().expect("cp").success());
     let (cache, _) = open_in_boot(&copy, 2);
-    let wrong = super::Hash::of(&config(&path).source, &id("wrong"));
-    flip(&super::Layout::new(&copy).whole(&wrong), 5);
+    let wrong = Hash::of(&config(&path).source, &id("wrong"));
+    flip(&Layout::new(&copy).whole(&wrong), 5);
     // Who compares what can't be trusted waits until all else is seen.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::faults::{Faults, Op};
 use super::health::Condition;
+use super::layout::{Hash, Layout};
 use super::metrics::{DiskState, Dropped};
 use super::tests::{BLOCK, LIMIT, config, content, folder, id, offer, open_in_boot, range, read};
 use super::{DiskCache, DiskObject};
@@ -175,8 +176,8 @@ async fn what_is_idle_makes_way_on_a_full_disk() {
     for errno in [Errno::NOSPC, Errno::DQUOT] {
         let (_folder, path) = folder();
         let disk = Faulty::new(&path);
-        let layout = super::Layout::new(&path);
-        let idle = layout.whole(&super::Hash::of(&config(&path).source, &id("kept")));
+        let layout = Layout::new(&path);
+        let idle = layout.whole(&Hash::of(&config(&path).source, &id("kept")));
         let full = idle.clone();
         disk.faults().set(move |op| match op {
             Op::Write if full.exists() => Err(errno.into()),

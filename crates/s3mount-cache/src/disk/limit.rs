@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,8 +28,9 @@ const TOO_LITTLE: f64 = 0.9;
 /// A version takes so many files at most: its own, one for what is written down about it, and their folder.
 pub(crate) const NEW_FILES: u64 = 3;
 
-/// Another process that opens the directory holds the file's lock alone for some microseconds.
-const LOCK_LIMIT: Duration = Duration::from_secs(1);
+/// Another process that opens the directory holds the file's lock alone for some microseconds, and one that deletes
+/// what is left of an empty cache for some tenths of a second.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
 const LOCK_RETRY: Duration = Duration::from_millis(1);
 
 /// How much a cache directory may take.
@@ -179,13 +180,19 @@ impl SharedLimit {
 
 /// The file, with a lock that says that its directory is in use, and the limit of others, if it is another.
 fn join(layout: &Layout, own: Limit) -> io::Result<(File, Option<Limit>)> {
-    let file = open(layout)?;
-    match file.try_lock() {
-        Ok(()) => file.write_all_at(&own.encode(), 0)?,
-        Err(TryLockError::Error(error)) => return Err(error),
-        Err(TryLockError::WouldBlock) => {}
-    }
-    lock_shared(&file)?;
+    let file = loop {
+        let file = open(layout)?;
+        match file.try_lock() {
+            Ok(()) => file.write_all_at(&own.encode(), 0)?,
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        lock_shared(&file)?;
+        // Who had the lock alone may have deleted the file.
+        if file.metadata()?.nlink() > 0 {
+            break file;
+        }
+    };
     let others = read(&file)?.filter(|others| *others != own);
     if let Some(others) = others {
         file.write_all_at(&own.max(others).encode(), 0)?;
@@ -205,6 +212,16 @@ pub(crate) fn look(layout: &Layout) -> io::Result<(Option<Limit>, bool)> {
         Err(TryLockError::Error(error)) => return Err(error),
     };
     Ok((read(&file)?, is_used))
+}
+
+/// The file, if nobody uses the directory. Nobody begins to as long as it is open.
+pub(crate) fn lock_unused(layout: &Layout) -> io::Result<Option<File>> {
+    let file = open(layout)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 fn open(layout: &Layout) -> io::Result<File> {

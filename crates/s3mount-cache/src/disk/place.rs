@@ -5,10 +5,12 @@
 //! (Thaler and Ravishankar, 1998), with `-weight / ln(u)` for the weights. So the order of the flags says nothing, and a
 //! directory that comes takes its share from all others, and gives it back to them when it goes.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::disk::blocks;
+use crate::disk::check::{self, DiskNote};
 use crate::disk::error::DiskError;
 use crate::disk::io::Io;
 use crate::disk::layout::{Hash, Layout};
@@ -26,12 +28,11 @@ impl Place {
     /// The place of the only directory.
     pub(crate) const ALONE: Self = Self { number: 0, weight: 1.0 };
 
-    /// The place of a directory that can be used. It gets its number if it has none yet.
-    pub(crate) fn of(io: &Io, layout: &Layout) -> Result<Self, DiskError> {
-        let path = layout.number();
-        let number = number(io, &path).map_err(|error| DiskError::io("read", &path, error))?;
-        let space = Space::of(layout).map_err(|error| DiskError::io("look at", layout.root(), error))?;
-        Ok(Self { number, weight: space.total.max(1) as f64 })
+    /// Writes the number down in a directory that was made again, so that later mounts go on with it.
+    pub(crate) fn keep(&self, io: &Io, layout: &Layout) {
+        if *self != Self::ALONE && matches!(load(io, layout), Ok(None)) {
+            write(io, layout, self.number);
+        }
     }
 
     /// Which of the `places` holds the version.
@@ -60,30 +61,110 @@ fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The number in the file at `path`, which is made if it is missing. Of several processes that make it, one wins.
-/// A file without a number, as a power cut may leave it, is made again.
-#[expect(clippy::disallowed_methods, reason = "no two directories should draw the same number")]
-fn number(io: &Io, path: &Path) -> io::Result<u64> {
-    match io.load(path) {
-        Ok(text) => {
-            if let Some(number) = parse(&text) {
-                return Ok(number);
+/// A directory that can be used, what the user should know of it, and its place among the others.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) layout: Layout,
+    pub(crate) note: Option<DiskNote>,
+    pub(crate) place: Place,
+}
+
+/// The directories that can be used, those of other paths that are among them, and why some can't be used.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) prepared: Vec<Prepared>,
+    pub(crate) twice: Vec<DiskNote>,
+    pub(crate) failed: Vec<DiskError>,
+}
+
+/// Makes the directories, or checks them, and finds their places.
+pub(crate) fn prepare(io: &Io, dirs: &[impl AsRef<Path>]) -> Found {
+    let mut found = Found::default();
+    let mut usable: Vec<(Layout, Option<DiskNote>, f64)> = Vec::new();
+    for layout in dirs.iter().map(|path| Layout::new(path.as_ref())) {
+        let weighed = check::prepare(io, &layout).and_then(|note| Ok((note, weight(&layout)?)));
+        let (note, weight) = match weighed {
+            Ok(weighed) => weighed,
+            Err(error) => {
+                found.failed.push(error);
+                continue;
             }
-            io.remove(path)?;
+        };
+        let is_same = |other: &&(Layout, _, _)| check::identity(&other.0) == check::identity(&layout);
+        if let Some((other, ..)) = usable.iter().find(is_same) {
+            let (path, other) = (layout.root().to_owned(), other.root().to_owned());
+            found.twice.push(DiskNote::Twice { path, other });
+        } else {
+            usable.push((layout, note, weight));
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
     }
-    let drawn = RandomState::new().hash_one(0_u8);
-    let made = io.create(path)?;
-    let written = io.write(&made.file, format!("{drawn:016x}\n").as_bytes(), 0);
+    let numbers = if dirs.len() == 1 { None } else { Some(numbers(io, &usable)) };
+    for (index, (layout, note, weight)) in usable.into_iter().enumerate() {
+        let place = numbers.as_ref().map_or(Place::ALONE, |of| Place { number: of[index], weight });
+        found.prepared.push(Prepared { layout, note, place });
+    }
+    found
+}
+
+/// The size of its file system in bytes.
+fn weight(layout: &Layout) -> Result<f64, DiskError> {
+    let space = Space::of(layout).map_err(|error| DiskError::io("look at", layout.root(), error))?;
+    Ok(space.total.max(1) as f64)
+}
+
+/// The numbers of the directories, no two of which are alike. One that has none yet gets one.
+///
+/// Of a directory and its copies, which have the same number, one keeps it: the one whose path gives it, or whose path
+/// comes first.
+fn numbers<T>(io: &Io, dirs: &[(Layout, Option<DiskNote>, T)]) -> Vec<u64> {
+    let known: Vec<_> = dirs.iter().map(|(layout, ..)| load(io, layout)).collect();
+    let known: Vec<_> = known.into_iter().map(|known| known.unwrap_or_default()).collect();
+    let mut order: Vec<usize> = (0..dirs.len()).collect();
+    order.sort_by_key(|index| {
+        let layout = &dirs[*index].0;
+        (known[*index].is_none(), known[*index] != Some(draw(layout, 0)), layout.root())
+    });
+    let mut numbers = vec![None; dirs.len()];
+    for index in order {
+        let layout = &dirs[index].0;
+        let mut number = known[index].filter(|number| !numbers.contains(&Some(*number)));
+        if number.is_none() {
+            let is_free = |drawn: &u64| !numbers.contains(&Some(*drawn)) && !known.contains(&Some(*drawn));
+            number = (0..).map(|turn| draw(layout, turn)).find(is_free);
+            number.into_iter().for_each(|number| write(io, layout, number));
+        }
+        numbers[index] = number;
+    }
+    numbers.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// A number for the directory. The path gives it, so a directory whose number can't be written, or was lost, has the
+/// same one at the next mount.
+fn draw(layout: &Layout, turn: u64) -> u64 {
+    let path = std::fs::canonicalize(layout.root()).unwrap_or_else(|_| layout.root().to_owned());
+    mix(blocks::sum(path.as_os_str().as_bytes()).wrapping_add(turn))
+}
+
+/// Whether a directory without a number gets the one again that it has.
+pub(crate) fn is_drawn_again(io: &Io, layout: &Layout) -> bool {
+    load(io, layout).is_ok_and(|known| known.is_none_or(|known| known == draw(layout, 0)))
+}
+
+/// The number of the directory. A file without one is left by a power cut.
+fn load(io: &Io, layout: &Layout) -> io::Result<Option<u64>> {
+    match io.load(&layout.number()) {
+        Ok(text) => Ok(parse(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the number down, if the disk takes it.
+fn write(io: &Io, layout: &Layout, number: u64) {
+    let written = io.replace(&layout.number(), format!("{number:016x}\n").as_bytes());
     if let Err(error) = written {
-        io.discard(made);
-        return Err(error);
+        tracing::debug!(%error, dir = ?layout.root(), "write the number of a cache folder");
     }
-    io.publish(&made, path)?;
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "it should hold 16 hexadecimal digits");
-    parse(&io.load(path)?).ok_or_else(wrong)
 }
 
 fn parse(text: &[u8]) -> Option<u64> {
@@ -93,11 +174,16 @@ fn parse(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rustix::io::Errno;
     use s3mount_object::{ETag, ObjectId};
 
-    use super::{Place, number};
+    use super::{Place, prepare};
+    use crate::disk::faults::Op;
     use crate::disk::io::Io;
-    use crate::disk::layout::Hash;
+    use crate::disk::layout::{Hash, Layout};
 
     fn versions() -> Vec<Hash> {
         let named = |number| ObjectId::new(&format!("key{number}"), ETag::new("\"e\""));
@@ -137,16 +223,68 @@ mod tests {
         assert!((4_700..5_300).contains(&moved), "{moved} of 20,000");
     }
 
+    /// The places of these directories, by their paths.
+    fn numbers_of(io: &Io, paths: &[&Path]) -> Vec<u64> {
+        let found = prepare(io, paths);
+        assert!(found.failed.is_empty() && found.twice.is_empty(), "{found:?}");
+        found.prepared.iter().map(|prepared| prepared.place.number).collect()
+    }
+
     #[test]
     fn a_directory_keeps_its_number() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (io, path) = (Io::new(), dir.path().join("number"));
-        let drawn = number(&io, &path).expect("a number");
-        assert_eq!(number(&io, &path).expect("a number"), drawn);
-        assert_ne!(number(&io, &dir.path().join("another")).expect("a number"), drawn);
+        let folder = tempfile::tempdir().expect("a folder");
+        let (io, [a, b, c]) = (Io::new(), ["a", "b", "c"].map(|name| folder.path().join(name)));
+        let drawn = numbers_of(&io, &[&a, &b]);
+        assert_ne!(drawn[0], drawn[1]);
+        assert_eq!(numbers_of(&io, &[&b, &a]), [drawn[1], drawn[0]]);
 
-        std::fs::write(&path, "").expect("written");
-        let again = number(&io, &path).expect("another number");
-        assert_eq!(number(&io, &path).expect("a number"), again);
+        // It moves, and another one takes its path.
+        fs::rename(&a, &c).expect("renamed");
+        assert_eq!(numbers_of(&io, &[&c, &b]), drawn);
+        let three = numbers_of(&io, &[&a, &b, &c]);
+        assert_eq!([three[2], three[1]], [drawn[0], drawn[1]]);
+        assert!(!drawn.contains(&three[0]), "no two are alike");
+
+        // A power cut leaves the file empty, beside two mounts.
+        fs::write(Layout::new(&b).number(), "").expect("written");
+        assert_eq!(numbers_of(&io, &[&a, &b]), numbers_of(&io, &[&a, &b]));
+        assert_eq!(numbers_of(&io, &[&b, &c]), [drawn[1], drawn[0]]);
+    }
+
+    #[test]
+    fn a_full_directory_has_a_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (io, [a, b]) = (Io::new(), ["a", "b"].map(|name| folder.path().join(name)));
+        [&a, &b].iter().for_each(|path| drop(prepare(&io, &[path])));
+        io.faults.set(|op| if op == Op::Publish { Err(Errno::NOSPC.into()) } else { Ok(()) });
+        let drawn = numbers_of(&io, &[&a, &b]);
+        assert!(drawn[0] != drawn[1] && !Layout::new(&a).number().exists());
+        io.faults.clear();
+        assert_eq!(numbers_of(&io, &[&b, &a]), [drawn[1], drawn[0]], "it is written once there is room");
+        assert!(Layout::new(&a).number().exists());
+    }
+
+    #[test]
+    fn a_copy_gets_a_number_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (io, [a, b, copy]) = (Io::new(), ["b", "c", "a"].map(|name| folder.path().join(name)));
+        let drawn = numbers_of(&io, &[&a, &b]);
+        prepare(&io, &[&copy]);
+        fs::copy(Layout::new(&a).number(), Layout::new(&copy).number()).expect("copied");
+        let three = numbers_of(&io, &[&copy, &a, &b]);
+        assert_eq!(three[1..], drawn, "it is clear which is the copy");
+        assert!(!drawn.contains(&three[0]));
+        assert_eq!(numbers_of(&io, &[&b, &copy]), [drawn[1], three[0]], "it keeps what it has got");
+    }
+
+    #[test]
+    fn one_directory_by_two_paths_is_used_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [a, b, link] = ["a", "b", "link"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&a, &link).expect("a link");
+        let found = prepare(&Io::new(), &[&a, &b, &link]);
+        assert_eq!((found.prepared.len(), found.failed.len()), (2, 0));
+        let note = format!("--cache {link:?} is the same folder as --cache {a:?}; it is used once");
+        assert_eq!(found.twice.iter().map(ToString::to_string).collect::<Vec<_>>(), [note]);
     }
 }

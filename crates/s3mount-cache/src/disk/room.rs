@@ -208,9 +208,10 @@ impl Shared {
         clock: Clock,
         metrics: Arc<DiskMetrics>,
     ) -> io::Result<Self> {
+        // From here on nobody clears the directory.
+        let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
         let usage = Usage::open(&layout.usage())?;
         begin_counts(&usage, layout)?;
-        let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
         if let Some(others) = others {
             tracing::warn!(
                 dir = ?layout.root(),

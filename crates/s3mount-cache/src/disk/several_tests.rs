@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use s3mount_object::ObjectId;
-use tokio::time::{sleep, timeout};
 
+use super::clear_tests::unused;
 use super::layout::Layout;
-use super::limit;
 use super::tests::{LIMIT, config, content, files, id, offer, range, read};
 use super::{CacheDir, DiskCache, DiskConfig};
 
@@ -67,17 +65,31 @@ async fn objects_are_found_in_whatever_order_the_directories_come() {
     let with_another = [a, folder.path().join("d"), b, c];
     assert!((30..60).contains(&found(&with_another).await));
     for path in &with_another {
-        // The threads of a cache go on for a moment after it was dropped.
-        let layout = Layout::new(path);
-        let is_unused = async {
-            while limit::look(&layout).expect("a limit").1 {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(LIMIT, is_unused).await.expect("nobody uses it any more");
+        unused(path).await;
         CacheDir::open(path).expect("a cache").clear(|_| {}).expect("cleared");
         assert_eq!(files(path), Vec::<PathBuf>::new(), "nothing is left");
     }
+}
+
+/// Where a directory was made again, later mounts find what the others hold.
+#[tokio::test]
+async fn a_directory_that_is_made_again_has_its_number() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [a, b, elsewhere] = ["a", "b", "elsewhere"].map(|name| folder.path().join(name));
+    drop(DiskCache::open(&several(&[a.clone(), elsewhere.clone()])).expect("directories of this test"));
+    unused(&elsewhere).await;
+    fs::rename(&elsewhere, &b).expect("renamed");
+    let number = || fs::read(Layout::new(&b).number()).expect("a number");
+    let before = number();
+    let cache = DiskCache::open(&several(&[a.clone(), b.clone()])).expect("directories of this test");
+    assert!(cache.flush(LIMIT));
+    fs::remove_dir_all(&b).expect("deleted");
+    assert!(cache.flush(LIMIT));
+    assert_eq!(number(), before);
+    drop(cache);
+    unused(&b).await;
+    CacheDir::open(&b).expect("a cache").clear(|_| {}).expect("cleared");
+    assert_eq!(number(), before, "its path would give it another one");
 }
 
 #[test]
