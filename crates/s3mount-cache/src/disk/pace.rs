@@ -75,6 +75,11 @@ impl Pace {
         Ok(pace)
     }
 
+    /// Goes on with the file of a directory that has taken the place of the one before.
+    pub(crate) fn open_again(&self) -> io::Result<()> {
+        self.file.open_again()
+    }
+
     /// Takes note of a use. Returns whether so many wait that they should be brought into the files.
     pub(crate) fn note(&self, note: Note) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

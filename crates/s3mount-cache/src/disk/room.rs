@@ -8,7 +8,7 @@
 //! also goes through all shards slowly: it corrects the counts, deletes what was left over by processes that
 //! were killed, and evicts what is over the limit.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,8 +154,10 @@ impl Room {
 
     /// Begins anew in a directory that has taken the place of the one before.
     pub(crate) fn open_again(&self) -> io::Result<()> {
-        begin_counts(&self.shared.usage, &self.shared.layout)?;
         self.shared.limit.join_again(&self.shared.layout)?;
+        self.shared.usage.open_again()?;
+        self.shared.pace.open_again()?;
+        begin_counts(&self.shared.usage, &self.shared.layout)?;
         self.shared.closed_until.store(0, Ordering::Relaxed);
         Ok(())
     }
@@ -377,10 +379,13 @@ impl Shared {
     /// Whether this process has the directory's lock, or gets it now.
     fn is_elected(&self, keeper: &mut Keeper) -> io::Result<bool> {
         if let Some(lock) = &keeper.elected {
-            if lock.metadata()?.nlink() > 0 {
+            // The file, or the whole directory, may have been deleted or replaced.
+            let file = |metadata: Metadata| (metadata.dev(), metadata.ino());
+            let at_path = std::fs::metadata(self.layout.lock()).ok().map(file);
+            if at_path == Some(file(lock.metadata()?)) {
                 return Ok(true);
             }
-            keeper.elected = None;
+            (keeper.elected, keeper.pass) = (None, None);
         }
         let mut options = File::options();
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(self.layout.lock())?;

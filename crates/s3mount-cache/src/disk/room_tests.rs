@@ -75,6 +75,24 @@ fn a_cache_that_is_full_holds_what_is_used() {
 }
 
 #[test]
+fn a_directory_that_takes_the_place_of_another_is_counted_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cache");
+    let here = layout(&path);
+    let room = Room::open(&here, Some(MIB), clock(), Arc::default()).expect("a room");
+    room.step();
+    assert!(room.reserve(MIB) && !room.reserve(KIB));
+    write(&here, 0, MIB);
+    std::fs::rename(&path, folder.path().join("elsewhere")).expect("renamed");
+    layout(&path);
+    room.open_again().expect("a room");
+    assert_eq!(used(&room.shared), Some(0));
+    assert!(room.reserve(KIB));
+    room.step();
+    assert!(here.lock().exists() && here.pace().exists(), "it keeps house there");
+}
+
+#[test]
 fn what_is_idle_goes_the_oldest_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let layout = layout(folder.path());

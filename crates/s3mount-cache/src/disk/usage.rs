@@ -103,6 +103,12 @@ impl SharedFile {
         Ok(Self { path: path.to_owned(), file: Mutex::new(open(path)?) })
     }
 
+    /// Goes on with the file at the path, which may be another one.
+    pub(crate) fn open_again(&self) -> io::Result<()> {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = open(&self.path)?;
+        Ok(())
+    }
+
     /// Waits for the lock. A file that was deleted is made anew.
     pub(crate) fn lock(&self) -> io::Result<Locked<'_>> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,6 +150,11 @@ pub(crate) struct Usage(SharedFile);
 impl Usage {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(SharedFile::open(path)?))
+    }
+
+    /// Goes on with the file of a directory that has taken the place of the one before.
+    pub(crate) fn open_again(&self) -> io::Result<()> {
+        self.0.open_again()
     }
 
     /// Lets `change` change the counts. They are `None` when the file is lost.
