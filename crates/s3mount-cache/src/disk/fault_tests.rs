@@ -274,3 +274,20 @@ async fn an_error_of_one_operation_is_no_error_of_a_reader() {
         assert!(faults.load(Ordering::Relaxed) > 0 || failing == Op::Remove, "{failing:?}");
     }
 }
+
+/// Nobody has the version any more, and some of it waits to be written.
+#[test]
+fn what_waits_of_a_version_that_is_deleted_is_not_written() {
+    let (_folder, path) = folder();
+    let (cache, hands) = DiskCache::open_by_hand(&config(&path), 1, || 1 << 40).expect("a directory");
+    for (key, is_wrong) in [("right", false), ("wrong", true)] {
+        offer(&cache.object(&id(key), SIZE), range(0, SIZE), &content(key, SIZE));
+        if is_wrong {
+            cache.forget(&id(key));
+        }
+    }
+    while hands[0].step(0) {}
+    let layout = Layout::new(&path);
+    let is_kept = |key| layout.whole(&Hash::of(&config(&path).source, &id(key))).exists();
+    assert!(is_kept("right") && !is_kept("wrong"));
+}

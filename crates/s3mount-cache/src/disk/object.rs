@@ -77,12 +77,30 @@ struct Inner {
     is_by_hand: bool,
 }
 
-/// The objects that somebody has.
+/// The objects that somebody has, and the versions of which bytes wait to be written.
 #[derive(Debug, Default)]
 struct Table {
-    objects: HashMap<Hash, Weak<DiskObject>>,
+    objects: HashMap<Hash, Known>,
     /// At how many entries the dead ones are taken out.
     clean_at: usize,
+}
+
+/// A version may be here when its object is not: its bytes wait to be written.
+#[derive(Debug)]
+struct Known {
+    object: Weak<DiskObject>,
+    version: Weak<Version>,
+}
+
+impl Table {
+    fn version(&self, hash: &Hash) -> Option<Arc<Version>> {
+        self.objects.get(hash).and_then(|known| known.version.upgrade())
+    }
+
+    /// All versions that are here.
+    fn versions(&self) -> impl Iterator<Item = Arc<Version>> {
+        self.objects.values().filter_map(|known| known.version.upgrade())
+    }
 }
 
 impl Disk {
@@ -123,14 +141,11 @@ impl Disk {
 
     /// Deletes a version.
     pub(crate) fn forget(&self, object: &ObjectId, hash: Hash) {
-        let known = lock(&self.0.table).objects.get(&hash).and_then(Weak::upgrade);
-        let version = known.map_or_else(
-            || {
-                let named = Named { object: object.clone(), size: 0, hash };
-                Arc::new(Version::new(self.0.dir.clone(), self.0.parts.clone(), named))
-            },
-            |known| known.version.clone(),
-        );
+        let known = lock(&self.0.table).version(&hash);
+        let version = known.unwrap_or_else(|| {
+            let named = Named { object: object.clone(), size: 0, hash };
+            Arc::new(Version::new(self.0.dir.clone(), self.0.parts.clone(), named))
+        });
         let held = version.give_up();
         drop(self.0.readers.run(self.0.dir.clock.now(), move || version.delete(&held)));
     }
@@ -219,19 +234,22 @@ impl Inner {
     /// The version that `named` names. All who name the same version share it.
     fn object(self: &Arc<Self>, named: Named) -> Arc<DiskObject> {
         let mut table = lock(&self.table);
-        if let Some(found) = table.objects.get(&named.hash).and_then(Weak::upgrade)
-            && found.version.named.size == named.size
-        {
+        let known = table.objects.get(&named.hash);
+        let object = known.and_then(|known| known.object.upgrade());
+        if let Some(found) = object.filter(|found| found.version.named.size == named.size) {
             return found;
         }
         let hash = named.hash;
-        let version = Arc::new(Version::new(self.dir.clone(), self.parts.clone(), named));
+        let version = table.version(&hash).filter(|version| version.named.size == named.size);
+        let version =
+            version.unwrap_or_else(|| Arc::new(Version::new(self.dir.clone(), self.parts.clone(), named)));
+        let kept = Arc::downgrade(&version);
         let made = Arc::new(DiskObject { disk: self.clone(), version, was_passed: AtomicBool::new(false) });
         if table.objects.len() >= table.clean_at {
-            table.objects.retain(|_, object| object.strong_count() > 0);
+            table.objects.retain(|_, known| known.version.strong_count() > 0);
             table.clean_at = (2 * table.objects.len()).max(MIN_TABLE);
         }
-        table.objects.insert(hash, Arc::downgrade(&made));
+        table.objects.insert(hash, Known { object: Arc::downgrade(&made), version: kept });
         made
     }
 
@@ -290,9 +308,9 @@ impl Inner {
             return;
         }
         self.parts.tidy(&self.dir, urgent);
-        let objects: Vec<_> = lock(&self.table).objects.values().filter_map(Weak::upgrade).collect();
-        objects.iter().for_each(|object| object.version.tidy());
-        drop(objects);
+        let versions: Vec<_> = lock(&self.table).versions().collect();
+        versions.iter().for_each(|version| version.tidy());
+        drop(versions);
         let now = self.dir.clock.now();
         if self.dir.durable.has_news() && (urgent || now.since(*synced) >= SYNC_AFTER) {
             if let Err(error) = self.dir.durable.sync(&self.dir.io) {

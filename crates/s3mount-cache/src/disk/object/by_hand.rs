@@ -133,10 +133,9 @@ impl Hand {
         self.disk.checks.close();
         drop(lock(&self.checked).take());
         self.disk.parts.clear();
-        let objects = std::mem::take(&mut lock(&self.disk.table).objects);
-        for object in objects.values().filter_map(std::sync::Weak::upgrade) {
-            drop(object.version.give_up());
-        }
+        let versions: Vec<_> = lock(&self.disk.table).versions().collect();
+        lock(&self.disk.table).objects.clear();
+        versions.iter().for_each(|version| drop(version.give_up()));
         self.disk.dir.room.resign();
     }
 }
