@@ -291,3 +291,37 @@ fn what_waits_of_a_version_that_is_deleted_is_not_written() {
     let is_kept = |key| layout.whole(&Hash::of(&config(&path).source, &id(key))).exists();
     assert!(is_kept("right") && !is_kept("wrong"));
 }
+
+/// An error has left it with all of its blocks.
+#[tokio::test]
+async fn a_part_that_could_not_be_finished_is_finished_later() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    let object = disk.cache.object(&id("part"), SIZE);
+    offer(&object, range(0, BLOCK), &content("part", SIZE));
+    assert!(disk.cache.flush(LIMIT));
+    disk.fail(&[Op::Publish], Errno::IO);
+    offer(&object, range(BLOCK, SIZE), &content("part", SIZE));
+    assert!(disk.cache.0.disks[0].wait_written(LIMIT));
+    disk.faults().clear();
+    assert!(object.run(0).is_here && object.whole_file().is_none());
+    let found = read(&object, range(0, SIZE)).await;
+    assert_eq!(found, Some(content("part", SIZE)));
+    disk.wait(11);
+    object.look().await;
+    assert!(object.whole_file().is_some(), "who has it open needs nothing for that");
+
+    let object = disk.cache.object(&id("closed"), SIZE);
+    offer(&object, range(0, BLOCK), &content("closed", SIZE));
+    assert!(disk.cache.flush(LIMIT));
+    disk.fail(&[Op::Publish], Errno::IO);
+    offer(&object, range(BLOCK, SIZE), &content("closed", SIZE));
+    assert!(disk.cache.0.disks[0].wait_written(LIMIT));
+    disk.faults().clear();
+    assert!(disk.cache.flush(LIMIT));
+    drop((object, disk));
+    let (cache, _) = open_in_boot(&path, 1);
+    let object = cache.object(&id("closed"), SIZE);
+    object.look().await;
+    assert!(object.whole_file().is_some(), "nor does the next mount");
+}

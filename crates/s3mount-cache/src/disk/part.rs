@@ -200,18 +200,28 @@ impl Part {
             run.for_each(|block| state.claimed.remove(block));
         }
         result?;
-        let mut state = self.lock();
-        let is_complete = state.here.is_full() && !state.is_finished;
-        if is_complete {
-            state.is_finished = true;
+        if self.begins_to_finish() {
             return Ok(Written::Complete);
         }
-        let is_due = state.unsaved_bytes >= SAVE_BYTES;
-        drop(state);
+        let is_due = self.lock().unsaved_bytes >= SAVE_BYTES;
         if is_due {
             self.save(dir, named)?;
         }
         Ok(if has_room { Written::Done } else { Written::NoRoom })
+    }
+
+    /// Whether no block is missing, and it is not the whole object yet.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        let state = self.lock();
+        state.here.is_full() && !state.is_finished
+    }
+
+    /// Whether the caller is the one who is to [finish](Self::finish) it now.
+    pub(crate) fn begins_to_finish(&self) -> bool {
+        let mut state = self.lock();
+        let is_unfinished = self.is_owned() && state.here.is_full() && !state.is_finished;
+        state.is_finished |= is_unfinished;
+        is_unfinished
     }
 
     fn add(&self, run: Range<u64>, sums: &[u64], now: SinceBoot, bytes: u64) {

@@ -138,7 +138,7 @@ impl Version {
         match &state.held {
             Held::Unknown | Held::Closed => false,
             Held::Whole(_) => true,
-            Held::Part(part) if part.is_owned() => true,
+            Held::Part(part) if part.is_owned() && !part.is_unfinished() => true,
             Held::Nothing | Held::Part(_) => self.dir.clock.now().since(state.looked) < LOOK_AGAIN,
         }
     }
@@ -263,7 +263,27 @@ impl Version {
             Some(part) => Some(part),
             None => Part::open(&self.dir, &self.named)?.map(Arc::new),
         };
-        Ok(part.map_or(Held::Nothing, Held::Part))
+        let Some(mut part) = part else { return Ok(Held::Nothing) };
+        if part.is_unfinished() {
+            // An error, or a kill, has left it so.
+            let owned = if part.is_owned() { None } else { Part::own(&self.dir, &self.named)?.map(Arc::new) };
+            part = owned.unwrap_or(part);
+            if part.begins_to_finish()
+                && let Some(whole) = self.finish(&part)?
+            {
+                return Ok(Held::Whole(Arc::new(whole)));
+            }
+        }
+        Ok(Held::Part(part))
+    }
+
+    /// Makes a part that is complete the whole object.
+    fn finish(&self, part: &Part) -> io::Result<Option<Whole>> {
+        let right = self.state().right;
+        let is_compared = right.is_some_and(|right| right == part.sum(self.named.size));
+        let whole = part.finish(&self.dir, &self.named, is_compared)?;
+        self.parts.remove(&self.named.hash);
+        Ok(whole)
     }
 
     /// Reads `range` into `into`, if all of it is here.
@@ -391,11 +411,8 @@ impl Version {
             Written::NoRoom => return Ok(Some(Dropped::Room)),
             Written::Done => {}
             Written::Complete => {
-                let right = self.state().right;
-                let is_compared = right.is_some_and(|right| right == part.sum(self.named.size));
-                let whole = part.finish(&self.dir, &self.named, is_compared)?;
+                let whole = self.finish(&part)?;
                 self.set(whole.map_or(Held::Unknown, |whole| Held::Whole(Arc::new(whole))));
-                self.parts.remove(&self.named.hash);
             }
         }
         self.dir.health.on_written();
