@@ -43,7 +43,7 @@ struct State {
     passed: VecDeque<Named>,
     /// All that wait.
     waiting: HashSet<Hash>,
-    /// When objects that the kernel reads were taken out to be looked through.
+    /// When objects that the kernel reads were looked through, and right.
     known: HashMap<Hash, SinceBoot>,
     /// Whether a doubtful object is being compared.
     is_busy: bool,
@@ -80,20 +80,28 @@ impl Checks {
         self.changed.notify_all();
     }
 
+    /// Whether an object waits that is doubtful.
+    pub(crate) fn has_doubtful(&self) -> bool {
+        !self.lock().doubtful.is_empty()
+    }
+
     /// Takes out the object that comes next.
-    pub(crate) fn next(&self, now: SinceBoot) -> Option<(Named, Why)> {
+    pub(crate) fn next(&self) -> Option<(Named, Why)> {
         let mut state = self.lock();
         let doubtful = state.doubtful.pop_front().map(|named| (named, Why::Doubtful));
         let (named, why) = doubtful.or_else(|| state.passed.pop_back().map(|named| (named, Why::Passed)))?;
         state.waiting.remove(&named.hash);
         state.is_busy = why == Why::Doubtful;
-        if why == Why::Passed {
-            if state.known.len() == MOST_KNOWN {
-                state.known.clear();
-            }
-            state.known.insert(named.hash, now);
-        }
         Some((named, why))
+    }
+
+    /// An object that the kernel reads was looked through, and right.
+    pub(crate) fn on_right(&self, hash: Hash, now: SinceBoot) {
+        let mut state = self.lock();
+        if state.known.len() == MOST_KNOWN {
+            state.known.clear();
+        }
+        state.known.insert(hash, now);
     }
 
     /// The object that was taken out last is compared.
@@ -164,7 +172,7 @@ mod tests {
             checks.push(&named(number), Why::Passed, now);
             checks.push(&named(10 + number), Why::Doubtful, now);
         }
-        let next = || checks.next(now).map(|(named, why)| (named.object.key().to_owned(), why));
+        let next = || checks.next().map(|(named, why)| (named.object.key().to_owned(), why));
         let order: Vec<_> = std::iter::from_fn(next).collect();
         let expected = ["10", "11", "12"]
             .map(|key| (key, Why::Doubtful))
@@ -178,11 +186,12 @@ mod tests {
         let (checks, now) = (Checks::default(), SinceBoot(1));
         let takes = |now| {
             checks.push(&named(0), Why::Passed, now);
-            checks.next(now).is_some()
+            let taken = checks.next();
+            taken.map(|(named, _)| checks.on_right(named.hash, now)).is_some()
         };
         assert!(takes(now) && !takes(now.after(AGAIN_AFTER / 2)) && takes(now.after(AGAIN_AFTER)));
         checks.push(&named(0), Why::Doubtful, now.after(AGAIN_AFTER));
-        assert!(checks.next(now).is_some(), "what is doubtful is compared each time");
+        assert!(checks.next().is_some(), "what is doubtful is compared each time");
     }
 
     #[test]
@@ -192,7 +201,7 @@ mod tests {
             checks.push(&named(number), Why::Passed, now);
             checks.push(&named(2 * MOST_WAITING + number), Why::Doubtful, now);
         }
-        let order: Vec<_> = std::iter::from_fn(|| checks.next(now)).collect();
+        let order: Vec<_> = std::iter::from_fn(|| checks.next()).collect();
         assert_eq!(order.len(), 2 * MOST_WAITING);
         let key = |at: usize| order[at].0.object.key().to_owned();
         assert_eq!(key(0), (2 * MOST_WAITING).to_string(), "the first");

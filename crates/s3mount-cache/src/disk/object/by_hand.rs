@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::checking::Checked;
+use super::checking::Checking;
 use super::{Disk, Inner, READERS, TICK, WRITERS, lock};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
@@ -25,8 +25,8 @@ pub struct Hand {
     disk: Arc<Inner>,
     bell: Arc<Notify>,
     ticks: Mutex<Ticks>,
-    /// The object that is being compared with its checksums.
-    checked: Mutex<Option<Checked>>,
+    /// The objects that are being compared with their checksums.
+    checked: Mutex<Checking>,
 }
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Hand {
         let (now, ticks) = (self.disk.dir.clock.now(), lock(&self.ticks));
         let look = (now >= ticks.look_at).then_some(Due::Look);
         let room = (now >= ticks.room_at || self.disk.dir.room.has_notes()).then_some(Due::Room);
-        let has_checks = self.disk.checks.has_any() || lock(&self.checked).is_some();
+        let has_checks = self.disk.checks.has_any() || lock(&self.checked).has_any();
         let check = (now >= ticks.check_at && has_checks).then_some(Due::Check);
         tasks.chain(items).chain(look).chain(room).chain(check).collect()
     }
@@ -131,7 +131,7 @@ impl Hand {
         self.disk.readers.close();
         self.disk.queue.close();
         self.disk.checks.close();
-        drop(lock(&self.checked).take());
+        drop(std::mem::take(&mut *lock(&self.checked)));
         self.disk.parts.clear();
         let versions: Vec<_> = lock(&self.disk.table).versions().collect();
         lock(&self.disk.table).objects.clear();

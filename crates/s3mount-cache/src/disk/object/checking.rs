@@ -19,42 +19,84 @@ const REST_PASSED: u32 = 49;
 const MOST_REST: Duration = Duration::from_secs(1);
 
 /// An object that is being compared.
-pub(crate) struct Checked {
+struct Checked {
     object: Arc<DiskObject>,
     whole: Arc<Whole>,
-    why: Why,
     /// The first block of the next piece.
     next: u64,
     memory: Vec<u8>,
 }
 
+/// The objects that are being compared. One that the kernel has read waits for those that are doubtful.
+#[derive(Default)]
+pub(crate) struct Checking {
+    doubtful: Option<Checked>,
+    passed: Option<Checked>,
+}
+
+impl Checking {
+    fn of(&mut self, why: Why) -> &mut Option<Checked> {
+        match why {
+            Why::Doubtful => &mut self.doubtful,
+            Why::Passed => &mut self.passed,
+        }
+    }
+
+    /// Whether an object is being compared.
+    #[cfg(any(test, feature = "by-hand"))]
+    pub(crate) fn has_any(&self) -> bool {
+        self.doubtful.is_some() || self.passed.is_some()
+    }
+}
+
+/// What came of comparing a piece.
+enum Compared {
+    More,
+    /// The object is as it was written.
+    Right,
+    /// It is damaged, or the disk may not be asked.
+    Ended,
+}
+
 impl Inner {
     /// Compares what is to be compared, until the cache ends.
     pub(super) fn keep_checking(self: &Arc<Self>) {
-        let mut current = None;
-        while self.checks.rest(self.check_piece(&mut current)) {}
+        let mut checking = Checking::default();
+        while self.checks.rest(self.check_piece(&mut checking)) {}
     }
 
     /// Compares one more piece of an object. Returns how long the disk rests after it, or nothing if no object
     /// waits.
-    pub(crate) fn check_piece(self: &Arc<Self>, current: &mut Option<Checked>) -> Option<Duration> {
-        let is_passed = current.as_ref().is_some_and(|current| current.why == Why::Passed);
-        if self.dir.health.condition() != Condition::Healthy || (is_passed && !self.queue.is_idle()) {
+    pub(crate) fn check_piece(self: &Arc<Self>, checking: &mut Checking) -> Option<Duration> {
+        if self.dir.health.condition() != Condition::Healthy {
             return Some(MOST_REST);
         }
-        let Some(mut checked) = current.take() else {
-            let (named, why) = self.checks.next(self.dir.clock.now())?;
-            *current = self.begin_check(self.object(named), why);
-            if current.is_none() {
+        let is_free = checking.passed.is_none() || self.checks.has_doubtful();
+        if checking.doubtful.is_none() && is_free {
+            let (named, why) = self.checks.next()?;
+            let begun = self.begin_check(self.object(named), why);
+            if begun.is_none() {
                 self.checks.done();
             }
+            *checking.of(why) = begun;
             return Some(Duration::ZERO);
-        };
+        }
+        let why = if checking.doubtful.is_some() { Why::Doubtful } else { Why::Passed };
+        if why == Why::Passed && !self.queue.is_idle() {
+            return Some(MOST_REST);
+        }
+        let mut checked = checking.of(why).take()?;
         let began = self.dir.clock.now();
-        if self.compare_piece(&mut checked) {
-            let times = if checked.why == Why::Doubtful { REST_DOUBTFUL } else { REST_PASSED };
-            *current = Some(checked);
-            return Some((self.dir.clock.now().since(began) * times).min(MOST_REST));
+        match self.compare_piece(&mut checked) {
+            Compared::More => {
+                let times = if why == Why::Doubtful { REST_DOUBTFUL } else { REST_PASSED };
+                *checking.of(why) = Some(checked);
+                return Some((self.dir.clock.now().since(began) * times).min(MOST_REST));
+            }
+            Compared::Right if why == Why::Passed => {
+                self.checks.on_right(checked.object.version.named.hash, self.dir.clock.now());
+            }
+            Compared::Right | Compared::Ended => {}
         }
         drop(checked);
         self.checks.done();
@@ -64,18 +106,88 @@ impl Inner {
     fn begin_check(&self, object: Arc<DiskObject>, why: Why) -> Option<Checked> {
         let whole = object.version.whole_to_check(why == Why::Passed)?;
         let memory = vec![0; PIECE_BYTES + ALIGN];
-        Some(Checked { object, whole, why, next: 0, memory })
+        Some(Checked { object, whole, next: 0, memory })
     }
 
-    /// Returns whether there is more to compare.
-    fn compare_piece(&self, checked: &mut Checked) -> bool {
+    fn compare_piece(&self, checked: &mut Checked) -> Compared {
         let version = &checked.object.version;
         let start = checked.memory.as_ptr().align_offset(ALIGN);
         let memory = &mut checked.memory[start..start + PIECE_BYTES];
         match version.check_piece(&checked.whole, checked.next, memory) {
-            Some(next) => checked.next = next,
-            None => return false,
+            Some(Some(next)) => {
+                checked.next = next;
+                Compared::More
+            }
+            Some(None) => Compared::Right,
+            None => Compared::Ended,
         }
-        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::Why;
+    use crate::disk::DiskCache;
+    use crate::disk::layout::Layout;
+    use crate::disk::object::Inner;
+    use crate::disk::object::by_hand::Hand;
+    use crate::disk::tests::{BLOCK, config, content, flip, folder, id, offer, range};
+
+    const SIZE: u64 = 20 * BLOCK + 9;
+
+    /// A cache without threads that holds some objects.
+    fn filled(path: &Path, keys: &[&str]) -> (DiskCache, Hand, Arc<Inner>) {
+        let opened = DiskCache::open_by_hand(&config(path), 1, || 1 << 40);
+        let (cache, mut hands) = opened.expect("a directory of this test");
+        let hand = hands.pop().expect("a directory");
+        for key in keys {
+            offer(&cache.object(&id(key), SIZE), range(0, SIZE), &content(key, SIZE));
+            while hand.step(0) {}
+        }
+        let inner = cache.0.disks[0].0.clone();
+        (cache, hand, inner)
+    }
+
+    fn push(cache: &DiskCache, disk: &Inner, key: &str, why: Why) {
+        disk.checks.push(&cache.object(&id(key), SIZE).version.named, why, disk.dir.clock.now());
+    }
+
+    #[test]
+    fn what_is_doubtful_does_not_wait_for_a_file_that_the_kernel_has_read() {
+        let (_folder, path) = folder();
+        let (cache, _hand, disk) = filled(&path, &["passed", "doubtful"]);
+        let mut current = Default::default();
+        push(&cache, &disk, "passed", Why::Passed);
+        disk.check_piece(&mut current);
+        disk.check_piece(&mut current);
+        // Something waits to be written. The kernel's files rest meanwhile.
+        offer(&cache.object(&id("new"), SIZE), range(0, SIZE), &content("new", SIZE));
+        push(&cache, &disk, "doubtful", Why::Doubtful);
+        (0..10).for_each(|_| _ = disk.check_piece(&mut current));
+        assert!(disk.checks.wait_doubtful(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_file_that_was_damaged_is_looked_through_again_soon() {
+        let (_folder, path) = folder();
+        let (cache, hand, disk) = filled(&path, &["right", "wrong"]);
+        let whole = |key| Layout::new(&path).whole(&cache.object(&id(key), SIZE).version.named.hash);
+        flip(&whole("wrong"), 5);
+        let mut current = Default::default();
+        let mut is_looked_through = |key| {
+            push(&cache, &disk, key, Why::Passed);
+            let is_taken = disk.checks.has_any();
+            (0..10).for_each(|_| _ = disk.check_piece(&mut current));
+            is_taken
+        };
+        assert!(is_looked_through("right") && is_looked_through("wrong"));
+        assert!(whole("right").exists() && !whole("wrong").exists());
+        offer(&cache.object(&id("wrong"), SIZE), range(0, SIZE), &content("wrong", SIZE));
+        while hand.step(0) {}
+        assert!(!is_looked_through("right") && is_looked_through("wrong"));
     }
 }

@@ -48,15 +48,21 @@ impl Version {
     }
 
     /// Compares a piece of the whole object, from block `first` on, with its checksums, in memory that is as long as
-    /// a piece. Returns where the next piece begins. After the last one, the object can be trusted.
-    pub(crate) fn check_piece(&self, whole: &Arc<Whole>, first: u64, memory: &mut [u8]) -> Option<u64> {
+    /// a piece. Returns where the next piece begins, if the piece is right. After the last one, the object can be
+    /// trusted.
+    pub(crate) fn check_piece(
+        &self,
+        whole: &Arc<Whole>,
+        first: u64,
+        memory: &mut [u8],
+    ) -> Option<Option<u64>> {
         let _operation = self.dir.health.begin()?;
         let checked = whole.check_piece(&self.dir, &self.named, first, memory);
         let held = || Held::Whole(whole.clone());
         match checked {
             Ok(next) => {
                 self.dir.health.on_success();
-                return next;
+                return Some(next);
             }
             Err(Fault::Io(error)) => self.on_unreadable("check", &held(), 0..0, &error),
             Err(Fault::Corrupt) => self.on_corrupt(&held(), 0..0),
