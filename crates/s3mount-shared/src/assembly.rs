@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use s3mount_object::ByteRange;
 
-use crate::block::Block;
+use crate::block::{Block, Version};
 
 /// Blocks of which some parts are here.
 #[derive(Debug, Default)]
@@ -58,6 +58,12 @@ impl Assembly {
     /// Drops the parts of a block, which has come whole in another way.
     pub(crate) fn forget(&mut self, block: &Block) {
         self.take(block);
+    }
+
+    /// Drops the parts of all blocks of a version.
+    pub(crate) fn forget_version(&mut self, version: &Version) {
+        let blocks: Vec<_> = self.blocks.keys().filter(|block| block.version == *version).copied().collect();
+        blocks.iter().for_each(|block| self.forget(block));
     }
 
     /// Drops the parts of the block that has waited for longest. Returns how many bytes that gives back; 0

@@ -63,6 +63,16 @@ impl Books {
             .flatten()
     }
 
+    /// Drops all that waits of a version. Returns how many blocks are not uploaded for that.
+    pub(crate) fn drop_version(&mut self, version: &Version) -> usize {
+        let waiting = std::mem::take(&mut self.queue).into_iter();
+        let (dropped, kept): (VecDeque<_>, _) = waiting.partition(|upload| upload.block.version == *version);
+        self.queue = kept;
+        dropped.iter().for_each(|upload| self.forget(upload));
+        self.assembly.forget_version(version);
+        dropped.len()
+    }
+
     /// Takes a block out of the books, which is not uploaded.
     pub(crate) fn forget(&mut self, upload: &Upload) {
         self.queued_bytes -= upload.block.len();

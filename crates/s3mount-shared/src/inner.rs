@@ -17,7 +17,7 @@ use crate::SharedConfig;
 use crate::block::{Block, Version};
 use crate::books::Books;
 use crate::breaker::{Breaker, Change, Fault};
-use crate::metrics::SharedMetrics;
+use crate::metrics::{PutOutcome, SharedMetrics};
 use crate::patience::Patience;
 
 /// How many MiB GETs to the tier may bring at once: 16 blocks, or 128 small pieces. A store that answers within
@@ -241,11 +241,13 @@ impl Inner {
     }
 
     pub(crate) fn distrust(&self, object: &ObjectId) {
-        let mut books = self.books();
+        let (version, mut books) = (self.version(object), self.books());
         if books.distrusted.len() < MOST_DISTRUSTED {
-            let version = self.version(object);
             books.distrusted.insert(version);
         }
+        // What waits has come from the same place.
+        let dropped = books.drop_version(&version);
+        self.metrics.puts.at(PutOutcome::Dropped).add(dropped as u64);
     }
 
     /// Updates the gauges.

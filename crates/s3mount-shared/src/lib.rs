@@ -116,8 +116,8 @@ impl SharedTier {
         block::edge_after(offset)
     }
 
-    /// Wrong bytes of a version came. From now on the tier serves nothing of it to this mount, and what is
-    /// offered of it replaces what is there.
+    /// Wrong bytes of a version came. What waits of it is not uploaded. From now on the tier serves nothing of it to
+    /// this mount, and what is offered of it replaces what is there.
     pub fn distrust(&self, object: &ObjectId) {
         self.0.distrust(object);
     }

@@ -203,6 +203,31 @@ async fn a_distrusted_version_is_read_from_the_source_and_replaced() {
     assert!(world.mount().read(&object, size, 0, size).await, "others get the right bytes now");
 }
 
+/// Bytes turn out to be wrong while they wait.
+#[tokio::test(start_paused = true)]
+async fn what_waits_of_a_distrusted_version_is_not_uploaded() {
+    let world = World::new();
+    let mount = world.mount();
+    let size = BLOCK_BYTES + 2 * MIB;
+    let objects = ["right", "wrong"].map(|key| world.source.put_synthetic(key, size));
+    for object in &objects {
+        for (start, end) in [(0, BLOCK_BYTES), (BLOCK_BYTES, BLOCK_BYTES + MIB)] {
+            let bytes = Bytes::from(vec![7; (end - start) as usize]);
+            mount.tier.offer(object, size, ByteRange::new(start, end), &bytes);
+        }
+    }
+    mount.tier.distrust(&objects[1]);
+    assert_eq!(mount.tier.held_bytes(), BLOCK_BYTES + MIB, "those of the other one");
+    let rest = Bytes::from(vec![7; MIB as usize]);
+    mount.tier.offer(&objects[0], size, ByteRange::new(size - MIB, size), &rest);
+    mount.settle().await;
+    assert_eq!(world.blocks().len(), 2);
+    assert_eq!(mount.tier.metrics().puts.at(PutOutcome::Dropped).get(), 1);
+    assert_eq!(mount.read_blocks(&objects[1], size).await, 0);
+    mount.settle().await;
+    assert_eq!(world.mount().read_blocks(&objects[1], size).await, 2, "what comes later is kept");
+}
+
 /// What waits to be uploaded is bounded and is given back on request.
 #[tokio::test(start_paused = true)]
 async fn what_waits_to_be_uploaded_is_bounded() {
