@@ -30,6 +30,7 @@ mod limit;
 mod metrics;
 mod names;
 mod object;
+mod owed;
 mod pace;
 mod part;
 mod pass;

@@ -23,6 +23,7 @@ use crate::disk::ghosts::Place;
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
 use crate::disk::metrics::DiskMetrics;
+use crate::disk::owed::Owed;
 use crate::disk::pace::{Note, Pace};
 use crate::disk::pass::Pass;
 use crate::disk::scan;
@@ -94,6 +95,7 @@ struct Keeper {
     rest: u32,
     /// Before this time nothing is looked for that is to go: nothing was found.
     looks_again: Duration,
+    owed: Owed,
 }
 
 impl Room {
@@ -358,10 +360,12 @@ impl Shared {
         if is_ending || !self.is_elected(&mut keeper)? {
             return Ok(());
         }
-        let surplus = self.limit.read()?.surplus(used, self.space()?);
+        let space = self.space()?;
+        let surplus = self.limit.read()?.surplus(used, keeper.owed.expected(space, now));
         // Where all that is left is being filled, the next look finds the same.
         if surplus != Need::NONE && !victims::is_closed(keeper.looks_again, now) {
             let evicted = self.evict(surplus, Duration::MAX, now)?;
+            keeper.owed.add(&evicted, space, now);
             keeper.looks_again = evicted.wait.map_or(Duration::ZERO, |_| now + LOOKS_AGAIN);
         }
         if counts.is_none() {

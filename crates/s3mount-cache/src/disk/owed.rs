@@ -1,0 +1,77 @@
+//! Space that the file system does not show yet: of what was evicted because too little was free. Pure.
+
+use std::time::Duration;
+
+use crate::disk::evict::Evicted;
+use crate::disk::limit::Space;
+use crate::disk::victims;
+
+/// So long the housekeeper waits for the space of what was evicted before it evicts more in its place. btrfs has it
+/// back after its next commit, within 30 s.
+const OWED_FOR: Duration = Duration::from_secs(30);
+
+/// What was evicted because too little of the disk was free. Some file systems have it back seconds later, and what is
+/// open takes its space until it is closed.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    bytes: u64,
+    files: u64,
+    /// What was free before, in bytes and in files.
+    free: (u64, u64),
+    until: Duration,
+}
+
+impl Owed {
+    /// What of it the file system does not show yet, in bytes and in files.
+    fn left(&self, space: Space, now: Duration) -> (u64, u64) {
+        if !victims::is_closed(self.until, now) {
+            return (0, 0);
+        }
+        let left = |owed: u64, free: u64, before: u64| owed.saturating_sub(free.saturating_sub(before));
+        (left(self.bytes, space.free, self.free.0), left(self.files, space.free_files, self.free.1))
+    }
+
+    /// The space as it will be.
+    pub(crate) fn expected(&self, space: Space, now: Duration) -> Space {
+        let (bytes, files) = self.left(space, now);
+        let (free, free_files) = (space.free.saturating_add(bytes), space.free_files.saturating_add(files));
+        Space { free, free_files, ..space }
+    }
+
+    /// More was evicted when this was the space.
+    pub(crate) fn add(&mut self, evicted: &Evicted, space: Space, now: Duration) {
+        let (bytes, files) = self.left(space, now);
+        let (bytes, files) = (bytes + evicted.bytes, files + evicted.files);
+        *self = Self { bytes, files, free: (space.free, space.free_files), until: now + OWED_FOR };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Owed;
+    use crate::disk::evict::Evicted;
+    use crate::disk::limit::Space;
+
+    #[test]
+    fn space_that_comes_back_late_is_waited_for() {
+        let now = Duration::from_secs(1_000_000);
+        let space = |free| Space { total: 100, free, total_files: 0, free_files: 0 };
+        let evicted = |bytes| Evicted { bytes, ..Evicted::default() };
+        let mut owed = Owed::default();
+        let expected =
+            |owed: &Owed, free, after| owed.expected(space(free), now + Duration::from_secs(after)).free;
+        assert_eq!(expected(&owed, 3, 0), 3);
+        owed.add(&evicted(10), space(3), now);
+        assert_eq!(
+            [3, 8, 13, 20].map(|free| expected(&owed, free, 1)),
+            [13, 13, 13, 20],
+            "some, or all, is back"
+        );
+        assert_eq!(expected(&owed, 1, 1), 11, "others write");
+        assert_eq!(expected(&owed, 3, 30), 3, "it is waited for no longer");
+        owed.add(&evicted(2), space(5), now + Duration::from_secs(2));
+        assert_eq!(expected(&owed, 5, 3), 15, "the rest of the first, and the second");
+    }
+}
