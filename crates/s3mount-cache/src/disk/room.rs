@@ -220,7 +220,7 @@ impl Shared {
             tracing::warn!(
                 dir = ?layout.root(),
                 "mounts use this disk cache with different limits: {} here, {others} elsewhere; this mount fills \
-                 it up to its own. Give them the same --max-cache-size",
+                 it up to its own. Give them the same --max-cache-size, and the same folders",
                 limit.own
             );
         }
