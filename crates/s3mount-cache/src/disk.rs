@@ -199,9 +199,9 @@ impl DiskCache {
         self.0.queue_bytes
     }
 
-    /// Whether `bytes` more may wait to be written, now.
-    pub fn has_room_to_write(&self, bytes: u64) -> bool {
-        self.0.disks.iter().all(|disk| disk.has_room_to_write(bytes))
+    /// Whether nothing waits to be written, but for what waits for a directory that hangs or fails.
+    pub fn is_idle(&self) -> bool {
+        self.0.disks.iter().all(|disk| disk.is_idle() || !disk.dir().health.works())
     }
 
     fn disk(&self, hash: &Hash) -> &Disk {
@@ -222,7 +222,9 @@ impl DiskCache {
     /// Waits until what was offered is written and synced, and what can't be trusted is compared with its
     /// checksums, at most for `limit` each. Returns whether that came to pass. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> bool {
-        self.0.disks.iter().all(|disk| disk.flush(limit) && disk.wait_checked(limit))
+        // One that hangs is no reason to leave the others.
+        let is_left = |disk: &&Disk| !(disk.flush(limit) && disk.wait_checked(limit));
+        self.0.disks.iter().filter(is_left).count() == 0
     }
 
     /// Adds the cache's metrics to those of the mount.

@@ -29,7 +29,7 @@ pub(crate) async fn was_written(disk: &DiskObject, range: ByteRange) -> bool {
         if disk.first_missing(range).is_none() {
             return true;
         }
-        if disk.is_idle() || Instant::now() >= deadline {
+        if disk.is_idle() || !disk.is_writable() || Instant::now() >= deadline {
             return disk.first_missing(range).is_none();
         }
         sleep(PAUSE).await;

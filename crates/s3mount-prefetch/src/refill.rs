@@ -85,7 +85,7 @@ async fn when_quiet(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
         let is_quiet = shared.turns.is_idle()
             && shared.ahead.running() == 0
             && shared.pool.wanted_bytes() == 0
-            && shared.tiers.held_bytes() == 0;
+            && shared.tiers.are_idle();
         if is_quiet {
             return Some(shared);
         }

@@ -144,11 +144,6 @@ impl Shared {
         self.keep_share.acquire_many(kib).await.ok()
     }
 
-    /// Whether `bytes` more may wait to be written to the disk cache.
-    pub(crate) fn has_room_to_write(&self, bytes: u64) -> bool {
-        self.tiers.disk.as_ref().is_some_and(|disk| disk.has_room_to_write(bytes))
-    }
-
     /// Drops bytes that wait to be written to a tier. Returns how much of the `missing` bytes of memory
     /// that gave back: readers may still hold the same buffers.
     pub(crate) fn shed_unwritten(&self, missing: u64) -> u64 {

@@ -20,6 +20,12 @@ impl Tiers {
         disk + self.shared.as_ref().map_or(0, SharedTier::held_bytes)
     }
 
+    /// Whether nothing waits to be written to any of them, but for a disk that hangs.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.disk.as_ref().is_none_or(DiskCache::is_idle)
+            && self.shared.as_ref().is_none_or(|shared| shared.held_bytes() == 0)
+    }
+
     /// Drops bytes that wait to be written, until some `bytes` are given back.
     pub(crate) fn shed(&self, bytes: u64) {
         let shed = self.shared.as_ref().map_or(0, |shared| shared.shed(bytes));

@@ -323,6 +323,11 @@ impl Health {
         }
     }
 
+    /// Whether the disk works as it should, and may be written now.
+    pub(crate) fn works(&self) -> bool {
+        self.condition() == Condition::Healthy && self.may_write()
+    }
+
     /// Whether anything may be written now.
     pub(crate) fn may_write(&self) -> bool {
         self.may_begin() && self.lock().policy.may_write(self.clock.now())

@@ -129,9 +129,9 @@ impl Disk {
         self.0.queue.held_bytes()
     }
 
-    /// Whether `bytes` more may wait to be written, now.
-    pub(crate) fn has_room_to_write(&self, bytes: u64) -> bool {
-        self.0.queue.has_room(bytes)
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.queue.is_idle()
     }
 
     /// The version that `named` names. All who name the same version share it.

@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use s3mount_object::ObjectId;
 
 use super::clear_tests::unused;
-use super::layout::Layout;
-use super::tests::{LIMIT, config, content, files, id, offer, range, read};
+use super::clock::Clock;
+use super::faults::Op;
+use super::layout::{Hash, Layout};
+use super::tests::{BLOCK, LIMIT, config, content, files, id, offer, range, read, until};
 use super::{CacheDir, DiskCache, DiskConfig};
 
 const SIZE: u64 = 10_000;
@@ -69,6 +74,45 @@ async fn objects_are_found_in_whatever_order_the_directories_come() {
         CacheDir::open(path).expect("a cache").clear(|_| {}).expect("cleared");
         assert_eq!(files(path), Vec::<PathBuf>::new(), "nothing is left");
     }
+}
+
+#[tokio::test]
+async fn a_directory_that_hangs_holds_up_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = ["a", "b"].map(|name| folder.path().join(name));
+    let now = Arc::new(AtomicU64::new(1 << 40));
+    let cache = DiskCache::open_at(&several(&paths), &Clock::manual(1, now.clone()));
+    let cache = cache.expect("directories of this test");
+    let [hangs, works] = [0, 1].map(|index| {
+        let is_there = |object: &ObjectId| {
+            let hash = Hash::of(&cache.0.source, object);
+            std::ptr::eq(cache.disk(&hash), &raw const cache.0.disks[index])
+        };
+        cache.object(&objects().find(is_there).expect("each has some"), 2 * BLOCK)
+    });
+    let (release, hung) = mpsc::channel::<()>();
+    let hung = Mutex::new(hung);
+    cache.0.disks[0].dir().io.faults.set(move |op| {
+        if op == Op::Write {
+            // It ends when the test lets go of the other end.
+            let _ = hung.lock().map(|hung| hung.recv());
+        }
+        Ok(())
+    });
+    for object in [&hangs, &works] {
+        offer(object, range(0, BLOCK), &content("key", 2 * BLOCK));
+    }
+    assert!(!cache.flush(Duration::from_millis(300)));
+    let maps =
+        |path| files(path).iter().filter(|path| path.extension().is_some_and(|end| end == "map")).count();
+    assert_eq!((maps(&paths[0]), maps(&paths[1])), (0, 1), "all that is known of it is written");
+    let is_idle = || {
+        now.fetch_add(1 << 30, Ordering::Relaxed);
+        cache.is_idle()
+    };
+    until("nobody waits for the one that hangs", is_idle).await;
+    assert!(works.is_writable() && !hangs.is_writable());
+    drop(release);
 }
 
 /// Where a directory was made again, later mounts find what the others hold.

@@ -5,7 +5,6 @@ use s3mount_object::ByteRange;
 
 use super::DiskObject;
 use crate::disk::blocks;
-use crate::disk::health::Condition;
 use crate::disk::metrics::Dropped;
 use crate::disk::version::Offer;
 
@@ -13,8 +12,7 @@ impl DiskObject {
     /// Whether `bytes` more of it would be kept: the disk works as it should, and there is room. Evicts what
     /// may go for that.
     pub async fn makes_room(&self, bytes: u64) -> bool {
-        let health = &self.disk.dir.health;
-        if health.condition() != Condition::Healthy || !health.may_write() {
+        if !self.is_writable() {
             return false;
         }
         let dir = self.disk.dir.clone();
@@ -26,6 +24,16 @@ impl DiskObject {
             has_room
         };
         self.disk.readers.run(self.disk.dir.clock.now(), make).await.unwrap_or(false)
+    }
+
+    /// Whether its directory may be written now: it works, and was not found full a moment ago.
+    pub fn is_writable(&self) -> bool {
+        self.disk.dir.health.works()
+    }
+
+    /// Whether `bytes` more may wait to be written to its directory, now.
+    pub fn has_room_to_write(&self, bytes: u64) -> bool {
+        self.disk.queue.has_room(bytes)
     }
 
     /// Whether nothing that was offered to its directory waits to be written.
