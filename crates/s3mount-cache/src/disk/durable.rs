@@ -156,6 +156,13 @@ impl Durable {
         self.lock().has_news = true;
     }
 
+    /// Takes what other processes have noted: of them, a syncfs may have failed.
+    pub(crate) fn look(&self, io: &Io) -> io::Result<()> {
+        let spans = load(io, &self.path)?;
+        self.lock().spans = spans;
+        Ok(())
+    }
+
     /// Whether anything was published since the last [`sync`](Self::sync).
     pub(crate) fn has_news(&self) -> bool {
         self.lock().has_news
@@ -254,7 +261,7 @@ mod tests {
         let now = Arc::new(AtomicU64::new(at(100).0));
         let clock = |boot| Clock::manual(boot, now.clone());
         let open = |boot| Durable::open(&io, &layout, clock(boot)).expect("opened");
-        let (durable, boot) = (open(1), clock(1).boot());
+        let (durable, other, boot) = (open(1), open(1), clock(1).boot());
         assert!(durable.is_trusted(boot, at(50)) && !open(2).is_trusted(boot, at(50)));
         assert!(durable.sync(&io).expect("synced"));
         assert!(open(2).is_trusted(boot, at(100)) && !open(2).is_trusted(boot, at(101)));
@@ -268,6 +275,9 @@ mod tests {
             assert!(durable.is_trusted(boot, at(261)), "what comes later is none of what was lost");
             assert!(durable.is_intact(boot, at(261)) && !durable.is_intact(boot, at(150)));
         }
+        assert!(other.is_trusted(boot, at(150)), "it only reads");
+        other.look(&io).expect("read");
+        assert!(!other.is_trusted(boot, at(150)) && other.is_trusted(boot, at(100)));
         now.store(at(300).0, Ordering::Relaxed);
         assert!(durable.sync(&io).expect("synced"));
         assert!(!open(2).is_trusted(boot, at(150)) && open(2).is_trusted(boot, at(300)));

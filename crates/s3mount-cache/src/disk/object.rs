@@ -311,6 +311,9 @@ impl Inner {
         let versions: Vec<_> = lock(&self.table).versions().collect();
         versions.iter().for_each(|version| version.tidy());
         drop(versions);
+        if let Err(error) = self.dir.durable.look(&self.dir.io) {
+            tracing::debug!(%error, "read what is durable in the disk cache");
+        }
         let now = self.dir.clock.now();
         if self.dir.durable.has_news() && (urgent || now.since(*synced) >= SYNC_AFTER) {
             if let Err(error) = self.dir.durable.sync(&self.dir.io) {
