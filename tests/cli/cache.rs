@@ -296,7 +296,12 @@ fn what_is_no_cache_is_refused() {
                 &format!("{path:?} is not a disk cache of s3mount; give the folder of a mount's --cache"),
             );
         }
-        check_fails(&["cache", command, dir, dir], &format!("{dir} is given twice; name each folder once"));
+        for again in
+            [dir.to_owned(), format!("{dir}/../{}", folder.path().file_name().expect("a name").display())]
+        {
+            let refusal = format!("{again} is given twice; name each folder once");
+            check_fails(&["cache", command, dir, &again], &refusal);
+        }
     }
     check_fails(
         &["cache", "evict", dir],

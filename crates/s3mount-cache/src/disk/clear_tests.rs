@@ -77,6 +77,19 @@ async fn a_mount_that_waits_for_a_clear_begins_anew() {
     assert!(keeps(&open(&path), "b").await, "the next mount takes it");
 }
 
+/// In it, links could lead root anywhere.
+#[test]
+fn a_cache_of_another_user_is_left_alone() {
+    let (_folder, path) = folder();
+    drop(open(&path));
+    let owner = rustix::process::geteuid().as_raw();
+    let error = CacheDir::open_as(&path, owner + 1).expect_err("it is refused").to_string();
+    assert_eq!(
+        error,
+        format!("the disk cache {path:?} belongs to user {owner}; run the command as that user")
+    );
+}
+
 #[tokio::test]
 async fn a_clear_that_is_killed_leaves_a_cache() {
     let (_folder, path) = folder();

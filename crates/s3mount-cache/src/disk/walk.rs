@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,14 @@ pub enum WalkError {
         path: PathBuf,
         /// What its marker file says.
         layout: String,
+    },
+    /// It belongs to another user, who could have put anything there.
+    #[error("the disk cache {path:?} belongs to user {owner}; run the command as that user")]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
     },
     /// An operation failed.
     #[error("cannot {operation} {path:?}: {source}; run the command as the user who mounts")]
@@ -118,8 +127,13 @@ impl CacheDir {
     /// Opens a cache directory.
     ///
     /// # Errors
-    /// When there is no cache, or one that can't be read.
+    /// When there is no cache, or one that can't be read, or that belongs to another user.
     pub fn open(path: &Path) -> Result<Self, WalkError> {
+        Self::open_as(path, rustix::process::geteuid().as_raw())
+    }
+
+    /// Opens the directory for `user`: links in a folder of another one could lead root anywhere.
+    pub(super) fn open_as(path: &Path, user: u32) -> Result<Self, WalkError> {
         let (io, layout) = (Io::new(), Layout::new(path));
         match io.load(&layout.marker()) {
             Ok(text) if text == MARKER_TEXT.as_bytes() => {}
@@ -131,6 +145,10 @@ impl CacheDir {
                 return Err(WalkError::NotACache(path.to_owned()));
             }
             Err(error) => return Err(failed("read", &layout.marker(), error)),
+        }
+        let owner = std::fs::metadata(path).ok().map(|metadata| metadata.uid());
+        if let Some(owner) = owner.filter(|owner| *owner != user) {
+            return Err(WalkError::Owner { path: path.to_owned(), owner });
         }
         let usage = Usage::open(&layout.usage()).map_err(|error| failed("open", &layout.usage(), error))?;
         Ok(Self { layout, io, usage })

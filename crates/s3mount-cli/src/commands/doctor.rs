@@ -57,8 +57,8 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     for finding in machine::check(&Machine::here(), mount) {
         report(finding);
     }
-    for dir in &mount.cache {
-        report(disk::check(dir, mount.max_cache_size.map(|size| size.0)));
+    for finding in disk::check_all(&mount.cache, mount.max_cache_size.map(|size| size.0)) {
+        report(finding);
     }
     if let Some(dir) = &mount.dir {
         report(folder::check(dir, mount.nonempty));

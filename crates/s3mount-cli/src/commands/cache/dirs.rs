@@ -20,9 +20,11 @@ pub(super) struct Dirs {
 impl Dirs {
     /// Opens the folders.
     pub(super) fn open(&self) -> anyhow::Result<Vec<CacheDir>> {
+        let real = |dir: &PathBuf| dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        let all: Vec<PathBuf> = self.dirs.iter().map(real).collect();
         for (index, dir) in self.dirs.iter().enumerate() {
             let shown = dir.display();
-            ensure!(!self.dirs[..index].contains(dir), "{shown} is given twice; name each folder once");
+            ensure!(!all[..index].contains(&all[index]), "{shown} is given twice; name each folder once");
         }
         self.dirs.iter().map(|dir| Ok(CacheDir::open(dir)?)).collect()
     }

@@ -1,7 +1,7 @@
 //! Checks of a folder for the disk cache. Nothing is made there.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
@@ -18,11 +18,31 @@ const LEAST_BYTES: u64 = 1 << 30;
 /// The share of a disk that the cache leaves free by itself.
 const RESERVE: u64 = 20;
 
-/// Looks at the folder `dir` of a cache of at most `max_bytes`.
-pub(crate) fn check(dir: &Path, max_bytes: Option<u64>) -> Finding {
+/// Looks at the folders of a cache of at most `max_bytes`, which they share by the sizes of their disks.
+pub(crate) fn check_all(dirs: &[PathBuf], max_bytes: Option<u64>) -> Vec<Finding> {
+    let sizes: Vec<u64> = dirs.iter().map(|dir| total_bytes(dir)).collect();
+    let all = sizes.iter().sum::<u64>().max(1);
+    let share = |max: u64, size: u64| (u128::from(max) * u128::from(size) / u128::from(all)) as u64;
+    let looked_at = dirs.iter().zip(sizes);
+    looked_at.map(|(dir, size)| check(dir, max_bytes.map(|max| share(max, size)))).collect()
+}
+
+/// The folder, or the one that it would be made in.
+fn there(dir: &Path) -> &Path {
+    let above = || dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if dir.exists() { dir } else { above() }
+}
+
+/// How large the disk of the folder is; 0 if nobody knows.
+fn total_bytes(dir: &Path) -> u64 {
+    statvfs(there(dir)).map_or(0, |disk| disk.blocks().saturating_mul(disk.fragment_size()))
+}
+
+/// Looks at the folder `dir`, which may take at most `max_bytes`.
+fn check(dir: &Path, max_bytes: Option<u64>) -> Finding {
     let shown = dir.display();
     let fail = |why: String, remedy: &str| Finding::fail(NAME, why, remedy);
-    let there = match std::fs::metadata(dir) {
+    match std::fs::metadata(dir) {
         Ok(metadata) if !metadata.is_dir() => {
             return fail(format!("{shown} is not a folder"), "name another with --cache");
         }
@@ -35,9 +55,9 @@ pub(crate) fn check(dir: &Path, max_bytes: Option<u64>) -> Finding {
         Ok(metadata) if metadata.mode() & 0o077 != 0 => {
             return fail(format!("others have access to {shown}"), &format!("chmod 700 {shown}"));
         }
-        Ok(_) => dir,
-        Err(_) => dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-    };
+        Ok(_) | Err(_) => {}
+    }
+    let there = there(dir);
     if access(there, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
         return fail(
             format!("{} is missing, or can't be written to", there.display()),
@@ -68,7 +88,10 @@ pub(crate) fn check(dir: &Path, max_bytes: Option<u64>) -> Finding {
     match max_bytes.filter(|max| *max > room) {
         Some(max) => Finding::warn(
             NAME,
-            format!("{free_shown} are free on the disk of {shown}, and --max-cache-size is {}", Size(max)),
+            format!(
+                "{free_shown} are free on the disk of {shown}, and it may take {} of --max-cache-size",
+                Size(max)
+            ),
             "the cache is no larger than the disk has room, besides 5 %",
         ),
         None => Finding::ok(NAME, format!("{shown}: {free_shown} are free")),
@@ -81,7 +104,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::finding::State;
-    use super::check;
+    use super::{check, check_all, total_bytes};
 
     #[test]
     fn folders_that_can_be_no_cache() {
@@ -98,6 +121,16 @@ mod tests {
         assert!(said(&file).contains("is not a folder"));
         assert!(said(&folder.path().join("no/such")).contains("is missing, or can't be written to"));
         assert_ne!(check(&folder.path().join("new"), Some(1 << 20)).state, State::Fail);
+    }
+
+    #[test]
+    fn folders_share_what_a_cache_may_take() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dirs = ["a", "b", "c"].map(|name| folder.path().join(name));
+        let disk = total_bytes(folder.path());
+        let said = check_all(&dirs, Some(30 * disk)).into_iter().map(|finding| finding.said);
+        let share = format!("it may take {} of", super::Size(10 * disk));
+        assert!(said.clone().all(|said| said.contains(&share)), "{:?}", said.collect::<Vec<_>>());
     }
 
     #[test]
