@@ -307,6 +307,11 @@ async fn a_part_that_could_not_be_finished_is_finished_later() {
     assert!(object.run(0).is_here && object.whole_file().is_none());
     let found = read(&object, range(0, SIZE)).await;
     assert_eq!(found, Some(content("part", SIZE)));
+    disk.fail(&[Op::Publish], Errno::IO);
+    disk.wait(11);
+    object.look().await;
+    disk.faults().clear();
+    assert!(object.run(0).is_here && object.whole_file().is_none(), "it is read all the same");
     disk.wait(11);
     object.look().await;
     assert!(object.whole_file().is_some(), "who has it open needs nothing for that");

@@ -268,10 +268,13 @@ impl Version {
             // An error, or a kill, has left it so.
             let owned = if part.is_owned() { None } else { Part::own(&self.dir, &self.named)?.map(Arc::new) };
             part = owned.unwrap_or(part);
-            if part.begins_to_finish()
-                && let Some(whole) = self.finish(&part)?
-            {
-                return Ok(Held::Whole(Arc::new(whole)));
+            if part.begins_to_finish() {
+                match self.finish(&part) {
+                    Ok(Some(whole)) => return Ok(Held::Whole(Arc::new(whole))),
+                    Ok(None) => {}
+                    // Readers have its blocks all the same.
+                    Err(error) => self.dir.health.on_error("finish", &error),
+                }
             }
         }
         Ok(Held::Part(part))
