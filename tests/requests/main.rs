@@ -17,6 +17,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Barrier;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use s3mount_testkit::{Shape, TestS3};
@@ -120,6 +121,30 @@ fn ls_then_stat_of_ten_thousand() {
         assert_eq!(world.path(&key(index)).metadata().expect("a file").size(), 7);
     }
     assert_eq!(take(&world), (0, 0, 0));
+}
+
+#[test]
+fn twelve_listings_of_a_folder_at_once() {
+    let world = World::new(many(7000, 7).shape(Shape::aws()), &[]);
+    world.path("many").metadata().expect("a folder");
+    take(&world);
+    let (all, folder) = (Barrier::new(12), world.path("many"));
+    std::thread::scope(|scope| {
+        for reader in 0..12 {
+            let (all, folder) = (&all, &folder);
+            scope.spawn(move || {
+                all.wait();
+                let listed = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a name"));
+                // Half of them are as `ls -l`, which asks for attributes.
+                let count = listed
+                    .filter(|entry| reader % 2 == 0 || entry.metadata().is_ok_and(|file| file.len() == 7));
+                assert_eq!(count.count(), 7000);
+            });
+        }
+    });
+    let (lists, gets, others) = take(&world);
+    // One takes seven to nine.
+    assert!((7..=16).contains(&lists) && (gets, others) == (0, 0), "{lists} LISTs");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! - [`lookup_limit`]: few look-ups in one directory send LIST requests at a time;
 //! - [`lookup_allowance`]: fewer do so while the whole directory is being listed;
 //! - [`lister`]: lists the pages of one directory side by side;
+//! - [`shared`]: programs that list one directory at the same time share one listing;
 //! - [`gathering`]: sorts the names of a directory whose store lists in no order;
 //! - [`unordered`]: look-ups in such a store;
 //! - [`split`]: cuts the listing of a directory into pieces;
@@ -31,6 +32,7 @@ pub(crate) mod overlay;
 pub(crate) mod pace;
 pub(crate) mod page;
 pub(crate) mod refresh;
+pub(crate) mod shared;
 pub(crate) mod snapshots;
 pub(crate) mod split;
 pub(crate) mod unordered;
@@ -42,7 +44,7 @@ use std::time::Duration;
 
 use s3mount_bucket::Bucket;
 use s3mount_cache::NameStore;
-use s3mount_object::ListObjects;
+use s3mount_object::{ListObjects, ListPage};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -50,12 +52,12 @@ use tokio::time::Instant;
 use self::fact::{Asked, Fact};
 use self::kept::KeptNames;
 use self::list_requests::ListRequests;
-use self::lister::Lister;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
 use self::names::{File, Target, just_before};
 use self::overlay::Overlay;
 use self::page::Page;
+use self::shared::{ListingReader, SharedListings, Taken};
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
@@ -67,10 +69,15 @@ use crate::{FsConfig, FsError, MetadataTtl};
 /// slower in large directories.
 const AT_ONCE: usize = 8;
 
+/// Pages that are kept for slow readers of listings may take this part of the memory for names: one of so many. With the
+/// default limit of 128 MiB, that is a listing of 170,000 names.
+const LISTINGS_SHARE: usize = 8;
+
 /// The names of the bucket: those that are known, and the means to find out about others.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     requests: Arc<ListRequests>,
+    listings: Arc<SharedListings>,
     snapshots: Snapshots,
     lookup_limiter: LookupLimiter,
     /// Notified when a page has come of a directory that is being listed whole.
@@ -105,11 +112,11 @@ impl Namespace {
         let kept = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
         let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, is_immutable, runtime));
         let snapshots = Snapshots::new(limits);
+        let requests = ListRequests::new(bucket, config.timeout, kept, runtime.clone());
+        let requests = Arc::new(requests.with_most_gathered(snapshots.most_of_one()));
         Arc::new(Self {
-            requests: Arc::new(
-                ListRequests::new(bucket, config.timeout, kept, runtime.clone())
-                    .with_most_gathered(snapshots.most_of_one()),
-            ),
+            listings: SharedListings::new(requests.clone(), ttl, snapshots.most_bytes() / LISTINGS_SHARE),
+            requests,
             snapshots,
             lookup_limiter: LookupLimiter::new(AT_ONCE),
             page_has_come: Notify::new(),
@@ -130,7 +137,8 @@ impl Namespace {
         self.snapshots.expire(now);
         // A listing takes several LISTs, and its last page may wait for its reader.
         let changes = self.overlay.expire(now, self.limit * 4, self.snapshots.most_bytes() / 4);
-        self.snapshots.leave_room(changes);
+        self.listings.expire(now);
+        self.snapshots.leave_room(changes + self.listings.bytes());
     }
 
     /// How long a fresh answer is believed.
@@ -230,6 +238,7 @@ impl Namespace {
     async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
         let Some(kept) = self.requests.kept() else { return Known::Unknown };
         let Some(page) = kept.page(prefix, name).await else { return Known::Unknown };
+        self.listings.close(prefix);
         self.outdate(prefix, &self.snapshots.fill(prefix, name, page));
         self.snapshots.get(prefix, name, Instant::now())
     }
@@ -278,6 +287,7 @@ impl Namespace {
 
     /// Forgets what is known of `name`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
+        self.listings.close(prefix);
         self.outdate(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
         if let Some(kept) = self.requests.kept() {
             kept.forget(prefix);
@@ -287,8 +297,41 @@ impl Namespace {
     /// Keeps a page, where nothing newer is known. If it shows that a name has changed, the inode of that name is
     /// outdated.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
+        // Who joined a listing from here on could be shown less than this page shows.
+        self.listings.close(prefix);
+        self.note(prefix, page);
+    }
+
+    fn note(&self, prefix: &Arc<str>, page: Page) {
         let page = self.overlay.apply(prefix, page);
         self.outdate(prefix, &self.snapshots.note(prefix, page));
+    }
+
+    /// A reader of the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
+    /// asked for.
+    pub(crate) async fn list(&self, prefix: &Arc<str>, first: Option<(ListPage, Asked)>) -> ListingReader {
+        self.listings.read(prefix, first).await
+    }
+
+    /// The next page of the directory `prefix`, for this reader. `None` at the end. Whoever gets it hands it back to
+    /// [`keep_taken`](Self::keep_taken).
+    ///
+    /// # Errors
+    /// Those of the store. An integrity error if the listing goes back or has no end.
+    pub(crate) async fn next_page(
+        &self,
+        prefix: &Arc<str>,
+        reader: &mut ListingReader,
+    ) -> Result<Option<Taken>, FsError> {
+        reader.next(|page| self.note(prefix, page.clone())).await
+    }
+
+    /// Keeps a page that a reader has got, if no reader has kept it.
+    pub(crate) fn keep_taken(&self, prefix: &Arc<str>, taken: Taken) {
+        match taken {
+            Taken::Own(page) => self.keep(prefix, page),
+            Taken::Shared(_) => {}
+        }
     }
 
     fn outdate(&self, prefix: &str, changed: &[Box<str>]) {
@@ -401,12 +444,12 @@ impl Namespace {
     /// Lists a whole directory, because look-ups in it have found no page. Stops where memory ends.
     async fn list_whole(self: Arc<Self>, prefix: Arc<str>) {
         let mut listing = Whole { namespace: &self, prefix: &prefix, outcome: Outcome::Failed };
-        let (mut lister, mut bytes) = (Lister::start(&self.requests, &prefix, None).await, 0);
+        let (mut reader, mut bytes) = (self.list(&prefix, None).await, 0);
         loop {
-            match lister.next().await {
-                Ok(Some(page)) => {
-                    bytes += page.bytes();
-                    self.keep(&prefix, page);
+            match self.next_page(&prefix, &mut reader).await {
+                Ok(Some(taken)) => {
+                    bytes += taken.page().bytes();
+                    self.keep_taken(&prefix, taken);
                     self.snapshots.on_listed_page(&prefix, Instant::now());
                     self.page_has_come.notify_waiters();
                 }

@@ -6,7 +6,8 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::{DirOffset, Filesystem};
+use futures::future::join_all;
+use s3mount_fs::{DirOffset, Filesystem, InodeNo, MetadataTtl};
 use s3mount_testkit::{MemoryClient, mix};
 use tokio::time::Instant;
 
@@ -109,6 +110,66 @@ async fn a_reader_that_stops_leaves_few_pages_behind_and_no_request() {
     fs.releasedir(handle);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(client.take_requests().list, 0);
+}
+
+/// Lists a folder with the attributes of its names, as `ls -l` does.
+async fn names_and_attributes(fs: &Filesystem, ino: InodeNo) -> Vec<String> {
+    let handle = fs.opendir(ino).expect("a folder");
+    let (mut names, mut offset) = (Vec::new(), DirOffset::AFTER_DOTS);
+    loop {
+        let page = fs.readdir(handle, offset, 100).await.expect("a page");
+        let Some(last) = page.last() else { break };
+        offset = last.next;
+        for entry in page {
+            fs.entry_before(handle, entry.next).await.expect("a file");
+            names.push(entry.name);
+        }
+    }
+    fs.releasedir(handle);
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn twelve_who_list_a_folder_at_once_cost_as_much_as_one() {
+    let client = folder(7000);
+    let fs = mount(&client, |_| {});
+    let (one, alone, _) = list(&client, &fs).await;
+    let ino = walk(&fs, "d").await.expect("a folder");
+    let readers = join_all((0..12).map(|reader| {
+        let fs = &fs;
+        async move {
+            tokio::time::sleep(Duration::from_millis(reader * 5)).await;
+            match reader % 2 {
+                0 => names(fs, ino).await.expect("its names"),
+                _ => names_and_attributes(fs, ino).await,
+            }
+        }
+    }));
+    assert!(readers.await.into_iter().all(|shown| shown == one));
+    assert_eq!(client.take_requests().list, alone);
+    let fs = mount(&client, |config| config.metadata_ttl = MetadataTtl::Minimal);
+    let ino = walk(&fs, "d").await.expect("a folder");
+    client.take_requests();
+    join_all((0..3).map(|_| names(&fs, ino))).await;
+    assert!(client.take_requests().list >= 3 * 7, "nothing is believed there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_seen_a_new_name_is_shown_it_by_the_next_listing() {
+    let client = folder(3000);
+    let fs = mount(&client, |config| config.negative_metadata_ttl = Duration::from_millis(1));
+    let ino = walk(&fs, "d").await.expect("a folder");
+    let slow = tokio::spawn({
+        let fs = fs.clone();
+        async move { names(&fs, ino).await.expect("its names") }
+    });
+    // The first page has been asked for, and has come. The others are under way.
+    tokio::time::sleep(LIST + LIST / 2).await;
+    client.put("d/000500-new", "new");
+    fs.lookup(ino, "000500-new").await.expect("it is there");
+    let shown = names(&fs, ino).await.expect("its names");
+    assert!(shown.iter().any(|name| name == "000500-new"));
+    assert_eq!((slow.await.expect("a reader").len(), shown.len()), (3000, 3001));
 }
 
 /// Lets 32 readers look up names of a folder at random for this many seconds, each reader one name in 27 ms.

@@ -478,6 +478,52 @@ async fn an_open_folder_is_listed_under_the_name_that_it_gets() {
     assert_eq!(names(DirOffset::START).await.len(), 11);
 }
 
+/// Two programs share a listing, one of them far behind, while this mount changes names on pages that have come already.
+#[tokio::test(start_paused = true)]
+async fn who_shares_a_listing_is_shown_what_this_mount_has_changed_since() {
+    let (client, fs) = mount(ALL);
+    for index in 0..3_500 {
+        client.put(&format!("f{index:04}"), "text");
+    }
+    client.set_latency(Duration::from_millis(60));
+    let (fast, slow) = (fs.opendir(ROOT).expect("a folder"), fs.opendir(ROOT).expect("a folder"));
+    let (first, begun) = tokio::join!(
+        fs.readdir(fast, DirOffset::AFTER_DOTS, 100),
+        fs.readdir(slow, DirOffset::AFTER_DOTS, 100)
+    );
+    let shown = rest(&fs, fast, first.expect("a page").last().expect("a name").next).await;
+    assert_eq!((shown.len(), client.take_requests().list), (3_501 - 100, 4));
+    fs.unlink(ROOT, "f1500").await.expect("the name goes");
+    let made = create(&fs, "f2500-new", b"new").await;
+    close(&fs, made).await;
+    fs.rename(place("f0600"), place("f3400-moved"), false).await.expect("another name");
+    client.take_requests();
+    let shown = rest(&fs, slow, begun.expect("a page").last().expect("a name").next).await;
+    for gone in ["f1500", "f0600"] {
+        assert!(!shown.contains_key(gone), "{gone} is gone");
+    }
+    assert_eq!((shown["f2500-new"], shown["f3400-moved"]), (3, 4));
+    assert_eq!((shown.len(), client.take_requests().list), (3_501 - 100, 0));
+}
+
+/// A folder gets another name while it is listed, and another folder its name. That one has nothing of the first.
+#[tokio::test(start_paused = true)]
+async fn the_listing_of_a_folder_that_was_renamed_is_not_that_of_its_successor() {
+    let (client, fs) = mount(Rights { folder_rename_limit: 2_000, ..ALL });
+    for number in 0..1_100 {
+        client.put(&format!("a/{number:04}"), "text");
+        client.put(&format!("b/{number:04}-b"), "text");
+    }
+    let folders = (look_up(&fs, "a").await, look_up(&fs, "b").await);
+    let handle = fs.opendir(folders.0).expect("a folder");
+    fs.readdir(handle, DirOffset::AFTER_DOTS, 5).await.expect("a page");
+    fs.rename(place("a"), place("c"), false).await.expect("another name");
+    fs.rename(place("b"), place("a"), false).await.expect("another name");
+    let other = fs.opendir(look_up(&fs, "a").await).expect("a folder");
+    let shown = rest(&fs, other, DirOffset::AFTER_DOTS).await;
+    assert!(shown.len() == 1_100 && shown.keys().all(|name| name.ends_with("-b")), "{shown:?}");
+}
+
 /// A mount ends while its store does not answer.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_mount_waits_no_longer_than_it_may() {

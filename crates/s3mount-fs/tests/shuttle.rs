@@ -12,9 +12,13 @@ use s3mount_object::{GetAnswer, GetObject, ListObjects, ListPage, ObjectClient, 
 use s3mount_prefetch::{PrefetchConfig, Prefetcher};
 use s3mount_testkit::MemoryClient;
 use shuttle::future::{block_on, yield_now};
-use shuttle::{check_pct, check_random, thread};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
 
 const RUNS: usize = 1_000;
+
+/// The stack of a caller. It holds all of a listing: the usual 60 KiB are too few.
+const STACK_BYTES: usize = 128 << 10;
 
 /// The most names on a page. They are few, so that a small folder has several pages.
 const NAMES_A_PAGE: u32 = 2;
@@ -92,8 +96,10 @@ fn check(test: impl Fn() + Send + Sync + Clone + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     let _inside = runtime.enter();
-    check_random(test.clone(), RUNS);
-    check_pct(test, RUNS, 3);
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    Runner::new(RandomScheduler::new(RUNS), config.clone()).run(test.clone());
+    Runner::new(PctScheduler::new(3, RUNS), config).run(test);
 }
 
 fn folder(fs: &Filesystem) -> InodeNo {

@@ -10,8 +10,8 @@ use super::list_ahead::Walks;
 use crate::FsError;
 use crate::namespace::Namespace;
 use crate::namespace::fact::Fact;
-use crate::namespace::lister::Lister;
 use crate::namespace::names::Named;
+use crate::namespace::shared::ListingReader;
 use crate::numbers::InodeNo;
 
 /// How many names an open directory keeps after they were read. The kernel takes fewer at once, so a reader
@@ -67,7 +67,7 @@ pub(super) struct Listing {
     dropped: usize,
     names: VecDeque<Listed>,
     assembler: Assembler,
-    lister: Option<Lister>,
+    reader: Option<ListingReader>,
     /// How many changes of names were known when the names were brought up to date last.
     changes: u64,
 }
@@ -130,7 +130,7 @@ impl Listing {
     }
 
     fn is_complete(&self) -> bool {
-        self.lister.as_ref().is_some_and(Lister::is_complete)
+        self.reader.as_ref().is_some_and(ListingReader::is_complete)
     }
 
     /// How many changes of names were known when the names were brought up to date last.
@@ -158,20 +158,20 @@ impl Listing {
         open: &OpenDirectory,
     ) -> Result<(), FsError> {
         let prefix = open.prefix();
-        let lister = match &mut self.lister {
-            Some(lister) => lister,
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
             unset => {
                 let first = walks.take(&prefix).await;
-                unset.insert(Lister::start(namespace.requests(), &prefix, first).await)
+                unset.insert(namespace.list(&prefix, first).await)
             }
         };
-        if let Some(page) = lister.next().await? {
-            let page = namespace.as_of_now(&prefix, page);
+        if let Some(taken) = namespace.next_page(&prefix, reader).await? {
+            let page = namespace.as_of_now(&prefix, taken.page());
             let mut names = self.assembler.push(&prefix, &page);
             namespace.add_local_names(&prefix, &page, &mut names);
             let shown = names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name);
             self.names.extend(shown.map(|named| Listed { named, is_gone: false, is_believed: true }));
-            namespace.keep(&prefix, page);
+            namespace.keep_taken(&prefix, taken);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What this mount changes: drafts, folders, and objects that it has written or deleted.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,6 +59,7 @@ impl Namespace {
         if let Some(asked) = self.snapshots.has_no_folder_as_of(prefix, name) {
             let below = Arc::from(format!("{prefix}{name}/"));
             let page = self.overlay.apply(&below, Page::empty(asked));
+            self.listings.close(&below);
             self.snapshots.note_first(&below, page);
         }
     }
@@ -125,6 +127,7 @@ impl Namespace {
             }
         }
         for prefix in [from, to] {
+            self.listings.close_below(prefix);
             self.snapshots.forget_below(prefix, now);
         }
     }
@@ -140,8 +143,8 @@ impl Namespace {
     }
 
     /// A page of the directory `prefix` with what this mount has changed since it was requested.
-    pub(crate) fn as_of_now(&self, prefix: &str, page: Page) -> Page {
-        self.overlay.apply(prefix, page)
+    pub(crate) fn as_of_now<'a>(&self, prefix: &str, page: &'a Page) -> Cow<'a, Page> {
+        self.overlay.applied(prefix, page).map_or(Cow::Borrowed(page), Cow::Owned)
     }
 
     /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.

@@ -60,16 +60,23 @@ impl Lister {
             true => (None, Some(Gathering::new(requests, prefix, first))),
             false => (first, None),
         };
+        let mut lister = Self::behind(requests, prefix, "");
+        (lister.kept, lister.gathering, lister.recorder, lister.first) = (kept, gathering, recorder, first);
+        lister
+    }
+
+    /// Lists the names behind the key `after` in the directory `prefix`, whose store lists in order.
+    pub(crate) fn behind(requests: &Arc<ListRequests>, prefix: &Arc<str>, after: &str) -> Self {
         Self {
-            kept,
-            gathering,
-            recorder,
             requests: requests.clone(),
             prefix: prefix.clone(),
-            split: Split::new(prefix),
+            split: Split::behind(prefix, after),
             tasks: JoinSet::new(),
             waiting: 0,
-            first,
+            first: None,
+            kept: None,
+            gathering: None,
+            recorder: None,
         }
     }
 

@@ -251,14 +251,19 @@ impl Overlay {
     /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects. Folders of
     /// this mount that it shows are the store's from now on.
     pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
+        self.applied(prefix, &page).unwrap_or(page)
+    }
+
+    /// As [`apply`](Self::apply). Nothing if the page is as it would be.
+    pub(crate) fn applied(&self, prefix: &str, page: &Page) -> Option<Page> {
         if !self.has_any.load(Ordering::Relaxed) {
-            return page;
+            return None;
         }
         let mut changes = BTreeMap::new();
         let mut folders = self.lock();
         if let Some(names) = folders.get(prefix) {
             let mut shown = Vec::new();
-            for (name, (change, since)) in covered(names, &page) {
+            for (name, (change, since)) in covered(names, page) {
                 match change {
                     Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
                     Change::Draft(_) | Change::Folder | Change::Emptied(_) => {}
@@ -269,10 +274,10 @@ impl Overlay {
                     Change::Gone => drop(changes.insert(name.clone(), None)),
                 }
             }
-            Self::leave_to_store(&mut folders, prefix, &page, shown);
+            Self::leave_to_store(&mut folders, prefix, page, shown);
         }
         drop(folders);
-        if changes.is_empty() { page } else { page.changed_by(&changes) }
+        (!changes.is_empty()).then(|| page.changed_by(&changes))
     }
 
     /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers.

@@ -31,7 +31,7 @@ struct Packed {
 
 /// All names of a directory between two keys. Keys begin below the directory. The key of a subdirectory ends
 /// in `/`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Page {
     /// All names of the page lie behind this key.
     pub(super) after: Box<str>,
@@ -229,6 +229,11 @@ impl Page {
     /// When the page was requested.
     pub(crate) fn at(&self) -> Instant {
         self.asked.sent
+    }
+
+    /// When the page came.
+    pub(crate) fn came(&self) -> Instant {
+        self.asked.came
     }
 
     /// The last key that the page covers. `None` if it covers the rest of the directory.

@@ -113,13 +113,13 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// The listing of the directory `prefix`.
-    pub(crate) fn new(prefix: &str) -> Self {
+    /// The listing of the directory `prefix` behind the key `after`, which is empty for all of it.
+    pub(crate) fn behind(prefix: &str, after: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
-            pieces: VecDeque::from([Piece::new(0, String::new())]),
+            pieces: VecDeque::from([Piece::new(0, after.to_owned())]),
             next_number: 1,
-            taken: None,
+            taken: (!after.is_empty()).then(|| after.to_owned()),
             waiting: 0,
             is_complete: false,
             is_whole: false,

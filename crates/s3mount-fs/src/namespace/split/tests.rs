@@ -59,7 +59,7 @@ fn list(
     bound: usize,
     mut change: impl FnMut(&mut BTreeSet<String>, usize),
 ) -> Came {
-    let (mut split, mut came, now) = (Split::new("d/"), Came::default(), Instant::now());
+    let (mut split, mut came, now) = (Split::behind("d/", ""), Came::default(), Instant::now());
     let hidden = Hidden::default();
     let mut upto = String::new();
     while !split.is_complete() {
@@ -212,7 +212,7 @@ fn small_directories_cost_no_request_more() {
 #[test]
 fn a_store_that_does_not_start_where_it_is_told_is_listed_by_way_of_the_beginning() {
     let keys: BTreeSet<_> = (0..20_000).map(|index| format!("f{index:05}")).collect();
-    let (mut split, hidden, mut came) = (Split::new("d/"), Hidden::default(), Vec::new());
+    let (mut split, hidden, mut came) = (Split::behind("d/", ""), Hidden::default(), Vec::new());
     while !split.is_complete() {
         let asked: Vec<_> = std::iter::from_fn(|| split.ask(15)).collect();
         for mut ask in asked {
@@ -231,7 +231,8 @@ fn a_store_that_does_not_start_where_it_is_told_is_listed_by_way_of_the_beginnin
 #[test]
 fn a_page_that_cannot_be_had_is_asked_for_again_when_it_is_waited_for() {
     let keys: BTreeSet<_> = (0..50_000).map(|index| format!("f{index:05}")).collect();
-    let (mut split, hidden, mut came, mut failures) = (Split::new("d/"), Hidden::default(), Vec::new(), 0);
+    let (mut split, hidden, mut came, mut failures) =
+        (Split::behind("d/", ""), Hidden::default(), Vec::new(), 0);
     for round in 0.. {
         let asked: Vec<_> = std::iter::from_fn(|| split.ask(15)).collect();
         assert!(!asked.is_empty());
@@ -259,13 +260,13 @@ fn a_page_that_cannot_be_had_is_asked_for_again_when_it_is_waited_for() {
 fn listings_that_go_back_or_have_no_end_are_faults() {
     let keys: BTreeSet<_> = (0..30).map(|index| format!("f{index:02}")).collect();
     let all = |piece| Ask { piece, is_first: true, start_after: String::new(), continuation: None };
-    let (mut split, hidden) = (Split::new("d/"), Hidden::default());
+    let (mut split, hidden) = (Split::behind("d/", ""), Hidden::default());
     for fault in [None, Some(Fault::GoesBack)] {
         let ask = split.ask(0).expect("the beginning, and what follows");
         let landed = split.landed(ask.piece, page(&keys, &all(0), 10), Asked::at(Instant::now()), &hidden);
         assert_eq!(landed.err(), fault);
     }
-    let mut split = Split::new("d/");
+    let mut split = Split::behind("d/", "");
     for fault in [None, Some(Fault::HasNoEnd)] {
         let ask = split.ask(0).expect("the beginning, and what follows");
         let stuck = ListPage { next: Some("1".to_owned()), ..ListPage::default() };
