@@ -17,6 +17,8 @@ pub enum Rule {
     Bytes,
     /// What was shown of a name never goes back in time.
     Back,
+    /// A listing is hardly older than its call.
+    Fresh,
     /// No call waits for ever.
     Waits,
     /// No more requests are sent than the calls need.

@@ -63,6 +63,8 @@ pub struct Mix {
     pub has_short_parts: bool,
     /// Whether the store does late what no condition stops (promise 27).
     pub has_late_writes: bool,
+    /// Whether many LISTs are slow.
+    pub has_slow_lists: bool,
     /// Why the mix is not drawn by itself: a fault that is known and not mended yet.
     pub off: Option<&'static str>,
 }
@@ -83,15 +85,20 @@ const ONE: Mix = Mix {
     has_many_names: false,
     has_short_parts: false,
     has_late_writes: false,
+    has_slow_lists: false,
     off: None,
 };
 
 const IN_FOLDERS: Mix = Mix { kinds: FOLDERS, has_folders: true, ..ONE };
 
+const LISTED: Mix =
+    Mix { kinds: LISTING, has_stranger: true, has_many_names: true, has_slow_lists: true, ..ONE };
+
 const SAVING: &[Kind] = &[Kind::Saver, Kind::Reader, Kind::Lister, Kind::Poller];
 const LOGGING: &[Kind] = &[Kind::Appender, Kind::Reader, Kind::Renamer, Kind::Poller];
 const PLAIN: &[Kind] = &[Kind::Overwriter, Kind::Reader, Kind::Remover, Kind::Lister, Kind::Locker];
 const NAMING: &[Kind] = &[Kind::Lister, Kind::Renamer, Kind::Lister, Kind::Reader];
+const LISTING: &[Kind] = &[Kind::Lister, Kind::Scanner, Kind::Reader, Kind::Poller, Kind::Lister];
 const STAMPING: &[Kind] = &[
     Kind::Stamper,
     Kind::Stamper,
@@ -293,6 +300,7 @@ pub const MIXES: &[Mix] = &[
     Mix { name: "all, long, faults", weight: 1, is_long: true, has_faults: true, ..ONE },
     Mix { name: "stranger", weight: 4, has_stranger: true, ..ONE },
     Mix { name: "stranger, names", weight: 2, kinds: NAMING, has_stranger: true, ..ONE },
+    Mix { name: "stranger, listing", ..LISTED },
     Mix { name: "stranger, faults", weight: 4, has_stranger: true, has_faults: true, ..ONE },
     Mix { name: "kills", weight: 6, kinds: SAVING, has_kills: true, ..ONE },
     Mix { name: "kills, long", weight: 1, kinds: SAVING, has_kills: true, is_long: true, ..ONE },
@@ -332,8 +340,7 @@ fn faults(draw: &Draw) -> Faults {
         truncated: of(60),
         slow: of(60),
         most,
-        refuses_conditions: false,
-        comes_back: false,
+        ..Faults::default()
     }
 }
 
@@ -431,6 +438,8 @@ impl Scenario {
             (_, true) => faults(draw),
             _ => Faults::default(),
         };
+        let slow_lists = if mix.has_slow_lists { 300 } else { 0 };
+        let faults = Faults { slow_lists, ..faults };
         let page = 2 + draw.below(30) as u32;
         let disk = mix.is_cached.then(|| DiskPlan::draw(draw, mix.has_kills && mounts == 1));
         Self { seed, mix: mix.name, mounts: plans, disk, programs, faults, page, objects }

@@ -89,6 +89,7 @@ impl Cut {
         let mut tried = vec![Faults { most: 0, ..faults }];
         tried.push(Faults { most: 1, ..faults });
         tried.push(Faults { slow: 0, truncated: 0, ..faults });
+        tried.push(Faults { slow_lists: 0, ..faults });
         tried.push(Faults { lost: 0, late: 0, ..faults });
         tried.push(Faults { refused: 0, failed: 0, ..faults });
         for faults in tried {

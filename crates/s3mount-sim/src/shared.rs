@@ -255,6 +255,47 @@ impl Shared {
         self.show(place, between, &what, |version| version.and_then(length) == size)
     }
 
+    /// A listing has shown these names of a folder, and no others.
+    pub(crate) fn listed(
+        &mut self,
+        (mount, folder): (usize, &str),
+        (since, asked, now): (u64, u64, u64),
+        names: &[String],
+    ) -> Check {
+        for path in self.store.ever() {
+            let name = match path.rsplit_once('/') {
+                Some((of, name)) if of == folder => name,
+                None if folder.is_empty() => &path,
+                _ => continue,
+            };
+            let is_there = names.iter().any(|shown| shown == name);
+            let is_so = |version: Option<&Version>| {
+                version.is_some_and(|version| version.bytes.is_some()) == is_there
+            };
+            let what = format!("a listing {} it", if is_there { "with" } else { "without" });
+            let place = (mount, path.clone());
+            self.show(place.clone(), (asked, now), &what, is_so)?;
+            // In a walk, the listing of a folder may be older.
+            if folder.is_empty() && !self.was_there(&place, (since, now), is_there) {
+                let what = format!(
+                    "{what} ({path}) is older than the moment [{since}], and the call is of [{asked}]"
+                );
+                return Err(broken(Rule::Fresh, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a name was there, or was not, at some moment between two, as far as is known.
+    fn was_there(&self, place: &Place, (from, to): (u64, u64), is_there: bool) -> bool {
+        let versions = self.store.versions(&place.1);
+        let was_nothing = versions.first().is_none_or(|first| first.tick >= from);
+        self.unclear.contains(place)
+            || !self.is_left_alone(place, (from, to), None)
+            || live(&versions, from, to).iter().any(|version| version.bytes.is_some() == is_there)
+            || (was_nothing && !is_there)
+    }
+
     /// The daemon of a mount was killed: the next one has shown nothing, and nobody writes there.
     pub(crate) fn killed(&mut self, mount: usize) {
         let is_there = |place: &Place| place.0 == mount;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,6 +10,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Ticks {
     now: AtomicU64,
+    /// When each moment was, in order.
+    times: Mutex<Vec<Instant>>,
     started: Instant,
     trace: Option<Mutex<Vec<String>>>,
 }
@@ -16,12 +19,24 @@ pub struct Ticks {
 impl Ticks {
     /// Begins at 0. With `is_traced`, notes are kept.
     pub fn new(is_traced: bool) -> Self {
-        Self { now: AtomicU64::new(0), started: Instant::now(), trace: is_traced.then(Mutex::default) }
+        Self {
+            now: AtomicU64::new(0),
+            times: Mutex::default(),
+            started: Instant::now(),
+            trace: is_traced.then(Mutex::default),
+        }
     }
 
     /// The moment of something that happens now.
     pub fn next(&self) -> u64 {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
         self.now.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last moment that is longer ago than this.
+    pub fn before(&self, age: Duration) -> u64 {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.partition_point(|at| at.elapsed() > age) as u64
     }
 
     /// The moment of what happened last.

@@ -156,6 +156,11 @@ impl Place {
         self.plan.keeps_attributes
     }
 
+    /// How old what a listing shows may be when it begins (promise 18).
+    pub fn listing_age(&self) -> Duration {
+        self.plan.metadata_ttl.unwrap_or_default().min(Duration::from_secs(1))
+    }
+
     /// Whether new folders have objects (promise 30).
     pub fn marks_folders(&self) -> bool {
         self.plan.folder_markers

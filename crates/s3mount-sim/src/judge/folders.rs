@@ -327,12 +327,17 @@ impl Judge {
         Ok(())
     }
 
-    /// A program has listed a folder.
+    /// A program has listed a folder. What it was shown may be as old as the moment `since`.
     ///
     /// # Errors
     /// When it should have shown something else.
-    pub fn listed(&self, folder: &str, asked: u64, answer: Result<Vec<String>, i32>) -> Check {
-        let now = self.ticks.now();
+    pub fn listed(
+        &mut self,
+        (mount, folder): (usize, &str),
+        (since, asked): (u64, u64),
+        answer: Result<Vec<String>, i32>,
+    ) -> Check {
+        let now = self.ticks.next();
         let targets = self.folders.targets(folder, asked, now);
         let told = |what: &str| format!("the list of {folder} {what}, and it may be {targets:?}");
         let names = match answer {
@@ -346,8 +351,8 @@ impl Judge {
         if let Some(at) = (0..names.len()).find(is_twice) {
             return Err(broken(Rule::Posix, told(&format!("shows {} twice", names[at]))));
         }
-        if self.is_shared() {
-            return Ok(());
+        if let Some(shared) = &mut self.shared {
+            return shared.listed((mount, folder), (since, asked, now), &names);
         }
         if targets == [Target::Nothing] {
             return Err(broken(Rule::Posix, told("found it")));

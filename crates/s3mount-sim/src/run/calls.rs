@@ -117,10 +117,11 @@ impl Player {
                 }
             }
             Act::List(folder, how) => {
+                let since = world.ticks.before(place.listing_age());
                 let asked = world.ticks.next();
                 let answer = process.readdir(folder, *how).await;
                 self.note(call, &answer);
-                world.judge().listed(folder, asked, answer)
+                world.judge().listed((mount, folder), (since, asked), answer)
             }
             Act::Rename(from, to) => {
                 let change = world.judge().rename(mount, from, to);

@@ -57,6 +57,9 @@ impl Request {
     }
 }
 
+/// The operation that lists.
+const LIST: &str = "ListObjectsV2";
+
 /// The bucket in memory answers at once.
 pub(super) fn at_once<T>(answer: impl Future<Output = T>) -> T {
     answer.now_or_never().expect("a bucket in memory never waits")
@@ -83,7 +86,7 @@ impl MountClient {
         let plan = {
             let mut state = self.store.lock();
             *state.requests.entry(request.operation).or_default() += 1;
-            let plan = self.store.faults.plan(&self.store.draw, state.sent);
+            let plan = self.store.faults.plan(&self.store.draw, state.sent, request.operation == LIST);
             if plan.fate != Fate::Answered {
                 state.sent += 1;
             }
@@ -199,9 +202,8 @@ impl ObjectClient for MountClient {
         request.max_keys = Some(request.max_keys.unwrap_or(most).min(most));
         async move {
             let prefix = request.prefix.clone();
-            let sent = self.send(Request::read("ListObjectsV2", &prefix), move |bucket| {
-                at_once(bucket.list_objects(request))
-            });
+            let sent =
+                self.send(Request::read(LIST, &prefix), move |bucket| at_once(bucket.list_objects(request)));
             let mut page = sent.await?;
             for object in &mut page.objects {
                 self.store.note_seen(self.by, &object.key, object.meta.etag.as_str());

@@ -21,6 +21,8 @@ pub struct Faults {
     pub truncated: u64,
     /// Done after some seconds.
     pub slow: u64,
+    /// LISTs that are done or answered after some seconds, in LISTs of a thousand. They do not count as gone wrong.
+    pub slow_lists: u64,
     /// No more than this many requests go wrong.
     pub most: u64,
     /// Whether the store answers 501 to conditions.
@@ -64,13 +66,17 @@ fn latency(draw: &Draw) -> Duration {
 
 impl Faults {
     /// Draws a plan. `failed` requests have gone wrong so far.
-    pub(super) fn plan(&self, draw: &Draw, failed: u64) -> Plan {
+    pub(super) fn plan(&self, draw: &Draw, failed: u64, is_list: bool) -> Plan {
         let (before, after, goes_on) = (latency(draw), latency(draw), draw.happens(500));
         let at = draw.below(1000);
         let broken = if draw.happens(500) { ErrorKind::Network } else { ErrorKind::TimedOut };
         let server = if draw.happens(500) { ErrorKind::Server } else { ErrorKind::Throttled };
         let later = Duration::from_millis(draw.below(4_000));
         let mut plan = Plan { before, fate: Fate::Answered, after, goes_on };
+        if is_list && self.slow_lists > 0 && draw.happens(self.slow_lists) {
+            let slow = Duration::from_millis(100 + draw.below(3_000));
+            *(if draw.happens(300) { &mut plan.before } else { &mut plan.after }) = slow;
+        }
         if failed >= self.most {
             return plan;
         }
