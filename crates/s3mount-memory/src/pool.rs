@@ -127,7 +127,8 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes for a reader, as soon as there is room for it. The call itself takes the place
-    /// in the queue, and dropping the future gives the place up. The wait has no deadline of its own.
+    /// in the queue, and dropping the future gives the place up. The wait has no deadline of its own. Who holds
+    /// a [`Reservation`] alone wakes nobody with it: the future sees that memory when it is polled next.
     ///
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
@@ -260,12 +261,16 @@ impl Future for BufferFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buffer> {
         let buffer = match &mut self.0 {
             Request::Served(buffer) => buffer.take().expect("a future is not polled after its end"),
-            Request::Queued(_, receiver) => match Pin::new(receiver).poll(context) {
-                Poll::Ready(buffer) => {
-                    buffer.expect("the queue lives as long as the pool, and serves who listens")
+            Request::Queued(pool, receiver) => {
+                // Memory that is given back without a buffer serves nobody.
+                pool.serve();
+                match Pin::new(receiver).poll(context) {
+                    Poll::Ready(buffer) => {
+                        buffer.expect("the queue lives as long as the pool, and serves who listens")
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                Poll::Pending => return Poll::Pending,
-            },
+            }
         };
         self.0 = Request::Served(None);
         Poll::Ready(buffer)

@@ -171,3 +171,14 @@ async fn who_fits_moves_up_when_the_first_in_line_leaves() {
     assert!(futures_poll(&mut next).is_some(), "nothing else is given back that could wake it");
     drop(held);
 }
+
+#[tokio::test]
+async fn a_reader_is_served_from_memory_that_was_no_buffer() {
+    let pool = pool(MIB);
+    let sums = pool.budget().try_reserve(MIB as u64, 0).expect("all of it is free");
+    let mut waiter = pool.buffer(MIB);
+    assert!(futures_poll(&mut waiter).is_none());
+    drop(sums);
+    assert!(futures_poll(&mut waiter).is_some());
+    assert_eq!(pool.waiting(), 0);
+}
