@@ -65,13 +65,25 @@ struct Kind {
 }
 
 impl Kind {
-    fn note(&mut self, reading: Reading) {
-        let slot = usize::try_from(self.readings % RECENT as u64).unwrap_or(0);
-        self.recent[slot] = (reading.bytes, reading.is_whole);
+    /// Notes a reading. Returns its number, and what it has replaced.
+    fn note(&mut self, reading: Reading) -> (u64, (u64, bool)) {
+        let number = self.readings;
+        let replaced = std::mem::replace(&mut self.recent[slot(number)], (reading.bytes, reading.is_whole));
         self.readings += 1;
         if let Some(rate) = reading.rate {
             // A slower reading may have been held up by other readers.
             self.rate = Some(rate.max(f64::midpoint(rate, self.rate.unwrap_or(0.0))));
+        }
+        (number, replaced)
+    }
+
+    /// Takes back the reading of this number, if it is one of the last, and has `replaced` back.
+    fn take_back(&mut self, number: u64, replaced: (u64, bool)) {
+        if number < self.readings && self.readings <= number + RECENT as u64 {
+            (number + 1..self.readings)
+                .for_each(|next| self.recent[slot(next - 1)] = self.recent[slot(next)]);
+            self.readings -= 1;
+            self.recent[slot(self.readings)] = replaced;
         }
     }
 
@@ -93,6 +105,15 @@ impl Kind {
     }
 }
 
+/// The place of a reading in the ring.
+fn slot(number: u64) -> usize {
+    usize::try_from(number % RECENT as u64).unwrap_or(0)
+}
+
+/// A reading that was noted, and can be taken back: its number in each kind, and what it has replaced there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted([(u64, (u64, bool)); 2]);
+
 /// The kinds of files of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Learnt {
@@ -103,16 +124,25 @@ pub(crate) struct Learnt {
 
 impl Learnt {
     /// Notes how the object `key` was read.
-    pub(crate) fn note(&mut self, key: &str, reading: Reading) {
+    pub(crate) fn note(&mut self, key: &str, reading: Reading) -> Noted {
         self.clock += 1;
-        for hash in hashes(key) {
+        Noted(hashes(key).map(|hash| {
             if self.kinds.len() >= KINDS && !self.kinds.contains_key(&hash) {
                 let oldest = self.kinds.iter().min_by_key(|(_, kind)| kind.used).map(|(hash, _)| *hash);
                 oldest.map(|hash| self.kinds.remove(&hash));
             }
             let kind = self.kinds.entry(hash).or_default();
             kind.used = self.clock;
-            kind.note(reading);
+            kind.note(reading)
+        }))
+    }
+
+    /// Takes back what was noted of the object `key`: its reader goes on.
+    pub(crate) fn take_back(&mut self, key: &str, Noted(numbers): Noted) {
+        for (hash, (number, replaced)) in hashes(key).into_iter().zip(numbers) {
+            if let Some(kind) = self.kinds.get_mut(&hash) {
+                kind.take_back(number, replaced);
+            }
         }
     }
 
@@ -153,7 +183,9 @@ mod tests {
     /// Where a mount that has noted these readings begins the next one.
     fn after(readings: &[Reading]) -> Beginning {
         let mut learnt = Learnt::default();
-        readings.iter().for_each(|reading| learnt.note("d/a.tar", *reading));
+        for reading in readings {
+            learnt.note("d/a.tar", *reading);
+        }
         learnt.beginning("d/b.tar", MIB)
     }
 
@@ -186,6 +218,31 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_that_goes_on_is_taken_back() {
+        let (file, header) = (whole(64 * MIB), part(64 * KIB));
+        for (before, since) in [(0, 0), (0, 2), (2, 0), (2, 1), (5, 0), (5, 3), (6, 2)] {
+            let mut learnt = Learnt::default();
+            for _ in 0..before {
+                learnt.note("d/a.tar", file);
+            }
+            let noted = learnt.note("d/a.tar", header);
+            for _ in 0..since {
+                learnt.note("d/a.tar", file);
+            }
+            learnt.take_back("d/a.tar", noted);
+            let expected = after(&vec![file; before + since]);
+            assert_eq!(learnt.beginning("d/b.tar", MIB), expected, "{before} before, {since} since");
+        }
+        let mut learnt = Learnt::default();
+        let noted = learnt.note("d/a.tar", header);
+        for _ in 0..RECENT + 1 {
+            learnt.note("d/a.tar", file);
+        }
+        learnt.take_back("d/a.tar", noted);
+        assert_eq!(learnt.beginning("d/b.tar", MIB), after(&[file; RECENT]), "it has left already");
+    }
+
+    #[test]
     fn a_slower_reader_is_believed_by_half() {
         let slower = Reading { rate: Some(2e8), ..whole(64 * MIB) };
         assert_eq!(after(&[whole(64 * MIB), slower]), Beginning::Stream { bytes: 256 * MIB, rate: 6e8 });
@@ -194,7 +251,9 @@ mod tests {
     #[test]
     fn kinds_are_folders_and_extensions_and_new_folders_begin_as_others_did() {
         let mut learnt = Learnt::default();
-        (0..RECENT).for_each(|_| learnt.note("checkpoints/1/a.bin", part(MIB / 2)));
+        for _ in 0..RECENT {
+            learnt.note("checkpoints/1/a.bin", part(MIB / 2));
+        }
         learnt.note("data/a.tar", whole(64 * MIB));
         assert_eq!(learnt.beginning("checkpoints/2/a.bin", MIB), Beginning::Header { bytes: MIB / 2 });
         assert_eq!(learnt.beginning("data/a.idx", MIB), Beginning::Usual);

@@ -15,6 +15,22 @@ impl ObjectReader {
         self.fail(waiters, error);
     }
 
+    /// A GET of a read that waited alone has failed. If nothing of the version can be read any more, everything
+    /// is dropped.
+    pub(super) fn note_end(&self, error: &ReadError) {
+        if error.is_corrupt() {
+            self.condemn(error);
+        } else if error.is_stale() {
+            let waiters = {
+                let state = &mut self.lock().state;
+                let waiters = self.bury(state, error);
+                self.count_active(state);
+                waiters
+            };
+            self.fail(waiters, error);
+        }
+    }
+
     /// Drops everything, because the version is gone. Returns the reads that wait. Who opens the version again
     /// gets a new reader, which asks the store: its answer may have been wrong.
     pub(super) fn bury(&self, state: &mut State, error: &ReadError) -> Vec<Waiter> {

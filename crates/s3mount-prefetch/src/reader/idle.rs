@@ -49,8 +49,16 @@ impl ObjectReader {
     /// Fills the windows of streams for which memory was short, with memory of streams that nobody reads now. The
     /// caller holds no reader's lock.
     pub(super) fn feed(&self) {
-        let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;
-        if self.readers.take_idle(wanted, self.now()).bytes > 0 {
+        let given = {
+            let givers = &mut *self.readers.books.givers();
+            let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;
+            let given = self.readers.take_idle(wanted.saturating_sub(givers.cancelled_bytes()), self.now());
+            if given.in_flight_bytes > 0 {
+                givers.on_cancel(given.in_flight_bytes);
+            }
+            given
+        };
+        if given.bytes > 0 {
             let state = &mut self.lock().state;
             self.plan_hungry(state);
             state.is_short = false;

@@ -59,8 +59,19 @@ impl ObjectReader {
         }
         let rate = stream.window.rate_at(bytes, self.now());
         let reading = Reading { bytes, is_whole, rate };
-        self.shared.learnt().note(self.object().key(), reading);
+        let noted = self.shared.learnt().note(self.object().key(), reading);
         self.shared.metrics.window_size.note(stream.window.bytes());
         state.noted_bytes = bytes;
+        state.noted_left = (!is_whole).then_some(noted);
+    }
+
+    /// Takes back that the object was left, once its reader has gone on.
+    pub(super) fn note_return(&self, state: &mut State) {
+        if state.noted_left.is_some()
+            && state.streams.furthest_from_start().is_some_and(|stream| stream.position > state.noted_bytes)
+            && let Some(noted) = state.noted_left.take()
+        {
+            self.shared.learnt().take_back(self.object().key(), noted);
+        }
     }
 }

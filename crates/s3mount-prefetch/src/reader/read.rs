@@ -75,6 +75,7 @@ impl ObjectReader {
             self.plan(state, id, limits);
             self.seam(locked, id, limits)
         });
+        self.note_return(&mut locked.state);
         if range.end() == self.size() {
             self.note_reading(&mut locked.state, false);
         }
@@ -163,7 +164,12 @@ impl ObjectReader {
         for mut waiter in waiters {
             match self.advance(state, &mut waiter.progress) {
                 Some(start) => state.wait(start, waiter),
-                None => complete.push(waiter),
+                None => {
+                    if let Access::Stream(id) = waiter.progress.access {
+                        state.streams.answered(id, self.now());
+                    }
+                    complete.push(waiter);
+                }
             }
         }
         complete

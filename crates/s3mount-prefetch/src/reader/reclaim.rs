@@ -145,10 +145,8 @@ impl ObjectReader {
                 let shared = &get.shared;
                 let result = fetch_by(verifier.as_ref(), shared, &version, progress.range, None, &get).await;
                 let result = result.map_err(|failure| failure.into_error(limit));
-                if let (Err(error), Some(reader)) = (&result, me.upgrade())
-                    && error.is_corrupt()
-                {
-                    reader.condemn(error);
+                if let (Err(error), Some(reader)) = (&result, me.upgrade()) {
+                    reader.note_end(error);
                 }
                 shared.metrics.read_wait.note_time(since.elapsed());
                 reply(result.as_deref().map_err(Clone::clone));

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::waiter::{Progress, Waiter};
 use crate::fetch::Failure;
+use crate::learn::Noted;
 use crate::segment::{Purpose, Segment, SegmentKey, SegmentMap, SegmentState, Served};
 use crate::stream::StreamTable;
 use crate::sync::AbortHandle;
@@ -55,6 +56,8 @@ pub(super) struct State {
     pub(super) is_short: bool,
     /// How many bytes from its beginning on the object had been read when the mount learnt last how it is read.
     pub(super) noted_bytes: u64,
+    /// What it has learnt then, if the reader seemed to have left the object before its end.
+    pub(super) noted_left: Option<Noted>,
     /// Set while the object's beginning is here for a reader of an object before it, until that reader comes.
     pub(super) early: Option<EarlyBeginning>,
 }
@@ -103,15 +106,21 @@ pub(super) struct Landed {
     pub(super) result: Result<Bytes, Failure>,
 }
 
-/// The last GET that failed a read. After a failed readahead the kernel asks for its first page again at
+/// The last GET that failed reads. After a failed readahead the kernel asks for its first page again at
 /// once. Without this, its caller would wait for the read time-out twice.
 #[derive(Debug)]
 pub(super) struct Failed {
     /// The id of its segment.
     id: u64,
-    pub(super) range: ByteRange,
-    pub(super) at: Duration,
-    pub(super) error: ReadError,
+    /// What the reads that failed had asked for. Others have their own time.
+    ranges: Vec<ByteRange>,
+    at: Duration,
+    error: ReadError,
+}
+
+/// What these reads have asked for.
+fn ranges(reads: &[Waiter]) -> Vec<ByteRange> {
+    reads.iter().map(|read| read.progress.range).collect()
 }
 
 /// So much memory of the candidates of an object is not counted. Small objects have no more candidates.
@@ -144,6 +153,7 @@ impl State {
             handles: Handles::default(),
             is_short: false,
             noted_bytes: 0,
+            noted_left: None,
             early: None,
         }
     }
@@ -151,7 +161,8 @@ impl State {
     /// The error of the GET for the byte at `offset`, if it failed a read just now and no other GET for the byte
     /// is under way.
     pub(super) fn just_failed(&mut self, offset: u64, now: impl Fn() -> Duration) -> Option<ReadError> {
-        let failed = self.failed.as_ref().filter(|failed| failed.range.contains(offset))?;
+        let failed =
+            self.failed.as_ref().filter(|failed| failed.ranges.iter().any(|range| range.contains(offset)))?;
         let error = (now() < failed.at + SAME_MOMENT).then(|| failed.error.clone());
         let id = failed.id;
         error.filter(|_| {
@@ -256,17 +267,17 @@ impl State {
             self.streams.unplan(range);
             self.given_up += u64::from(failing.is_empty());
             if let Some(error) = failure.error().filter(|_| !failing.is_empty()) {
-                self.failed = Some(Failed { id, range, at: now(), error: error.clone() });
+                self.failed = Some(Failed { id, ranges: ranges(&failing), at: now(), error: error.clone() });
             }
         }
         Some(Landed { range, purpose, waiters, failing, result })
     }
 
     /// The reads that wait for the segment `id` at `start`, which is in flight.
-    fn waiters(&mut self, start: u64, id: u64) -> Option<(&mut Vec<Waiter>, ByteRange)> {
+    fn waiters(&mut self, start: u64, id: u64) -> Option<&mut Vec<Waiter>> {
         let segment = self.segments.get_mut(start).filter(|segment| segment.id == id)?;
         match &mut segment.state {
-            SegmentState::InFlight { waiters, .. } => Some((waiters, segment.range)),
+            SegmentState::InFlight { waiters, .. } => Some(waiters),
             SegmentState::Ready(_) => None,
         }
     }
@@ -274,7 +285,7 @@ impl State {
     /// When the last of the reads that wait for the segment `id` at `start` has waited for too long.
     pub(super) fn last_deadline(&mut self, start: u64, id: u64) -> Option<Instant> {
         let limit = self.read_timeout;
-        let (waiters, _) = self.waiters(start, id)?;
+        let waiters = self.waiters(start, id)?;
         waiters.iter().map(|waiter| waiter.deadline(limit)).max()
     }
 
@@ -287,12 +298,13 @@ impl State {
         now: impl Fn() -> Duration,
     ) -> (Vec<Waiter>, Option<Instant>) {
         let limit = self.read_timeout;
-        let Some((waiters, range)) = self.waiters(start, id) else { return (Vec::new(), None) };
+        let Some(waiters) = self.waiters(start, id) else { return (Vec::new(), None) };
         let over = Instant::now();
         let late: Vec<_> = waiters.extract_if(.., |waiter| waiter.deadline(limit) <= over).collect();
         let next = waiters.iter().map(|waiter| waiter.deadline(limit)).min();
         if !late.is_empty() {
-            self.failed = Some(Failed { id, range, at: now(), error: ReadError::TimedOut(limit) });
+            let error = ReadError::TimedOut(limit);
+            self.failed = Some(Failed { id, ranges: ranges(&late), at: now(), error });
         }
         (late, next)
     }
@@ -310,7 +322,7 @@ impl State {
 
     /// Whether a read waits for the segment `id` at `start`.
     pub(super) fn is_awaited(&mut self, start: u64, id: u64) -> bool {
-        self.waiters(start, id).is_some_and(|(waiters, _)| !waiters.is_empty())
+        self.waiters(start, id).is_some_and(|waiters| !waiters.is_empty())
     }
 
     /// Drops everything, and cancels every GET in flight. Nothing of the version can be read from now on.

@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     pub(crate) window: Window,
     /// Ticks of the housekeeper since the last read.
     pub(crate) idle_ticks: u32,
-    /// When it was read last, and the longest pause between two reads so far.
+    /// When its last read came or was answered, and the longest pause before a read so far.
     pub(super) read_at: Duration,
     pub(super) longest_pause: Duration,
     /// Whether all bytes up to its end were here or on their way when it was planned last.
@@ -91,6 +91,11 @@ impl Stream {
             let pause = now.saturating_sub(self.read_at).min(LONGEST_PAUSE);
             self.longest_pause = self.longest_pause.max(pause);
         }
+        self.read_at = now;
+    }
+
+    /// A read that waited is answered at the time `now`: its reader's pause begins here.
+    pub(super) fn on_answer(&mut self, now: Duration) {
         self.read_at = now;
     }
 

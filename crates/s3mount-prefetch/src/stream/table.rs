@@ -430,6 +430,11 @@ impl StreamTable {
         });
     }
 
+    /// A read of stream `id` that waited is answered at the time `now`.
+    pub(crate) fn answered(&mut self, id: u64, now: Duration) {
+        self.change_id(id, |stream| stream.on_answer(now));
+    }
+
     /// The bytes of `range` are not there any more, although they were planned.
     pub(crate) fn unplan(&mut self, range: ByteRange) {
         let size = self.size;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 use s3mount_object::ByteRange;
 
@@ -388,4 +390,15 @@ fn a_stride_is_left_with_its_pieces() {
         let at = GIB + (first + 7 * step as u64) * MIB;
         assert_eq!(stride.piece_at(at, SIZE), Some(ByteRange::new(at, at + len)));
     }
+}
+
+#[test]
+fn a_stream_that_waited_for_long_is_not_quiet_when_it_is_answered() {
+    let mut table = StreamTable::new(SIZE);
+    let id = stream(&mut table, 0, 4096).expect("a stream");
+    let is_quiet = |table: &StreamTable, ms| nth(table, 0).is_quiet(Duration::from_millis(ms));
+    table.change_id(id, |stream| stream.on_read(Duration::from_millis(1)));
+    assert!(is_quiet(&table, 4000));
+    table.answered(id, Duration::from_millis(4000));
+    assert!(!is_quiet(&table, 4001) && is_quiet(&table, 4300));
 }
