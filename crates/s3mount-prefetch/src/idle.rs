@@ -32,11 +32,15 @@ impl<R> IdleBooks<R> {
         self.count.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether some may give at the time `now`: they are on the list, or nobody has looked for a while.
+    pub(crate) fn may_give(&self, now: Duration) -> bool {
+        self.has_any() || millis(now) >= self.looked_at.load(Ordering::Relaxed) + LOOK_MS
+    }
+
     /// Whether all readers are to be looked at, at the time `now`: there are none on the list, and nobody has
     /// looked for a while.
     pub(crate) fn is_time_to_look(&self, now: Duration) -> bool {
-        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let before = self.looked_at.load(Ordering::Relaxed);
+        let (now, before) = (millis(now), self.looked_at.load(Ordering::Relaxed));
         !self.has_any()
             && now >= before + LOOK_MS
             && self.looked_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -63,4 +67,8 @@ impl<R> IdleBooks<R> {
         self.count.store(readers.len(), Ordering::Relaxed);
         changed
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -115,7 +115,8 @@ impl ObjectReader {
     /// stream goes on in turn when a GET lands. Returns whether that is so.
     pub(super) fn plan(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
-            let direction = stream.direction;
+            // A stream that chance may have made takes nothing from others.
+            let (direction, may_take) = (stream.direction, stream.is_from_start() || !stream.is_young());
             let Some(part) = self.planner(state).next_ahead(stream, limits) else {
                 let is_complete = self.planner(state).is_complete(stream);
                 state.streams.note_complete(id, is_complete);
@@ -126,8 +127,8 @@ impl ObjectReader {
                 return true;
             };
             let Some(buffer) = self.buffer_ahead(state, part, limits.edge_bytes) else {
+                state.is_short |= may_take;
                 state.streams.note_hungry(id);
-                state.is_short = true;
                 return true;
             };
             let part = direction.first(part, buffer.as_ref().len() as u64);

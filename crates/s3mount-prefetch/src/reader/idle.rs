@@ -49,6 +49,9 @@ impl ObjectReader {
     /// Fills the windows of streams for which memory was short, with memory of streams that nobody reads now. The
     /// caller holds no reader's lock.
     pub(super) fn feed(&self) {
+        if !self.readers.idle.may_give(self.now()) {
+            return;
+        }
         let given = {
             let givers = &mut *self.readers.books.givers();
             let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;

@@ -110,7 +110,7 @@ impl Stream {
     }
 
     /// Whether it has read so little that chance may have made it. A reader that goes on will hardly miss it.
-    pub(super) fn is_young(&self) -> bool {
+    pub(crate) fn is_young(&self) -> bool {
         self.position - self.began < EDGE_BYTES
     }
 
