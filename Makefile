@@ -43,7 +43,7 @@ test:
 	cargo test $(SHUTTLE)
 
 # The soak test for twenty minutes, and after it the simulation as long, from other seeds each time. `make test` runs
-# the soak test for one minute, and the simulation with 2,000 seeds.
+# the soak test for 40 seconds, and the simulation with 2,000 seeds.
 soak:
 	.ci/setup test
 	S3MOUNT_SOAK_SECONDS=$(or $(SECONDS),1200) cargo test --test soak -- --nocapture
