@@ -290,6 +290,11 @@ impl DraftFile {
         self.lock().writers.has_only_appended(writer)
     }
 
+    /// A handle is closed, and nothing is left to be published.
+    pub(crate) fn end_changes(&self, writer: Option<WriterId>) {
+        self.lock().writers.end_changes(writer);
+    }
+
     /// A program is told that its close has succeeded, before the file is published.
     pub(crate) fn note_closed(&self, writer: Option<WriterId>) {
         self.lock().writers.note_closed(writer);

@@ -147,6 +147,22 @@ async fn a_file_that_is_emptied_right_after_its_close_is_not_published_empty() {
     assert!(!fs.is_draft(look_up(&fs, "new").await));
 }
 
+/// The kernel ends a handle some time after its close.
+#[tokio::test(start_paused = true)]
+async fn who_has_closed_what_he_did_not_change_keeps_nobody_from_publishing() {
+    let (client, fs) = mount();
+    let ino = look_up(&fs, "old").await;
+    let first = fs.open_to_write(ino, WRITE).await.expect("a handle").handle;
+    fs.clone().set_size(ino, Some(first), 8, 1).await.expect("it is so long");
+    fs.clone().flush(first, |_| true).await.expect("there is nothing to do");
+    let second = fs.open_to_write(ino, WRITE).await.expect("a handle").handle;
+    write(&fs, second, b" and more").await;
+    fs.clone().flush(second, |_| true).await.expect("an object");
+    assert_eq!(client.stored("old").0, b"old text and more", "its close has returned");
+    fs.release(first);
+    fs.release(second);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_renamed_before_its_close_is_not_published_in_part() {
     let (client, fs) = mount();

@@ -178,6 +178,11 @@ impl Writers {
     /// A program is told that its close has succeeded, before the file is published.
     pub(crate) fn note_closed(&mut self, id: Option<WriterId>) {
         self.has_closed = true;
+        self.end_changes(id);
+    }
+
+    /// What a handle has changed is complete.
+    pub(crate) fn end_changes(&mut self, id: Option<WriterId>) {
         if let Some(writer) = id.and_then(|id| self.open.get_mut(&id)) {
             writer.end();
         }

@@ -63,7 +63,13 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         let _held = self.hold_draft(file).await;
         match (file.verdict(Step::Publish), file.close(writer, |_| true, || true)) {
-            (Verdict::Skip, _) | (Verdict::Go, Close::Nothing) => Ok(()),
+            // The handle has changed nothing, such as by a cut to the length that was there. Until the kernel ends it, nobody
+            // has to wait for more of it.
+            (Verdict::Skip, _) => {
+                file.end_changes(writer);
+                Ok(())
+            }
+            (Verdict::Go, Close::Nothing) => Ok(()),
             (Verdict::Go, Close::Keep) => {
                 file.describe();
                 file.draft().save().await.map_err(|error| self.failed(file, error))?;
