@@ -157,6 +157,36 @@ impl OpenDraft {
     }
 }
 
+/// Where the bytes of a WRITE go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// To this offset.
+    Offset(u64),
+    /// To the end of the file, wherever that is by then.
+    End,
+    /// To this offset, as far as the file reaches by then: they are pages of a map.
+    Pages(u64),
+}
+
+impl To {
+    /// Where `len` bytes go in a file of `size` bytes, which is only asked for where it matters, and how many of them.
+    pub(crate) fn range(self, size: impl FnOnce() -> u64, len: usize) -> (u64, usize) {
+        match self {
+            To::Offset(offset) => (offset, len),
+            To::End => (size(), len),
+            To::Pages(offset) => {
+                let room = usize::try_from(size().saturating_sub(offset)).unwrap_or(usize::MAX);
+                (offset, len.min(room))
+            }
+        }
+    }
+
+    /// Whether these bytes, of which `len` are left, lie behind the end of the file.
+    pub(crate) fn is_behind(self, len: usize) -> bool {
+        len == 0 && matches!(self, To::Pages(_))
+    }
+}
+
 /// What is left to do of a WRITE before its answer.
 #[derive(Debug)]
 pub enum Later {
@@ -172,8 +202,7 @@ pub struct LaterWrite {
     pub(crate) file: Arc<DraftFile>,
     pub(crate) writer: WriterId,
     pub(crate) thread: u32,
-    /// Where the bytes go; unset if they go to the end.
-    pub(crate) offset: Option<u64>,
+    pub(crate) to: To,
     /// The draft's turn, if it is the write's by now. Some of the bytes may be there.
     pub(crate) turn: Option<Turn>,
     pub(crate) underway: UnderwayWrite,

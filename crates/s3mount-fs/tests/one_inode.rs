@@ -314,6 +314,27 @@ async fn who_reads_sees_the_write_that_came_before() {
     assert_eq!(answer.await.expect("an answer").expect("bytes"), b"olD text");
 }
 
+/// A program cuts the file while the kernel writes pages of a map back.
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_map_make_no_file_longer() {
+    let (client, fs) = mount();
+    let ino = look_up(&fs, "old").await;
+    let writer = fs.open_to_write(ino, WRITE).await.expect("a handle").handle;
+    let waits = fs.write(writer, 2, b"D", 1).expect("memory").expect("the bytes around it are not there");
+    let pages = fs.write_back(writer, 0, b"OLD TEXT", 1).expect("memory").expect("another one writes");
+    let cut = tokio::spawn(fs.clone().set_size(ino, Some(writer), 3, 1));
+    tokio::task::yield_now().await;
+    fs.clone().finish_write(waits).await.expect("memory");
+    assert_eq!(cut.await.expect("an end").expect("it is cut").size, 3);
+    fs.clone().finish_write(pages).await.expect("memory");
+    fs.clone().flush(writer, |_| true).await.expect("an object");
+    assert_eq!(client.stored("old").0, b"OLD");
+    fs.clone().set_size(ino, Some(writer), 0, 1).await.expect("it is cut");
+    assert!(fs.write_back(writer, 0, b"OLD TEXT", 1).expect("no byte").is_none());
+    fs.clone().flush(writer, |_| true).await.expect("an object");
+    assert_eq!(client.stored("old").0, b"");
+}
+
 /// `stat` of a name that is just getting another file may still ask for the inode of the one before.
 #[tokio::test(start_paused = true)]
 async fn a_file_keeps_its_length_once_its_name_stands_for_another() {

@@ -22,7 +22,7 @@ use crate::namespace::names::{File, Target, is_file_name};
 use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree_locks::NamesGuard;
-use crate::writes::{Later, LaterWrite, Opener, WriteOpen};
+use crate::writes::{Later, LaterWrite, Opener, To, WriteOpen};
 
 impl Filesystem {
     pub(super) fn writer(&self) -> Result<&Writer, FsError> {
@@ -183,7 +183,7 @@ impl Filesystem {
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Later>, FsError> {
-        self.take_bytes(handle, Some(offset), data, thread)
+        self.take_bytes(handle, To::Offset(offset), data, thread)
     }
 
     /// As [`write`](Self::write), but the bytes go to the end of the file, wherever that is by now: the kernel may not
@@ -197,14 +197,29 @@ impl Filesystem {
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Later>, FsError> {
-        self.take_bytes(handle, None, data, thread)
+        self.take_bytes(handle, To::End, data, thread)
     }
 
-    /// Takes bytes for an offset, or for the end.
+    /// As [`write`](Self::write), of pages that a map has changed. A map never makes a file longer: the kernel cuts what
+    /// lies behind the end, but the file may have been cut since. So these bytes are left out here, too.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write_back(
+        self: &Arc<Self>,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        thread: u32,
+    ) -> Result<Option<Later>, FsError> {
+        self.take_bytes(handle, To::Pages(offset), data, thread)
+    }
+
+    /// Takes bytes of a WRITE.
     fn take_bytes(
         self: &Arc<Self>,
         handle: FileHandle,
-        offset: Option<u64>,
+        to: To,
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Later>, FsError> {
@@ -216,39 +231,44 @@ impl Filesystem {
             Some(OpenFile::Keep(writer)) => Ok(Some(Later::Keep(writer.push(data)))),
             Some(OpenFile::Draft(open)) if open.how.writes => {
                 let Some(writer) = open.writer else { return Err(FsError::ReadOnly) };
-                self.write_draft(&open.file, writer, offset, data, thread)
+                self.write_draft(&open.file, writer, to, data, thread)
             }
             Some(OpenFile::Draft(_) | OpenFile::Object(_) | OpenFile::Snapshot(_) | OpenFile::Events(_))
             | None => Err(FsError::ReadOnly),
         }
     }
 
-    /// Takes bytes for a draft: for an offset, or for the end.
+    /// Takes bytes of a WRITE for a draft.
     fn write_draft(
         &self,
         file: &Arc<DraftFile>,
         writer: WriterId,
-        offset: Option<u64>,
+        to: To,
         data: &[u8],
         thread: u32,
     ) -> Result<Option<Later>, FsError> {
         let turn = file.try_turn();
-        let mut offset = offset;
+        let (mut to, mut data) = (to, data);
         if turn.is_some() {
-            note_change(file, writer, thread, offset.is_none())?;
             let draft = file.draft();
-            let at = *offset.get_or_insert_with(|| draft.size());
+            let (at, len) = to.range(|| draft.size(), data.len());
+            data = &data[..len];
+            if to.is_behind(len) && !draft.has_failed() {
+                return Ok(None);
+            }
+            note_change(file, writer, thread, to == To::End)?;
+            to = To::Offset(at);
             if let Some(written) = draft.try_write(at, data) {
                 return written.map(|()| None).map_err(|error| self.failed(file, error));
             }
         }
-        let (start, end) = match offset {
-            Some(offset) => (offset, offset.saturating_add(data.len() as u64)),
-            None => (file.draft().size(), u64::MAX),
+        let (start, end) = match to {
+            To::Offset(offset) | To::Pages(offset) => (offset, offset.saturating_add(data.len() as u64)),
+            To::End => (file.draft().size(), u64::MAX),
         };
         let underway = file.underway.begin(start, end);
         let (file, data) = (file.clone(), Bytes::copy_from_slice(data));
-        Ok(Some(Later::Write(LaterWrite { file, writer, thread, offset, turn, underway, data })))
+        Ok(Some(Later::Write(LaterWrite { file, writer, thread, to, turn, underway, data })))
     }
 
     /// Does what [`write`](Self::write) has left.
@@ -258,18 +278,22 @@ impl Filesystem {
     pub async fn finish_write(self: Arc<Self>, later: Later) -> Result<(), FsError> {
         match later {
             Later::Keep(to_keep) => self.keep(to_keep).await,
-            Later::Write(LaterWrite { file, writer, thread, offset, turn, underway: _underway, data }) => {
+            Later::Write(LaterWrite { file, writer, thread, to, turn, underway: _underway, mut data }) => {
+                let is_noted = turn.is_some();
                 let _turn = match turn {
                     Some(turn) => turn,
-                    None => {
-                        let turn = file.turn().await;
-                        note_change(&file, writer, thread, offset.is_none())?;
-                        turn
-                    }
+                    None => file.turn().await,
                 };
                 let draft = file.draft();
-                let offset = offset.unwrap_or_else(|| draft.size());
-                draft.write(offset, data).await.map_err(|error| self.failed(&file, error))
+                let (at, len) = to.range(|| draft.size(), data.len());
+                data.truncate(len);
+                if to.is_behind(len) && !draft.has_failed() {
+                    return Ok(());
+                }
+                if !is_noted {
+                    note_change(&file, writer, thread, to == To::End)?;
+                }
+                draft.write(at, data).await.map_err(|error| self.failed(&file, error))
             }
         }
     }

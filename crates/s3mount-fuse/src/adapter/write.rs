@@ -31,13 +31,6 @@ fn write_open(flags: i32) -> WriteOpen {
     }
 }
 
-/// Whether the bytes of a WRITE go to the end of the file. The kernel sends the flags that the open file has by now: a
-/// program may have changed `O_APPEND` by fcntl(2). Pages of maps go where they are in the file, and the kernel takes
-/// any handle of the file for them.
-fn is_append((flags, write_flags): (OpenFlags, WriteFlags)) -> bool {
-    flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE)
-}
-
 impl Adapter {
     pub(super) fn on_create(
         &self,
@@ -111,12 +104,16 @@ impl Adapter {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        flags: (OpenFlags, WriteFlags),
+        (flags, write_flags): (OpenFlags, WriteFlags),
         reply: ReplyWrite,
     ) {
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let fs = self.fs.clone();
-        let later = if is_append(flags) {
+        // Pages of maps go where they are in the file, and the kernel takes any handle of the file for them. Else it sends
+        // the flags that the open file has by now: a program may have changed `O_APPEND` by fcntl(2).
+        let later = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.fs.write_back(fs_handle(fh), offset, data, req.pid())
+        } else if flags.0 & libc::O_APPEND != 0 {
             self.fs.append(fs_handle(fh), data, req.pid())
         } else {
             self.fs.write(fs_handle(fh), offset, data, req.pid())

@@ -246,7 +246,9 @@ impl Daemon {
         let (fs, pid) = (self.fs.clone(), caller.pid);
         let work = async move {
             // The flags are those of this moment, and pages of maps go where they are in the file.
-            let later = if flags & libc::O_APPEND != 0 && !is_write_back {
+            let later = if is_write_back {
+                fs.write_back(handle, offset, &data, pid)
+            } else if flags & libc::O_APPEND != 0 {
                 fs.append(handle, &data, pid)
             } else {
                 fs.write(handle, offset, &data, pid)
