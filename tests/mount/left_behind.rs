@@ -287,6 +287,9 @@ fn who_waits_for_a_daemon_that_is_stopped_is_told() {
     let mut warm = warm.spawn().expect("s3mount");
     let below = s3mount(&world.server.endpoint(), BUCKET, &world.path("d"), &["--foreground"]);
     let below = run_with_timeout(&mut { below }, LIMIT).expect("an end");
+    let mut cache = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    cache.args(["cache", "stats"]).arg(world.mount.path());
+    let cache = run_with_timeout(&mut cache, LIMIT).expect("an end");
     let mut told = String::new();
     BufReader::new(warm.stderr.take().expect("a pipe")).read_line(&mut told).expect("a line");
     kill(daemon, Signal::SIGCONT).expect("a signal");
@@ -300,4 +303,7 @@ fn who_waits_for_a_daemon_that_is_stopped_is_told() {
         "s3mount: {dir}/d lies in the mount s3://data/ at {dir} (fuse.s3mount), whose daemon does not"
     );
     assert!(said(&below).starts_with(&expected), "{}", said(&below));
+    let expected =
+        format!("s3mount: {dir} lies in the mount s3://data/ at {dir} (fuse.s3mount), whose daemon");
+    assert!(said(&cache).starts_with(&expected), "{}", said(&cache));
 }

@@ -68,13 +68,27 @@ pub(crate) fn probe(mount: &MountedAt) -> Life {
 /// Names the mount whose daemon does not answer.
 pub(crate) fn check_above(path: &Path) -> anyhow::Result<()> {
     let path = std::path::absolute(path)?;
-    if let Some(mount) = enclosing(&path).filter(|mount| mount.kind.starts_with("fuse") && mount.dir != path)
+    check(&path, enclosing(&path).filter(|mount| mount.dir != path))
+}
+
+/// Checks that whoever looks into the folder `path` does not wait for ever: for the daemon of a mount that is there, or
+/// that it lies in.
+///
+/// # Errors
+/// Names the mount whose daemon does not answer.
+pub(crate) fn check_within(path: &Path) -> anyhow::Result<()> {
+    let path = std::path::absolute(path)?;
+    check(&path, enclosing(&path))
+}
+
+fn check(path: &Path, mount: Option<MountedAt>) -> anyhow::Result<()> {
+    if let Some(mount) = mount.filter(|mount| mount.kind.starts_with("fuse"))
         && probe(&mount) == Life::Silent
     {
         bail!(
             "{} lies in the mount {mount}, whose daemon does not answer: it is stopped, or it hangs; end it, or name a \
              folder elsewhere",
-            shown(&path)
+            shown(path)
         );
     }
     Ok(())

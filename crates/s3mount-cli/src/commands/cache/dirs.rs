@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use s3mount_cache::CacheDir;
 
+use crate::system::probe::check_within;
+
 /// The folders to work on, and how to tell the result.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Dirs {
@@ -26,6 +28,10 @@ impl Dirs {
             let shown = dir.display();
             ensure!(!all[..index].contains(&all[index]), "{shown} is given twice; name each folder once");
         }
-        self.dirs.iter().map(|dir| Ok(CacheDir::open(dir)?)).collect()
+        let open = |dir: &PathBuf| {
+            check_within(dir)?;
+            Ok(CacheDir::open(dir)?)
+        };
+        self.dirs.iter().map(open).collect()
     }
 }
