@@ -31,6 +31,12 @@ const MOST_BYTES: u64 = 64 << 20;
 /// The most bytes that are taken at once.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// The most bytes of events that are taken by one call: some hundred thousand events. The rest comes with the next one.
+const MOST_TAKEN: usize = 16 << 20;
+
+/// The longest event, in bytes. S3 has keys of up to 1,024.
+const MOST_LINE: usize = 64 << 10;
+
 /// The daemon of a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
@@ -155,13 +161,16 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The events that have happened since the last call.
+    /// The events that have happened since the last call, or the first of these, if they are more than the memory
+    /// should hold at once.
     ///
     /// # Errors
     /// Fails if the daemon is gone, does not answer, or does not know events.
     pub(crate) fn take(&mut self) -> anyhow::Result<Vec<Event>> {
-        let mut events = Vec::new();
-        while let Some(mut open) = self.open.take() {
+        let (mut events, mut taken) = (Vec::new(), 0);
+        while taken < MOST_TAKEN
+            && let Some(mut open) = self.open.take()
+        {
             let (open, read) = within(&self.path, move || {
                 let mut piece = vec![0; PIECE_BYTES];
                 let read = match &mut open {
@@ -182,10 +191,16 @@ impl Listener {
             if self.rest.is_empty() && piece.starts_with(b"s3mount: ") {
                 return Err(refused(&self.path, "events", &String::from_utf8_lossy(&piece)));
             }
+            taken += piece.len();
             self.rest.extend(piece);
             let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = self.rest.drain(..end).collect();
             events.extend(lines.split(|byte| *byte == b'\n').filter_map(Event::parse));
+            ensure!(
+                self.rest.len() <= MOST_LINE,
+                "the daemon of {} sends what is no event",
+                shown(&self.path)
+            );
         }
         Ok(events)
     }
@@ -248,4 +263,37 @@ fn unknown(path: &Path, file: &str) -> anyhow::Error {
         shown(path),
         env!("CARGO_PKG_VERSION")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Seek as _, Write as _};
+    use std::path::PathBuf;
+
+    use super::{Listener, MOST_LINE, MOST_TAKEN, Open, PIECE_BYTES};
+
+    /// A listener to a daemon that sends these bytes.
+    fn listener(bytes: &[u8]) -> Listener {
+        let mut file: File = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).and_then(|()| file.rewind()).expect("a disk");
+        Listener { path: PathBuf::from("/mnt"), open: Some(Open::File(file)), rest: Vec::new() }
+    }
+
+    #[test]
+    fn more_events_than_fit_at_once_come_one_after_another() {
+        let line = format!("{:>4095}\n", r#"{"event": "lost", "count": 1}"#);
+        let count = MOST_TAKEN / line.len() + 100;
+        let mut listener = listener(line.repeat(count).as_bytes());
+        let first = listener.take().expect("events").len();
+        assert!(first * line.len() < MOST_TAKEN + PIECE_BYTES, "{first}");
+        assert_eq!(first + listener.take().expect("events").len(), count);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let mut listener = listener(&vec![b'x'; 4 * MOST_LINE]);
+        let error = listener.take().expect_err("it is no event");
+        assert_eq!(error.to_string(), "the daemon of /mnt sends what is no event");
+    }
 }

@@ -20,6 +20,9 @@ const HARDLY: f64 = 0.1;
 /// From this share of the memory on, memory is called short.
 const SHORT: f64 = 0.95;
 
+/// The most calls of one report. Each takes some 100 bytes of memory.
+const MOST_CALLS: usize = 2_000_000;
+
 /// How often the events are taken while a report is made, so that none is lost.
 const TAKE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -223,7 +226,11 @@ impl Reporter {
                 Event::Call(call) => {
                     // Its thread may end soon.
                     self.processes.of(call.pid);
-                    calls.push(call);
+                    if calls.len() < MOST_CALLS {
+                        calls.push(call);
+                    } else {
+                        *lost += 1;
+                    }
                 }
                 Event::Lost { count } => *lost += count,
                 Event::Request(_) | Event::Unknown => {}
