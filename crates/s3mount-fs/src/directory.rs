@@ -110,8 +110,8 @@ impl Directories {
         let mut listing = open.listing.lock().await;
         let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
         // A directory that was renamed has its names below another prefix, in the same order.
-        let has_moved = self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(&prefix));
-        if has_moved || offset == DirOffset::START {
+        let has_moved = || self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(&prefix));
+        if has_moved() || offset == DirOffset::START {
             listing.restart();
         }
         if offset == DirOffset::START {
@@ -135,6 +135,11 @@ impl Directories {
         let mut first = first;
         loop {
             listing.list_upto(first, &self.namespace, &self.walks, &open).await?;
+            // What came meanwhile may lack the names that were moved already.
+            if has_moved() {
+                listing.restart();
+                continue;
+            }
             let count = listing.renew(first, max_names, &self.namespace, &open);
             let names = listing.from(first, count);
             entries.extend(

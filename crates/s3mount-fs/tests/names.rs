@@ -476,6 +476,35 @@ async fn an_open_folder_is_listed_under_the_name_that_it_gets() {
     fs.rename(place("b"), place("c"), false).await.expect("another name");
     assert_eq!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 5)).await, ["5", "6", "7", "8"], "the rest");
     assert_eq!(names(DirOffset::START).await.len(), 11);
+    for number in 0..6 {
+        fs.unlink(folder, &number.to_string()).await.expect("the name goes");
+    }
+    fs.rename(place("c"), place("d"), false).await.expect("another name");
+    assert!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 7)).await.is_empty(), "it has fewer names now");
+}
+
+/// A folder is renamed there and back while it is listed, so that the store's answer may lack what has moved.
+#[tokio::test(start_paused = true)]
+async fn an_open_folder_that_is_renamed_there_and_back_is_listed_whole() {
+    for delay in (0..1000).step_by(10) {
+        let (client, fs) = mount(ALL);
+        for number in 0..6 {
+            client.put(&format!("x/{number}"), "text");
+        }
+        let handle = fs.opendir(look_up(&fs, "x").await).expect("a folder");
+        client.set_latency(Duration::from_millis(60));
+        let renames = async {
+            for (from, to) in [("x", "y"), ("y", "x")] {
+                fs.rename(place(from), place(to), false).await.expect("another name");
+            }
+        };
+        let listing = async {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            rest(&fs, handle, DirOffset::AFTER_DOTS).await
+        };
+        let ((), shown) = tokio::join!(renames, listing);
+        assert_eq!(shown.len(), 6, "after {delay} ms: {shown:?}");
+    }
 }
 
 /// Two programs share a listing, one of them far behind, while this mount changes names on pages that have come already.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use s3mount_object::{ETag, ObjectId};
 
 use super::blocks;
+use super::io::make_folder;
 use super::layout::{Hash, Layout};
 
 /// What a file begins with: the format's name and version.
@@ -65,11 +66,12 @@ impl NameStore {
     /// Begins to keep the listing of `directory`.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.
     pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
         let path = self.path(directory);
         let folder = path.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(folder)?;
+        make_folder(&self.layout.names())?;
+        make_folder(folder)?;
         let file = tempfile::Builder::new().prefix(UNFINISHED_LISTING).tempfile_in(folder)?;
         let mut writer = NamesWriter { out: BufWriter::new(file), path, at: 0, places: Vec::new() };
         writer.put(MAGIC)?;
@@ -251,7 +253,7 @@ fn checked(mut bytes: Vec<u8>, what: &str) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
 
     use tempfile::TempDir;
 
@@ -285,6 +287,22 @@ mod tests {
         assert!(store.open("e/").expect("no error").is_none(), "another directory");
         let other = NameStore::new(Layout::new(dir.path()), "s3://other".to_owned());
         assert!(other.open("d/").expect("no error").is_none(), "another bucket");
+    }
+
+    #[test]
+    fn folders_are_for_their_owner_alone_and_the_cache_itself_is_not_made() {
+        let dir = TempDir::new().expect("a folder");
+        keep(&store(&dir));
+        let layout = Layout::new(dir.path());
+        let listing = store(&dir).path("d/");
+        for folder in [layout.names(), listing.parent().expect("a folder").to_owned()] {
+            let mode = std::fs::metadata(&folder).expect("it was made").permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", folder.display());
+        }
+        let gone = dir.path().join("gone");
+        let store = NameStore::new(Layout::new(&gone), "s3://bucket".to_owned());
+        let error = store.write("d/").map(drop).expect_err("its folder is gone");
+        assert!(error.kind() == io::ErrorKind::NotFound && !gone.exists(), "{error}");
     }
 
     #[test]

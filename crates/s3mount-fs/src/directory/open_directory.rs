@@ -44,9 +44,10 @@ impl OpenDirectory {
         self.lock_prefix().clone()
     }
 
-    /// The directory has this prefix now. Returns whether it had another.
+    /// The directory has this prefix now. Returns whether it was renamed since the last call, also if it has its
+    /// former name again: each rename gives it a new text.
     pub(super) fn has_moved(&self, prefix: &Arc<str>) -> bool {
-        *std::mem::replace(&mut *self.lock_prefix(), prefix.clone()) != **prefix
+        !Arc::ptr_eq(&std::mem::replace(&mut *self.lock_prefix(), prefix.clone()), prefix)
     }
 }
 
@@ -106,7 +107,8 @@ impl Listing {
         names.filter_map(|(index, listed)| (!listed.is_gone).then_some((index, &listed.named)))
     }
 
-    /// Brings what is known of up to `count` names from the number `first` on up to date. Returns how many there are.
+    /// Brings what is known of up to `count` names from the number `first` on up to date. Returns how many there are:
+    /// none if the directory has fewer names now.
     pub(super) fn renew(
         &mut self,
         first: usize,
@@ -116,6 +118,7 @@ impl Listing {
     ) -> usize {
         self.changes = namespace.changes();
         let first = first - self.dropped;
+        let first = first.min(self.names.len());
         let shown = first..first.saturating_add(count).min(self.names.len());
         let newer =
             namespace.newer(&open.prefix(), self.names.range(shown.clone()).map(|listed| &listed.named));
