@@ -76,14 +76,13 @@ pub(super) fn run(filesystem: impl FnOnce() -> Arc<Filesystem>, script: &[&str])
             let _ = umount2(&path, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH);
         }
     });
-    let answers = run_lines(&mut mounted._child.0, script, &calls);
+    let answers_and_calls = run_lines(&mut mounted._child.0, script, &calls);
     drop(done);
     watch.join().expect("the watch");
-    let calls = calls.lock().expect("the calls").clone();
-    (answers, calls)
+    answers_and_calls
 }
 
-fn run_lines(python: &mut Child, script: &[&str], calls: &Mutex<Vec<Call>>) -> Vec<String> {
+fn run_lines(python: &mut Child, script: &[&str], calls: &Mutex<Vec<Call>>) -> (Vec<String>, Vec<Call>) {
     let (mut input, output) = (python.stdin.take().expect("a pipe"), python.stdout.take().expect("a pipe"));
     let mut output = BufReader::new(output).lines();
     let mut ask = |line: &str| {
@@ -101,7 +100,9 @@ fn run_lines(python: &mut Child, script: &[&str], calls: &Mutex<Vec<Call>>) -> V
         // What follows a call by itself, such as RELEASE, comes before the next.
         std::thread::sleep(Duration::from_millis(30));
     }
-    answers
+    // The pipe is open still: when the processes end, they close what they have open.
+    let calls = calls.lock().expect("the calls").clone();
+    (answers, calls)
 }
 
 /// Mounts, and passes messages between the kernel and the daemon.
