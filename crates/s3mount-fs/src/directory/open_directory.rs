@@ -117,8 +117,7 @@ impl Listing {
         open: &OpenDirectory,
     ) -> usize {
         self.changes = namespace.changes();
-        let first = first - self.dropped;
-        let first = first.min(self.names.len());
+        let first = (first - self.dropped).min(self.names.len());
         let shown = first..first.saturating_add(count).min(self.names.len());
         let newer =
             namespace.newer(&open.prefix(), self.names.range(shown.clone()).map(|listed| &listed.named));

@@ -6,37 +6,41 @@ use std::time::Duration;
 use super::ObjectReader;
 use super::state::State;
 use crate::readers::Readers;
+use crate::reclaim::Givers;
 use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::stream::Stream;
 use crate::sync::Ordering;
 
 /// Bytes that were given.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Given {
-    pub(crate) bytes: u64,
+struct Given {
+    bytes: u64,
     /// How many of them were in flight. Their buffers come back in a moment.
-    pub(crate) in_flight_bytes: u64,
+    in_flight_bytes: u64,
 }
 
 /// How many parts a stream with too little memory takes at once. The next read takes more.
 const PARTS_AT_ONCE: u64 = 4;
 
 impl Readers<ObjectReader> {
-    /// Makes readers give about `wanted` bytes that are ahead of streams that nobody reads now.
-    pub(crate) fn take_idle(&self, wanted: u64, now: Duration) -> Given {
-        let mut given = Given::default();
+    /// Makes readers give about `wanted` bytes that are ahead of streams that nobody reads now. Returns how many they
+    /// gave. What comes back in a moment is noted in the `givers`' books.
+    pub(crate) fn take_idle(&self, wanted: u64, now: Duration, givers: &mut Givers<ObjectReader>) -> u64 {
+        let mut given = 0;
         if self.idle.is_time_to_look(now) {
             self.all().iter().for_each(|reader| reader.list_idle(now));
         }
-        while given.bytes < wanted
+        while given < wanted
             && self.idle.has_any()
             && let Some(listed) = self.idle.next()
         {
             let Some(reader) = listed.upgrade() else { continue };
-            let (dropped, has_more) = reader.give_idle(wanted - given.bytes, now);
+            let (dropped, has_more) = reader.give_idle(wanted - given, now);
             self.books.dropped_bytes.fetch_add(dropped.bytes, Ordering::Relaxed);
-            given.bytes += dropped.bytes;
-            given.in_flight_bytes += dropped.in_flight_bytes;
+            given += dropped.bytes;
+            if dropped.in_flight_bytes > 0 {
+                givers.on_cancel(dropped.in_flight_bytes);
+            }
             if has_more {
                 self.idle.list_first(listed);
             }
@@ -55,13 +59,10 @@ impl ObjectReader {
         let given = {
             let givers = &mut *self.readers.books.givers();
             let wanted = PARTS_AT_ONCE * self.shared.config.part_bytes;
-            let given = self.readers.take_idle(wanted.saturating_sub(givers.cancelled_bytes()), self.now());
-            if given.in_flight_bytes > 0 {
-                givers.on_cancel(given.in_flight_bytes);
-            }
-            given
+            let missing = wanted.saturating_sub(givers.cancelled_bytes());
+            self.readers.take_idle(missing, self.now(), givers)
         };
-        if given.bytes > 0 {
+        if given > 0 {
             let state = &mut self.lock().state;
             self.plan_hungry(state);
             state.is_short = false;

@@ -46,11 +46,7 @@ impl Readers<ObjectReader> {
             missing = missing.saturating_sub(shared.shed_unwritten(missing));
         }
         if missing > 0 {
-            let given = self.take_idle(missing, shared.started.elapsed());
-            if given.in_flight_bytes > 0 {
-                givers.on_cancel(given.in_flight_bytes);
-            }
-            missing = missing.saturating_sub(given.bytes);
+            missing = missing.saturating_sub(self.take_idle(missing, shared.started.elapsed(), givers));
         }
         if missing > 0 {
             missing = missing.saturating_sub(shared.cache.shed(missing));
