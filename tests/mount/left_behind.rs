@@ -14,7 +14,9 @@ use nix::unistd::Pid;
 use s3mount_testkit::{TestS3, WatchdogGuard, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, NOBODY, Unmount, World, mount_tmpfs, mounts, s3mount, said, wait_for};
+use crate::world::{
+    BUCKET, NOBODY, Unmount, World, copy_binary, mount_tmpfs, mounts, s3mount, said, wait_for,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -197,8 +199,7 @@ grep -c " $1/mnt " /proc/self/mountinfo || echo gone
 fn mounts_of_other_users_are_told_to_be_theirs_and_dead_ones_make_way_for_root() {
     let (server, folder) = (server(), TempDir::new().expect("a folder"));
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
-    // Other users can run the binary in this folder.
-    fs::copy(env!("CARGO_BIN_EXE_s3mount"), folder.path().join("s3mount")).expect("a copy");
+    copy_binary(folder.path());
     let dir = folder.path().join("mnt");
     fs::create_dir(&dir).expect("a mount point");
     chown(&dir, Some(NOBODY), Some(NOBODY)).expect("an owner");

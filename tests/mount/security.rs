@@ -10,7 +10,7 @@ use std::time::Duration;
 use s3mount_testkit::{TestS3, run_with_timeout};
 use tempfile::TempDir;
 
-use crate::world::{BUCKET, NOBODY, World};
+use crate::world::{BUCKET, NOBODY, World, copy_binary};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -85,8 +85,7 @@ fn a_mount_is_its_user_s_alone() {
     let server = TestS3::builder().object(BUCKET, "a,b/d/f", "text\n").start().expect("a server");
     let folder = TempDir::new().expect("a folder");
     open_up(folder.path());
-    // Other users can run the binary in this folder.
-    fs::copy(env!("CARGO_BIN_EXE_s3mount"), folder.path().join("s3mount")).expect("a copy");
+    copy_binary(folder.path());
     let dir = folder.path().join("mnt");
     fs::create_dir(&dir).expect("a mount point");
     chown(&dir, Some(NOBODY), Some(NOBODY)).expect("an owner");

@@ -200,6 +200,12 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
     run_command(Command::new(program).args(args))
 }
 
+/// Copies the binary into a folder, where other users can run it. Another process copies it: a file that this one has
+/// open for writing can't be run as long as a program that another test starts holds it, too.
+pub(crate) fn copy_binary(to: &Path) {
+    run("cp", &[Path::new(env!("CARGO_BIN_EXE_s3mount")), to]);
+}
+
 /// Runs a command, which must succeed, and returns what it printed.
 pub(crate) fn run_command(command: &mut Command) -> String {
     let output = run_with_timeout(command, LIMIT).expect("a program that ends");
