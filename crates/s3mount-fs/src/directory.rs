@@ -135,12 +135,12 @@ impl Directories {
         let mut first = first;
         loop {
             listing.list_upto(first, &self.namespace, &self.walks, &open).await?;
-            // What came meanwhile may lack the names that were moved already.
+            let count = listing.renew(first, max_names, &self.namespace, &open);
+            // What is known of it may lack the names that were moved meanwhile.
             if has_moved() {
                 listing.restart();
                 continue;
             }
-            let count = listing.renew(first, max_names, &self.namespace, &open);
             let names = listing.from(first, count);
             entries.extend(
                 names.map(|(index, named)| entry((DOTS + index, (&*named.name, named.target.kind(), None)))),

@@ -9,7 +9,6 @@
 //! - [`closing`]: files that nobody writes to any more;
 //! - [`changing`]: names that are made, removed and renamed;
 //! - [`folders`]: folders that are renamed;
-//! - [`renamed`]: reads of files that were renamed while they are open;
 //! - [`watched`]: what those see who look at the mount.
 
 mod allocating;
@@ -33,7 +32,6 @@ mod notices;
 pub(crate) mod open_file;
 pub(crate) mod opening;
 pub(crate) mod reader_slot;
-mod renamed;
 mod shown;
 mod watched;
 mod writing;
@@ -199,7 +197,7 @@ impl Filesystem {
         if Control::of(parent) == Some(Control::Folder) {
             return Control::named(name).map(|file| self.control_entry(file)).ok_or(FsError::NotFound);
         }
-        let prefix = self.inodes.prefix(parent)?;
+        let mut prefix = self.inodes.prefix(parent)?;
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -210,13 +208,33 @@ impl Filesystem {
             return Ok(self.control_entry(Control::Folder));
         }
         loop {
+            let found = self.look_up_below((parent, &prefix), name).await;
+            let is_an_answer = matches!(found, Ok(_) | Err(FsError::NotFound));
+            if !is_an_answer || !self.inodes.has_moved(parent, &prefix) {
+                return found;
+            }
+            // It was found below a prefix that the directory has no more.
+            if let Ok(entry) = found {
+                self.forget(entry.attr.ino, 1);
+            }
+            prefix = self.inodes.prefix(parent)?;
+        }
+    }
+
+    /// The entry of `name` in a directory that has this prefix.
+    async fn look_up_below(
+        &self,
+        (parent, prefix): (InodeNo, &Arc<str>),
+        name: &str,
+    ) -> Result<Entry, FsError> {
+        loop {
             let changes = self.namespace.changes();
-            let fact = self.namespace.ask(&prefix, name).await?;
+            let fact = self.namespace.ask(prefix, name).await?;
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
-            let is_known = self.ask_attr(parent, &prefix, name, target).await?;
+            let is_known = self.ask_attr(parent, prefix, name, target).await?;
             let name_ttl = if is_known { fact.left } else { Duration::ZERO };
-            let look_up = || self.inodes.look_up(parent, &prefix, name, target);
-            if let Some(attr) = self.namespace.give(&prefix, name, &fact, changes, look_up) {
+            let look_up = || self.inodes.look_up(parent, prefix, name, target);
+            if let Some(attr) = self.namespace.give(prefix, name, &fact, changes, look_up) {
                 return Ok(Entry { attr, name_ttl });
             }
             // A program of this mount has begun to write it, or has ended, or a listing shows a change.
@@ -260,7 +278,7 @@ impl Filesystem {
     {
         let open = match self.files.get(handle) {
             Some(OpenFile::Object(open)) if open.was_written() => {
-                let read = ReadAt { handle, offset, len };
+                let read = ReadAt::new(handle, offset, len);
                 return self.read_followed((open.ino, None), &open.slot, read, reply);
             }
             Some(OpenFile::Object(open)) => open,
@@ -271,12 +289,12 @@ impl Filesystem {
             Some(OpenFile::Events(listener)) => return reply(Ok(&self.events(&listener, len))),
             Some(OpenFile::Hints(_) | OpenFile::Keep(_)) => return reply(Ok(&[])),
             Some(OpenFile::Draft(open)) => {
-                let read = ReadAt { handle, offset, len };
+                let read = ReadAt::new(handle, offset, len);
                 return self.read_followed((open.ino, Some(&open.file)), &open.slot, read, reply);
             }
             None => return reply(Err(FsError::BadHandle(handle))),
         };
-        self.read_object(&open, ReadAt { handle, offset, len }, false, reply);
+        self.read_object(&open, ReadAt::new(handle, offset, len), false, reply);
     }
 
     /// Reads an object. A read that is `apart` does not touch the object's streams.
@@ -290,14 +308,16 @@ impl Filesystem {
         if let Some(large) = &open.large {
             self.direct_io.on_read(large, &open.reader, read.len);
         }
+        if open.was_renamed() {
+            return self.read_followed((open.ino, None), &open.slot, read, reply);
+        }
         let (fs, ReadAt { offset, len, .. }) = (self.clone(), read);
         let reply = move |result: Result<&[u8], ReadError>| match result {
             Ok(bytes) => reply(Ok(bytes)),
             Err(source) if source.is_stale() => fs.after_stale(read, source, reply),
             Err(error) => reply(Err(error.into())),
         };
-        let renamed = open.renamed();
-        let reader = renamed.as_ref().unwrap_or(&open.reader);
+        let reader = &open.reader;
         if apart {
             reader.read_apart(offset, len, reply);
         } else {
@@ -334,7 +354,7 @@ impl Filesystem {
     {
         let open = match self.files.get(handle) {
             Some(OpenFile::Object(open)) if !open.was_written() => open,
-            _ => return self.fill_written(ReadAt { handle, offset, len }, reply),
+            _ => return self.fill_written(ReadAt::new(handle, offset, len), reply),
         };
         if let Some(large) = &open.large {
             let readahead_bytes = self.fills.maps().readahead_bytes();
@@ -345,7 +365,7 @@ impl Filesystem {
         match answer {
             Answer::Refuse => reply(Err(FsError::Refused)),
             Answer::Serve | Answer::Apart => {
-                self.read_object(&open, ReadAt { handle, offset, len }, answer == Answer::Apart, reply);
+                self.read_object(&open, ReadAt::new(handle, offset, len), answer == Answer::Apart, reply);
             }
         }
     }

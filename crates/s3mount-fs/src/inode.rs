@@ -27,7 +27,7 @@ use crate::drafts::DraftFile;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, PoisonError, RwLock, lock};
 use crate::time::{millis, time};
 
 /// About how many bytes an inode takes. A million inodes take 294 MiB together with the listings of their
@@ -208,6 +208,10 @@ impl Tables {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     tables: Mutex<Tables>,
+    /// Held while a directory gets another name, and what is known of the names below it moves with it.
+    moving: RwLock<()>,
+    /// How often a name was renamed.
+    renames: AtomicU64,
     mounted_at: SystemTime,
     has_outdated: Notify,
     /// How many files the kernel may know. Above this number it is asked to forget some.
@@ -244,6 +248,8 @@ impl InodeTable {
         };
         Self {
             tables: Mutex::new(tables),
+            moving: RwLock::default(),
+            renames: AtomicU64::new(0),
             mounted_at,
             has_outdated: Notify::new(),
             limit,
@@ -271,11 +277,12 @@ impl InodeTable {
         Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
     }
 
-    /// The prefix of the keys in a directory that the kernel knows.
+    /// The prefix of the keys in a directory that the kernel knows. It waits for the end of a [`move`](Self::moving).
     ///
     /// # Errors
     /// `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
     pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
+        let _nothing_moves = self.moving.read().unwrap_or_else(PoisonError::into_inner);
         match self.node(ino) {
             Some(Node::Directory(prefix)) => Ok(prefix),
             Some(Node::File(_) | Node::Draft(_)) => Err(FsError::NotDirectory),

@@ -172,6 +172,40 @@ async fn who_has_seen_a_new_name_is_shown_it_by_the_next_listing() {
     assert_eq!((slow.await.expect("a reader").len(), shown.len()), (3000, 3001));
 }
 
+/// A program pauses in its listing. Meanwhile somebody else renames files in the bucket, and another program lists the
+/// folder: what has gone from a page of the first is listed under its new name.
+#[tokio::test(start_paused = true)]
+async fn who_pauses_in_a_listing_is_shown_a_renamed_file_under_one_of_its_names() {
+    let client = folder(1_500);
+    client.put("d/000700", "text");
+    let fs = mount(&client, |_| {});
+    let ino = walk(&fs, "d").await.expect("a folder");
+    let handle = fs.opendir(ino).expect("a folder");
+    let mut shown = fs.readdir(handle, DirOffset::AFTER_DOTS, 100).await.expect("a page");
+    for (from, to) in
+        [("000600.jpeg", "000600.moved"), ("001400.jpeg", "001400.moved/f"), ("000700", "0007/f")]
+    {
+        client.put(&format!("d/{to}"), "text");
+        client.delete(&format!("d/{from}"));
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let fresh = names(&fs, ino).await.expect("its names");
+    while let page = fs.readdir(handle, shown.last().expect("a name").next, 100).await.expect("a page")
+        && !page.is_empty()
+    {
+        shown.extend(page);
+    }
+    let mut shown: Vec<_> = shown.into_iter().map(|entry| entry.name).collect();
+    let in_order = shown.clone();
+    shown.sort();
+    shown.dedup();
+    assert_eq!((shown.len(), in_order.len()), (1_501, 1_501), "each name once");
+    assert_eq!(shown, fresh);
+    for (from, to) in [("000600.jpeg", "000600.moved"), ("001400.jpeg", "001400.moved"), ("000700", "0007")] {
+        assert!(!shown.iter().any(|name| name == from) && shown.iter().any(|name| name == to), "{from}");
+    }
+}
+
 /// Lets 32 readers look up names of a folder at random for this many seconds, each reader one name in 27 ms.
 /// Returns the number of look-ups, and how many of them had to wait for the store.
 async fn look_up_at_random(fs: &Arc<Filesystem>, count: u64, seconds: u64, seed: u64) -> (usize, usize) {

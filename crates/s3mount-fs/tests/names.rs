@@ -1,7 +1,8 @@
 //! Names that are deleted and renamed while strangers change the bucket, over a client in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use s3mount_fs::{
@@ -73,6 +74,14 @@ async fn create(fs: &Arc<Filesystem>, name: &str, text: &[u8]) -> FileHandle {
     let (_, opened) = fs.create(ROOT, name, WRITE).await.expect("a file");
     assert!(fs.write(opened.handle, 0, text, 1).expect("memory").is_none());
     opened.handle
+}
+
+async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<String, FsError> {
+    let (send, receive) = oneshot::channel();
+    fs.read(handle, 0, 64 << 10, move |result| {
+        let _ = send.send(result.map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
+    });
+    receive.await.expect("an answer")
 }
 
 async fn close(fs: &Arc<Filesystem>, handle: FileHandle) {
@@ -504,6 +513,59 @@ async fn an_open_folder_that_is_renamed_there_and_back_is_listed_whole() {
         };
         let ((), shown) = tokio::join!(renames, listing);
         assert_eq!(shown.len(), 6, "after {delay} ms: {shown:?}");
+    }
+}
+
+/// What an open folder shows, asked for in pieces of seven names.
+async fn shown_in_pieces(fs: &Filesystem, folder: InodeNo) -> BTreeSet<String> {
+    let handle = fs.opendir(folder).expect("a folder");
+    let (mut names, mut offset) = (BTreeSet::new(), DirOffset::AFTER_DOTS);
+    while let page = fs.readdir(handle, offset, 7).await.expect("a page")
+        && let Some(last) = page.last()
+    {
+        offset = last.next;
+        names.extend(page.into_iter().map(|entry| entry.name));
+    }
+    fs.releasedir(handle);
+    names
+}
+
+/// Programs list a folder, look its names up and read its files, by descriptors, while another one renames it again and
+/// again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_folder_that_is_being_renamed_has_all_its_names() {
+    const FILES: usize = 40;
+    let (client, fs) = mount(ALL);
+    (0..FILES).for_each(|number| drop(client.put(&format!("x/{number:02}"), format!("text {number}"))));
+    let folder = look_up(&fs, "x").await;
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let programs: Vec<_> = (0..6)
+        .map(|number| {
+            let (fs, has_ended) = (fs.clone(), has_ended.clone());
+            tokio::spawn(async move {
+                while !has_ended.load(Ordering::Relaxed) {
+                    if number < 2 {
+                        let shown = shown_in_pieces(&fs, folder).await;
+                        assert_eq!(shown.len(), FILES, "{shown:?}");
+                        continue;
+                    }
+                    let ino = fs.lookup(folder, &format!("{number:02}")).await.expect("it is there").attr.ino;
+                    if number < 4 {
+                        let handle = fs.open(ino).expect("a file").handle;
+                        assert_eq!(read(&fs, handle).await.expect("its text"), format!("text {number}"));
+                        fs.release(handle);
+                    }
+                    fs.forget(ino, 1);
+                }
+            })
+        })
+        .collect();
+    for (from, to) in [("x", "y"), ("y", "x")].repeat(150) {
+        fs.rename(place(from), place(to), false).await.expect("another name");
+    }
+    has_ended.store(true, Ordering::Relaxed);
+    for program in programs {
+        program.await.expect("all is there at all times");
     }
 }
 

@@ -32,6 +32,11 @@ impl Assembler {
         names.dedup_by(|a, b| a.name == b.name);
         names
     }
+
+    /// Whether it holds this name back.
+    pub(crate) fn holds(&self, name: &str) -> bool {
+        self.held_back.iter().any(|named| named.name == name)
+    }
 }
 
 #[cfg(test)]

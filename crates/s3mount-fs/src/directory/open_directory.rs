@@ -1,9 +1,12 @@
 //! One open directory, and as much of its listing as was read.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::assembler::Assembler;
 use super::list_ahead::Walks;
@@ -67,6 +70,12 @@ pub(super) struct Listing {
     /// How many names were dropped from the front of `names`.
     dropped: usize,
     names: VecDeque<Listed>,
+    /// The greatest key of the names that were dropped.
+    dropped_upto: String,
+    /// The ends of the pages that the names come from (unset: the end of the directory), and when they were asked for.
+    pages: VecDeque<(Option<Box<str>>, Instant)>,
+    /// Whether something newer has shown that one of the names is gone. What had it may have another name now.
+    has_gone: bool,
     assembler: Assembler,
     reader: Option<ListingReader>,
     /// How many changes of names were known when the names were brought up to date last.
@@ -93,9 +102,7 @@ impl Listing {
         }
         while self.dropped + self.names.len() <= first && !self.is_complete() {
             // All names that are kept were read.
-            let excess = self.names.len().saturating_sub(NAMES_KEPT);
-            self.names.drain(..excess);
-            self.dropped += excess;
+            self.drop_first(self.names.len().saturating_sub(NAMES_KEPT));
             namespace.in_time(self.more(namespace, walks, open)).await?;
         }
         Ok(())
@@ -107,8 +114,26 @@ impl Listing {
         names.filter_map(|(index, listed)| (!listed.is_gone).then_some((index, &listed.named)))
     }
 
+    /// Forgets this many names at the front.
+    fn drop_first(&mut self, count: usize) {
+        for listed in self.names.drain(..count) {
+            let key = listed.named.key();
+            if *key > *self.dropped_upto {
+                self.dropped_upto = key.into_owned();
+            }
+        }
+        self.dropped += count;
+        let upto = &*self.dropped_upto;
+        while self.pages.len() > 1 && self.pages[0].0.as_deref().is_some_and(|end| end <= upto) {
+            self.pages.pop_front();
+        }
+    }
+
     /// Brings what is known of up to `count` names from the number `first` on up to date. Returns how many there are:
     /// none if the directory has fewer names now.
+    ///
+    /// Where something newer shows that a name is gone, it may show the name that has taken its place, too: both are
+    /// brought up to date, or a file that is renamed would be listed under neither.
     pub(super) fn renew(
         &mut self,
         first: usize,
@@ -118,17 +143,72 @@ impl Listing {
     ) -> usize {
         self.changes = namespace.changes();
         let first = (first - self.dropped).min(self.names.len());
-        let shown = first..first.saturating_add(count).min(self.names.len());
-        let newer =
-            namespace.newer(&open.prefix(), self.names.range(shown.clone()).map(|listed| &listed.named));
+        loop {
+            let shown = first..first.saturating_add(count).min(self.names.len());
+            let prefix = open.prefix();
+            self.compare(&shown, namespace, &prefix);
+            if !self.has_gone || !self.add_newcomers(&shown, namespace, &prefix, open.hidden_name) {
+                return shown.len();
+            }
+        }
+    }
+
+    /// Compares these names with what is known that is newer.
+    fn compare(&mut self, shown: &Range<usize>, namespace: &Namespace, prefix: &str) {
+        let newer = namespace.newer(prefix, self.names.range(shown.clone()).map(|listed| &listed.named));
         for (listed, newer) in self.names.range_mut(shown.clone()).zip(newer) {
             let Some(Fact { target, at, left }) = newer else { continue };
             (listed.is_gone, listed.is_believed) = (target.is_none(), !left.is_zero());
+            self.has_gone |= listed.is_gone;
             if let Some(target) = target {
                 (listed.named.target, listed.named.at) = (target, at);
             }
         }
-        shown.len()
+    }
+
+    /// Adds the names that newer pages show between these names. Returns whether there are any.
+    fn add_newcomers(
+        &mut self,
+        shown: &Range<usize>,
+        namespace: &Namespace,
+        prefix: &str,
+        hidden_name: Option<&str>,
+    ) -> bool {
+        let keys = |names: Range<usize>| self.names.range(names).map(|listed| listed.named.key());
+        let before = keys(0..shown.start).max().unwrap_or_default();
+        let mut after = Ord::max(&*before, &*self.dropped_upto).to_owned();
+        let is_rest = shown.end == self.names.len() && self.is_complete();
+        let last = if is_rest { None } else { keys(shown.clone()).max().map(Cow::into_owned) };
+        if last.is_none() && !is_rest {
+            return false;
+        }
+        let mut found = Vec::new();
+        for (end, at) in &self.pages {
+            let upto = match (end.as_deref(), last.as_deref()) {
+                (Some(end), Some(last)) => Some(end.min(last)),
+                (end, last) => end.or(last),
+            };
+            if upto.is_none_or(|upto| *after < *upto) {
+                found.extend(namespace.shown_since(prefix, (&after, upto), *at));
+                upto.unwrap_or_default().clone_into(&mut after);
+            }
+        }
+        let known: HashSet<&str> = self.names.iter().map(|listed| &*listed.named.name).collect();
+        found.retain(|named| {
+            let is_known = known.contains(&*named.name) || self.assembler.holds(&named.name);
+            !is_known && Some(&*named.name) != hidden_name
+        });
+        // If a key and a folder have the same name, the folder is shown.
+        found.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| b.key().cmp(&a.key())));
+        found.dedup_by(|a, b| a.name == b.name);
+        let has_any = !found.is_empty();
+        for named in found {
+            let behind = |listed: &Listed| *listed.named.key() > *named.key();
+            let at = self.names.range(shown.start..).position(behind);
+            let at = at.map_or(self.names.len(), |at| shown.start + at);
+            self.names.insert(at, Listed { named, is_gone: false, is_believed: true });
+        }
+        has_any
     }
 
     fn is_complete(&self) -> bool {
@@ -168,6 +248,7 @@ impl Listing {
             }
         };
         if let Some(taken) = namespace.next_page(&prefix, reader).await? {
+            self.pages.push_back((taken.page().upto().map(Into::into), taken.page().at()));
             let page = namespace.as_of_now(&prefix, taken.page());
             let mut names = self.assembler.push(&prefix, &page);
             namespace.add_local_names(&prefix, &page, &mut names);

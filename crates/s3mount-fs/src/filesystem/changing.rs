@@ -190,7 +190,11 @@ impl Filesystem {
         self.writes()?;
         let (prefixes, _names) = loop {
             let prefixes = self.prefixes(from, to)?;
-            if self.namespace.get(&prefixes.0, from.name).await?.0 == Target::Directory {
+            let source = match self.namespace.get(&prefixes.0, from.name).await {
+                Err(FsError::NotFound) if self.inodes.has_moved(from.parent, &prefixes.0) => continue,
+                found => found?.0,
+            };
+            if source == Target::Directory {
                 let trees = [format!("{}{}/", prefixes.0, from.name), format!("{}{}/", prefixes.1, to.name)];
                 if trees[0] == trees[1] {
                     return Ok(());

@@ -199,6 +199,7 @@ impl Filesystem {
     /// Changes the names of this mount.
     fn switch(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
         let Renaming { from, to, parents, old, new } = renaming;
+        let _moving = self.inodes.moving();
         self.namespace.folder_moved((old, new), moved);
         self.modes.move_below(old, new);
         if let Some(writes) = &self.writes {

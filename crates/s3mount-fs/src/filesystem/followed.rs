@@ -1,8 +1,10 @@
-//! Reads of files that this mount writes: they follow the inode, from a version to a draft and to the next version.
+//! Reads of files that this mount writes or renames: they follow the inode, from a version to a draft and to the next
+//! version.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use s3mount_object::ObjectId;
 use s3mount_prefetch::ReadError;
 use s3mount_write::WriteError;
 use tokio::time::timeout;
@@ -14,9 +16,20 @@ use super::reader_slot::ReaderSlot;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::Node;
-use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::sync::spawn;
+
+/// How often a READ begins again at most because its file was renamed.
+const MOST_AGAIN: u32 = 16;
+
+/// What a READ has tried.
+#[derive(Debug)]
+struct Tried {
+    ino: InodeNo,
+    object: ObjectId,
+    /// How often this mount had renamed anything when the inode stood for this object.
+    renames: u64,
+}
 
 impl Filesystem {
     /// A file is made as long as `size` says. If that makes it shorter, drop what this returns once the kernel has the
@@ -31,7 +44,7 @@ impl Filesystem {
     where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        let ReadAt { handle, offset, len } = read;
+        let ReadAt { handle, offset, len, .. } = read;
         let ino = match self.files.get(handle) {
             Some(OpenFile::Object(open)) => open.ino,
             Some(OpenFile::Draft(open)) => open.ino,
@@ -61,6 +74,7 @@ impl Filesystem {
     ) where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
+        let renames = self.inodes.renames();
         let version = match self.inodes.node(ino) {
             Some(Node::Draft(file)) => return self.spawn_read(file, read, reply),
             Some(Node::File(version)) => version,
@@ -77,11 +91,30 @@ impl Filesystem {
             Ok(bytes) => reply(Ok(bytes)),
             Err(source) if source.is_stale() => {
                 let runtime = fs.namespace.requests().runtime().clone();
+                let tried = Tried { ino, object: version.object, renames };
                 spawn(&runtime, async move {
-                    fs.after_stale_followed((ino, version), &again, read, source, reply);
+                    fs.after_stale_followed(&tried, &again, read, source, reply);
                 });
             }
             Err(error) => reply(Err(error.into())),
+        });
+    }
+
+    /// Answers a READ of an open object that found it gone.
+    pub(super) fn after_stale<R>(self: &Arc<Self>, read: ReadAt, source: ReadError, reply: R)
+    where
+        R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
+    {
+        let Some(OpenFile::Object(open)) = self.files.get(read.handle) else {
+            return reply(Err(FsError::Stale { parent_and_name: None, source }));
+        };
+        let tried = Tried { ino: open.ino, object: open.reader.object().clone(), renames: open.renames };
+        if self.has_other_bytes(&tried) {
+            open.set_renamed();
+        }
+        let (fs, slot) = (self.clone(), open.slot.clone());
+        spawn(self.namespace.requests().runtime(), async move {
+            fs.after_stale_followed(&tried, &slot, read, source, reply);
         });
     }
 
@@ -89,7 +122,7 @@ impl Filesystem {
     /// inode stands for now.
     fn after_stale_followed<R>(
         self: &Arc<Self>,
-        (ino, version): (InodeNo, File),
+        tried: &Tried,
         slot: &ReaderSlot,
         read: ReadAt,
         source: ReadError,
@@ -97,12 +130,21 @@ impl Filesystem {
     ) where
         R: FnOnce(Result<&[u8], FsError>) + Send + 'static,
     {
-        match self.inodes.node(ino) {
-            Some(Node::Draft(_)) => self.read_followed((ino, None), slot, read, reply),
-            Some(Node::File(now)) if now.object != version.object => {
-                self.read_followed((ino, None), slot, read, reply);
-            }
-            _ => reply(Err(FsError::Stale { parent_and_name: self.forget_name(ino), source })),
+        if read.times_again >= MOST_AGAIN || !self.has_other_bytes(tried) {
+            return reply(Err(FsError::Stale { parent_and_name: self.forget_name(tried.ino), source }));
+        }
+        slot.forget();
+        let read = ReadAt { times_again: read.times_again + 1, ..read };
+        self.read_followed((tried.ino, None), slot, read, reply);
+    }
+
+    /// Whether an inode stands for something else than the object that was tried, or may have done so meanwhile: who
+    /// renames a file, or a folder around it, there and back takes the object away for a while.
+    fn has_other_bytes(&self, tried: &Tried) -> bool {
+        match self.inodes.node(tried.ino) {
+            Some(Node::Draft(_)) => true,
+            Some(Node::File(now)) => now.object != tried.object || self.inodes.renames() != tried.renames,
+            Some(Node::Directory(_)) | None => false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use s3mount_metrics::Listener;
-use s3mount_prefetch::{ObjectReader, OpenReader};
+use s3mount_prefetch::OpenReader;
 
 use super::reader_slot::ReaderSlot;
 use crate::ahead::hints::HintWriter;
@@ -12,7 +12,7 @@ use crate::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, Ordering};
 use crate::writes::OpenDraft;
 
 /// The way of an open file's bytes to its readers.
@@ -70,10 +70,11 @@ pub(crate) struct OpenObject {
     /// Whether the kernel reads it by itself.
     pub(crate) is_passthrough: bool,
     was_read: AtomicBool,
-    /// Whether the file was renamed since, and where its bytes are now.
+    /// How often this mount had renamed anything when it was opened.
+    pub(crate) renames: u64,
+    /// Whether the file was renamed since it was opened, and its first object is gone. Then READs follow the inode.
     was_renamed: AtomicBool,
-    renamed: Mutex<Option<Arc<ObjectReader>>>,
-    /// Whether this mount has begun to write the file since it was opened. Then READs follow the inode.
+    /// Whether this mount has begun to write the file since it was opened. Then READs follow the inode, too.
     was_written: AtomicBool,
     pub(crate) slot: ReaderSlot,
     /// Set for a large file if `--direct-io auto` is on.
@@ -83,7 +84,7 @@ pub(crate) struct OpenObject {
 
 impl OpenObject {
     pub(crate) fn new(
-        ino: InodeNo,
+        (ino, renames): (InodeNo, u64),
         reader: OpenReader,
         was_opened_before: bool,
         is_passthrough: bool,
@@ -96,8 +97,8 @@ impl OpenObject {
             was_opened_before,
             is_passthrough,
             was_read: AtomicBool::new(false),
+            renames,
             was_renamed: AtomicBool::new(false),
-            renamed: Mutex::new(None),
             was_written: AtomicBool::new(false),
             slot: ReaderSlot::default(),
             large,
@@ -110,18 +111,14 @@ impl OpenObject {
         !self.was_read.load(Ordering::Relaxed) && !self.was_read.swap(true, Ordering::Relaxed)
     }
 
-    /// Where the bytes are, if the file was renamed since it was opened, and its first object is gone.
-    pub(crate) fn renamed(&self) -> Option<Arc<ObjectReader>> {
-        if !self.was_renamed.load(Ordering::Acquire) {
-            return None;
-        }
-        lock(&self.renamed).clone()
+    /// Whether the file was renamed since it was opened, and its first object is gone.
+    pub(crate) fn was_renamed(&self) -> bool {
+        self.was_renamed.load(Ordering::Relaxed)
     }
 
-    /// Notes where the bytes are now.
-    pub(crate) fn set_renamed(&self, reader: Arc<ObjectReader>) {
-        *lock(&self.renamed) = Some(reader);
-        self.was_renamed.store(true, Ordering::Release);
+    /// Notes that the file was renamed, and its first object is gone.
+    pub(crate) fn set_renamed(&self) {
+        self.was_renamed.store(true, Ordering::Relaxed);
     }
 
     /// Notes that this mount has begun to write the file.
@@ -146,4 +143,12 @@ pub(super) struct ReadAt {
     pub(super) handle: FileHandle,
     pub(super) offset: u64,
     pub(super) len: usize,
+    /// How often it has begun again, because its object was gone.
+    pub(super) times_again: u32,
+}
+
+impl ReadAt {
+    pub(super) fn new(handle: FileHandle, offset: u64, len: usize) -> Self {
+        Self { handle, offset, len, times_again: 0 }
+    }
 }

@@ -40,6 +40,8 @@ enum Target {
 #[derive(Debug)]
 struct ObjectOpening {
     ino: InodeNo,
+    /// How often this mount had renamed anything when the inode stood for this file.
+    renames: u64,
     pid: u32,
     file: names::File,
     /// Set once the disk was asked. It keeps what the disk has told.
@@ -92,10 +94,11 @@ impl Filesystem {
     /// What an OPEN of a file of the bucket opens.
     fn opens(&self, ino: InodeNo, pid: u32) -> Result<Target, FsError> {
         for _ in 0..2 {
+            let renames = self.inodes.renames();
             match self.inodes.node(ino) {
                 Some(Node::File(_)) if self.inodes.is_outdated(ino) => return Err(FsError::Outdated),
                 Some(Node::File(file)) => {
-                    let opening = ObjectOpening { ino, pid, file, reader: None, is_whole: false };
+                    let opening = ObjectOpening { ino, renames, pid, file, reader: None, is_whole: false };
                     return Ok(Target::Object(opening));
                 }
                 Some(Node::Draft(file)) if file.verdict(Step::Open) == Verdict::Go => {
@@ -163,7 +166,7 @@ impl Filesystem {
         opening: &ObjectOpening,
         is_passthrough: bool,
     ) -> Result<Opened, FsError> {
-        let ObjectOpening { ino, pid, ref file, is_whole, .. } = *opening;
+        let ObjectOpening { ino, renames, pid, ref file, is_whole, .. } = *opening;
         let is_condemned = self.prefetcher.take_condemned(&file.object);
         let keep_cache = !(self.inodes.take_old_pages(ino) || is_condemned);
         let reader = self.prefetcher.open(&file.object, file.size);
@@ -194,7 +197,7 @@ impl Filesystem {
         };
         self.metrics.opens.at(opened_as).inc();
         let reader = self.prefetcher.handle(reader);
-        let open = OpenObject::new(ino, reader, was_opened_before, is_passthrough, large, fills);
+        let open = OpenObject::new((ino, renames), reader, was_opened_before, is_passthrough, large, fills);
         let open = Arc::new(open);
         let handle = self.files.insert(OpenFile::Object(open.clone()));
         let opened = Opened { handle, mode, keep_cache, is_random_map };

@@ -1,4 +1,4 @@
-//! The readers of files that are written while they are open.
+//! The readers of files that are written or renamed while they are open.
 
 use std::sync::Arc;
 
@@ -7,11 +7,17 @@ use s3mount_prefetch::{ObjectReader, Prefetcher};
 use crate::namespace::names::File;
 use crate::sync::{Mutex, lock};
 
-/// The reader of a handle whose file was written since it was opened. It is the reader of one version at a time.
+/// The reader of a handle whose file was written or renamed since it was opened. It is the reader of one version at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReaderSlot(Arc<Mutex<Option<Arc<ObjectReader>>>>);
 
 impl ReaderSlot {
+    /// Forgets the reader: its version was gone, and may be there again.
+    pub(crate) fn forget(&self) {
+        let before = lock(&self.0).take();
+        drop(before);
+    }
+
     /// A reader of `version`.
     pub(crate) fn of(&self, version: &File, prefetcher: &Prefetcher) -> Arc<ObjectReader> {
         let mut slot = lock(&self.0);

@@ -8,6 +8,7 @@ use s3mount_write::Moved;
 use super::{InodeNo, InodeTable, Tables, Version};
 use crate::drafts::DraftFile;
 use crate::namespace::names::{File, split_key};
+use crate::sync::{Ordering, PoisonError, RwLockWriteGuard};
 
 /// What gets another name.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,23 @@ impl Tables {
 }
 
 impl InodeTable {
+    /// A directory gets another name, and what is known of the names below it moves with it: nobody is told the prefix of
+    /// a directory until the guard is dropped.
+    pub(crate) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
+        self.moving.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a name was renamed so far. Who asks what an inode stands for after this is told of all these.
+    pub(crate) fn renames(&self) -> u64 {
+        self.renames.load(Ordering::Relaxed)
+    }
+
+    /// Whether a directory has another prefix now, or has it again: each move gives it a new text. So what was found
+    /// below that prefix may be what a move has left there.
+    pub(crate) fn has_moved(&self, ino: InodeNo, prefix: &Arc<str>) -> bool {
+        self.prefix(ino).is_ok_and(|now| !Arc::ptr_eq(&now, prefix))
+    }
+
     /// Whether the kernel has another version by this name than `file`: somebody has replaced it.
     pub(crate) fn has_other_version(&self, parent: InodeNo, name: &str, file: &File) -> bool {
         let tables = self.lock();
@@ -78,6 +96,7 @@ impl InodeTable {
     /// outdated, and the new name gets another one.
     pub(crate) fn rename(&self, from: (InodeNo, &str), to: (InodeNo, &str), renamed: Renamed<'_>) {
         let mut tables = self.lock();
+        self.renames.fetch_add(1, Ordering::Relaxed);
         // What had the new name stands for nothing any more.
         tables.remove_newest(to.0, to.1);
         let Some(ino) = tables.newest(from.0, from.1) else { return };

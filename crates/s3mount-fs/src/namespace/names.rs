@@ -4,6 +4,7 @@
 //! below it. If a key and a directory have the same name, the directory is shown. A key is hidden if a part
 //! of it can't be a file name.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -51,6 +52,16 @@ pub(crate) struct Named {
     pub(crate) target: Target,
     /// When the page was requested that shows it, or when this mount made it.
     pub(crate) at: Instant,
+}
+
+impl Named {
+    /// Its key below the directory. That of a folder ends in `/`.
+    pub(crate) fn key(&self) -> Cow<'_, str> {
+        match self.target {
+            Target::Directory => Cow::Owned(format!("{}/", self.name)),
+            Target::File(_) | Target::Draft(_) => Cow::Borrowed(&self.name),
+        }
+    }
 }
 
 /// Counts hidden keys, and logs a warning for the first.

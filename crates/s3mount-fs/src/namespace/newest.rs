@@ -41,6 +41,17 @@ impl Namespace {
         names.zip(newer).map(merge).collect()
     }
 
+    /// The names behind the key `after` and up to the key `upto` (unset: the end) in the directory `prefix` that pages
+    /// show which were asked for after `at`, in the order of their keys.
+    pub(crate) fn shown_since(
+        &self,
+        prefix: &str,
+        (after, upto): (&str, Option<&str>),
+        at: Instant,
+    ) -> Vec<Named> {
+        self.snapshots.shown_since(prefix, after, upto, at)
+    }
+
     /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.
     pub(crate) fn unless_overtaken<T>(
         &self,

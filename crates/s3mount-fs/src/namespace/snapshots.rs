@@ -18,7 +18,7 @@ use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
 use super::fact::Asked;
 use super::lookup_allowance::LookupAllowance;
-use super::names::Target;
+use super::names::{Named, Target};
 use super::page::Page;
 use crate::attr::FileKind;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -217,6 +217,25 @@ impl Snapshots {
             );
             let Some(upto) = page.upto.as_deref().filter(|_| names.len() < count) else { return names };
             (at, index) = (upto, index + 1);
+        }
+        names
+    }
+
+    /// The names behind the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages that
+    /// were asked for after `at`, in the order of their keys. They may not be believed any more.
+    pub(crate) fn shown_since(
+        &self,
+        prefix: &str,
+        after: &str,
+        upto: Option<&str>,
+        at: Instant,
+    ) -> Vec<Named> {
+        let state = self.lock();
+        let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
+        let is_newer = |page: &&Page| page.at() > at && !page.is_in_doubt && !page.is_outdated;
+        let mut names = Vec::new();
+        for page in pages.iter().filter(is_newer) {
+            names.extend(page.slice(after, upto).named(prefix));
         }
         names
     }
