@@ -29,6 +29,9 @@ use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 /// the second is enough for 500 directories a second.
 const LISTINGS: (u32, u32) = (2, 32);
 
+/// How often a listing begins anew at most because others have shown that names of it are gone, and left others in doubt.
+const MOST_RESTARTS: u32 = 3;
+
 /// How many names come before the first name of the bucket: `.` and `..`.
 const DOTS: usize = DirOffset::AFTER_DOTS.0 as usize;
 
@@ -132,13 +135,19 @@ impl Directories {
             entries.extend((DOTS..).zip(files).skip(first).map(entry));
             return Ok(entries);
         }
-        let mut first = first;
+        let (mut first, mut restarts) = (first, 0);
         loop {
             listing.list_upto(first, &self.namespace, &self.walks, &open).await?;
             let count = listing.renew(first, max_names, &self.namespace, &open);
             // What is known of it may lack the names that were moved meanwhile.
             if has_moved() {
                 listing.restart();
+                continue;
+            }
+            // A program that has read no name yet can be shown what is there now.
+            if first == 0 && listing.is_in_doubt() && restarts < MOST_RESTARTS {
+                listing.restart();
+                restarts += 1;
                 continue;
             }
             let names = listing.from(first, count);

@@ -61,7 +61,7 @@ use self::shared::{ListingReader, SharedListings, Taken};
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::sync::{AtomicU64, Mutex, Ordering, spawn};
+use crate::sync::{Mutex, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
@@ -91,8 +91,6 @@ pub(crate) struct Namespace {
     root: Arc<str>,
     inodes: Arc<InodeTable>,
     overlay: Overlay,
-    /// How many pages have shown that names had changed.
-    changes: AtomicU64,
 }
 
 impl Namespace {
@@ -127,7 +125,6 @@ impl Namespace {
             root: Arc::from(&*config.prefix),
             inodes,
             overlay: Overlay::default(),
-            changes: AtomicU64::new(0),
         })
     }
 
@@ -336,7 +333,6 @@ impl Namespace {
 
     fn outdate(&self, prefix: &str, changed: &[Box<str>]) {
         if !changed.is_empty() {
-            self.changes.fetch_add(1, Ordering::SeqCst);
             self.inodes.outdate(&self.root, prefix, changed);
         }
     }

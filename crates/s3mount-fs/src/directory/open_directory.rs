@@ -76,6 +76,8 @@ pub(super) struct Listing {
     pages: VecDeque<(Option<Box<str>>, Instant)>,
     /// Whether something newer has shown that one of the names is gone. What had it may have another name now.
     has_gone: bool,
+    /// Whether names may be there in place of those that have gone, and nobody knows.
+    is_in_doubt: bool,
     assembler: Assembler,
     reader: Option<ListingReader>,
     /// How many changes of names were known when the names were brought up to date last.
@@ -141,13 +143,18 @@ impl Listing {
         namespace: &Namespace,
         open: &OpenDirectory,
     ) -> usize {
-        self.changes = namespace.changes();
         let first = (first - self.dropped).min(self.names.len());
+        let prefix = open.prefix();
         loop {
+            self.changes = namespace.changes();
             let shown = first..first.saturating_add(count).min(self.names.len());
-            let prefix = open.prefix();
             self.compare(&shown, namespace, &prefix);
-            if !self.has_gone || !self.add_newcomers(&shown, namespace, &prefix, open.hidden_name) {
+            if !self.has_gone {
+                return shown.len();
+            }
+            // Both must be as of one moment.
+            let is_longer = self.add_newcomers(&shown, namespace, &prefix, open.hidden_name);
+            if !is_longer && self.changes == namespace.changes() {
                 return shown.len();
             }
         }
@@ -189,7 +196,9 @@ impl Listing {
                 (end, last) => end.or(last),
             };
             if upto.is_none_or(|upto| *after < *upto) {
-                found.extend(namespace.shown_since(prefix, (&after, upto), *at));
+                let (names, is_in_doubt) = namespace.shown_since(prefix, (&after, upto), *at);
+                found.extend(names);
+                self.is_in_doubt |= is_in_doubt;
                 upto.unwrap_or_default().clone_into(&mut after);
             }
         }
@@ -209,6 +218,11 @@ impl Listing {
             self.names.insert(at, Listed { named, is_gone: false, is_believed: true });
         }
         has_any
+    }
+
+    /// Whether it lacks names, or nobody knows whether it does: some have gone, and others may have come.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
     }
 
     fn is_complete(&self) -> bool {

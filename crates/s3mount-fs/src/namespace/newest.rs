@@ -11,7 +11,6 @@ use super::names::{Named, Target};
 use super::snapshots::Known;
 use crate::FsError;
 use crate::attr::{Attr, FileKind};
-use crate::sync::Ordering;
 
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
 const MOST_AGAIN: usize = 2;
@@ -42,13 +41,14 @@ impl Namespace {
     }
 
     /// The names behind the key `after` and up to the key `upto` (unset: the end) in the directory `prefix` that pages
-    /// show which were asked for after `at`, in the order of their keys.
+    /// show which were asked for after `at`, in the order of their keys. And whether others may be there, which are in
+    /// doubt.
     pub(crate) fn shown_since(
         &self,
         prefix: &str,
         (after, upto): (&str, Option<&str>),
         at: Instant,
-    ) -> Vec<Named> {
+    ) -> (Vec<Named>, bool) {
         self.snapshots.shown_since(prefix, after, upto, at)
     }
 
@@ -65,8 +65,7 @@ impl Namespace {
 
     /// How many pages have shown so far that names had changed.
     pub(crate) fn changes(&self) -> u64 {
-        // It is read after a name was given to the kernel: that must come first.
-        self.changes.fetch_add(0, Ordering::SeqCst)
+        self.snapshots.changes()
     }
 
     /// Asks the store for `name`, and again while pages have shown something else since the answer was asked for: that

@@ -21,7 +21,7 @@ use super::lookup_allowance::LookupAllowance;
 use super::names::{Named, Target};
 use super::page::Page;
 use crate::attr::FileKind;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// After how many look-ups that no page answered a directory is listed whole.
 const MISSES_BEFORE_LISTING: u32 = 3;
@@ -91,11 +91,13 @@ pub(crate) struct Limits {
 pub(crate) struct Snapshots {
     limits: Limits,
     state: Mutex<State>,
+    /// How many pages have shown that names had changed. It changes with the pages, under their lock.
+    changes: AtomicU64,
 }
 
 impl Snapshots {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, state: Mutex::default() }
+        Self { limits, state: Mutex::default(), changes: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -222,22 +224,29 @@ impl Snapshots {
     }
 
     /// The names behind the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages that
-    /// were asked for after `at`, in the order of their keys. They may not be believed any more.
+    /// were asked for after `at`, in the order of their keys. They may not be believed any more. And whether some of
+    /// these pages do not tell their names, because they are in doubt.
     pub(crate) fn shown_since(
         &self,
         prefix: &str,
         after: &str,
         upto: Option<&str>,
         at: Instant,
-    ) -> Vec<Named> {
+    ) -> (Vec<Named>, bool) {
         let state = self.lock();
         let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
-        let is_newer = |page: &&Page| page.at() > at && !page.is_in_doubt && !page.is_outdated;
-        let mut names = Vec::new();
-        for page in pages.iter().filter(is_newer) {
-            names.extend(page.slice(after, upto).named(prefix));
+        let is_meant = |page: &&Page| {
+            let begins_in = upto.is_none_or(|upto| *page.after < *upto);
+            begins_in && page.upto().is_none_or(|end| after < end) && (page.at() > at || page.is_in_doubt)
+        };
+        let (mut names, mut is_in_doubt) = (Vec::new(), false);
+        for page in pages.iter().filter(is_meant) {
+            is_in_doubt |= page.is_in_doubt || page.is_outdated;
+            if !page.is_outdated {
+                names.extend(page.slice(after, upto).named(prefix));
+            }
         }
-        names
+        (names, is_in_doubt)
     }
 
     /// The sum of the sizes of all known files in the directory `prefix` with this extension. It stops once
@@ -307,8 +316,21 @@ impl Snapshots {
         state.change(prefix, |directory| {
             changed = part(directory, page).map(|page| directory.insert(page)).unwrap_or_default();
         });
+        self.count_change(&changed);
         self.shrink(&mut state);
         changed
+    }
+
+    fn count_change(&self, changed: &[Box<str>]) {
+        if !changed.is_empty() {
+            self.changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many pages have shown so far that names had changed.
+    pub(crate) fn changes(&self) -> u64 {
+        // It is read after a name was given to the kernel: that must come first.
+        self.changes.fetch_add(0, Ordering::SeqCst)
     }
 
     /// Drops the least recently used pages once the limit is exceeded.
@@ -360,6 +382,7 @@ impl Snapshots {
             }
             changed = directory.doubt(name, now);
             directory.was_wrong = Some(now);
+            self.count_change(&changed);
         });
         changed
     }

@@ -1,13 +1,13 @@
 //! Names: looking one up, and listing a directory.
 
 use std::ffi::OsStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen,
     Request,
 };
-use s3mount_fs::{DirEntry, DirOffset, Filesystem, FsError};
+use s3mount_fs::{Attr, DirEntry, DirOffset, Entry, FileKind, Filesystem, FsError};
 
 use super::Adapter;
 use super::convert::{GENERATION, file_attr, file_type, fs_handle, fs_inode};
@@ -17,6 +17,9 @@ use crate::metrics::Operation;
 /// Inode number of a name that has no inode yet. libfuse uses this one, too. 0 would hide the name from
 /// `readdir`.
 const UNKNOWN_INO: INodeNo = INodeNo(0xffff_ffff);
+
+/// The inode number in place of an inode that the kernel is not given: it shows the name, and remembers nothing of it.
+const NO_NODE: INodeNo = INodeNo(0);
 
 /// Names taken out of a listing for one request. glibc asks for 32 KiB, which hold fewer.
 const NAMES_PER_REQUEST: usize = 1024;
@@ -103,20 +106,9 @@ impl Adapter {
         self.answer(req, Some(ino), &reply.clone(), async move {
             let most = if fs.keeps_attributes() { NAMES_WITH_ATTRIBUTES } else { NAMES_PER_REQUEST };
             let (handle, mut shown, mut counted) = (fs_handle(fh), 0, Vec::new());
-            let mut page = fs.readdir_with_attributes(handle, DirOffset(offset), most).await;
-            let added = loop {
-                let last = page.as_ref().ok().and_then(|page| page.last()).map(|last| last.next);
-                let added = match page {
-                    Ok(page) => add_entries(&fs, handle, page, &reply, (&mut shown, &mut counted)).await,
-                    Err(error) => Err(error),
-                };
-                match (added, last) {
-                    // All of these names were removed just now, and an answer without names is the end.
-                    (Ok(()), Some(last)) if shown == 0 && reply.is_waiting()() => {
-                        page = fs.readdir_with_attributes(handle, last, most).await;
-                    }
-                    (added, _) => break added,
-                }
+            let added = match fs.readdir_with_attributes(handle, DirOffset(offset), most).await {
+                Ok(page) => add_entries(&fs, handle, page, &reply, (&mut shown, &mut counted)).await,
+                Err(error) => Err(error),
             };
             match (added, reply.take()) {
                 // Who asks for more gets the error.
@@ -132,6 +124,12 @@ impl Adapter {
     }
 }
 
+/// The attributes of a name of which no more is known than what it stands for.
+fn unknown(kind: FileKind) -> Attr {
+    let (ino, mtime) = (s3mount_fs::InodeNo(UNKNOWN_INO.0), SystemTime::UNIX_EPOCH);
+    Attr { ino, kind, size: 0, mtime, mode: None, uid: None, gid: None, ttl: Duration::ZERO }
+}
+
 /// Adds names with their attributes to a reply until it is full, or its caller was killed. `shown` is how many it
 /// has, and `counted` which of their inodes the kernel counts as looked up once it has the reply.
 async fn add_entries(
@@ -141,21 +139,21 @@ async fn add_entries(
     reply: &SharedReply<ReplyDirectoryPlus>,
     (shown, counted): (&mut usize, &mut Vec<s3mount_fs::InodeNo>),
 ) -> Result<(), FsError> {
-    for DirEntry { name, ino, next, .. } in page {
-        // `.` and `..` have their inodes. The kernel does not count these two as looked up.
-        let (attr, ttl) = match ino {
-            Some(ino) => (fs.getattr(ino)?, Duration::ZERO),
-            None => {
-                let entry = match fs.entry_before(handle, next).await {
-                    Err(FsError::NotFound) => continue,
-                    entry => entry?,
-                };
-                (entry.attr, entry.name_ttl)
-            }
+    for DirEntry { name, kind, ino, next } in page {
+        let (node, attr, ttl) = match ino {
+            // `.` and `..` have their inodes. The kernel does not count these two as looked up.
+            Some(ino) => (INodeNo(ino.0), fs.getattr(ino)?, Duration::ZERO),
+            None => match fs.entry_before(handle, next).await {
+                // It has gone just now, and what has come in its place was not there when the names were read. So it is
+                // shown, as a READDIR shows it, and the kernel learns nothing of it.
+                Err(FsError::NotFound) => (NO_NODE, unknown(kind), Duration::ZERO),
+                Err(error) => return Err(error),
+                Ok(Entry { attr, name_ttl }) => (INodeNo(attr.ino.0), attr, name_ttl),
+            },
         };
-        let is_counted = ino.is_none();
-        let (ino, told) = (INodeNo(attr.ino.0), file_attr(attr, fs));
-        let is_full = reply.add(|reply| reply.add(ino, next.0, &name, &ttl, &told, GENERATION));
+        let is_counted = ino.is_none() && node != NO_NODE;
+        let told = file_attr(attr, fs);
+        let is_full = reply.add(|reply| reply.add(node, next.0, &name, &ttl, &told, GENERATION));
         if is_full != Some(false) {
             if is_counted {
                 fs.forget(attr.ino, 1);
