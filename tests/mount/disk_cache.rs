@@ -92,6 +92,37 @@ pub(crate) fn fill(world: &World, cache: &Cache) {
     panic!("{} of {} files are kept", cache.whole().len(), FILES.len());
 }
 
+/// Only what the patterns leave is kept, and a mount without them does not lose it.
+#[test]
+fn files_that_the_patterns_leave_out_are_not_kept() {
+    let cache = Cache::new();
+    let flags = ["--cache-include", "*l*", "--cache-include", "mid?ling", "--cache-exclude", "/large"];
+    let mut world = world(&cache, &flags);
+    let read = |world: &World| {
+        for (key, size) in FILES {
+            assert_eq!(check_file(&world.path(key), key), size);
+        }
+    };
+    read(&world);
+    wait_for("two files are kept", || cache.whole().len() == 2);
+    world.remount(&cache.flags(&flags));
+    let before = world.fetched();
+    read(&world);
+    let fetched = world.fetched() - before;
+    assert!(
+        (FILES[0].1..FILES[0].1 + MIB).contains(&fetched),
+        "{fetched} bytes: only the large file is fetched"
+    );
+    assert_eq!(cache.whole().len(), 2);
+    world.remount(&cache.flags(&[]));
+    fill(&world, &cache);
+    // What was kept by others is not read where it is left out.
+    world.remount(&cache.flags(&flags));
+    let before = world.fetched();
+    read(&world);
+    assert!(world.fetched() - before >= FILES[0].1);
+}
+
 #[test]
 fn a_later_mount_reads_from_the_disk() {
     let cache = Cache::new();

@@ -5,6 +5,7 @@ pub(crate) mod credentials;
 pub(crate) mod defaults;
 pub(crate) mod directory_bucket;
 pub(crate) mod environment;
+pub(crate) mod globs;
 pub(crate) mod journal;
 pub(crate) mod memory;
 pub(crate) mod place;
@@ -19,11 +20,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use anyhow::{Context, ensure};
+use globset::GlobSet;
 use hyper::Uri;
 use s3mount_cache::DiskConfig;
+use s3mount_prefetch::KeyFilter;
 
+use self::globs::globs;
 use self::shared_cache::SharedCache;
 use self::store::Store;
 use self::target::Target;
@@ -72,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) metadata_limit_bytes: usize,
     pub(crate) inode_limit: usize,
     pub(crate) cache: Option<DiskConfig>,
+    /// Which files are kept in the cache.
+    pub(crate) kept: KeyFilter,
     pub(crate) passthrough: bool,
     pub(crate) shared_cache: Option<SharedCache>,
     /// Unset if nothing may be written.
@@ -114,6 +119,11 @@ impl Config {
         ])?;
         let cache = cache::disk(args, &store, target.dir(), memory_limit_bytes, part_bytes)?;
         let shared_cache = shared_cache::shared(args, &store, memory_limit_bytes)?;
+        let kept = KeyFilter::new(
+            &source.prefix,
+            globs("--cache-include", &args.cache_include)?,
+            globs("--cache-exclude", &args.cache_exclude)?,
+        );
         Ok(Self {
             fs_name: format!("s3://{}/{}", store.bucket, source.prefix),
             store,
@@ -138,7 +148,7 @@ impl Config {
             read_timeout: Duration::from_secs(args.read_timeout),
             verify: args.verify,
             no_hedging: args.no_hedging,
-            direct_io: direct_io(&args.direct_io)?,
+            direct_io: globs("--direct-io", args.direct_io.iter().filter(|pattern| *pattern != AUTO))?,
             direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
             threads: args.max_threads.map_or_else(cores, usize::from),
@@ -147,6 +157,7 @@ impl Config {
             metadata_limit_bytes,
             inode_limit: memory::inodes(),
             cache,
+            kept,
             passthrough: !args.no_passthrough,
             shared_cache,
             writes: writes::writes(&args.writing, memory_limit_bytes)?,
@@ -168,22 +179,6 @@ pub(crate) fn cores() -> usize {
 
 /// The value of `--direct-io` with which the mount chooses the files by itself.
 const AUTO: &str = "auto";
-
-/// The files that are read without the page cache. A pattern without a slash matches the file's name in any
-/// folder.
-fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns.iter().filter(|pattern| *pattern != AUTO) {
-        let anywhere = if pattern.contains('/') { "" } else { "**/" };
-        let whole = format!("{anywhere}{}", pattern.trim_start_matches('/'));
-        let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
-            let kind = error.kind();
-            anyhow!("--direct-io {pattern:?} is not a pattern: {kind}; write it like '*.tar' or 'models/**'")
-        })?;
-        set.add(glob);
-    }
-    Ok(set.build()?)
-}
 
 /// The limit on the memory for names. It holds at least a page or two of a listing.
 fn metadata_limit(flag: Option<Size>) -> anyhow::Result<usize> {
@@ -224,24 +219,8 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
 
-    use super::{direct_io, random_read};
+    use super::random_read;
     use crate::flags::size::Size;
-
-    #[test]
-    fn direct_io_goes_by_name_or_by_path() {
-        let globs = ["auto".to_owned(), "*.tar".to_owned(), "models/**".to_owned(), "/a/?.bin".to_owned()];
-        let set = direct_io(&globs).expect("patterns");
-        let matches = ["x.tar", "d/x.tar", "models/7b/w", "a/b.bin"].map(|path| set.is_match(path));
-        assert_eq!(matches, [true; 4]);
-        let others =
-            ["x.tar.gz", "d/models/w", "a/bb.bin", "d/a/b.bin", "auto"].map(|path| set.is_match(path));
-        assert_eq!(others, [false; 5]);
-        let error = direct_io(&["[a".to_owned()]).expect_err("no end").to_string();
-        assert!(
-            error.starts_with("--direct-io \"[a\" is not a pattern: unclosed character class"),
-            "{error}"
-        );
-    }
 
     #[test]
     fn random_reads_have_units_of_a_power_of_two() {

@@ -27,8 +27,8 @@ const ROUNDS: u32 = 3;
 /// Why a version is not kept whole.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The mount has no disk cache.
-    #[error("the mount has no disk cache")]
+    /// The mount has no disk cache, or the object is not kept there.
+    #[error("the mount has no disk cache, or --cache-include and --cache-exclude leave the file out")]
     NoCache,
     /// The cache is full of what is still used, or the disk does not work.
     #[error("the disk cache has no room for it, or its disk does not work")]

@@ -72,7 +72,7 @@ pub use metrics::{PrefetchMetrics, Tier};
 pub use prefetcher::Prefetcher;
 pub use reader::ObjectReader;
 pub use reader::view::{ReaderView, StreamView};
-pub use tiers::Tiers;
+pub use tiers::{KeyFilter, Tiers};
 
 /// Wherever a plan may choose, segments begin and end at multiples of this many bytes. The kernel's largest
 /// read request has this length, so one segment answers it without a copy.

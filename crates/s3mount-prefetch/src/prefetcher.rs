@@ -94,7 +94,7 @@ impl Prefetcher {
 
     /// Shows its metrics in `registry`.
     pub fn register(&self, registry: &Registry) {
-        let Tiers { disk, shared } = &self.shared.tiers;
+        let Tiers { disk, shared, .. } = &self.shared.tiers;
         if let Some(disk) = disk {
             disk.register(registry);
         }

@@ -181,7 +181,7 @@ fn check<F: Future<Output = ()>>(max_bytes: u64, test: impl FnOnce(World) -> F) 
         let read_timeout = Duration::from_secs(3600);
         let config =
             PrefetchConfig { hedge_share: 0.0, part_bytes: MIB, read_timeout, ..PrefetchConfig::default() };
-        let tiers = Tiers { disk: Some(disk.clone()), shared: None };
+        let tiers = Tiers { disk: Some(disk.clone()), ..Tiers::default() };
         let prefetcher = Prefetcher::with_tiers(store.clone(), pool, tiers, config, &Handle::current());
         test(World { _folder: folder, disk, store, prefetcher }).await;
     });

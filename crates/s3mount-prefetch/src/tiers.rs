@@ -1,6 +1,9 @@
 //! Where bytes are looked for before the store is asked.
 
-use s3mount_cache::DiskCache;
+use std::sync::Arc;
+
+use globset::GlobSet;
+use s3mount_cache::{DiskCache, DiskObject};
 use s3mount_object::ObjectId;
 use s3mount_shared::SharedTier;
 
@@ -9,11 +12,41 @@ use s3mount_shared::SharedTier;
 pub struct Tiers {
     /// A disk of this machine.
     pub disk: Option<DiskCache>,
+    /// Which objects are kept on the disk.
+    pub kept: KeyFilter,
     /// A bucket near the machines of a fleet.
     pub shared: Option<SharedTier>,
 }
 
+/// Which objects are meant, by the part of their keys behind the prefix of a mount. By default all are.
+#[derive(Clone, Debug, Default)]
+pub struct KeyFilter {
+    prefix: String,
+    include: GlobSet,
+    exclude: GlobSet,
+}
+
+impl KeyFilter {
+    /// The objects below `prefix` that one of `include` matches (all, if that is empty), less those that one of `exclude`
+    /// matches.
+    pub fn new(prefix: &str, include: GlobSet, exclude: GlobSet) -> Self {
+        Self { prefix: prefix.to_owned(), include, exclude }
+    }
+
+    /// Whether the object of this key is meant.
+    pub fn has(&self, key: &str) -> bool {
+        let path = key.strip_prefix(&*self.prefix).unwrap_or(key);
+        (self.include.is_empty() || self.include.is_match(path)) && !self.exclude.is_match(path)
+    }
+}
+
 impl Tiers {
+    /// What the disk cache holds of a version of `size` bytes, if it is kept there.
+    pub(crate) fn on_disk(&self, object: &ObjectId, size: u64) -> Option<Arc<DiskObject>> {
+        let disk = self.disk.as_ref().filter(|_| self.kept.has(object.key()))?;
+        Some(disk.object(object, size))
+    }
+
     /// How many bytes wait to be written to any of them.
     pub(crate) fn held_bytes(&self) -> u64 {
         let disk = self.disk.as_ref().map_or(0, DiskCache::held_bytes);

@@ -445,7 +445,7 @@ mod tests {
             ..DiskConfig::default()
         };
         let disk = DiskCache::open(&config).expect("a directory of this test");
-        let tiers = Tiers { disk: Some(disk.clone()), shared: None };
+        let tiers = Tiers { disk: Some(disk.clone()), ..Tiers::default() };
         let (object, bytes) = (ObjectId::new("key", ETag::new("\"1\"")), Bytes::from_static(b"bytes"));
         let version = Version::new(object, bytes.len() as u64, &tiers);
         version.disk.as_ref().expect("a disk").offer_compared(ByteRange::new(0, 5), &bytes);

@@ -22,7 +22,7 @@ pub(crate) struct Version {
 
 impl Version {
     pub(crate) fn new(object: ObjectId, size: u64, tiers: &Tiers) -> Arc<Self> {
-        let disk = tiers.disk.as_ref().map(|disk| disk.object(&object, size));
+        let disk = tiers.on_disk(&object, size);
         Arc::new(Self { object, size, disk, has_blocks: tiers.shared.is_some() })
     }
 

@@ -247,7 +247,7 @@ impl SimMount {
         };
         // The disk has a row of numbers of its own.
         let disk = cache.map(|cache| cache.open(Arc::new(Draw::new(draw.next()))));
-        let tiers = Tiers { disk: disk.as_ref().map(|disk| disk.cache.clone()), shared: None };
+        let tiers = Tiers { disk: disk.as_ref().map(|disk| disk.cache.clone()), ..Tiers::default() };
         let prefetcher = Prefetcher::with_tiers(bucket.reader(), pool.clone(), tiers, prefetch, &runtime);
         let write = WriteConfig {
             part_bytes: plan.part_bytes,

@@ -91,7 +91,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
     let bucket = WritableBucket::new(measured.clone(), connections);
     let shared = shared_tier(config, &runtime, bucket.reader(), &pool)?;
-    let tiers = Tiers { disk, shared };
+    let tiers = Tiers { disk, shared, kept: config.kept.clone() };
     let prefetcher = Prefetcher::with_tiers(
         bucket.reader(),
         pool.clone(),

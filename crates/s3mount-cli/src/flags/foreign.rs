@@ -163,8 +163,16 @@ pub(crate) const TOOLS: &[Tool] = &[
             foreign("file-cache-cache-file-for-range-read", "", "what is read is kept, block by block"),
             foreign("file-cache-download-chunk-size-mb", "--part-size", UNIT_SIZE),
             foreign("file-cache-enable-parallel-downloads", "", AS_NEEDED),
-            foreign("file-cache-exclude-regex", "", "all that is read is kept, as long as it is used"),
-            foreign("file-cache-include-regex", "", "all that is read is kept, as long as it is used"),
+            foreign(
+                "file-cache-exclude-regex",
+                "--cache-exclude",
+                "a glob, such as '*.tar', and not an expression",
+            ),
+            foreign(
+                "file-cache-include-regex",
+                "--cache-include",
+                "a glob, such as '*.tar', and not an expression",
+            ),
             foreign("file-cache-max-parallel-downloads", "--max-connections", ""),
             foreign("file-cache-max-size-mb", "--max-cache-size", UNIT_SIZE),
             foreign("file-cache-parallel-downloads-per-file", "", AS_NEEDED),

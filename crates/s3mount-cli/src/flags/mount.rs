@@ -266,6 +266,20 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "SIZE", requires = "cache", help_heading = CACHE)]
     pub(crate) max_cache_size: Option<Size>,
 
+    /// Keep only files that match in the disk cache; may be repeated [default: all files].
+    ///
+    /// Patterns as of --direct-io: '*.tar' is a name in any folder, 'train/**' a path below the mount.
+    /// What does not match is neither written to the disk nor looked for there.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE)]
+    pub(crate) cache_include: Vec<String>,
+
+    /// Do not keep files that match in the disk cache; may be repeated.
+    ///
+    /// It goes before --cache-include. Give it for what is read once, such as checkpoints, or is
+    /// larger than the disk.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE)]
+    pub(crate) cache_exclude: Vec<String>,
+
     /// Read cached files through the daemon, and do not let the kernel read them from the disk.
     ///
     /// The daemon compares all that it reads with checksums, the kernel does not. The kernel reads
