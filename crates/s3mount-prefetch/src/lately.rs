@@ -53,8 +53,8 @@ impl LatelyClosed {
 
 /// A handle of an open file on the reader of its version. When the last one is dropped, the file is closed.
 ///
-/// The GETs ahead of a file that was closed are given up, and its memory is given back. But a file that is opened
-/// again within seconds is expected to be opened again and again, and what is ahead of its streams stays.
+/// The GETs ahead of a file that was closed are given up, and its memory is given back. But who opens a file again within
+/// seconds, and goes on where he was, is expected to do so again and again: what is ahead of the streams stays.
 #[derive(Debug)]
 pub struct OpenReader {
     reader: Arc<ObjectReader>,

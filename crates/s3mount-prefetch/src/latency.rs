@@ -150,6 +150,11 @@ impl Latencies {
         Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
     }
 
+    /// How many bytes the link carries in this time. Zero before the first GET.
+    pub(crate) fn carried(&self, time: Duration) -> u64 {
+        (self.link.load(Ordering::Relaxed) as f64 * time.as_secs_f64()) as u64
+    }
+
     /// How long a GET of `bytes` took at least, lately. A window needs the shortest time, not the mean: the
     /// mean includes the waiting that too many GETs at once cause, and would ask for even more of them. If no
     /// GET was that long yet, a shorter one is scaled in proportion, which is the most that a longer one can

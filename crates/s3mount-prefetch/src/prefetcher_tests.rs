@@ -83,6 +83,27 @@ fn open_small_files_take_no_share() {
 }
 
 #[test]
+fn many_streams_share_no_more_than_the_link_brings() {
+    check(4 * GIB, async |prefetcher, _| {
+        let shared = &prefetcher.shared;
+        let share = |streams| {
+            shared.active_streams.store(streams, Ordering::Relaxed);
+            shared.stream_share_bytes() / MIB
+        };
+        assert_eq!([1, 2, 64, 128].map(share), [3584, 256, 16, 16], "nothing is known of the link");
+        // 10 GB/s, and 118 ms for a part: 1.2 GB are on their way.
+        for _ in 0..1250 {
+            shared.latencies.note(8 * MIB, Duration::from_millis(118));
+        }
+        shared.latencies.age();
+        assert_eq!(share(1), 3584, "all of the memory");
+        let [two, many] = [2, 32].map(share);
+        assert!((1170..=1210).contains(&two) && (72..=76).contains(&many), "{two} and {many} MiB");
+        shared.active_streams.store(0, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn what_is_here_goes_before_what_is_on_its_way_and_small_parts_first() {
     check(512 * MIB, async |prefetcher, client| {
         let reader = prefetcher.open(&client.0.object("k"), GIB);

@@ -67,6 +67,10 @@ pub(crate) struct Shared {
     condemned: Mutex<HashSet<ObjectId>>,
 }
 
+/// So much may be ahead of several streams in any case, and two parts for each: smaller parts would be more requests. S3
+/// brings 4 GB/s with it, and a link that brings more shows that within a second.
+const ENOUGH_AHEAD_BYTES: u64 = 512 << 20;
+
 impl Shared {
     /// Parts and random reads that are larger than the pool's largest buffer are cut to it.
     pub(crate) fn new(
@@ -163,7 +167,19 @@ impl Shared {
     pub(crate) fn stream_share_bytes(&self) -> u64 {
         let limit = self.pool.budget().limit_bytes();
         let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
-        usable / self.active_streams.load(Ordering::Relaxed).max(1) as u64
+        match self.active_streams.load(Ordering::Relaxed) {
+            0 | 1 => usable,
+            streams => usable.min(self.needed_ahead_bytes(streams as u64)) / streams as u64,
+        }
+    }
+
+    /// How many bytes so many streams together need ahead of them at most: twice what the link, or the processor, carries
+    /// in the time of a GET, as a stream that is alone. More would be memory that nobody has touched yet, and bytes that
+    /// nobody may read.
+    fn needed_ahead_bytes(&self, streams: u64) -> u64 {
+        let part = self.config.part_bytes;
+        let carried = self.latencies.carried(self.latencies.least_lately(part));
+        (2 * carried).max(ENOUGH_AHEAD_BYTES).max(2 * streams * part)
     }
 
     /// Called by the housekeeper once a second.

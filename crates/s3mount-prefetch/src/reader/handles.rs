@@ -1,20 +1,18 @@
 //! The handles that have the version open: what stays of it when the last one is closed.
 
 use super::ObjectReader;
-use super::state::State;
+use super::state::{Handles, State};
 use super::waiter::Waiter;
 use crate::segment::{Segment, SegmentKey};
 
 impl ObjectReader {
     /// A handle was opened.
     pub(crate) fn on_open(&self) {
-        let handles = &mut self.lock().state.handles;
-        handles.is_reopened |= handles.open == 0 && handles.was_closed;
-        handles.open += 1;
+        self.lock().state.handles.open();
     }
 
-    /// A handle was closed. If it was the last one, what is ahead of the streams is given back, unless the
-    /// file is opened again and again. Returns whether the reader is to be remembered for the next handle.
+    /// A handle was closed. If it was the last one, what is ahead of the streams is given back, unless who opens the file
+    /// again and again goes on where he was. Returns whether the reader is to be remembered for the next handle.
     pub(crate) fn on_close(&self) -> bool {
         let mut guard = self.lock();
         let state = &mut guard.state;
@@ -23,9 +21,9 @@ impl ObjectReader {
             return false;
         }
         state.handles.was_closed = true;
-        let is_reopened = state.handles.is_reopened;
+        let Handles { is_reopened, goes_on, .. } = state.handles;
         let may_go_on = !self.is_small() && state.stale.is_none() && state.streams.may_go_on();
-        if !may_go_on || !is_reopened {
+        if !may_go_on || !goes_on {
             self.note_reading(state, true);
             state.drop_unread();
             self.count_active(state);

@@ -68,6 +68,7 @@ impl ObjectReader {
         let now = self.now();
         let seam = self.with_limits(|limits| {
             let state = &mut locked.state;
+            state.handles.on_stream(range.start());
             if range.start() == 0 {
                 self.begin(state, id, limits);
             }

@@ -69,6 +69,27 @@ pub(super) struct Handles {
     pub(super) was_closed: bool,
     /// Whether it was opened again a moment after it had been closed.
     pub(super) is_reopened: bool,
+    /// Whether a stream was read since it was opened.
+    has_read: bool,
+    /// Whether who opened it again went on with a stream, and did not begin with the file anew.
+    pub(super) goes_on: bool,
+}
+
+impl Handles {
+    /// A handle was opened.
+    pub(super) fn open(&mut self) {
+        if self.open == 0 && self.was_closed {
+            (self.is_reopened, self.has_read) = (true, false);
+        }
+        self.open += 1;
+    }
+
+    /// A stream is read at `offset`.
+    pub(super) fn on_stream(&mut self, offset: u64) {
+        if !self.has_read {
+            (self.has_read, self.goes_on) = (true, self.is_reopened && offset > 0);
+        }
+    }
 }
 
 /// The beginning of an object that was fetched before anybody reads it.

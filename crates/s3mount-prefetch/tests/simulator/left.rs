@@ -94,7 +94,7 @@ async fn read_and_close(bed: &Bed, key: &str, at: u64) {
 }
 
 #[test]
-fn a_closed_file_holds_memory_only_if_it_was_opened_again() {
+fn a_closed_file_holds_memory_only_if_who_opened_it_again_went_on() {
     simulate(S3, GIB, async |bed: &Bed| {
         let used = async || {
             // GETs that were cancelled give their buffers back.
@@ -103,6 +103,8 @@ fn a_closed_file_holds_memory_only_if_it_was_opened_again() {
         };
         read_and_close(bed, "k", 0).await;
         assert_eq!(used().await, 0, "the first time");
+        read_and_close(bed, "k", 0).await;
+        assert_eq!(used().await, 0, "another reader has begun anew");
         read_and_close(bed, "k", 24 * MIB).await;
         assert!(used().await > 0, "its reader will come back");
         assert_eq!(bed.prefetcher.open_readers(), 1);
