@@ -67,6 +67,25 @@ fn a_file_in_memory_is_read_beside_readers_who_wait() {
     });
 }
 
+/// Threads, event loops and their buffers are a part of the memory limit, where they are many.
+#[test]
+fn many_threads_keep_to_the_memory_limit() {
+    const STREAMS: usize = 64;
+    let name = |stream: usize| format!("s{stream:02}");
+    for threads in ["16", "64"] {
+        let server = (0..STREAMS)
+            .fold(TestS3::builder(), |server, stream| server.synthetic(BUCKET, &name(stream), 16 * MIB));
+        let world = World::new(server, &["--memory-limit", "256MiB", "--max-threads", threads]);
+        thread::scope(|scope| {
+            for stream in 0..STREAMS {
+                let (path, name) = (world.path(&name(stream)), name(stream));
+                scope.spawn(move || assert_eq!(check_file(&path, &name), 16 * MIB));
+            }
+        });
+        world.check_memory(256 * MIB);
+    }
+}
+
 fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).expect("a process").count()
 }

@@ -57,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) dir_mode: u16,
     pub(crate) file_mode: u16,
     pub(crate) memory_limit_bytes: u64,
+    /// The part of the limit that threads take.
+    pub(crate) threads_bytes: u64,
     pub(crate) part_bytes: u64,
     pub(crate) max_window_bytes: u64,
     pub(crate) initial_window_bytes: u64,
@@ -109,6 +111,7 @@ impl Config {
         directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
+        let (threads, threads_bytes) = memory::threads(args.max_threads, memory_limit_bytes)?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
@@ -139,6 +142,7 @@ impl Config {
             dir_mode: args.dir_mode,
             file_mode: args.file_mode,
             memory_limit_bytes,
+            threads_bytes,
             part_bytes,
             max_window_bytes,
             initial_window_bytes,
@@ -151,7 +155,7 @@ impl Config {
             direct_io: globs("--direct-io", args.direct_io.iter().filter(|pattern| *pattern != AUTO))?,
             direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
-            threads: args.max_threads.map_or_else(cores, usize::from),
+            threads,
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
             negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
             metadata_limit_bytes,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::store::{ca_bundle, endpoint_url, region};
-use super::{cores, journal, memory, metadata_limit};
+use super::{journal, memory, metadata_limit};
 use crate::config::environment::variable;
 use crate::flags::mount::MountArgs;
 use crate::flags::size::Size;
@@ -58,7 +58,7 @@ fn machine(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
         of(
             args.max_threads.is_some(),
             "max-threads",
-            cores().to_string().into(),
+            memory::threads(None, limit)?.0.to_string().into(),
             "default, of this machine's cores",
         ),
         of(args.uid.is_some(), "uid", nix::unistd::getuid().to_string().into(), "default, you"),

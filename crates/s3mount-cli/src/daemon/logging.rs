@@ -42,12 +42,28 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
     let filter = given.unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("S3MOUNT_LOG={filter:?} is not a log filter; try s3mount=debug"))?;
-    let log = Log(Arc::new(Mutex::new(Lines { sink: sink(config)?, folding })));
+    let sink = sink(config)?;
+    let is_terminal = matches!(sink, Sink::Terminal);
+    let log = Log(Arc::new(Mutex::new(Lines { sink, folding })));
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).without_time().with_writer(log).init();
+    if !is_terminal {
+        log_panics();
+    }
     if config.debug {
         s3mount_crt::init_logging();
     }
     Ok(())
+}
+
+/// Has panics of all threads logged, too: a daemon has closed its standard error.
+fn log_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        tracing::error!(thread, "this is a fault of s3mount: {panic}");
+        usual(panic);
+    }));
 }
 
 /// Where the log goes.
@@ -177,9 +193,39 @@ impl<'a> MakeWriter<'a> for Log {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write};
     use std::os::unix::net::UnixDatagram;
+    use std::panic::catch_unwind;
+    use std::sync::{Arc, Mutex};
 
-    use super::syslog;
+    use super::{log_panics, syslog};
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_logged() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            log_panics();
+            catch_unwind(|| panic!("injected")).expect_err("a panic");
+        });
+        let text = String::from_utf8_lossy(&kept.0.lock().expect("no panic")).into_owned();
+        assert!(text.contains("injected") && text.contains("logging.rs"), "{text}");
+    }
 
     #[test]
     fn a_syslog_that_is_started_anew_gets_the_next_lines() {

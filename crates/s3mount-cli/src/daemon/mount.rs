@@ -84,7 +84,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
     let client = runtime.block_on(connect(config))?;
     let question = Question::ask(config, client.clone(), &runtime);
     let measured = Arc::new(MeasuredClient::new(client));
-    let limit = config.memory_limit_bytes;
+    let limit = config.memory_limit_bytes - config.threads_bytes;
     let beside = config.writes.as_ref().map_or(0, |writes| writes.beside_pool(limit));
     let budget = MemoryBudget::new(limit - beside);
     let pool = BufferPool::new(budget).context("cannot reserve memory")?;

@@ -115,8 +115,8 @@ pub(crate) struct MountArgs {
     /// Memory for object data: in flight, read ahead and cached [default: an eighth of the
     /// machine's or the cgroup's, from 256MiB to 4GiB, but no more than fits the cgroup].
     ///
-    /// A hard bound: the whole process takes at most 64MiB more, and 1MiB for each write that
-    /// waits beyond an eighth of it. Raise it for many streams at once, lower it where the loaders
+    /// A hard bound: the whole process takes at most 64MiB more, what --metadata-limit allows for
+    /// names, and 1MiB for each write that waits beyond an eighth of it. Raise it for many streams at once, lower it where the loaders
     /// need the memory. At least 64MiB.
     #[arg(long, value_name = "SIZE", help_heading = READING)]
     pub(crate) memory_limit: Option<Size>,
@@ -216,7 +216,8 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel, and as many again that talk to the store [default: one per
     /// core, 2 to 16].
     ///
-    /// Lower it where the loaders need every core.
+    /// Lower it where the loaders need every core. Each one from the fifth on takes 2MiB of
+    /// --memory-limit, and from the seventeenth on 1MiB.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 
