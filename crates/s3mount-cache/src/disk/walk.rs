@@ -43,7 +43,7 @@ pub enum WalkError {
         owner: u32,
     },
     /// An operation failed.
-    #[error("cannot {operation} {path:?}: {source}; run the command as the user who mounts")]
+    #[error("cannot {operation} {path:?}: {source}; {}", advice(source))]
     Io {
         /// What was to be done.
         operation: &'static str,
@@ -52,6 +52,16 @@ pub enum WalkError {
         /// Why it failed.
         source: io::Error,
     },
+}
+
+/// What to do about a failed operation.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "run the command as the user who mounts",
+        _ => {
+            "the disk may fail, as the kernel's log (dmesg) tells; what a mount can't read there, it fetches"
+        }
+    }
 }
 
 /// A cache directory, seen from outside.

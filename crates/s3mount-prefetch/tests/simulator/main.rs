@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 mod left;
+mod patterns;
 mod small;
 mod streams;
 

@@ -15,7 +15,7 @@ struct Json<'a> {
     dir: &'a Path,
     objects: u64,
     bytes: u64,
-    /// Objects that stay because a mount fetches them just now.
+    /// Objects that stay because a mount has begun to fill them, and has not let them go.
     being_fetched: u64,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn run(dirs: &Dirs) -> anyhow::Result<()> {
         }
         let rest = match being_fetched {
             0 => String::new(),
-            count => format!("; {count} stay because mounts fetch them"),
+            count => format!("; {count} stay because mounts have begun to fill them"),
         };
         terminal::result(&format!("{}: {} deleted{rest}", dir.path().display(), shown::sum(objects, bytes)));
     }

@@ -40,7 +40,7 @@ pub(super) struct EvictArgs {
 struct Total {
     objects: u64,
     bytes: u64,
-    /// Objects that stay because a mount fetches them just now.
+    /// Objects that stay because a mount has begun to fill them, and has not let them go.
     being_fetched: u64,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn run(args: &EvictArgs) -> anyhow::Result<()> {
     let verb = if args.dry_run { "would be evicted" } else { "evicted" };
     let rest = match total.being_fetched {
         0 => String::new(),
-        count => format!("; {count} stay because mounts fetch them"),
+        count => format!("; {count} stay because mounts have begun to fill them"),
     };
     terminal::result(&format!("{} {verb}{rest}", shown::sum(total.objects, total.bytes)));
     Ok(())
