@@ -114,6 +114,8 @@ fn files_that_the_patterns_leave_out_are_not_kept() {
         "{fetched} bytes: only the large file is fetched"
     );
     assert_eq!(cache.whole().len(), 2);
+    let (has_succeeded, said) = warm(&world.path(""));
+    assert!(has_succeeded && said.contains("1 files are left out by --cache-include"), "{said}");
     world.remount(&cache.flags(&[]));
     fill(&world, &cache);
     // What was kept by others is not read where it is left out.

@@ -114,8 +114,11 @@ impl Directories {
         let first = usize::try_from(offset.0).unwrap_or(usize::MAX);
         // A directory that was renamed has its names below another prefix, in the same order.
         let has_moved = || self.inodes.prefix(open.ino).is_ok_and(|prefix| open.has_moved(&prefix));
-        if has_moved() || offset == DirOffset::START {
+        let is_moved = has_moved();
+        if offset == DirOffset::START {
             listing.restart();
+        } else if is_moved {
+            listing.go_on_anew(first.saturating_sub(DOTS));
         }
         if offset == DirOffset::START {
             self.walk_ahead(&open);
@@ -141,7 +144,7 @@ impl Directories {
             let count = listing.renew(first, max_names, &self.namespace, &open);
             // What is known of it may lack the names that were moved meanwhile.
             if has_moved() {
-                listing.restart();
+                listing.go_on_anew(first);
                 continue;
             }
             // A program that has read no name yet can be shown what is there now.

@@ -99,7 +99,7 @@ impl From<KeepError> for FsError {
     fn from(error: KeepError) -> Self {
         match error {
             KeepError::Read(error) => FsError::Read(error),
-            error @ (KeepError::NoCache | KeepError::NoRoom) => FsError::Keep(error),
+            error @ (KeepError::NoCache | KeepError::LeftOut | KeepError::NoRoom) => FsError::Keep(error),
         }
     }
 }
@@ -125,6 +125,7 @@ impl FsError {
             FsError::Copy(error) => errno_of_copy(error),
             FsError::Lost(_) | FsError::Refused | FsError::Keep(KeepError::Read(_)) => libc::EIO,
             FsError::NotCopied | FsError::Keep(KeepError::NoCache) => libc::EOPNOTSUPP,
+            FsError::Keep(KeepError::LeftOut) => libc::EPERM,
             FsError::Keep(KeepError::NoRoom) => libc::ENOSPC,
             FsError::Object(error) => errno_of(error.kind()),
             FsError::TimedOut(_) | FsError::Read(ReadError::TimedOut(_)) => libc::ETIMEDOUT,

@@ -16,6 +16,7 @@
 //! - [`kept`]: the listings that are kept on a disk;
 //! - [`overlay`]: what this mount has changed;
 //! - [`refresh`]: lists folders that this mount writes to again before their pages expire;
+//! - [`timed_out`]: look-ups that have timed out a moment ago;
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod changes;
@@ -35,6 +36,7 @@ pub(crate) mod refresh;
 pub(crate) mod shared;
 pub(crate) mod snapshots;
 pub(crate) mod split;
+mod timed_out;
 pub(crate) mod unordered;
 
 use std::collections::HashSet;
@@ -59,6 +61,7 @@ use self::overlay::Overlay;
 use self::page::Page;
 use self::shared::{ListingReader, SharedListings, Taken};
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
+use self::timed_out::TimedOut;
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::sync::{Mutex, spawn};
@@ -91,6 +94,7 @@ pub(crate) struct Namespace {
     root: Arc<str>,
     inodes: Arc<InodeTable>,
     overlay: Overlay,
+    timed_out: TimedOut,
 }
 
 impl Namespace {
@@ -125,6 +129,7 @@ impl Namespace {
             root: Arc::from(&*config.prefix),
             inodes,
             overlay: Overlay::default(),
+            timed_out: TimedOut::default(),
         })
     }
 
@@ -187,7 +192,14 @@ impl Namespace {
         let fact = match fact {
             Some(fact) => fact,
             None => {
-                let found = self.in_time(self.find_newest(prefix, name)).await?;
+                if self.timed_out.has(prefix, name) {
+                    return Err(FsError::TimedOut(self.limit));
+                }
+                let found = self.in_time(self.find_newest(prefix, name)).await.inspect_err(|error| {
+                    if matches!(error, FsError::TimedOut(_)) {
+                        self.timed_out.note(prefix, name);
+                    }
+                })?;
                 // A page that was requested later may have come before this answer, or one that differs.
                 let now = Instant::now();
                 match self.snapshots.get(prefix, name, now) {

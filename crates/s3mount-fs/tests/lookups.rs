@@ -75,3 +75,29 @@ async fn a_name_behind_a_folder_says_nothing_of_the_names_before() {
         }
     }
 }
+
+/// The kernel lets one process at a time look a name up. Those that come after a time-out do not wait for their own.
+#[tokio::test(start_paused = true)]
+async fn who_comes_right_after_a_time_out_does_not_wait_for_another() {
+    let client = bucket(["d/a", "d/b"]);
+    let limit = Duration::from_secs(5);
+    let fs = mount(&client, |config| config.timeout = limit);
+    let folder = walk(&fs, "d").await.expect("a folder");
+    client.set_latency(Duration::from_secs(1000));
+    let waited = async |name: &str| {
+        let start = Instant::now();
+        let error = fs.lookup(folder, name).await.expect_err("the store is silent");
+        assert!(matches!(error, FsError::TimedOut(_)), "{error}");
+        start.elapsed()
+    };
+    assert_eq!(
+        [waited("a").await, waited("a").await, waited("a").await],
+        [limit, Duration::ZERO, Duration::ZERO]
+    );
+    assert_eq!(waited("b").await, limit, "another name");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(waited("a").await, limit, "a later look-up");
+    client.set_latency(Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fs.lookup(folder, "a").await.expect("the store answers");
+}

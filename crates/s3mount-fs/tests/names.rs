@@ -489,7 +489,43 @@ async fn an_open_folder_is_listed_under_the_name_that_it_gets() {
         fs.unlink(folder, &number.to_string()).await.expect("the name goes");
     }
     fs.rename(place("c"), place("d"), false).await.expect("another name");
-    assert!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 7)).await.is_empty(), "it has fewer names now");
+    assert_eq!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 7)).await, ["7", "8"], "those behind the last name");
+    assert!(names(DirOffset(DirOffset::AFTER_DOTS.0 + 9)).await.is_empty(), "nothing is left");
+}
+
+/// A folder is renamed, and names of it are made and removed, while it is listed: each name that stays is shown once.
+#[tokio::test(start_paused = true)]
+async fn an_open_folder_that_is_renamed_and_changed_goes_on_behind_the_last_name() {
+    for (read, is_back) in [(1, false), (5, false), (5, true), (12, true), (35, false)] {
+        let (client, fs) = mount(ALL);
+        for number in 0..30 {
+            client.put(&format!("x/f{number:02}"), "text");
+        }
+        // The name of a folder that comes behind a name which begins like it.
+        client.put("x/f05-a", "text");
+        client.put("x/f05.d/f", "text");
+        client.put("x/a0", "text");
+        client.put("x/a1", "text");
+        let folder = look_up(&fs, "x").await;
+        let handle = fs.opendir(folder).expect("a folder");
+        let shown = fs.readdir(handle, DirOffset::AFTER_DOTS, read).await.expect("a page");
+        let mut names: Vec<String> = shown.iter().map(|entry| entry.name.clone()).collect();
+        for gone in ["a0", "a1"] {
+            fs.unlink(folder, gone).await.expect("it is there");
+        }
+        client.put("x/a2", "text");
+        client.put("x/a3", "text");
+        fs.rename(place("x"), place("y"), false).await.expect("another name");
+        if is_back {
+            fs.rename(place("y"), place("x"), false).await.expect("another name");
+        }
+        names.extend(rest(&fs, handle, shown.last().expect("a name").next).await.into_keys());
+        names.retain(|name| !name.starts_with('a'));
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!((sorted.len(), names.len()), (32, 32), "{read} were read: {names:?}");
+    }
 }
 
 /// A folder is renamed there and back while it is listed, so that the store's answer may lack what has moved.

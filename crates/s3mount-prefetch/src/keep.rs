@@ -27,9 +27,12 @@ const ROUNDS: u32 = 3;
 /// Why a version is not kept whole.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The mount has no disk cache, or the object is not kept there.
-    #[error("the mount has no disk cache, or --cache-include and --cache-exclude leave the file out")]
+    /// The mount has no disk cache.
+    #[error("the mount has no disk cache")]
     NoCache,
+    /// The mount does not keep this object.
+    #[error("--cache-include and --cache-exclude leave the file out of the disk cache")]
+    LeftOut,
     /// The cache is full of what is still used, or the disk does not work.
     #[error("the disk cache has no room for it, or its disk does not work")]
     NoRoom,
@@ -47,7 +50,9 @@ impl Prefetcher {
     pub async fn keep(&self, object: &ObjectId, size: u64, range: ByteRange) -> Result<(), KeepError> {
         let shared = self.shared();
         let version = Version::new(object.clone(), size, &shared.tiers);
-        let disk = version.disk.clone().ok_or(KeepError::NoCache)?;
+        let has_disk = shared.tiers.disk.is_some();
+        let disk =
+            version.disk.clone().ok_or(if has_disk { KeepError::LeftOut } else { KeepError::NoCache })?;
         for _ in 0..ROUNDS {
             disk.look().await;
             fetch_missing(shared, &version, &disk, range).await?;

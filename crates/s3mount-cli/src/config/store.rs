@@ -12,7 +12,7 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError
 use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
-use crate::config::{credentials, directory_bucket, place, profile, source};
+use crate::config::{cores, credentials, directory_bucket, place, profile, source};
 use crate::flags::access::AccessArgs;
 
 /// The time that the store may take for its first answer.
@@ -279,7 +279,8 @@ impl Store {
             expected_bucket_owner: self.expected_bucket_owner.clone(),
             requester_pays: self.requester_pays,
             max_connections,
-            event_loop_threads: u16::try_from(threads / 2).unwrap_or(u16::MAX).max(1),
+            // More loops than processors only hold more of what they have in hand.
+            event_loop_threads: u16::try_from(threads.min(cores()) / 2).unwrap_or(u16::MAX).max(1),
             ..CrtConfig::new(&self.bucket)
         })
     }

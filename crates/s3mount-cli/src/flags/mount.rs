@@ -216,8 +216,8 @@ pub(crate) struct MountArgs {
     /// Threads that answer the kernel, and as many again that talk to the store [default: one per
     /// core, 2 to 16].
     ///
-    /// Lower it where the loaders need every core. Each one from the fifth on takes 2MiB of
-    /// --memory-limit, and from the seventeenth on 1MiB.
+    /// Lower it where the loaders need every core. Each one from the fifth on takes 3MiB of
+    /// --memory-limit, and half of that from the seventeenth on.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 

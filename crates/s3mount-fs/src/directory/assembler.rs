@@ -33,6 +33,11 @@ impl Assembler {
         names
     }
 
+    /// The names that it holds back.
+    pub(crate) fn held_back(&self) -> impl Iterator<Item = &Named> {
+        self.held_back.iter()
+    }
+
     /// Whether it holds this name back.
     pub(crate) fn holds(&self, name: &str) -> bool {
         self.held_back.iter().any(|named| named.name == name)

@@ -72,6 +72,10 @@ pub(super) struct Listing {
     names: VecDeque<Listed>,
     /// The greatest key of the names that were dropped.
     dropped_upto: String,
+    /// It was begun anew behind this key: names up to it were shown before.
+    behind: String,
+    /// Names up to that key that were not shown: they come later than others, because a folder of their name may follow.
+    owed: HashSet<String>,
     /// The ends of the pages that the names come from (unset: the end of the directory), and when they were asked for.
     pages: VecDeque<(Option<Box<str>>, Instant)>,
     /// Whether something newer has shown that one of the names is gone. What had it may have another name now.
@@ -88,6 +92,22 @@ impl Listing {
     /// Begins the listing anew.
     pub(super) fn restart(&mut self) {
         *self = Self::default();
+    }
+
+    /// Begins the listing anew, behind the names with smaller numbers than `first`, which its reader has got: under another
+    /// name the directory has the same names, but for those that have come and gone meanwhile.
+    pub(super) fn go_on_anew(&mut self, first: usize) {
+        let Some(read) = first.checked_sub(self.dropped) else { return self.restart() };
+        let read = read.min(self.names.len());
+        let keys = self.names.range(..read).map(|listed| listed.named.key());
+        let behind = keys.max().unwrap_or_default().max(Cow::Borrowed(&*self.dropped_upto)).into_owned();
+        let mut owed = std::mem::take(&mut self.owed);
+        for listed in self.names.range(..read) {
+            owed.remove(&listed.named.name);
+        }
+        let left = self.names.range(read..).map(|listed| &listed.named).chain(self.assembler.held_back());
+        owed.extend(left.filter(|named| *named.key() <= *behind).map(|named| named.name.clone()));
+        *self = Self { dropped: first, dropped_upto: behind.clone(), behind, owed, ..Self::default() };
     }
 
     /// Lists the directory `open` until the name with the number `first` has come, if there is one. If that name was
@@ -266,7 +286,9 @@ impl Listing {
             let page = namespace.as_of_now(&prefix, taken.page());
             let mut names = self.assembler.push(&prefix, &page);
             namespace.add_local_names(&prefix, &page, &mut names);
-            let shown = names.into_iter().filter(|named| Some(named.name.as_str()) != open.hidden_name);
+            let is_left = |named: &Named| *named.key() > *self.behind || self.owed.contains(&named.name);
+            let is_shown = |named: &Named| Some(named.name.as_str()) != open.hidden_name && is_left(named);
+            let shown = names.into_iter().filter(is_shown);
             self.names.extend(shown.map(|named| Listed { named, is_gone: false, is_believed: true }));
             namespace.keep_taken(&prefix, taken);
         }

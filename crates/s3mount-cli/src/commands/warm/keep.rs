@@ -1,5 +1,6 @@
 //! `s3mount warm --to-cache`: has a mount keep files in its disk cache.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -47,7 +48,8 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     let (progress, bar) = (Progress::default(), ProgressBar::new(total).with_style(style));
     let told = bar.clone();
     let watcher = progress.watch(move |text| told.suspend(|| terminal::notice(text)))?;
-    let mut keeper = Keeper { root, progress, bar, failures: 0 };
+    let (left_out, left_out_bytes) = (BTreeSet::new(), 0);
+    let mut keeper = Keeper { root, progress, bar, failures: 0, left_out, left_out_bytes };
     let pieces = files.iter().flat_map(|(path, size)| {
         let starts = (0..*size).step_by(PIECE_BYTES as usize);
         starts.map(move |at| Piece { path, at, len: PIECE_BYTES.min(size - at) })
@@ -63,7 +65,7 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
     }
     keeper.keep(&batch)?;
     drop(watcher);
-    let kept = keeper.bar.position();
+    let kept = keeper.bar.position() - keeper.left_out_bytes;
     keeper.bar.finish_and_clear();
     terminal::result(&format!(
         "{} of {} in {} files are kept",
@@ -71,6 +73,12 @@ pub(super) fn keep(files: &[(PathBuf, u64)]) -> anyhow::Result<()> {
         BinaryBytes(total),
         HumanCount(files.len() as u64)
     ));
+    if !keeper.left_out.is_empty() {
+        terminal::notice(&format!(
+            "{} files are left out by --cache-include and --cache-exclude of the mount",
+            HumanCount(keeper.left_out.len() as u64)
+        ));
+    }
     let failures = keeper.failures;
     ensure!(failures == 0, "{failures} of these files could not be kept; the daemon's log may say why");
     Ok(())
@@ -82,6 +90,9 @@ struct Keeper {
     progress: Progress,
     bar: ProgressBar,
     failures: u64,
+    /// The files that the patterns of the mount leave out of its cache, and how many bytes these have.
+    left_out: BTreeSet<PathBuf>,
+    left_out_bytes: u64,
 }
 
 impl Keeper {
@@ -101,6 +112,12 @@ impl Keeper {
                 }
                 Some(Errno::EOPNOTSUPP) => bail!("the mount has no disk cache; mount it with --cache DIR"),
                 Some(Errno::EROFS) => bail!("the mount was made with --read-only, which refuses this too"),
+                Some(Errno::EPERM) => {
+                    self.left_out.insert(piece.path.to_owned());
+                    self.bar.inc(piece.len);
+                    self.left_out_bytes += piece.len;
+                    continue;
+                }
                 _ => {}
             }
             self.failures += 1;
