@@ -75,14 +75,14 @@ fn many_threads_keep_to_the_memory_limit() {
     for threads in ["16", "64"] {
         let server = (0..STREAMS)
             .fold(TestS3::builder(), |server, stream| server.synthetic(BUCKET, &name(stream), 16 * MIB));
-        let world = World::new(server, &["--memory-limit", "256MiB", "--max-threads", threads]);
+        let world = World::new(server, &["--memory-limit", "512MiB", "--max-threads", threads]);
         thread::scope(|scope| {
             for stream in 0..STREAMS {
                 let (path, name) = (world.path(&name(stream)), name(stream));
                 scope.spawn(move || assert_eq!(check_file(&path, &name), 16 * MIB));
             }
         });
-        world.check_memory(256 * MIB);
+        world.check_memory(512 * MIB);
     }
 }
 

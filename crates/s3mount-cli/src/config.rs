@@ -111,7 +111,8 @@ impl Config {
         directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
-        let (threads, threads_bytes) = memory::threads(args.max_threads, memory_limit_bytes)?;
+        let (threads, threads_bytes) =
+            memory::threads(args.max_threads, memory_limit_bytes, args.writing.allows_writes())?;
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;

@@ -58,7 +58,7 @@ fn machine(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
         of(
             args.max_threads.is_some(),
             "max-threads",
-            memory::threads(None, limit)?.0.to_string().into(),
+            memory::threads(None, limit, args.writing.allows_writes())?.0.to_string().into(),
             "default, of this machine's cores",
         ),
         of(args.uid.is_some(), "uid", nix::unistd::getuid().to_string().into(), "default, you"),

@@ -217,7 +217,7 @@ pub(crate) struct MountArgs {
     /// core, 2 to 16].
     ///
     /// Lower it where the loaders need every core. Each one from the fifth on takes 3MiB of
-    /// --memory-limit, and half of that from the seventeenth on.
+    /// --memory-limit, and 4MiB with --allow-write.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 
