@@ -178,10 +178,6 @@ impl Config {
     }
 }
 
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
-}
-
 /// The value of `--direct-io` with which the mount chooses the files by itself.
 const AUTO: &str = "auto";
 

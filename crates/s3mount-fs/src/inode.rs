@@ -20,14 +20,13 @@ use hashbrown::HashTable;
 use s3mount_object::{ETag, ObjectId};
 use tokio::sync::Notify;
 
-use crate::FsError;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{Found, KnownAttrs};
 use crate::drafts::DraftFile;
 use crate::namespace::names::{File, Target};
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, PoisonError, RwLock, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, RwLock, lock};
 use crate::time::{millis, time};
 
 /// About how many bytes an inode takes. A million inodes take 294 MiB together with the listings of their
@@ -275,19 +274,6 @@ impl InodeTable {
         let prefix = &tables.directories.get(&version.parent)?.prefix;
         let object = ObjectId::new(&format!("{prefix}{}", version.name()), ETag::new(version.etag()));
         Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
-    }
-
-    /// The prefix of the keys in a directory that the kernel knows. It waits for the end of a [`move`](Self::moving).
-    ///
-    /// # Errors
-    /// `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
-    pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
-        let _nothing_moves = self.moving.read().unwrap_or_else(PoisonError::into_inner);
-        match self.node(ino) {
-            Some(Node::Directory(prefix)) => Ok(prefix),
-            Some(Node::File(_) | Node::Draft(_)) => Err(FsError::NotDirectory),
-            None => Err(FsError::UnknownInode(ino)),
-        }
     }
 
     /// The attributes of an inode, if the kernel knows the inode.

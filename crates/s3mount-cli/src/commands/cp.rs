@@ -18,11 +18,12 @@ use self::bar::{Bar, Sum};
 use self::explain::{explain, explain_source};
 use self::place::Place;
 use crate::commands::bench::runtime;
+use crate::config::directory_bucket;
 use crate::config::store::Store;
-use crate::config::{cores, directory_bucket};
 use crate::flags::access::AccessArgs;
 use crate::flags::size::Size;
 use crate::system::terminal;
+use crate::system::threads::cores;
 
 const COPYING: &str = "Copying";
 

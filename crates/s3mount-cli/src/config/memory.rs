@@ -4,8 +4,8 @@ use anyhow::ensure;
 use s3mount_fs::INODE_BYTES;
 use s3mount_memory::{group_bytes, machine_bytes};
 
-use super::cores;
 use crate::flags::size::Size;
+use crate::system::threads::cores;
 
 const MIB: u64 = 1 << 20;
 

@@ -12,8 +12,9 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError
 use s3mount_write::StoreAddress;
 
 use crate::config::environment::variable;
-use crate::config::{cores, credentials, directory_bucket, place, profile, source};
+use crate::config::{credentials, directory_bucket, place, profile, source};
 use crate::flags::access::AccessArgs;
+use crate::system::threads::cores;
 
 /// The time that the store may take for its first answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);

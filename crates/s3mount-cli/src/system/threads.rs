@@ -11,6 +11,11 @@ use anyhow::bail;
 /// signals, and tasks that wait for a disk. A mount without a cache has 11 to 13 in all on two cores.
 const OTHERS: usize = 16;
 
+/// How many processors there are, from 2 to 16: so many threads does a mount or a copy have by default.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
+}
+
 /// Starts as many threads as a mount with so many threads for the kernel's requests, and as many for its tasks, may
 /// have, and ends them again.
 ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use s3mount_object::ETag;
 use s3mount_write::Moved;
 
-use super::{InodeNo, InodeTable, Tables, Version};
+use super::{InodeNo, InodeTable, Node, Tables, Version};
+use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::namespace::names::{File, split_key};
 use crate::sync::{Ordering, PoisonError, RwLockWriteGuard};
@@ -66,6 +67,19 @@ impl Tables {
 }
 
 impl InodeTable {
+    /// The prefix of the keys in a directory that the kernel knows. It waits for the end of a [`move`](Self::moving).
+    ///
+    /// # Errors
+    /// `NotDirectory`, or `UnknownInode` for an inode that the kernel does not know.
+    pub(crate) fn prefix(&self, ino: InodeNo) -> Result<Arc<str>, FsError> {
+        let _nothing_moves = self.moving.read().unwrap_or_else(PoisonError::into_inner);
+        match self.node(ino) {
+            Some(Node::Directory(prefix)) => Ok(prefix),
+            Some(Node::File(_) | Node::Draft(_)) => Err(FsError::NotDirectory),
+            None => Err(FsError::UnknownInode(ino)),
+        }
+    }
+
     /// A directory gets another name, and what is known of the names below it moves with it: nobody is told the prefix of
     /// a directory until the guard is dropped.
     pub(crate) fn moving(&self) -> RwLockWriteGuard<'_, ()> {

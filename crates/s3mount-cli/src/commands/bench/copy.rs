@@ -9,10 +9,10 @@ use s3mount_write::{Copier, CopyConfig, CopyError, CopyOrder};
 
 use super::steps::{given, progress};
 use super::subject::runtime;
-use crate::config::cores;
 use crate::config::store::Store;
 use crate::flags::size::Size;
 use crate::system::terminal;
+use crate::system::threads::cores;
 
 const MIB: u64 = 1 << 20;
 

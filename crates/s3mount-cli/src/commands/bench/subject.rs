@@ -32,7 +32,7 @@ impl Bench {
         bytes: u64,
         seconds: u64,
     ) -> anyhow::Result<Self> {
-        let threads = crate::config::cores();
+        let threads = crate::system::threads::cores();
         let runtime = runtime(threads)?;
         // Credentials may be limited to a prefix, so this asks for nothing but the key.
         let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads)?, key, 1))?;
