@@ -153,7 +153,7 @@ impl Config {
             read_timeout: Duration::from_secs(args.read_timeout),
             verify: args.verify,
             no_hedging: args.no_hedging,
-            direct_io: globs("--direct-io", args.direct_io.iter().filter(|pattern| *pattern != AUTO))?,
+            direct_io: direct_io(&args.direct_io)?,
             direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
             threads,
@@ -180,6 +180,11 @@ impl Config {
 
 /// The value of `--direct-io` with which the mount chooses the files by itself.
 const AUTO: &str = "auto";
+
+/// The files that are read without the page cache.
+fn direct_io(patterns: &[String]) -> anyhow::Result<GlobSet> {
+    globs("--direct-io", patterns.iter().filter(|pattern| *pattern != AUTO))
+}
 
 /// The limit on the memory for names. It holds at least a page or two of a listing.
 fn metadata_limit(flag: Option<Size>) -> anyhow::Result<usize> {
@@ -220,8 +225,14 @@ fn random_read(size: Size) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
 
-    use super::random_read;
+    use super::{direct_io, random_read};
     use crate::flags::size::Size;
+
+    #[test]
+    fn auto_is_no_pattern_of_direct_io() {
+        let set = direct_io(&["auto".to_owned(), "*.tar".to_owned()]).expect("patterns");
+        assert_eq!(["x.tar", "auto"].map(|path| set.is_match(path)), [true, false]);
+    }
 
     #[test]
     fn random_reads_have_units_of_a_power_of_two() {

@@ -117,11 +117,9 @@ impl Directories {
         let is_moved = has_moved();
         if offset == DirOffset::START {
             listing.restart();
+            self.walk_ahead(&open);
         } else if is_moved {
             listing.go_on_anew(first.saturating_sub(DOTS));
-        }
-        if offset == DirOffset::START {
-            self.walk_ahead(&open);
         }
         let dots = [(".", open.ino), ("..", self.inodes.parent(open.ino))];
         let entry = |(index, (name, kind, ino)): (usize, (&str, FileKind, Option<InodeNo>))| DirEntry {

@@ -37,11 +37,6 @@ impl Assembler {
     pub(crate) fn held_back(&self) -> impl Iterator<Item = &Named> {
         self.held_back.iter()
     }
-
-    /// Whether it holds this name back.
-    pub(crate) fn holds(&self, name: &str) -> bool {
-        self.held_back.iter().any(|named| named.name == name)
-    }
 }
 
 #[cfg(test)]

@@ -222,11 +222,9 @@ impl Listing {
                 upto.unwrap_or_default().clone_into(&mut after);
             }
         }
-        let known: HashSet<&str> = self.names.iter().map(|listed| &*listed.named.name).collect();
-        found.retain(|named| {
-            let is_known = known.contains(&*named.name) || self.assembler.holds(&named.name);
-            !is_known && Some(&*named.name) != hidden_name
-        });
+        let known = self.names.iter().map(|listed| &listed.named).chain(self.assembler.held_back());
+        let known: HashSet<&str> = known.map(|named| &*named.name).collect();
+        found.retain(|named| !known.contains(&*named.name) && Some(&*named.name) != hidden_name);
         // If a key and a folder have the same name, the folder is shown.
         found.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| b.key().cmp(&a.key())));
         found.dedup_by(|a, b| a.name == b.name);
