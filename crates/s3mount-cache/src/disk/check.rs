@@ -98,16 +98,27 @@ impl fmt::Display for DiskNote {
 
 /// Makes the directory and what lies in it, or checks what is there.
 pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
-    prepare_as(io, layout, false)
+    prepare_as(io, layout, |_| false)
 }
 
 /// As [`prepare`], for a directory that this process has checked before: what lies in it without a marker is left of
 /// the cache that somebody else has just cleared.
 pub(crate) fn prepare_again(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
-    prepare_as(io, layout, true)
+    prepare_as(io, layout, |_| true)
 }
 
-fn prepare_as(io: &Io, layout: &Layout, is_ours: bool) -> Result<Option<DiskNote>, DiskError> {
+/// As [`prepare`], for a directory in the place of one that this process has used. Housekeepers may have written their
+/// files there since it was made: they make those anew that somebody has deleted.
+pub(crate) fn prepare_in_place(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
+    prepare_as(io, layout, Layout::is_of_housekeepers)
+}
+
+/// Without a marker, nothing but what `may_lie` there by its name may lie in the directory.
+fn prepare_as(
+    io: &Io,
+    layout: &Layout,
+    may_lie: impl Fn(&str) -> bool,
+) -> Result<Option<DiskNote>, DiskError> {
     let root = layout.root();
     match make_folder(root) {
         Ok(()) => {}
@@ -129,7 +140,7 @@ fn prepare_as(io: &Io, layout: &Layout, is_ours: bool) -> Result<Option<DiskNote
             return Err(DiskError::Layout { path: root.to_owned(), layout });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if !is_ours && !is_empty(root).map_err(|error| DiskError::io("list", root, error))? {
+            if !has_only(root, may_lie).map_err(|error| DiskError::io("list", root, error))? {
                 return Err(DiskError::NotOurs(root.to_owned()));
             }
             let marker = layout.marker();
@@ -192,13 +203,13 @@ pub(crate) fn probe(io: &Io, layout: &Layout) -> io::Result<()> {
     if is_right { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Whether nothing lies in `folder` but what a file system puts there by itself, and the marker file that
-/// another process is making now.
-fn is_empty(folder: &Path) -> io::Result<bool> {
+/// Whether nothing lies in `folder` but what `may_lie` there, what a file system puts there by itself, and the marker
+/// file that another process is making now.
+fn has_only(folder: &Path, may_lie: impl Fn(&str) -> bool) -> io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
-        if name != "lost+found" && !name.starts_with("s3mount-cache") {
+        if name != "lost+found" && !name.starts_with("s3mount-cache") && !may_lie(&name) {
             return Ok(false);
         }
     }

@@ -88,8 +88,11 @@ impl Dir {
     /// Makes the directory again that somebody has deleted, or checks the one that has taken its place.
     pub(crate) fn put_in_place(&self) -> Result<(), DiskError> {
         let is_known = check::identity(&self.layout).is_some_and(|found| Some(found) == *self.lock_checked());
-        let prepare = if is_known { check::prepare_again } else { check::prepare };
-        prepare(&self.io, &self.layout)?;
+        if is_known {
+            check::prepare_again(&self.io, &self.layout)?;
+        } else {
+            check::prepare_in_place(&self.io, &self.layout)?;
+        }
         self.place.keep(&self.io, &self.layout);
         let found = check::identity(&self.layout);
         let opened = self.room.open_again().and_then(|()| self.durable.open_again(&self.io, &self.layout));

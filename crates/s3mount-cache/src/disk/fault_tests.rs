@@ -218,6 +218,25 @@ async fn a_directory_that_is_deleted_is_only_a_miss() {
 }
 
 #[tokio::test]
+async fn a_directory_that_housekeepers_find_first_is_used() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    let dir = disk.cache.0.disks[0].dir();
+    fs::remove_dir_all(&path).expect("deleted");
+    fs::create_dir(&path).expect("made");
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("changed");
+    dir.room.step();
+    assert!(path.join("pace").exists() && !path.join("s3mount-cache").exists(), "files of theirs, and no marker");
+    fs::write(path.join("thesis.tex"), "text").expect("written");
+    assert!(disk.cache.flush(LIMIT));
+    assert_eq!(dir.health.state(), DiskState::Gone, "somebody else's file");
+    fs::remove_file(path.join("thesis.tex")).expect("deleted");
+    assert!(disk.cache.flush(LIMIT));
+    assert_eq!(dir.health.state(), DiskState::Healthy);
+    assert!(disk.keeps("one").await);
+}
+
+#[tokio::test]
 async fn a_directory_in_its_place_is_checked_before_it_is_used() {
     let (_folder, path) = folder();
     let disk = Faulty::new(&path);

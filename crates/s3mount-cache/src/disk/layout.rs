@@ -151,6 +151,12 @@ impl Layout {
         self.root.join("durable")
     }
 
+    /// Whether a file of this name is one of those that housekeepers make, or one that is about to become it.
+    pub(crate) fn is_of_housekeepers(name: &str) -> bool {
+        let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+        ["lock", "usage", "pace", "ghosts", "limit", "durable"].contains(&stem)
+    }
+
     /// The folder of all objects.
     pub(crate) fn objects(&self) -> PathBuf {
         self.root.join("v1")
