@@ -8,6 +8,7 @@ use std::time::Duration;
 use s3mount_object::{ErrorKind, ObjectClient, ObjectError, ObjectWriter};
 use tokio::time::Instant;
 
+use crate::attempts::Backoff;
 use crate::door::Door;
 use crate::retries::Repeats;
 use crate::{Class, Limits, Operation, Permit, Retries, RetryBudget};
@@ -107,6 +108,16 @@ impl<C: ?Sized> Bucket<C> {
     /// As [`new`](Self::new). All that is random follows from `seed`, which no other mount of the bucket may have.
     pub fn seeded(client: Arc<C>, max_connections: usize, seed: u64) -> Self {
         Self { client, door: Arc::new(Door::new(Limits::new(max_connections), seed)), timeout: TIMEOUT }
+    }
+
+    /// The next of a sequence of numbers that differs from bucket to bucket, and from mount to mount.
+    pub fn random(&self) -> u64 {
+        self.door.random()
+    }
+
+    /// The pauses of a request that somebody makes again by himself.
+    pub fn backoff(&self) -> Backoff {
+        Backoff::new(self.random())
     }
 
     /// A call may take `timeout`, all its attempts together. One that moves many bytes has longer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use s3mount_object::{ErrorKind, ObjectError};
 use tokio::time::{Instant, sleep};
 
-use crate::attempts::Attempts;
+use crate::attempts::Backoff;
 
 /// A store that can't be reached is asked again so many times: a wrong address has to be told soon.
 const MOST_UNREACHED: u32 = 2;
@@ -20,7 +20,7 @@ where
     F: Future<Output = Result<T, ObjectError>>,
 {
     let deadline = Instant::now() + limit;
-    let (mut attempts, mut unreached) = (Attempts::new(Duration::ZERO, 0), 0);
+    let (mut backoff, mut unreached) = (Backoff::new(0), 0);
     loop {
         let error = match attempt().await {
             Ok(answer) => return Ok(answer),
@@ -32,7 +32,7 @@ where
             ErrorKind::Network => unreached <= MOST_UNREACHED,
             _ => false,
         };
-        let pause = attempts.next_pause();
+        let pause = backoff.next_pause();
         if !passes || Instant::now() + pause >= deadline {
             return Err(error);
         }

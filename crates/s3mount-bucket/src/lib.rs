@@ -25,6 +25,7 @@ mod reads;
 mod retries;
 mod writes;
 
+pub use attempts::Backoff;
 pub use bucket::{Bucket, Failure, WritableBucket};
 pub use budget::RetryBudget;
 pub use first::first_answer;

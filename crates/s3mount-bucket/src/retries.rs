@@ -21,7 +21,7 @@ use std::time::Duration;
 use s3mount_object::{ErrorKind, ObjectError};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::attempts::Attempts;
+use crate::attempts::{Attempts, Backoff};
 use crate::door::Door;
 use crate::{Class, Operation};
 
@@ -68,7 +68,7 @@ impl<'a> Retries<'a> {
         slow: Duration,
         deadline: Instant,
     ) -> Self {
-        let attempts = Attempts::new(slow, door.random());
+        let attempts = Attempts::new(slow, Backoff::new(door.random()));
         let class = operation.class();
         Self { door, client, operation, target, class, attempts, deadline, joined: None, gave_way: false }
     }

@@ -49,13 +49,18 @@ impl Inner {
         if reason != MissReason::Absent || range.len() <= block.len() / 2 {
             return Err(self.miss((buffer, reason), None));
         }
-        match self.claim(&block).await {
-            Claim::Held(lease) => Err(self.miss((buffer, reason), Some(lease))),
-            Claim::Taken if self.wait_for(&block).await => match buffer {
-                Some(into) => self.ask(&block, range, into).await.map_err(|nothing| self.miss(nothing, None)),
-                None => Err(self.miss((None, MissReason::Busy), None)),
-            },
-            Claim::Taken | Claim::Free => Err(self.miss((buffer, reason), None)),
+        let mut broken = None;
+        loop {
+            match self.claim(&block, broken).await {
+                Claim::Held(lease) => return Err(self.miss((buffer, reason), Some(lease))),
+                Claim::Free => return Err(self.miss((buffer, reason), None)),
+                Claim::Taken(promise) if !self.wait_for(&block, promise).await => broken = Some(promise),
+                Claim::Taken(_) => {
+                    let Some(into) = buffer else { return Err(self.miss((None, MissReason::Busy), None)) };
+                    let asked = self.ask(&block, range, into).await;
+                    return asked.map_err(|nothing| self.miss(nothing, None));
+                }
+            }
         }
     }
 
@@ -78,26 +83,47 @@ impl Inner {
         if !self.admits(Kind::Read) {
             return Err((Some(into), MissReason::Resting));
         }
-        let whole = block.widened(range);
-        let bytes = if whole == range {
-            let (lent, back) = lend(into);
-            match self.fetch(block, range, Box::new(lent)).await {
-                Ok(bytes) => bytes,
-                Err(reason) => return Err((back.wait().await, reason)),
-            }
-        } else {
-            match self.fetch_around(block, range, whole).await {
+        let (until, mut backoff) = (self.now() + LIMIT_MOST, self.blocks.backoff());
+        let mut into = into;
+        loop {
+            into = match self.ask_once(block, range, into).await {
                 Ok(bytes) => {
-                    let mut into = into;
-                    into.as_mut()[..len].copy_from_slice(&bytes);
-                    Bytes::from_owner(into).slice(..len)
+                    self.metrics.hits.inc();
+                    self.metrics.hit_bytes.add(range.len());
+                    return Ok(bytes);
                 }
-                Err(reason) => return Err((Some(into), reason)),
+                Err((Some(buffer), MissReason::Throttled)) => buffer,
+                Err(nothing) => return Err(nothing),
+            };
+            if !self.pauses(&mut backoff, until).await {
+                self.on_throttled(Kind::Read);
+                return Err((Some(into), MissReason::Throttled));
             }
-        };
-        self.metrics.hits.inc();
-        self.metrics.hit_bytes.add(range.len());
-        Ok(bytes)
+        }
+    }
+
+    async fn ask_once<B: PartBuffer>(
+        &self,
+        block: &Block,
+        range: ByteRange,
+        into: B,
+    ) -> Result<Bytes, Nothing<B>> {
+        let whole = block.widened(range);
+        if whole == range {
+            let (lent, back) = lend(into);
+            return match self.fetch(block, range, Box::new(lent)).await {
+                Ok(bytes) => Ok(bytes),
+                Err(reason) => Err((back.wait().await, reason)),
+            };
+        }
+        match self.fetch_around(block, range, whole).await {
+            Ok(bytes) => {
+                let mut into = into;
+                into.as_mut()[..bytes.len()].copy_from_slice(&bytes);
+                Ok(Bytes::from_owner(into).slice(..bytes.len()))
+            }
+            Err(reason) => Err((Some(into), reason)),
+        }
     }
 
     /// Fetches `whole`, which has whole pieces, and returns `range` of it.
@@ -153,6 +179,7 @@ impl Inner {
                         .update(block, |note| (note.is_there, note.is_damaged) = (false, false));
                     Err(MissReason::Absent)
                 }
+                ErrorKind::Throttled => Err(MissReason::Throttled),
                 // The object is shorter or longer than the block, or has no ETag.
                 ErrorKind::Integrity | ErrorKind::RangeNotSatisfiable | ErrorKind::NoEtag => {
                     self.on_damaged(block);

@@ -78,9 +78,10 @@ impl Block {
         key
     }
 
-    /// The key of the object by which one mount promises the others to fetch the block.
-    pub(crate) fn lease_key(&self, prefix: &str) -> String {
-        self.key(prefix) + ".lease"
+    /// The key of the object by which one mount promises the others to fetch the block. In turn 1 it has no number.
+    pub(crate) fn lease_key(&self, prefix: &str, turn: u32) -> String {
+        let key = self.key(prefix) + ".lease";
+        if turn > 1 { format!("{key}{turn}") } else { key }
     }
 
     /// The shortest range that has `range`, which lies in the block, and consists of whole pieces.

@@ -20,7 +20,7 @@ pub(crate) struct Books {
     /// Blocks of which parts are here.
     pub(crate) assembly: Assembly,
     /// Blocks that wait to be uploaded.
-    pub(crate) queue: VecDeque<Upload>,
+    queue: Queue,
     /// The bytes of the blocks that wait or are being uploaded.
     pub(crate) queued_bytes: u64,
     /// The bytes of the blocks that this mount has promised and not offered yet.
@@ -29,6 +29,14 @@ pub(crate) struct Books {
     pub(crate) uploaders: usize,
     /// Versions of which wrong bytes came.
     pub(crate) distrusted: HashSet<Version>,
+}
+
+/// The blocks that wait to be uploaded, in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those that this mount has promised to the others.
+    promised: VecDeque<Upload>,
+    others: VecDeque<Upload>,
 }
 
 /// A block that waits to be uploaded.
@@ -63,11 +71,35 @@ impl Books {
             .flatten()
     }
 
+    /// Lets a block wait to be uploaded.
+    pub(crate) fn push(&mut self, upload: Upload) {
+        self.queued_bytes += upload.block.len();
+        let note = self.notes.update(&upload.block, |note| note.is_queued = true);
+        let of = if note.is_promised { &mut self.queue.promised } else { &mut self.queue.others };
+        of.push_back(upload);
+    }
+
+    /// The block to be uploaded next: others wait for those that this mount has promised.
+    pub(crate) fn pop(&mut self) -> Option<Upload> {
+        self.queue.promised.pop_front().or_else(|| self.queue.others.pop_front())
+    }
+
+    /// Takes out the block that is missed the least.
+    pub(crate) fn shed(&mut self) -> Option<Upload> {
+        let upload = self.queue.others.pop_back().or_else(|| self.queue.promised.pop_back())?;
+        self.forget(&upload);
+        Some(upload)
+    }
+
     /// Drops all that waits of a version. Returns how many blocks are not uploaded for that.
     pub(crate) fn drop_version(&mut self, version: &Version) -> usize {
-        let waiting = std::mem::take(&mut self.queue).into_iter();
-        let (dropped, kept): (VecDeque<_>, _) = waiting.partition(|upload| upload.block.version == *version);
-        self.queue = kept;
+        let mut dropped = Vec::new();
+        for queue in [&mut self.queue.promised, &mut self.queue.others] {
+            let (of_it, kept): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(queue).into_iter().partition(|upload| upload.block.version == *version);
+            *queue = kept;
+            dropped.extend(of_it);
+        }
         dropped.iter().for_each(|upload| self.forget(upload));
         self.assembly.forget_version(version);
         dropped.len()

@@ -29,10 +29,10 @@ impl Inner {
     }
 
     async fn fetch_whole(self: &Arc<Self>, object: &ObjectId, block: Block) {
-        let lease = match self.claim(&block).await {
+        let lease = match self.claim(&block, None).await {
             Claim::Held(lease) => Some(lease),
             Claim::Free => None,
-            Claim::Taken => return,
+            Claim::Taken(_) => return,
         };
         let Some(bytes) = self.fetch_from_source(object, &block).await else { return };
         self.metrics.fills.inc();

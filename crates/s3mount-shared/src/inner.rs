@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use s3mount_bucket::{Bucket, WritableBucket};
+use s3mount_bucket::{Backoff, Bucket, WritableBucket};
 use s3mount_memory::BufferPool;
 use s3mount_object::{ErrorKind, ObjectError, ObjectId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::SharedConfig;
 use crate::block::{Block, Version};
 use crate::books::Books;
 use crate::breaker::{Breaker, Change, Fault};
+use crate::holders::{Holder, Holders};
 use crate::metrics::{PutOutcome, SharedMetrics};
 use crate::patience::Patience;
 
@@ -44,6 +45,7 @@ pub(crate) struct Policy {
     /// For leases and blocks. A bucket that is full can still be read.
     pub(crate) writes: Breaker,
     pub(crate) patience: Patience,
+    pub(crate) holders: Holders,
     /// Until when the bucket is not written to, because that was forbidden.
     read_only_until: Duration,
 }
@@ -53,6 +55,8 @@ pub(crate) struct Inner {
     /// Where the blocks are.
     pub(crate) blocks: WritableBucket,
     pub(crate) source: Bucket,
+    /// What the leases of this mount say.
+    pub(crate) holder: Holder,
     pub(crate) pool: BufferPool,
     pub(crate) runtime: Handle,
     /// The MiB that GETs may still bring.
@@ -87,6 +91,13 @@ pub(crate) enum Failure {
     Silence(Duration),
 }
 
+impl Failure {
+    /// Whether the store asks for fewer requests.
+    pub(crate) fn is_throttled(&self) -> bool {
+        matches!(self, Self::Error(error) if *error.kind() == ErrorKind::Throttled)
+    }
+}
+
 /// Which requests a failure speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -106,10 +117,12 @@ impl Inner {
             reads: Breaker::new(),
             writes: Breaker::new(),
             patience: Patience::default(),
+            holders: Holders::default(),
             read_only_until: Duration::ZERO,
         };
         Arc::new(Self {
             config,
+            holder: Holder::new(blocks.random()),
             blocks,
             source,
             pool,
@@ -177,6 +190,41 @@ impl Inner {
         policy.read_only_until <= now && !policy.reads.rests() && policy.writes.would_admit(now)
     }
 
+    /// What `attempt` brings, which may take `limit`. While the store asks for fewer requests, it is made again after
+    /// pauses, for `patience` in all: a store that is asked too much does not fail, and the source would be asked
+    /// too much next.
+    pub(crate) async fn paced<T, F>(
+        &self,
+        limit: Duration,
+        patience: Duration,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ObjectError>>,
+    {
+        let (until, mut backoff) = (self.now() + patience, self.blocks.backoff());
+        loop {
+            let failure = match timeout(limit, attempt()).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => Failure::Error(error),
+                Err(_) => Failure::Silence(limit),
+            };
+            if !failure.is_throttled() || !self.pauses(&mut backoff, until).await {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// Waits before a request that was throttled is made again, unless that would be after `until`.
+    pub(crate) async fn pauses(&self, backoff: &mut Backoff, until: Duration) -> bool {
+        let pause = backoff.next_pause();
+        let is_in_time = self.now() + pause <= until;
+        if is_in_time {
+            sleep(pause).await;
+        }
+        is_in_time
+    }
+
     /// A request was answered well.
     pub(crate) fn on_good(&self, kind: Kind) {
         let now = self.now();
@@ -211,6 +259,11 @@ impl Inner {
     /// An answer came late.
     pub(crate) fn on_late(&self, kind: Kind, took: Duration) {
         self.on_bad(kind, Fault::Error, &format!("an answer took {took:?}"));
+    }
+
+    /// The store has asked for fewer requests for as long as it was waited for.
+    pub(crate) fn on_throttled(&self, kind: Kind) {
+        self.on_bad(kind, Fault::Error, &"it asks for fewer requests");
     }
 
     fn on_bad(&self, kind: Kind, fault: Fault, why: &dyn fmt::Display) {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use s3mount_object::{ErrorKind, PutAnswer, PutObject, UserMetadata};
+use s3mount_object::{ByteRange, ErrorKind, PutAnswer, PutObject};
 use tokio::time::{sleep, timeout};
 
 use crate::block::Block;
+use crate::holders::Holder;
 use crate::inner::{Failure, Inner, Kind};
 use crate::metrics::LeaseOutcome;
+use crate::patience::LIMIT_MOST;
 
 /// The bytes of a lease, for people who look into the bucket.
 const TEXT: &[u8] =
@@ -22,6 +24,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// So many mounts promise a block in turn, each where the one before has promised it in vain. Nobody waits after that.
+const TURNS: u32 = 3;
 
 /// Keeps room in the queue of uploads for a block that this mount has promised to the others. Dropping it
 /// gives the room back.
@@ -42,6 +47,15 @@ impl Drop for Lease {
     }
 }
 
+/// A promise of another mount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// 1 for the block's first lease. The next one is for who has waited for this one in vain.
+    turn: u32,
+    /// Who has made it, if that is known.
+    holder: Option<Holder>,
+}
+
 /// Who fetches a block from the source.
 #[derive(Debug)]
 pub(crate) enum Claim {
@@ -50,37 +64,61 @@ pub(crate) enum Claim {
     /// This mount, and nobody waits: there are no leases, or no room to keep the promise.
     Free,
     /// Another mount, which is waited for.
-    Taken,
+    Taken(Promise),
 }
 
 impl Inner {
-    /// Finds out who fetches a block that is not in the tier.
-    pub(crate) async fn claim(self: &Arc<Self>, block: &Block) -> Claim {
+    /// Finds out who fetches a block that is not in the tier, and that was waited for in vain if it was promised
+    /// before (`broken`).
+    pub(crate) async fn claim(self: &Arc<Self>, block: &Block, broken: Option<Promise>) -> Claim {
         if !self.has_conditions() || !self.is_writable() {
             return Claim::Free;
         }
+        for turn in broken.map_or(1, |broken| broken.turn + 1)..=TURNS {
+            match self.claim_turn(block, turn).await {
+                Claim::Taken(promise) if self.is_given_up(promise) => {}
+                claim => return claim,
+            }
+        }
+        self.books().notes.update(block, |note| note.is_overdue = true);
+        Claim::Free
+    }
+
+    async fn claim_turn(self: &Arc<Self>, block: &Block, turn: u32) -> Claim {
         let (lease, is_ours) = self.keep_room(block);
         let Some(lease) = lease else {
             // This mount can promise nothing, and another one may have promised the block.
-            let is_taken = !is_ours && self.has_lease(block).await;
-            return if is_taken { Claim::Taken } else { Claim::Free };
+            let promise = if is_ours { None } else { self.promise(block, turn).await };
+            return promise.map_or(Claim::Free, Claim::Taken);
         };
         if is_ours {
             return Claim::Held(lease);
         }
+        let now = self.now();
+        let looks_first = self.policy().holders.looks_first(now);
+        if looks_first && let Some(promise) = self.promise(block, turn).await {
+            return Claim::Taken(promise);
+        }
         if !self.admits(Kind::Write) {
             return Claim::Free;
         }
-        let outcome = self.put_lease(block).await;
+        let outcome = self.put_lease(block, turn).await;
         self.metrics.leases.at(outcome).inc();
+        self.policy().holders.note_lease(outcome == LeaseOutcome::Taken);
         match outcome {
             LeaseOutcome::Held => {
                 self.books().notes.update(block, |note| note.is_promised = true);
                 Claim::Held(lease)
             }
-            LeaseOutcome::Taken => Claim::Taken,
+            LeaseOutcome::Taken => Claim::Taken(Promise { turn, holder: None }),
             LeaseOutcome::Failed => Claim::Free,
         }
+    }
+
+    /// Whether nobody waits for who has made the promise.
+    fn is_given_up(&self, promise: Promise) -> bool {
+        let now = self.now();
+        promise.holder.is_some_and(|holder| self.policy().holders.is_given_up(holder, now))
     }
 
     /// Keeps room for a block, if there is any. Also returns whether the block needs no lease, because this
@@ -99,47 +137,49 @@ impl Inner {
         (None, is_ours)
     }
 
-    /// Whether some mount has promised the block.
-    async fn has_lease(&self, block: &Block) -> bool {
+    /// The promise of the block, if some mount has made it.
+    async fn promise(&self, block: &Block, turn: u32) -> Option<Promise> {
+        if !self.admits(Kind::Read) {
+            return None;
+        }
         let limit = self.policy().patience.get_limit(0);
-        let key = block.lease_key(&self.config.prefix);
-        self.admits(Kind::Read)
-            && timeout(limit, self.blocks.head_once(&key)).await.is_ok_and(|head| head.is_ok())
+        let key = block.lease_key(&self.config.prefix, turn);
+        // Its metadata comes with any byte of it.
+        let get = || self.blocks.get_latest_once(&key, ByteRange::new(0, 1), Box::new([0]));
+        let lease = self.paced(limit, LIMIT_MOST, get).await.ok()?;
+        Some(Promise { turn, holder: Holder::from_metadata(&lease.metadata) })
     }
 
-    async fn put_lease(&self, block: &Block) -> LeaseOutcome {
+    async fn put_lease(&self, block: &Block, turn: u32) -> LeaseOutcome {
         let request = PutObject {
-            key: block.lease_key(&self.config.prefix),
+            key: block.lease_key(&self.config.prefix, turn),
             bytes: Bytes::from_static(TEXT),
-            metadata: UserMetadata::new(),
+            metadata: self.holder.to_metadata(),
             only_new: true,
         };
         let limit = self.policy().patience.get_limit(0);
-        match timeout(limit, self.blocks.put_once(request)).await {
-            Ok(Ok(answer)) => {
+        match self.paced(limit, LIMIT_MOST, || self.blocks.put_once(request.clone())).await {
+            Ok(answer) => {
                 self.on_good(Kind::Write);
                 match answer {
                     PutAnswer::Written => LeaseOutcome::Held,
                     PutAnswer::Exists => LeaseOutcome::Taken,
                 }
             }
-            Ok(Err(error)) if *error.kind() == ErrorKind::Unsupported => {
+            Err(Failure::Error(error)) if *error.kind() == ErrorKind::Unsupported => {
                 self.forget_conditions();
                 LeaseOutcome::Failed
             }
-            Ok(Err(error)) => {
-                self.on_failure(Kind::Write, &Failure::Error(error));
-                LeaseOutcome::Failed
-            }
-            Err(_) => {
-                self.on_failure(Kind::Write, &Failure::Silence(limit));
+            Err(failure) => {
+                self.on_failure(Kind::Write, &failure);
                 LeaseOutcome::Failed
             }
         }
     }
 
-    /// Waits until a block is there that another mount has promised. Returns whether it came in time.
-    pub(crate) async fn wait_for(&self, block: &Block) -> bool {
+    /// Waits until a block is there that another mount has promised. Returns whether it came in time. Who has
+    /// promised it in vain is given up.
+    pub(crate) async fn wait_for(&self, block: &Block, promise: Promise) -> bool {
         let (key, began) = (self.key(block), self.now());
         let limit = self.policy().patience.get_limit(0);
         let mut pause = FIRST_PAUSE;
@@ -151,7 +191,7 @@ impl Inner {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             match timeout(limit, self.blocks.head_once(&key)).await {
                 Ok(Ok(_)) => break true,
-                Ok(Err(error)) if *error.kind() == ErrorKind::NotFound => {}
+                Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Throttled) => {}
                 Ok(Err(error)) => {
                     self.on_failure(Kind::Read, &Failure::Error(error));
                     break false;
@@ -168,8 +208,19 @@ impl Inner {
             self.policy().patience.note_kept(began, now);
         } else {
             self.policy().patience.note_broken(began, now);
-            self.books().notes.update(block, |note| note.is_overdue = true);
+            self.give_up(block, promise).await;
         }
         came
+    }
+
+    async fn give_up(&self, block: &Block, promise: Promise) {
+        let holder = match promise.holder {
+            Some(holder) => Some(holder),
+            None => self.promise(block, promise.turn).await.and_then(|promise| promise.holder),
+        };
+        if let Some(holder) = holder {
+            let now = self.now();
+            self.policy().holders.give_up(holder, now);
+        }
     }
 }

@@ -26,6 +26,7 @@ mod block;
 mod books;
 mod breaker;
 mod fill;
+mod holders;
 mod inner;
 mod lease;
 mod lent;

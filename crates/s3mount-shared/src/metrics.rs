@@ -11,6 +11,8 @@ labels! {
         Damaged = "damaged",
         /// The request failed, or was not answered in time.
         Failed = "failed",
+        /// The tier was asked for too much, for as long as it was waited for.
+        Throttled = "throttled",
         /// The tier was left alone after failures.
         Resting = "resting",
         /// There was no memory for the request, or it could not be sent.

@@ -23,7 +23,7 @@ const LONG_LEAST: Duration = Duration::from_secs(2);
 pub(crate) const LIMIT_MOST: Duration = Duration::from_secs(4);
 
 /// The upload of a block is given up after this time. No reader waits for it.
-const PUT_LIMIT_MOST: Duration = Duration::from_secs(30);
+pub(crate) const PUT_LIMIT_MOST: Duration = Duration::from_secs(30);
 
 /// A mount waits at least this long for a block that another one has promised: as long as for a short request
 /// to the tier. The other mount needs a GET of the source and an upload. With 250 ms, two mounts on a machine

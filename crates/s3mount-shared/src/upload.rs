@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use s3mount_memory::Priority;
 use s3mount_object::{ByteRange, ErrorKind, ObjectId, PutAnswer, PutObject};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::block::{Block, edge_after};
 use crate::books::{Books, Upload};
 use crate::inner::{Failure, Inner, Kind};
 use crate::metrics::PutOutcome;
+use crate::patience::PUT_LIMIT_MOST;
 use crate::sums::Sums;
 
 /// Uploads at once. A block of 8 MiB takes some 100 ms at a near store, so these carry more than 1 GB/s.
@@ -86,10 +87,8 @@ impl Inner {
             self.metrics.puts.at(PutOutcome::Dropped).inc();
             return;
         }
-        books.notes.update(&block, |note| note.is_queued = true);
         books.assembly.forget(&block);
-        books.queued_bytes += block.len();
-        books.queue.push_back(Upload { block, parts, overwrites });
+        books.push(Upload { block, parts, overwrites });
         if books.uploaders < MOST_UPLOADS {
             books.uploaders += 1;
             self.runtime.spawn(self.clone().upload_all());
@@ -112,8 +111,7 @@ impl Inner {
                 if part > 0 {
                     continue;
                 }
-                let Some(upload) = books.queue.pop_back() else { break };
-                books.forget(&upload);
+                let Some(upload) = books.shed() else { break };
                 freed += upload.block.len();
                 dropped.push(upload);
             }
@@ -127,7 +125,7 @@ impl Inner {
         loop {
             let upload = {
                 let mut books = self.books();
-                let Some(upload) = books.queue.pop_front() else {
+                let Some(upload) = books.pop() else {
                     books.uploaders -= 1;
                     return;
                 };
@@ -158,8 +156,8 @@ impl Inner {
             let (key, only_new) = (self.key(&upload.block), self.has_conditions() && !upload.overwrites);
             let request = PutObject { key, bytes: bytes.clone(), metadata: metadata.clone(), only_new };
             let (began, limit) = (Instant::now(), self.policy().patience.put_limit());
-            match timeout(limit, self.blocks.put_once(request)).await {
-                Ok(Ok(answer)) => {
+            match self.paced(limit, PUT_LIMIT_MOST, || self.blocks.put_once(request.clone())).await {
+                Ok(answer) => {
                     self.policy().patience.note_put(began.elapsed());
                     self.on_good(Kind::Write);
                     return match answer {
@@ -167,20 +165,16 @@ impl Inner {
                         PutAnswer::Exists => PutOutcome::Exists,
                     };
                 }
-                Ok(Err(error)) if only_new && *error.kind() == ErrorKind::Unsupported => {
+                Err(Failure::Error(error)) if only_new && *error.kind() == ErrorKind::Unsupported => {
                     self.forget_conditions();
                 }
-                Ok(Err(error)) => {
-                    let is_over = !error.is_retryable() || !std::mem::take(&mut may_retry);
-                    self.on_failure(Kind::Write, &Failure::Error(error));
-                    if is_over {
+                Err(failure) => {
+                    let may_help = matches!(&failure, Failure::Error(error) if error.is_retryable());
+                    self.on_failure(Kind::Write, &failure);
+                    if failure.is_throttled() || !may_help || !std::mem::take(&mut may_retry) {
                         return PutOutcome::Failed;
                     }
                     sleep(RETRY_PAUSE).await;
-                }
-                Err(_) => {
-                    self.on_failure(Kind::Write, &Failure::Silence(limit));
-                    return PutOutcome::Failed;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod failing;
 mod faults;
+mod rate;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +20,7 @@ use s3mount_object::{
 };
 
 use self::faults::Faults;
+use self::rate::Rate;
 use crate::lent::Lent;
 use crate::list::{Query, is_directory_prefix, page, unordered_page};
 use crate::object::{Content, Object};
@@ -60,7 +62,9 @@ struct State {
     refuses_attributes: bool,
     refuses_conditions: bool,
     refuses_uploads: bool,
-    bucket: Option<ListBucket>,
+    lists: Option<Rate>,
+    /// Of GETs and HEADs, and of PUTs.
+    rates: Option<[Rate; 2]>,
     frozen: bool,
     running: usize,
     most_running: usize,
@@ -68,30 +72,6 @@ struct State {
     rules: Rules,
     writes: BTreeMap<&'static str, usize>,
     is_directory_bucket: bool,
-}
-
-/// How many LISTs are answered now (`left`). The number grows by `per_second` each second.
-#[derive(Debug)]
-struct ListBucket {
-    per_second: f64,
-    left: f64,
-    at: tokio::time::Instant,
-    refused: usize,
-}
-
-impl ListBucket {
-    fn is_empty(&mut self) -> bool {
-        let passed = self.at.elapsed().as_secs_f64();
-        self.at = tokio::time::Instant::now();
-        self.left = (self.left + passed * self.per_second).min(self.per_second);
-        let is_empty = self.left < 1.0;
-        if is_empty {
-            self.refused += 1;
-        } else {
-            self.left -= 1.0;
-        }
-        is_empty
-    }
 }
 
 /// A GET that runs. Dropping this lowers the number of running GETs, also when the GET is dropped half-way.
@@ -215,13 +195,22 @@ impl MemoryClient {
 
     /// Answers this many LISTs a second, and refuses the others.
     pub fn throttle_lists(&self, per_second: f64) {
-        let at = tokio::time::Instant::now();
-        self.lock().bucket = Some(ListBucket { per_second, left: per_second, at, refused: 0 });
+        self.lock().lists = Some(Rate::new(per_second));
+    }
+
+    /// Answers so many GETs and HEADs a second, and so many PUTs, and refuses the others.
+    pub fn throttle(&self, reads_per_second: f64, writes_per_second: f64) {
+        self.lock().rates = Some([reads_per_second, writes_per_second].map(Rate::new));
+    }
+
+    /// How many GETs and HEADs, and how many PUTs, were refused because too many came.
+    pub fn refused(&self) -> [usize; 2] {
+        self.lock().rates.as_ref().map_or([0; 2], |rates| rates.each_ref().map(|rate| rate.refused))
     }
 
     /// How many LISTs were refused because too many came.
     pub fn refused_lists(&self) -> usize {
-        self.lock().bucket.as_ref().map_or(0, |bucket| bucket.refused)
+        self.lock().lists.as_ref().map_or(0, |rate| rate.refused)
     }
 
     /// While the client is frozen, it answers no request.
@@ -259,7 +248,10 @@ impl MemoryClient {
         let (latency, failure) = {
             let mut state = self.lock();
             let stall = state.stalls.pop_front().unwrap_or_default();
-            (state.latency + stall, state.faults.failure())
+            let kind = usize::from(operation == "PutObject");
+            let is_refused = state.rates.as_mut().is_some_and(|rates| rates[kind].is_empty());
+            let failure = state.faults.failure().or(is_refused.then_some(ErrorKind::Throttled));
+            (state.latency + stall, failure)
         };
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
@@ -451,7 +443,7 @@ impl ObjectClient for MemoryClient {
         async move {
             self.lock().requests.list += 1;
             self.wait("ListObjectsV2", &request.prefix).await?;
-            if self.lock().bucket.as_mut().is_some_and(ListBucket::is_empty) {
+            if self.lock().lists.as_mut().is_some_and(Rate::is_empty) {
                 return Err(ObjectError::new(ErrorKind::Throttled, "ListObjectsV2", &request.prefix));
             }
             {

@@ -119,12 +119,12 @@ async fn an_upload_that_fails_is_sent_again_once() {
     let mount = world.mount();
     let object = world.source.put_synthetic("k", MIB);
     assert!(!mount.read(&object, MIB, 0, MIB).await);
-    world.shared.fail_next([ErrorKind::Throttled]);
+    world.shared.fail_next([ErrorKind::Network]);
     mount.settle().await;
     assert_eq!(mount.tier.metrics().puts.at(PutOutcome::Written).get(), 1);
     let other = world.source.put_synthetic("l", MIB);
     assert!(!mount.read(&other, MIB, 0, MIB).await);
-    world.shared.fail_next(vec![ErrorKind::Throttled; 2]);
+    world.shared.fail_next(vec![ErrorKind::Network; 2]);
     mount.settle().await;
     assert_eq!(mount.tier.metrics().puts.at(PutOutcome::Failed).get(), 1);
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use s3mount_object::ObjectId;
+use s3mount_object::{ByteRange, ObjectId};
 use s3mount_shared::{BLOCK_BYTES, SharedTier};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::world::{MIB, Mount, World};
+use crate::world::{KIB, MIB, Mount, World};
 
 /// The GETs of a stream: a first part, the rest of the first block, and then whole blocks. `first` is the
 /// length of the first part.
@@ -88,20 +88,92 @@ async fn five_mounts_fetch_little_more_than_one_copy() {
     assert!(copies <= 1.1, "{copies} copies");
 }
 
+/// The leases of a mount that ended, one for each of the first `blocks` blocks.
+async fn leave_leases(world: &World, object: &ObjectId, size: u64, blocks: u64) {
+    let dead = world.mount();
+    for number in 0..blocks {
+        let range = ByteRange::new(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES);
+        let miss = dead.tier.get(object, size, range, vec![0; BLOCK_BYTES as usize]).await;
+        assert!(miss.expect_err("a miss").lease.is_some(), "block {number}");
+    }
+}
+
+/// A mount has ended, and promised sixteen blocks before. The others wait for it once.
+#[tokio::test(start_paused = true)]
+async fn blocks_that_a_mount_has_promised_before_it_ended_are_fetched_once() {
+    for (mounts, window, most) in [(4, 1, 6), (4, 8, 5), (16, 1, 6), (16, 8, 5)] {
+        let (world, size) = (World::new(), 16 * BLOCK_BYTES);
+        let object = world.source.put_synthetic("k", size);
+        leave_leases(&world, &object, size, 16).await;
+        let started = Instant::now();
+        let readers = (0..mounts).map(|_| stream(world.mount(), object.clone(), size, BLOCK_BYTES, window));
+        futures::future::join_all(readers).await;
+        let (copies, took) = (world.source_bytes() as f64 / size as f64, started.elapsed());
+        assert!(copies <= 1.2, "{copies} copies of {mounts} mounts with {window} GETs in flight");
+        assert!(
+            took <= Duration::from_secs(most),
+            "{took:?} of {mounts} mounts with {window} GETs in flight"
+        );
+    }
+}
+
+/// Goes on with `work`, but for a pause of `length` after `begin`.
+async fn paused<T>(work: impl Future<Output = T>, begin: Duration, length: Duration) -> T {
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        result = &mut work => return result,
+        () = sleep(begin) => {}
+    }
+    sleep(length).await;
+    work.await
+}
+
+/// A mount that is stopped for three seconds brings late what it has promised. What was in flight is fetched twice,
+/// and nothing else, though the others have given it up.
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_is_stopped_for_a_while_costs_what_was_in_flight() {
+    let (world, size) = (World::new(), 64 * BLOCK_BYTES);
+    let object = world.source.put_synthetic("k", size);
+    let read = || stream(world.mount(), object.clone(), size, BLOCK_BYTES, 8);
+    let stopped = paused(read(), Duration::from_millis(100), Duration::from_secs(3));
+    futures::join!(stopped, read(), read());
+    let twice = world.source_bytes() - size;
+    assert!(twice <= 8 * BLOCK_BYTES, "{} blocks were fetched twice", twice / BLOCK_BYTES);
+}
+
+/// Reads small objects, which are one block each, with eight GETs in flight.
+async fn read_all(mount: Mount, objects: Vec<ObjectId>, size: u64) {
+    let read = stream::iter(objects).map(move |object| {
+        let mount = mount.clone();
+        async move { mount.read(&object, size, 0, size).await }
+    });
+    read.buffered(8).for_each(|_| async {}).await;
+}
+
+fn small_objects(world: &World, count: usize, size: u64) -> Vec<ObjectId> {
+    (0..count).map(|number| world.source.put_synthetic(&format!("f{number}"), size)).collect()
+}
+
+/// Of many mounts that begin at the same moment, few ask to write a lease of a block that another one promises.
+#[tokio::test(start_paused = true)]
+async fn a_large_fleet_writes_few_leases() {
+    let (world, mounts, count, size) = (World::new(), 100, 300, KIB);
+    let objects = small_objects(&world, count, size);
+    let readers = (0..mounts).map(|_| read_all(world.mount(), objects.clone(), size));
+    futures::future::join_all(readers).await;
+    assert_eq!(world.source_bytes(), count as u64 * size);
+    let requests = world.shared.take_requests();
+    // A block and a lease of each object, and a lease that each mount has asked for in vain, with eight at once.
+    assert!(requests.put <= 2 * count + 8 * mounts, "{requests:?}");
+}
+
 /// Small objects are one block each, and are fetched once.
 #[tokio::test(start_paused = true)]
 async fn small_objects_are_fetched_once() {
     let world = World::new();
     let size = 110 << 10;
-    let objects: Vec<_> =
-        (0..200).map(|number| world.source.put_synthetic(&format!("f{number}"), size)).collect();
-    let readers = [world.mount(), world.mount()].map(|mount| {
-        let read = stream::iter(objects.clone()).map(move |object| {
-            let mount = mount.clone();
-            async move { mount.read(&object, size, 0, size).await }
-        });
-        read.buffered(8).for_each(|_| async {})
-    });
+    let objects = small_objects(&world, 200, size);
+    let readers = [world.mount(), world.mount()].map(|mount| read_all(mount, objects.clone(), size));
     futures::future::join_all(readers).await;
     assert_eq!(world.source_bytes(), 200 * size);
 }
