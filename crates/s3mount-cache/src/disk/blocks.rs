@@ -96,7 +96,8 @@ impl BlockSet {
 
     /// Whether all of `blocks` are in the set.
     pub(crate) fn has_all(&self, blocks: Range<u64>) -> bool {
-        blocks.start >= blocks.end || (self.has(blocks.start) && self.run_end(blocks.start) >= blocks.end)
+        blocks.start >= blocks.end
+            || (self.has(blocks.start) && self.run_end(blocks.start, blocks.end) >= blocks.end)
     }
 
     /// How many blocks are in the set.
@@ -126,11 +127,12 @@ impl BlockSet {
         }
     }
 
-    /// Where the run of blocks ends that are like `block`: in the set, or not.
-    pub(crate) fn run_end(&self, block: u64) -> u64 {
+    /// Where the run of blocks ends that are like `block`: in the set, or not. No further than `until` is looked.
+    pub(crate) fn run_end(&self, block: u64, until: u64) -> u64 {
         let is_in = self.has(block);
+        let until = until.min(self.count);
         let mut at = block + 1;
-        while at < self.count {
+        while at < until {
             // Bits that differ from `block`'s are 1.
             let word = self.words[(at / 64) as usize] ^ if is_in { u64::MAX } else { 0 };
             match word >> (at % 64) {
@@ -141,14 +143,14 @@ impl BlockSet {
                 }
             }
         }
-        at.min(self.count)
+        at.min(until)
     }
 
     /// The parts of `blocks` that are not in the set.
     pub(crate) fn missing(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (mut at, mut missing) = (blocks.start, Vec::new());
         while at < blocks.end {
-            let end = self.run_end(at).min(blocks.end);
+            let end = self.run_end(at, blocks.end).min(blocks.end);
             if !self.has(at) {
                 missing.push(at..end);
             }
@@ -194,7 +196,8 @@ mod tests {
             prop_assert_eq!(set.is_full(), model.len() as u64 == count);
             for block in 0..count {
                 let end = (block..count).find(|other| model.contains(other) != model.contains(&block));
-                prop_assert_eq!(set.run_end(block), end.unwrap_or(count));
+                prop_assert_eq!(set.run_end(block, u64::MAX), end.unwrap_or(count));
+                prop_assert_eq!(set.run_end(block, block + 7), end.unwrap_or(count).min(block + 7));
             }
             let missing: Vec<_> = set.missing(0..count).into_iter().flatten().collect();
             let expected: Vec<_> = (0..count).filter(|block| !model.contains(block)).collect();

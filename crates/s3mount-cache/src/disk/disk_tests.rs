@@ -171,6 +171,35 @@ async fn blocks_of_an_object_come_one_by_one_until_it_is_whole() {
     assert_eq!(left.len(), 1, "no map and no part are left: {left:?}");
 }
 
+/// What is written down about an object is as long as what is there of it, however large the object is.
+#[tokio::test]
+async fn of_a_huge_object_only_what_is_there_is_written_down() {
+    let (_folder, path) = folder();
+    let (size, bytes) = (2 << 40, content("huge", 8 * BLOCK));
+    let places = [0, 5 * BLOCK, 1 << 40, size - 8 * BLOCK].map(|at| range(at, at + 8 * BLOCK));
+    let cache = open(&path);
+    let object = cache.object(&id("huge"), size);
+    for place in places {
+        object.offer(place, &bytes);
+        assert!(cache.flush(LIMIT));
+    }
+    drop((object, cache));
+    let maps: Vec<_> =
+        files(&path).into_iter().filter(|file| file.extension().is_some_and(|e| e == "map")).collect();
+    let [map] = &maps[..] else { panic!("{maps:?}") };
+    let written = fs::metadata(map).expect("a map").len();
+    assert!(written < 2000, "{written} bytes");
+    let cache = open(&path);
+    let object = cache.object(&id("huge"), size);
+    object.look().await;
+    for place in [places[0], places[2], places[3]] {
+        assert_eq!(read(&object, place).await, Some(bytes.clone()), "{place:?}");
+    }
+    assert_eq!(object.run(0), Run { is_here: true, end: 13 * BLOCK }, "those that overlap are one run");
+    assert_eq!(object.run(13 * BLOCK), Run { is_here: false, end: 13 * BLOCK + (8 << 30) });
+    assert!(object.run((1 << 40) - 1).end == 1 << 40 && !object.run(1 << 41).is_here);
+}
+
 #[tokio::test]
 async fn a_flipped_bit_reaches_no_reader() {
     let (_folder, path) = folder();

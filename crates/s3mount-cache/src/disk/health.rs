@@ -51,7 +51,7 @@ pub(crate) enum Condition {
 /// What an error says of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// Nothing: the process has no file descriptors or memory left, or the file has just been deleted.
+    /// Nothing: the process has no file descriptors or memory left, or the object is longer than a file can be.
     Nothing,
     /// It can't be written now.
     Unwritable,
@@ -64,10 +64,8 @@ pub(crate) enum Meaning {
 /// What `error` says of the disk.
 pub(crate) fn meaning(error: &io::Error) -> Meaning {
     match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Meaning::Nothing,
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::FBIG) => {
-            Meaning::Unwritable
-        }
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::FBIG) => Meaning::Nothing,
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::ACCESS | Errno::PERM) => Meaning::Unwritable,
         Some(Errno::NOENT) => Meaning::Missing,
         _ => Meaning::Broken,
     }
@@ -564,9 +562,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_file_descriptors_says_nothing_of_the_disk() {
+    fn a_lack_of_file_descriptors_and_an_object_that_is_too_large_say_nothing_of_the_disk() {
         let disk = Disk::new();
-        (0..10).for_each(|_| disk.error(Errno::MFILE));
+        (0..10).for_each(|_| [Errno::MFILE, Errno::FBIG].into_iter().for_each(|errno| disk.error(errno)));
         assert!(disk.health.condition() == Condition::Healthy && disk.health.may_write());
     }
 }

@@ -340,7 +340,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Run {
     /// Whether the bytes are on the disk.
     pub is_here: bool,
-    /// Where the run ends, in bytes from the object's beginning; exclusive.
+    /// Where the run ends, in bytes from the object's beginning; exclusive. What comes behind it may be alike where the
+    /// run has 8 GiB.
     pub end: u64,
 }
 

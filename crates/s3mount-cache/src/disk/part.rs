@@ -22,11 +22,23 @@ use crate::disk::layout::Hash;
 use crate::disk::record::Record;
 use crate::disk::whole::{self, Named, Whole, disk_bytes};
 
-/// The map is replaced when so many bytes are not in it: what a kill costs at most.
+/// The map is replaced when so many bytes are not in it, or a [`SAVE_SHARE`]th of what is here: what a kill costs at
+/// most.
 const SAVE_BYTES: u64 = 64 << 20;
 
-/// The map is replaced when it has lacked blocks for this time.
+/// The map takes 8 bytes for each 128 KiB that are here. With this share, all maps that are written while a part is
+/// filled take a 64th of its bytes, however large it is.
+const SAVE_SHARE: u64 = 256;
+
+/// The map is replaced when it has lacked blocks for this time, or as many times it as there are [`SLOW_BYTES`] here.
 const SAVE_AFTER: Duration = Duration::from_secs(5);
+
+/// The map of so many bytes takes 1 MiB.
+const SLOW_BYTES: u64 = 16 << 30;
+
+/// So many blocks are looked at for the end of a run, 8 GiB: of an object of 50 TB, all of them would take
+/// milliseconds.
+const LONGEST_RUN: u64 = 1 << 16;
 
 /// A partly fetched object that is open.
 #[derive(Debug)]
@@ -53,6 +65,24 @@ struct State {
     /// Since when the map lacks blocks.
     unsaved: Option<SinceBoot>,
     is_finished: bool,
+}
+
+impl State {
+    /// Whether the map lacks so much that it is replaced at once.
+    fn is_due(&self) -> bool {
+        self.unsaved_bytes >= SAVE_BYTES.max(self.held_bytes() / SAVE_SHARE)
+    }
+
+    /// How long the map may lack blocks.
+    fn save_after(&self) -> Duration {
+        let times = (self.held_bytes() / SLOW_BYTES).max(1);
+        SAVE_AFTER * u32::try_from(times).unwrap_or(u32::MAX)
+    }
+
+    /// How many bytes are here, in whole blocks.
+    fn held_bytes(&self) -> u64 {
+        self.here.held() * blocks::BLOCK_BYTES
+    }
 }
 
 /// How a write ended.
@@ -106,7 +136,10 @@ impl Part {
             None => {
                 // A map without its part is left behind by a kill. It must not be taken for that of this one.
                 dir.io.remove(&dir.layout.map(&named.hash))?;
-                dir.io.make_empty(&writer, named.size)?;
+                if let Err(error) = dir.io.make_empty(&writer, named.size) {
+                    dir.io.remove(&path)?;
+                    return Err(error);
+                }
                 Map::empty(dir, named)
             }
         };
@@ -130,10 +163,10 @@ impl Part {
         self.writer.is_some()
     }
 
-    /// Whether `block` is here, and where the run of blocks with that answer ends.
+    /// Whether `block` is here, and where the run of blocks with that answer ends, or [`LONGEST_RUN`] blocks of it.
     pub(crate) fn run(&self, block: u64) -> (bool, u64) {
         let state = self.lock();
-        (state.here.has(block), state.here.run_end(block))
+        (state.here.has(block), state.here.run_end(block, block + LONGEST_RUN))
     }
 
     /// The CRCs of `blocks`, if all are here.
@@ -203,7 +236,7 @@ impl Part {
         if self.begins_to_finish() {
             return Ok(Written::Complete);
         }
-        let is_due = self.lock().unsaved_bytes >= SAVE_BYTES;
+        let is_due = self.lock().is_due();
         if is_due {
             self.save(dir, named)?;
         }
@@ -239,10 +272,10 @@ impl Part {
         is_deleted(&self.file)
     }
 
-    /// Since when the map lacks blocks.
-    pub(crate) fn unsaved(&self) -> Option<SinceBoot> {
+    /// Since when the map lacks blocks, and how long it may.
+    pub(crate) fn unsaved(&self) -> Option<(SinceBoot, Duration)> {
         let state = self.lock();
-        state.unsaved.filter(|_| !state.is_finished)
+        state.unsaved.filter(|_| !state.is_finished).map(|since| (since, state.save_after()))
     }
 
     /// A record that says when the first block was written, or that nobody knows.
@@ -256,17 +289,17 @@ impl Part {
 
     /// Replaces the map.
     pub(crate) fn save(&self, dir: &Dir, named: &Named) -> io::Result<()> {
-        let mut record = self.record(dir, named);
-        {
+        let record = Record { name: Some(dir.name(&named.object)), ..self.record(dir, named) };
+        let map = {
             let mut state = self.lock();
             if state.is_finished {
                 return Ok(());
             }
-            (record.map, record.sums) = (Some(state.here.clone()), state.sums.clone());
-            record.name = Some(dir.name(&named.object));
+            let map = record.encode_map(&state.here, &state.sums, &named.hash).ok_or_else(whole::too_long)?;
             (state.unsaved_bytes, state.unsaved) = (0, None);
-        }
-        dir.io.replace(&dir.layout.map(&named.hash), &whole::encode(&record, named)?)
+            map
+        };
+        dir.io.replace(&dir.layout.map(&named.hash), &map)
     }
 
     /// The CRC-64/NVME of all bytes of a part that is complete.
@@ -326,7 +359,7 @@ impl Part {
                 return Ok(());
             }
             state.is_finished = true;
-            state.here.held() * blocks::BLOCK_BYTES
+            state.held_bytes()
         };
         dir.room.give_back(disk_bytes(bytes.min(named.size)));
         self.remove(dir, named)
@@ -426,7 +459,7 @@ impl Parts {
             }
             // This one and the one in the table.
             let is_unused = Arc::strong_count(&part) <= 2;
-            let is_due = |since: SinceBoot| urgent || is_unused || now.since(since) >= SAVE_AFTER;
+            let is_due = |(since, after)| urgent || is_unused || now.since(since) >= after;
             if part.unsaved().is_some_and(is_due) {
                 let Some(_operation) = dir.health.begin() else { return };
                 if let Err(error) = part.save(dir, &named) {

@@ -8,15 +8,23 @@
 //! | 4 | `s3mc` |
 //! | 1 | version of the record, 2 |
 //! | 1 | size of a block as a power of two |
-//! | 1 | 1 if a map of blocks follows |
+//! | 1 | 2 if only some blocks are there, see below |
 //! | 1 | 1 if a name follows, and 2 more if the bytes were compared with the store's checksum |
 //! | 16 | boot in which it was published |
 //! | 8 | nanoseconds from the boot until then |
 //! | 8 | size of the object |
 //! | 2 + n, three times | the name, if there is one: source, key and ETag, each after its length |
-//! | 8 for each 64 blocks | the map, if there is one |
 //! | 8 for each block | CRC-64/NVME of the block |
 //! | 8 | CRC-64/NVME of all that is before, and of the version's hash |
+//!
+//! Where only some blocks are there, pages of 1,024 blocks follow the name, those of which at least one is there, in
+//! order:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | number of the page |
+//! | 128 | a bit for each of its blocks: whether that is there |
+//! | 8 for each block that is there | CRC-64/NVME of the block |
 //!
 //! The hash makes the record one of this version, so readers need no name. Without it, the record of an object
 //! of one or two blocks has at most [`INODE_BYTES`].
@@ -28,6 +36,12 @@ use crate::disk::layout::Hash;
 const MAGIC: &[u8; 4] = b"s3mc";
 
 const VERSION: u8 = 2;
+
+/// What says that pages of blocks follow. With 1, earlier versions wrote a map of all blocks, and all checksums.
+const PAGES: u8 = 2;
+
+/// The words of 64 blocks in a page.
+const PAGE_WORDS: usize = 16;
 
 /// The flag of bytes that were compared with the store's checksum.
 const COMPARED: u8 = 2;
@@ -55,7 +69,7 @@ pub(crate) struct Record {
     pub(crate) name: Option<Name>,
     /// Which blocks are there, where not all are.
     pub(crate) map: Option<BlockSet>,
-    /// The CRC of each block. That of a block that is not there says nothing.
+    /// The CRC of each block; 0 for one that is not there.
     pub(crate) sums: Vec<u64>,
 }
 
@@ -114,33 +128,55 @@ fn verified<'a>(bytes: &'a [u8], hash: &Hash) -> Option<&'a [u8]> {
 }
 
 impl Record {
-    /// The record as bytes; `None` if a part of the name is longer than 64 KiB.
+    /// The record of a whole object as bytes; `None` if a part of the name is longer than 64 KiB.
     pub(crate) fn encode(&self, hash: &Hash) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(128 + 9 * self.sums.len());
+        let mut out = self.head(0, 8 * self.sums.len())?;
+        put(&mut out, &self.sums);
+        Some(signed(out, hash))
+    }
+
+    /// The record of an object of which only some blocks are there, with these CRCs, as bytes; `None` if a part of the
+    /// name is longer than 64 KiB.
+    pub(crate) fn encode_map(&self, here: &BlockSet, sums: &[u64], hash: &Hash) -> Option<Vec<u8>> {
+        let mut out = self.head(PAGES, 9 * here.held() as usize)?;
+        for (number, (words, sums)) in
+            here.words().chunks(PAGE_WORDS).zip(sums.chunks(PAGE_WORDS * 64)).enumerate()
+        {
+            if words.iter().all(|word| *word == 0) {
+                continue;
+            }
+            let mut page = [0; PAGE_WORDS];
+            page[..words.len()].copy_from_slice(words);
+            put(&mut out, &[number as u64]);
+            put(&mut out, &page);
+            bits(&page).for_each(|at| put(&mut out, &sums[at..=at]));
+        }
+        Some(signed(out, hash))
+    }
+
+    /// What comes before the checksums, with room for so many bytes of them.
+    fn head(&self, kind: u8, room: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(256 + room);
         out.extend_from_slice(MAGIC);
-        let (has_map, has_name) = (u8::from(self.map.is_some()), u8::from(self.name.is_some()));
-        let flags = has_name | if self.is_compared { COMPARED } else { 0 };
-        out.extend_from_slice(&[VERSION, BLOCK_LOG2, has_map, flags]);
+        let flags = u8::from(self.name.is_some()) | if self.is_compared { COMPARED } else { 0 };
+        out.extend_from_slice(&[VERSION, BLOCK_LOG2, kind, flags]);
         out.extend_from_slice(&self.boot.0);
-        out.extend_from_slice(&self.published.0.to_le_bytes());
-        out.extend_from_slice(&self.size.to_le_bytes());
+        put(&mut out, &[self.published.0, self.size]);
         if let Some(name) = &self.name {
             name.put(&mut out)?;
         }
-        let words = self.map.as_ref().map(BlockSet::words).unwrap_or_default();
-        for number in words.iter().chain(&self.sums) {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        Some(signed(out, hash))
+        Some(out)
     }
 
     /// The record that `bytes` hold; `None` if they are damaged, of another version of the object, or from
     /// another version of the record.
     pub(crate) fn decode(bytes: &[u8], hash: &Hash) -> Option<Self> {
         let mut rest = Rest(verified(bytes, hash)?);
-        let (has_map, has_name, is_compared) = match rest.array()? {
-            [a, b, c, d, VERSION, BLOCK_LOG2, map @ 0..=1, flags @ 0..=3] if [a, b, c, d] == *MAGIC => {
-                (map == 1, flags & 1 == 1, flags & COMPARED != 0)
+        let (has_pages, has_name, is_compared) = match rest.array()? {
+            [a, b, c, d, VERSION, BLOCK_LOG2, kind @ (0 | PAGES), flags @ 0..=3]
+                if [a, b, c, d] == *MAGIC =>
+            {
+                (kind == PAGES, flags & 1 == 1, flags & COMPARED != 0)
             }
             _ => return None,
         };
@@ -149,15 +185,24 @@ impl Record {
         let size = rest.number().filter(|size| *size <= MAX_OBJECT_BYTES)?;
         let name = if has_name { Some(Name::take(&mut rest)?) } else { None };
         let count = blocks::count(size);
-        let words = if has_map { count.div_ceil(64) } else { 0 };
-        if rest.0.len() as u64 != (words + count) * 8 {
-            return None;
-        }
-        let words: Option<Vec<_>> = (0..words).map(|_| rest.number()).collect();
-        let map = if has_map { Some(BlockSet::from_words(count, words?)?) } else { None };
-        let sums = (0..count).map(|_| rest.number()).collect::<Option<_>>()?;
+        let (map, sums) = if has_pages {
+            let (map, sums) = rest.pages(count)?;
+            (Some(map), sums)
+        } else {
+            let has_all = rest.0.len() as u64 == count * 8;
+            (None, has_all.then(|| (0..count).map_while(|_| rest.number()).collect())?)
+        };
         Some(Self { boot, published, size, is_compared, name, map, sums })
     }
+}
+
+fn put(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+}
+
+/// The numbers of the bits that are 1.
+fn bits(page: &[u64; PAGE_WORDS]) -> impl Iterator<Item = usize> {
+    (0..PAGE_WORDS * 64).filter(|at| page[at / 64] >> (at % 64) & 1 == 1)
 }
 
 /// What is left to decode.
@@ -172,6 +217,29 @@ impl Rest<'_> {
 
     fn number(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// The pages of an object of `count` blocks, up to the end: which blocks are there, and the CRC of each block. Of
+    /// memory for what is not there, the kernel gives none as long as nobody writes to it.
+    fn pages(&mut self, count: u64) -> Option<(BlockSet, Vec<u64>)> {
+        let (mut words, mut sums) = (vec![0; count.div_ceil(64) as usize], vec![0; count as usize]);
+        let mut next = 0;
+        while !self.0.is_empty() {
+            let number = self.number().filter(|number| *number >= next)?;
+            next = number + 1;
+            let mut page = [0; PAGE_WORDS];
+            for word in &mut page {
+                *word = self.number()?;
+            }
+            let first = usize::try_from(number).ok()?.checked_mul(PAGE_WORDS)?;
+            for at in bits(&page) {
+                *sums.get_mut(first.checked_mul(64)? + at)? = self.number()?;
+            }
+            let into = words.get_mut(first..)?;
+            let len = into.len().min(PAGE_WORDS);
+            into[..len].copy_from_slice(&page[..len]);
+        }
+        Some((BlockSet::from_words(count, words)?, sums))
     }
 
     fn text(&mut self) -> Option<String> {
@@ -201,11 +269,11 @@ mod tests {
         fn records()(
             boot in any::<[u8; 16]>(),
             published in any::<u64>(),
-            size in 0..200 * BLOCK_BYTES,
+            size in 0..5000 * BLOCK_BYTES,
             (source, key, etag) in ("\\PC{0,40}", "\\PC{0,200}", "\\PC{0,40}"),
             has_name in any::<bool>(),
             is_compared in any::<bool>(),
-            held in proptest::option::of(proptest::collection::vec(0u64..200, 0..50)),
+            held in proptest::option::of(proptest::collection::vec(0u64..5000, 0..50)),
             seed in any::<u64>(),
         ) -> Record {
             let count = blocks::count(size);
@@ -214,17 +282,27 @@ mod tests {
                 held.into_iter().for_each(|block| { set.insert(block); });
                 set
             });
-            let sums = (0..count).map(|block| seed.wrapping_mul(block + 1)).collect();
+            let is_here = |block: &u64| map.as_ref().is_none_or(|map| map.has(*block));
+            let sum = |block: u64| if is_here(&block) { seed.wrapping_mul(block + 1) } else { 0 };
+            let sums = (0..count).map(sum).collect();
             let (boot, published) = (BootId(boot), SinceBoot(published));
             let name = has_name.then_some(Name { source, key, etag });
             Record { boot, published, size, is_compared, name, map, sums }
         }
     }
 
+    fn encoded(record: &Record) -> Vec<u8> {
+        let bytes = match &record.map {
+            Some(here) => record.encode_map(here, &record.sums, &hash("a")),
+            None => record.encode(&hash("a")),
+        };
+        bytes.expect("a short name")
+    }
+
     proptest! {
         #[test]
         fn what_was_encoded_is_decoded(record in records()) {
-            let bytes = record.encode(&hash("a")).expect("a short name");
+            let bytes = encoded(&record);
             let decoded = Record::decode(&bytes, &hash("a"));
             prop_assert_eq!(decoded.as_ref(), Some(&record));
             prop_assert_eq!(Record::decode(&bytes, &hash("b")), None, "it is one of another version");
@@ -237,7 +315,7 @@ mod tests {
 
         #[test]
         fn a_damaged_record_is_none(record in records(), at in any::<prop::sample::Index>(), bit in 0..8u32) {
-            let mut bytes = record.encode(&hash("a")).expect("a short name");
+            let mut bytes = encoded(&record);
             let at = at.index(bytes.len());
             prop_assert_eq!(Record::decode(&bytes[..at], &hash("a")), None);
             bytes[at] ^= 1u8 << bit;
@@ -258,6 +336,21 @@ mod tests {
         let (boot, published, size) = (BootId([0; 16]), SinceBoot(0), blocks * BLOCK_BYTES);
         let sums = vec![0; blocks as usize];
         Record { boot, published, size, is_compared: false, name, map: None, sums }
+    }
+
+    #[test]
+    fn the_map_of_a_huge_object_is_as_long_as_what_is_there() {
+        let record = Record { size: 2 << 40, ..record(0, None) };
+        let count = blocks::count(record.size);
+        let (mut here, mut sums) = (BlockSet::new(count), vec![0; count as usize]);
+        for block in (0..2400).map(|block| count - 1 - block) {
+            here.insert(block);
+            sums[block as usize] = block;
+        }
+        let bytes = record.encode_map(&here, &sums, &hash("a")).expect("no name");
+        assert!(bytes.len() < 2400 * 8 + 4 * 136 + 100, "{} bytes", bytes.len());
+        let decoded = Record::decode(&bytes, &hash("a")).expect("a map");
+        assert_eq!((decoded.map, decoded.sums), (Some(here), sums));
     }
 
     #[test]

@@ -198,7 +198,7 @@ pub(crate) fn encode(record: &Record, named: &Named) -> io::Result<Vec<u8>> {
     record.encode(&named.hash).ok_or_else(too_long)
 }
 
-fn too_long() -> io::Error {
+pub(crate) fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a name is longer than 64 KiB")
 }
 
