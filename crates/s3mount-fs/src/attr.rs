@@ -39,6 +39,8 @@ pub struct Attr {
     pub gid: Option<u32>,
     /// How long the kernel may believe these attributes.
     pub ttl: Duration,
+    /// Whether its name stands for something else by now, or for nothing: it has no link.
+    pub is_unlinked: bool,
 }
 
 /// The answer to a LOOKUP: what a name stands for.

@@ -98,6 +98,11 @@ impl Directories {
         self.open.get(handle).ok_or(FsError::BadHandle(handle))
     }
 
+    /// The prefix of an open directory.
+    pub(crate) fn prefix(&self, handle: FileHandle) -> Option<Arc<str>> {
+        self.inodes.prefix(self.open.get(handle)?.ino).ok()
+    }
+
     /// The names of an open directory from `offset` on: those that have come so far, one at least, and at
     /// most `max_names`. No name is the end. The first offset lists the directory anew.
     ///

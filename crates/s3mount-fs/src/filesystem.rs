@@ -227,6 +227,7 @@ impl Filesystem {
         (parent, prefix): (InodeNo, &Arc<str>),
         name: &str,
     ) -> Result<Entry, FsError> {
+        self.before_look_up(prefix, name).await;
         loop {
             let changes = self.namespace.changes();
             let fact = self.namespace.ask(prefix, name).await?;
@@ -251,7 +252,7 @@ impl Filesystem {
         let (ino, kind) = (control.ino(), control.kind());
         let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
         let uid = control.is_private().then_some(self.config.mounted_by);
-        Attr { ino, kind, size: 0, mtime, mode, uid, gid: None, ttl: FIXED_ATTR_TTL }
+        Attr { ino, kind, size: 0, mtime, mode, uid, gid: None, ttl: FIXED_ATTR_TTL, is_unlinked: false }
     }
 
     /// The attributes of an inode. They cost no request, because a version does not change.
@@ -432,6 +433,7 @@ impl Filesystem {
         offset: DirOffset,
         max_names: usize,
     ) -> Result<Vec<DirEntry>, FsError> {
+        self.before_listing(handle, offset).await;
         let mut names = self.directories.read(handle, offset, max_names).await?;
         self.ask_kinds(handle, &mut names).await;
         Ok(names)

@@ -120,6 +120,7 @@ impl Version {
             uid: None,
             gid: None,
             ttl: FIXED_ATTR_TTL,
+            is_unlinked: false,
         };
         self.found.as_deref().map_or(attr, |found| found.attr.shown_in(attr))
     }
@@ -199,7 +200,7 @@ impl Tables {
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
         let (kind, mtime) = (FileKind::Directory, mounted_at);
-        Attr { ino, kind, size: 0, mtime, mode: None, uid: None, gid: None, ttl: FIXED_ATTR_TTL }
+        Attr { ino, kind, size: 0, mtime, mode: None, uid: None, gid: None, ttl: FIXED_ATTR_TTL, is_unlinked: false }
     }
 }
 
@@ -279,17 +280,18 @@ impl InodeTable {
     /// The attributes of an inode, if the kernel knows the inode.
     pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
         let tables = self.lock();
-        match tables.versions.get(&ino) {
-            Some(version) => Some(version.attr(ino)),
-            None if tables.directories.contains_key(&ino) => {
-                Some(Tables::directory_attr(ino, self.mounted_at))
-            }
+        let has_name = ino == ROOT
+            || tables.parent_and_name(ino).is_some_and(|place| tables.newest(place.0, place.1) == Some(ino));
+        let attr = match tables.versions.get(&ino) {
+            Some(version) => version.attr(ino),
+            None if tables.directories.contains_key(&ino) => Tables::directory_attr(ino, self.mounted_at),
             None => {
                 let file = tables.drafts.get(&ino)?.file.clone();
                 drop(tables);
-                Some(file.attr(ino))
+                file.attr(ino)
             }
-        }
+        };
+        Some(Attr { is_unlinked: attr.is_unlinked || !has_name, ..attr })
     }
 
     /// Notes that a file is opened. Returns whether it was opened before.
@@ -455,8 +457,8 @@ impl InodeTable {
         drop(draft);
     }
 
-    /// A directory was removed. The kernel lets nobody make a file in its inode any more, as long as anybody holds that:
-    /// the next directory of this name is another inode.
+    /// A name was removed. The kernel lets nobody make a file in the inode of a directory any more, as long as anybody holds
+    /// that: what gets this name next is another inode.
     pub(crate) fn note_removed(&self, parent: InodeNo, name: &str) {
         self.lock().remove_newest(parent, name);
     }

@@ -633,6 +633,58 @@ async fn who_shares_a_listing_is_shown_what_this_mount_has_changed_since() {
     assert_eq!((shown.len(), client.take_requests().list), (3_501 - 100, 0));
 }
 
+/// This mount renames a file that a listing has not shown yet, to a name that comes later: it is shown by one of them.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_renamed_behind_the_reader_of_a_listing_is_shown() {
+    for number in 0..9 {
+        let (client, fs) = mount(ALL);
+        (0..50).for_each(|number| drop(client.put(&format!("x/f{number:02}"), "text")));
+        let folder = look_up(&fs, "x").await;
+        let handle = fs.opendir(folder).expect("a folder");
+        let shown = fs.readdir(handle, DirOffset::AFTER_DOTS, 7).await.expect("a page");
+        let mut names: Vec<String> = shown.iter().map(|entry| entry.name.clone()).collect();
+        let (from, to) = (format!("f{:02}", 5 * number), format!("zz{number}"));
+        let (from, to) = (Place { parent: folder, name: &from }, Place { parent: folder, name: &to });
+        fs.rename(from, to, false).await.expect("another name");
+        names.extend(rest(&fs, handle, shown.last().expect("a name").next).await.into_keys());
+        let has = |place: Place<'_>| names.iter().filter(|name| **name == place.name).count();
+        assert!(has(from) <= 1 && has(to) <= 1 && has(from) + has(to) >= 1, "{from:?}: {names:?}");
+    }
+}
+
+/// `fstat` of a file or a folder that has no name any more says so: programs that lock files rely on it.
+#[tokio::test(start_paused = true)]
+async fn what_has_no_name_any_more_has_no_link() {
+    let (client, fs) = mount(ALL);
+    let has_link = |ino: InodeNo| !fs.getattr(ino).expect("the kernel knows it").is_unlinked;
+    for name in ["deleted", "replaced", "renamed"] {
+        client.put(name, name);
+    }
+    let [deleted, replaced, renamed] = ["deleted", "replaced", "renamed"].map(|name| look_up(&fs, name));
+    let (deleted, replaced, renamed) = (deleted.await, replaced.await, renamed.await);
+    assert!([ROOT, deleted, replaced, renamed].into_iter().all(has_link));
+    fs.unlink(ROOT, "deleted").await.expect("the name goes");
+    fs.rename(place("renamed"), place("replaced"), false).await.expect("another name");
+    assert!(!has_link(deleted) && !has_link(replaced) && has_link(renamed));
+    for is_closed in [false, true] {
+        let [written, other] = ["written", "other"].map(|name| create(&fs, name, b"text"));
+        let (written, other) = (written.await, other.await);
+        let (ino, other_ino) = (look_up(&fs, "written").await, look_up(&fs, "other").await);
+        if is_closed {
+            close(&fs, written).await;
+            close(&fs, other).await;
+        }
+        fs.rename(place("other"), place("written"), false).await.expect("another name");
+        assert!(!has_link(ino) && has_link(other_ino), "closed: {is_closed}");
+        fs.unlink(ROOT, "written").await.expect("the name goes");
+        assert!(!has_link(other_ino), "closed: {is_closed}");
+    }
+    let folder = fs.mkdir(ROOT, "folder", StoredAttr::default()).await.expect("a folder").attr.ino;
+    assert!(has_link(folder));
+    fs.rmdir(ROOT, "folder").await.expect("it is empty");
+    assert!(!has_link(folder));
+}
+
 /// A folder gets another name while it is listed, and another folder its name. That one has nothing of the first.
 #[tokio::test(start_paused = true)]
 async fn the_listing_of_a_folder_that_was_renamed_is_not_that_of_its_successor() {

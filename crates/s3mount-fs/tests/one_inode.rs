@@ -6,11 +6,13 @@ mod writes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_fs::{FileHandle, Filesystem, FsError, InodeNo, OpenMode, Place, ROOT, WriteOpen};
+use s3mount_fs::{
+    DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode, Place, ROOT, WriteOpen,
+};
 use s3mount_testkit::MemoryClient;
 use tokio::sync::oneshot;
 
-use self::writes::{APPEND, EMPTY, WRITE, append, look_up, mount, mount_keeping, write, write_at};
+use self::writes::{APPEND, EMPTY, WRITE, append, look_up, mount, mount_keeping, mount_keeping_as, write, write_at};
 
 async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<Vec<u8>, FsError> {
     let (sender, answer) = oneshot::channel();
@@ -396,4 +398,31 @@ async fn who_fills_a_page_of_a_file_that_is_cut_waits_until_the_kernel_knows_its
     fs.release(reader);
     fs.clone().flush(writer, |_| true).await.expect("an object");
     fs.release(writer);
+}
+
+/// A file whose attributes may be set stays a draft for a moment after its close. What others make of it meanwhile is
+/// shown all the same: by a listing, and by a look-up where names are not believed for long.
+#[tokio::test]
+async fn what_others_do_right_after_a_close_is_shown() {
+    for metadata_ttl in [MetadataTtl::For(Duration::from_secs(60)), MetadataTtl::Minimal] {
+        let negative_metadata_ttl = metadata_ttl.duration();
+        let config = FsConfig { metadata_ttl, negative_metadata_ttl, ..FsConfig::default() };
+        let (client, fs) = mount_keeping_as(config);
+        for name in ["deleted", "replaced"] {
+            let (_, made) = fs.create(ROOT, name, WRITE).await.expect("a file");
+            write(&fs, made.handle, b"here").await;
+            close(&fs, made.handle).await;
+        }
+        client.delete("deleted");
+        client.put("replaced", "by another");
+        if metadata_ttl == MetadataTtl::Minimal {
+            assert!(matches!(fs.lookup(ROOT, "deleted").await, Err(FsError::NotFound)));
+        } else {
+            let folder = fs.opendir(ROOT).expect("a folder");
+            let names = fs.readdir(folder, DirOffset::START, 100).await.expect("names");
+            let names: Vec<_> = names.into_iter().map(|entry| entry.name).collect();
+            assert_eq!(names, [".", "..", "old", "replaced"]);
+        }
+        assert_eq!(fs.lookup(ROOT, "replaced").await.expect("a file").attr.size, 10);
+    }
 }

@@ -198,6 +198,7 @@ mod tests {
             uid: None,
             gid: None,
             ttl: Duration::ZERO,
+            is_unlinked: false,
         };
         let shown = stored.shown_in(attr);
         assert_eq!(shown.mode, Some(0o755));

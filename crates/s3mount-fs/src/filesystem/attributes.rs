@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use s3mount_bucket::WritableBucket;
 use s3mount_object::{Description, ErrorKind, NewObject};
+use tokio::time::timeout;
 
 use super::Filesystem;
 use super::writing::version_of;
@@ -98,6 +99,7 @@ impl Filesystem {
         offset: DirOffset,
         max_names: usize,
     ) -> Result<Vec<DirEntry>, FsError> {
+        self.before_listing(handle, offset).await;
         let names = self.directories.read(handle, offset, max_names).await?;
         if let Some(attrs) = &self.attrs {
             self.ask_names(attrs, handle, &names, |_| true).await;
@@ -237,6 +239,35 @@ impl Filesystem {
         }
         tokio::time::sleep(LINGER).await;
         if file.has_writers() { Ok(()) } else { self.end_draft(file).await }
+    }
+
+    /// Has files stand for their versions that stay drafts for a moment only because their attributes may be set: the file
+    /// `name` of the directory `prefix`, or all files there. Whoever asks the store then is told what others have made of
+    /// them.
+    pub(super) async fn end_lingering(&self, prefix: &Arc<str>, name: Option<&str>) {
+        if self.attrs.is_none() {
+            return;
+        }
+        for file in self.namespace.drafts_of(prefix, name).into_iter().filter(|file| file.is_idle()) {
+            // Who renames it, or deletes it, has its turn.
+            let _ = timeout(LINGER, self.end_idle(&file, None)).await;
+        }
+    }
+
+    /// As [`end_lingering`](Self::end_lingering), of all files of an open directory that is going to be listed anew.
+    pub(super) async fn before_listing(&self, handle: FileHandle, offset: DirOffset) {
+        if offset == DirOffset::START
+            && let Some(prefix) = self.directories.prefix(handle)
+        {
+            self.end_lingering(&prefix, None).await;
+        }
+    }
+
+    /// As [`end_lingering`](Self::end_lingering), of a name that is looked up where names are not believed for so long.
+    pub(super) async fn before_look_up(&self, prefix: &Arc<str>, name: &str) {
+        if self.namespace.ttl() < LINGER {
+            self.end_lingering(prefix, Some(name)).await;
+        }
     }
 
     /// Ends a draft after some time, unless somebody opens it until then.

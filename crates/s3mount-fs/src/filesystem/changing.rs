@@ -102,6 +102,7 @@ impl Filesystem {
                     let _parent = self.emptying(parent);
                     if self.delete_version(&file.object).await? {
                         self.note_removed(&prefix, name);
+                        self.inodes.note_removed(parent, name);
                         return Ok(());
                     }
                 }

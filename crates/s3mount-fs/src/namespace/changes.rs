@@ -142,6 +142,11 @@ impl Namespace {
         self.overlay.drafts()
     }
 
+    /// The drafts of the directory `prefix`, or the one by this name.
+    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<DraftFile>> {
+        self.overlay.drafts_of(prefix, name)
+    }
+
     /// A page of the directory `prefix` with what this mount has changed since it was requested.
     pub(crate) fn as_of_now<'a>(&self, prefix: &str, page: &'a Page) -> Cow<'a, Page> {
         self.overlay.applied(prefix, page).map_or(Cow::Borrowed(page), Cow::Owned)

@@ -41,15 +41,17 @@ impl Namespace {
     }
 
     /// The names behind the key `after` and up to the key `upto` (unset: the end) in the directory `prefix` that pages
-    /// show which were asked for after `at`, in the order of their keys. And whether others may be there, which are in
-    /// doubt.
+    /// show which were asked for after `at`, or that this mount has made since. And whether others may be there, which
+    /// are in doubt.
     pub(crate) fn shown_since(
         &self,
         prefix: &str,
         (after, upto): (&str, Option<&str>),
         at: Instant,
     ) -> (Vec<Named>, bool) {
-        self.snapshots.shown_since(prefix, after, upto, at)
+        let (mut names, is_in_doubt) = self.snapshots.shown_since(prefix, after, upto, at);
+        names.extend(self.overlay.made_since(prefix, (after, upto), at));
+        (names, is_in_doubt)
     }
 
     /// Does what `act` says with a fact about a name, unless this mount has made something else of the name since.

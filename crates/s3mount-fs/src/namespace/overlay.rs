@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fact::Fact;
-use super::names::{File, Target};
+use super::names::{File, Named, Target};
 use super::page::Page;
 use crate::drafts::DraftFile;
 use crate::drafts::life::Life;
@@ -40,6 +40,13 @@ impl Change {
     /// Whether listings never show it.
     fn is_local(&self) -> bool {
         matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
+    }
+
+    fn draft(&self) -> Option<Arc<DraftFile>> {
+        match self {
+            Change::Draft(draft) => Some(draft.clone()),
+            Change::Folder | Change::Emptied(_) | Change::File(_) | Change::Gone => None,
+        }
     }
 
     /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
@@ -229,13 +236,41 @@ impl Overlay {
     /// All drafts.
     pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
         let folders = self.lock();
-        let changes = folders.values().flat_map(BTreeMap::values);
-        changes
-            .filter_map(|(change, _)| match change {
-                Change::Draft(draft) => Some(draft.clone()),
-                Change::Folder | Change::Emptied(_) | Change::File(_) | Change::Gone => None,
-            })
-            .collect()
+        folders.values().flat_map(BTreeMap::values).filter_map(|(change, _)| change.draft()).collect()
+    }
+
+    /// The drafts of the folder `prefix`, or the one by this name.
+    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<DraftFile>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let folders = self.lock();
+        let Some(names) = folders.get(prefix) else { return Vec::new() };
+        match name {
+            Some(name) => names.get(name).and_then(|(change, _)| change.draft()).into_iter().collect(),
+            None => names.values().filter_map(|(change, _)| change.draft()).collect(),
+        }
+    }
+
+    /// The names that this mount has made behind the key `after` and up to the key `upto` (unset: the end) in the folder
+    /// `prefix`, since `at`, in their order.
+    pub(crate) fn made_since(
+        &self,
+        prefix: &str,
+        (after, upto): (&str, Option<&str>),
+        at: Instant,
+    ) -> Vec<Named> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let folders = self.lock();
+        let upto = upto.map_or(Bound::Unbounded, Bound::Included);
+        let names = folders.get(prefix).into_iter();
+        let within = names.flat_map(|names| names.range::<str, _>((Bound::Excluded(after), upto)));
+        let made = within.filter(|(_, (_, since))| *since >= at).filter_map(|(name, known)| {
+            Some(Named { name: (**name).to_owned(), target: newer_than(known, at)??, at: known.1 })
+        });
+        made.collect()
     }
 
     /// Whether this mount has changed a name in the folder `prefix` lately, or has a draft or a folder there.

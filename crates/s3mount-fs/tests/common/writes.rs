@@ -17,17 +17,22 @@ pub(crate) const EMPTY: WriteOpen = WriteOpen { truncates: true, ..WRITE };
 
 /// A mount that may do everything, of a bucket that holds `old`.
 pub(crate) fn mount() -> (Arc<MemoryClient>, Arc<Filesystem>) {
-    let (client, fs) = make();
+    let (client, fs) = make(FsConfig::default());
     (client, Arc::new(fs))
 }
 
 /// A mount that keeps attributes.
 pub(crate) fn mount_keeping() -> (Arc<MemoryClient>, Arc<Filesystem>) {
-    let (client, fs) = make();
+    mount_keeping_as(FsConfig::default())
+}
+
+/// A mount with these settings that keeps attributes.
+pub(crate) fn mount_keeping_as(config: FsConfig) -> (Arc<MemoryClient>, Arc<Filesystem>) {
+    let (client, fs) = make(config);
     (client.clone(), Arc::new(fs.with_attributes(client)))
 }
 
-fn make() -> (Arc<MemoryClient>, Filesystem) {
+fn make(fs_config: FsConfig) -> (Arc<MemoryClient>, Filesystem) {
     let client = Arc::new(MemoryClient::new());
     client.put("old", "old text");
     let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
@@ -40,7 +45,7 @@ fn make() -> (Arc<MemoryClient>, Filesystem) {
         append_delay: std::time::Duration::ZERO,
         publishes_on_fsync: false,
     };
-    let config = FsConfig { allows_writes: true, ..FsConfig::default() };
+    let config = FsConfig { allows_writes: true, ..fs_config };
     let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);
     (client, fs)
 }

@@ -43,7 +43,7 @@ pub(super) fn file_attr(attr: Attr, fs: &Filesystem) -> FileAttr {
         crtime: attr.mtime,
         kind: file_type(attr.kind),
         perm: attr.mode.or_else(|| fs.mode(attr.ino, attr.kind)).unwrap_or(mode),
-        nlink,
+        nlink: if attr.is_unlinked { 0 } else { nlink },
         uid: attr.uid.unwrap_or(config.uid),
         gid: attr.gid.unwrap_or(config.gid),
         rdev: 0,
