@@ -11,6 +11,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// attempt has twice the time of the attempt before it. The CRT itself needs 31 s to see a stall.
 const STALLED: Duration = Duration::from_secs(5);
 
+/// An attempt may take so many times what is slow.
+const SLOW: u32 = 4;
+
 /// The pauses before a request is made again.
 #[derive(Debug)]
 pub struct Backoff {
@@ -45,12 +48,19 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// The first attempt. An answer to this request is slow after `slow`.
     pub(crate) fn new(slow: Duration, backoff: Backoff) -> Self {
-        Self { backoff, stalled: STALLED.max(slow * 4) }
+        Self { backoff, stalled: STALLED.max(slow * SLOW) }
     }
 
     /// How long this attempt may take.
     pub(crate) fn limit(&self) -> Duration {
         self.stalled
+    }
+
+    /// An answer is slow after `slow` now. Returns whether this attempt may take longer by that.
+    pub(crate) fn extend(&mut self, slow: Duration) -> bool {
+        let is_longer = slow * SLOW > self.stalled;
+        self.stalled = self.stalled.max(slow * SLOW);
+        is_longer
     }
 
     /// The pause before the next attempt.

@@ -48,6 +48,8 @@ pub struct Retries<'a> {
     deadline: Instant,
     /// Says the deadline of a request that others may join.
     joined: Option<&'a (dyn Fn() -> Instant + Send + Sync)>,
+    /// Says after what time an answer is slow now.
+    slow: Option<&'a (dyn Fn() -> Duration + Send + Sync)>,
     gave_way: bool,
 }
 
@@ -70,7 +72,8 @@ impl<'a> Retries<'a> {
     ) -> Self {
         let attempts = Attempts::new(slow, Backoff::new(door.random()));
         let class = operation.class();
-        Self { door, client, operation, target, class, attempts, deadline, joined: None, gave_way: false }
+        let (joined, slow, gave_way) = (None, None, false);
+        Self { door, client, operation, target, class, attempts, deadline, joined, slow, gave_way }
     }
 
     /// For a request that others may join, who have more time: when the deadline is over, `deadline` says what it is
@@ -78,6 +81,13 @@ impl<'a> Retries<'a> {
     #[must_use]
     pub fn joined(self, deadline: &'a (dyn Fn() -> Instant + Send + Sync)) -> Self {
         Self { joined: Some(deadline), ..self }
+    }
+
+    /// For a request whose answer may wait for those of others that are sent after it: when an attempt has taken its time,
+    /// `slow` says once after what time an answer is slow by then.
+    #[must_use]
+    pub fn slow_by(self, slow: &'a (dyn Fn() -> Duration + Send + Sync)) -> Self {
+        Self { slow: Some(slow), ..self }
     }
 
     /// Takes the permits of another class.
@@ -101,8 +111,7 @@ impl<'a> Retries<'a> {
             return Err(late("no connection was free".to_owned()));
         };
         let sent = Instant::now();
-        let stalled_at = sent + self.attempts.limit();
-        let result = self.in_time(attempt, GRACE, Some(stalled_at)).await.unwrap_or_else(|| {
+        let result = self.in_time(attempt, GRACE, Some(sent)).await.unwrap_or_else(|| {
             door.budget.metrics().stalls.inc();
             Err(late(format!("stalled for {:?}", sent.elapsed())))
         });
@@ -113,21 +122,28 @@ impl<'a> Retries<'a> {
         result
     }
 
-    /// Waits for `future` until `grace` after the deadline, but not for longer than until `most`.
+    /// Waits for `future` until `grace` after the deadline. If it is an attempt that was `sent`, it has the time of one
+    /// attempt.
     async fn in_time<F: Future>(
         &mut self,
         future: F,
         grace: Duration,
-        most: Option<Instant>,
+        sent: Option<Instant>,
     ) -> Option<F::Output> {
-        let mut future = pin!(future);
+        let (mut future, mut slow) = (pin!(future), self.slow);
         loop {
-            let deadline = self.deadline + grace;
-            let until = most.map_or(deadline, |most| most.min(deadline));
+            let (deadline, stalled_at) = (self.deadline + grace, sent.map(|sent| sent + self.attempts.limit()));
+            let until = stalled_at.map_or(deadline, |stalled_at| stalled_at.min(deadline));
             if let Ok(output) = timeout_at(until, &mut future).await {
                 return Some(output);
             }
-            if Some(until) == most || self.is_over(Instant::now()) {
+            if Some(until) == stalled_at {
+                // Once: where nothing comes at all, it seems to be ever slower.
+                let is_only_slow = slow.take().is_some_and(|slow| self.attempts.extend(slow()));
+                if !is_only_slow {
+                    return None;
+                }
+            } else if self.is_over(Instant::now()) {
                 return None;
             }
         }
@@ -255,6 +271,21 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(4), "no attempt goes on past the deadline");
         let metrics = bucket.budget().metrics();
         assert_eq!((metrics.stalls.get(), metrics.retries.get()), (4, 3));
+    }
+
+    /// What is sent after a GET takes its share of the link, too.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_is_not_given_up_while_others_are_slow_as_well() {
+        for (later, seconds) in [(1, 5), (3, 12), (9, 36)] {
+            let (bucket, start) = (bucket(), Instant::now());
+            let slow = || Duration::from_secs(if start.elapsed() > Duration::from_secs(2) { later } else { 1 });
+            let until = start + Duration::from_secs(60);
+            let retries = bucket.retries_until(Operation::GetObject, "k", slow(), until);
+            let mut retries = retries.slow_by(&slow);
+            let stall = std::future::pending::<Result<(), ObjectError>>();
+            retries.attempt(stall).await.expect_err("it stalls");
+            assert_eq!(start.elapsed().as_secs(), seconds);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -223,10 +223,10 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let (slow, first_deadline) = (shared.latencies.stalls_after(range.len()), wanted.first_deadline());
-    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow, first_deadline);
-    let deadline = || wanted.deadline();
-    let mut retries = retries.joined(&deadline);
+    let (slow, deadline) = (|| shared.latencies.stalls_after(range.len()), || wanted.deadline());
+    let first = wanted.first_deadline();
+    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow(), first);
+    let mut retries = retries.joined(&deadline).slow_by(&slow);
     loop {
         let into = buffer_for(shared, range, buffer.take(), wanted).await;
         let request = GetObject { object: object.clone(), range };
