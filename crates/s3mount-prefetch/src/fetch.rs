@@ -188,8 +188,13 @@ async fn from_afar(
     let Some(tier) = &shared.tiers.shared else {
         return attempts(shared, object, range, buffer, wanted).await;
     };
+    let source = Some(shared.latencies.mean(range.len())).filter(|mean| !mean.is_zero());
+    if source.is_none() && tier.may_be_slow() {
+        // One GET tells whether the store is faster.
+        return attempts(shared, object, range, buffer, wanted).await;
+    }
     let into = buffer_for(shared, range, buffer, wanted).await;
-    let Miss { buffer: left, lease } = match tier.get(object, *size, range, into).await {
+    let Miss { buffer: left, lease } = match tier.get(object, *size, range, source, into).await {
         Ok(bytes) => return Ok(Came { bytes, from: Place::Shared, is_compared: false }),
         Err(miss) => miss,
     };

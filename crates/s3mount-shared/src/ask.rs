@@ -14,14 +14,14 @@ use crate::inner::{Failure, Inner, Kind};
 use crate::lease::Claim;
 use crate::lent::lend;
 use crate::metrics::MissReason;
-use crate::patience::LIMIT_MOST;
+use crate::patience::{LATE, LIMIT_MOST};
 use crate::sums::Sums;
 
-/// An answer is late when it takes longer than this, besides the time that its bytes take at [`SLOWEST`]. A
-/// source is hardly slower.
-const LATE: Duration = Duration::from_secs(1);
+/// An answer is late when it takes so many times what the source takes: such a tier is worse than none.
+const TIMES_SOURCE: u32 = 4;
 
-/// In bytes a second, for one of as many GETs as may be in flight: together they bring 1 Gbit/s then.
+/// Where it is not known how long the source takes, an answer may take longer than [`LATE`] by the time that its bytes take
+/// at this rate. In bytes a second, for one of as many GETs as may be in flight: together they bring 1 Gbit/s then.
 const SLOWEST: f64 = 10e6;
 
 /// Why the tier has brought nothing, and the buffer, if it came back.
@@ -33,6 +33,7 @@ impl Inner {
         object: &ObjectId,
         size: u64,
         range: ByteRange,
+        source: Option<Duration>,
         into: B,
     ) -> Result<Bytes, Miss<B>> {
         let Some(block) = Block::of(self.version(object), size, range) else {
@@ -41,7 +42,8 @@ impl Inner {
         if self.books().distrusted.contains(&block.version) {
             return Err(self.miss((Some(into), MissReason::Distrusted), None));
         }
-        let (buffer, reason) = match self.ask(&block, range, into).await {
+        let late = late_after(range.len(), source);
+        let (buffer, reason) = match self.ask(&block, range, late, into).await {
             Ok(bytes) => return Ok(bytes),
             Err(nothing) => nothing,
         };
@@ -57,7 +59,7 @@ impl Inner {
                 Claim::Taken(promise) if !self.wait_for(&block, promise).await => broken = Some(promise),
                 Claim::Taken(_) => {
                     let Some(into) = buffer else { return Err(self.miss((None, MissReason::Busy), None)) };
-                    let asked = self.ask(&block, range, into).await;
+                    let asked = self.ask(&block, range, late, into).await;
                     return asked.map_err(|nothing| self.miss(nothing, None));
                 }
             }
@@ -69,11 +71,12 @@ impl Inner {
         Miss { buffer, lease }
     }
 
-    /// Asks the tier for a range of a block.
+    /// Asks the tier for a range of a block. An answer is late after `late`.
     async fn ask<B: PartBuffer>(
         &self,
         block: &Block,
         range: ByteRange,
+        late: Duration,
         into: B,
     ) -> Result<Bytes, Nothing<B>> {
         let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
@@ -86,7 +89,7 @@ impl Inner {
         let (until, mut backoff) = (self.now() + LIMIT_MOST, self.blocks.backoff());
         let mut into = into;
         loop {
-            into = match self.ask_once(block, range, into).await {
+            into = match self.ask_once(block, range, late, into).await {
                 Ok(bytes) => {
                     self.metrics.hits.inc();
                     self.metrics.hit_bytes.add(range.len());
@@ -106,17 +109,18 @@ impl Inner {
         &self,
         block: &Block,
         range: ByteRange,
+        late: Duration,
         into: B,
     ) -> Result<Bytes, Nothing<B>> {
         let whole = block.widened(range);
         if whole == range {
             let (lent, back) = lend(into);
-            return match self.fetch(block, range, Box::new(lent)).await {
+            return match self.fetch(block, range, late, Box::new(lent)).await {
                 Ok(bytes) => Ok(bytes),
                 Err(reason) => Err((back.wait().await, reason)),
             };
         }
-        match self.fetch_around(block, range, whole).await {
+        match self.fetch_around(block, range, whole, late).await {
             Ok(bytes) => {
                 let mut into = into;
                 into.as_mut()[..bytes.len()].copy_from_slice(&bytes);
@@ -132,12 +136,13 @@ impl Inner {
         block: &Block,
         range: ByteRange,
         whole: ByteRange,
+        late: Duration,
     ) -> Result<Bytes, MissReason> {
         let len = usize::try_from(whole.len()).unwrap_or(usize::MAX);
         let buffer =
             (len <= self.pool.max_buffer_bytes()).then(|| self.pool.try_buffer(len, Priority::Prefetch));
         let buffer = buffer.flatten().ok_or(MissReason::Busy)?;
-        let bytes = self.fetch(block, whole, Box::new(buffer)).await?;
+        let bytes = self.fetch(block, whole, late, Box::new(buffer)).await?;
         let start = usize::try_from(range.start() - whole.start()).unwrap_or(usize::MAX);
         Ok(bytes.slice(start..start + usize::try_from(range.len()).unwrap_or(usize::MAX)))
     }
@@ -147,6 +152,7 @@ impl Inner {
         &self,
         block: &Block,
         range: ByteRange,
+        late: Duration,
         into: Box<dyn PartBuffer>,
     ) -> Result<Bytes, MissReason> {
         let (key, within) = (self.key(block), block.within(range));
@@ -159,7 +165,7 @@ impl Inner {
                 let took = began.elapsed();
                 self.metrics.get_times.note_time(took);
                 self.policy().patience.note_get(range.len(), took);
-                if took > LATE + Duration::from_secs_f64(range.len() as f64 / SLOWEST) {
+                if took > late {
                     self.on_late(Kind::Read, took);
                 } else {
                     self.on_good(Kind::Read);
@@ -196,6 +202,12 @@ impl Inner {
             }
         }
     }
+}
+
+/// After what time the answer to a GET of `bytes` is late, for which the source takes `source`, if that is known.
+fn late_after(bytes: u64, source: Option<Duration>) -> Duration {
+    let by_itself = || LATE + Duration::from_secs_f64(bytes as f64 / SLOWEST);
+    source.map_or_else(by_itself, |source| LATE.max(source * TIMES_SOURCE))
 }
 
 /// The permits that a GET of `bytes` takes.

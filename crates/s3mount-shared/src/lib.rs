@@ -37,6 +37,7 @@ mod sums;
 mod upload;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_bucket::{Bucket, WritableBucket};
@@ -92,7 +93,8 @@ impl SharedTier {
     }
 
     /// Reads `range` of a version of `size` bytes into the front of `into`. The range has to lie in one block
-    /// ([`block_edge`](Self::block_edge)); otherwise it is a miss.
+    /// ([`block_edge`](Self::block_edge)); otherwise it is a miss. If it is known how long the `source` takes for that, a
+    /// tier that takes several times as long is left alone.
     ///
     /// # Errors
     /// A [`Miss`]: the caller fetches the range from the source and offers it.
@@ -101,9 +103,15 @@ impl SharedTier {
         object: &ObjectId,
         size: u64,
         range: ByteRange,
+        source: Option<Duration>,
         into: B,
     ) -> Result<Bytes, Miss<B>> {
-        self.0.get(object, size, range, into).await
+        self.0.get(object, size, range, source, into).await
+    }
+
+    /// Whether the last GET took so long that the source may be faster.
+    pub fn may_be_slow(&self) -> bool {
+        self.0.policy().patience.is_slow()
     }
 
     /// Offers what the source has brought of a version of `size` bytes. Never waits. Whole blocks are

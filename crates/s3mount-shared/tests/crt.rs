@@ -50,7 +50,7 @@ impl Mount {
     async fn read(&self, start: u64, end: u64) -> bool {
         let range = ByteRange::new(start, end);
         let buffer = self.pool.try_buffer((end - start) as usize, Priority::Demand).expect("a buffer");
-        let (bytes, is_hit) = match self.tier.get(&self.object, SIZE, range, buffer).await {
+        let (bytes, is_hit) = match self.tier.get(&self.object, SIZE, range, None, buffer).await {
             Ok(bytes) => (bytes, true),
             Err(miss) => {
                 let request = GetObject { object: self.object.clone(), range };
@@ -98,7 +98,7 @@ async fn blocks_go_up_and_come_back() {
     }
     assert_eq!(second.source.requests().get, 0);
     let other = ObjectId::new("k", ETag::new("\"other\""));
-    let miss = second.tier.get(&other, SIZE, ByteRange::new(0, 1000), vec![0; 1000]).await;
+    let miss = second.tier.get(&other, SIZE, ByteRange::new(0, 1000), None, vec![0; 1000]).await;
     assert!(miss.is_err_and(|miss| miss.buffer.is_some()));
     assert_eq!((first.pool.budget().used_bytes(), second.pool.budget().used_bytes()), (0, 0));
 }

@@ -152,7 +152,7 @@ async fn another_bucket_or_version_finds_nothing() {
     let other = world.mount_of("another", 64 * MIB);
     assert!(!other.read(&object, 1000, 0, 1000).await, "another bucket");
     let newer = ObjectId::new("k", ETag::new("\"newer\""));
-    let miss = world.mount().tier.get(&newer, 1000, ByteRange::new(0, 1000), vec![0; 1000]).await;
+    let miss = world.mount().tier.get(&newer, 1000, ByteRange::new(0, 1000), None, vec![0; 1000]).await;
     assert!(miss.is_err_and(|miss| miss.buffer.is_some()), "another version");
 }
 
@@ -194,7 +194,7 @@ async fn a_distrusted_version_is_read_from_the_source_and_replaced() {
     liar.tier.offer(&object, size, ByteRange::new(0, size), &Bytes::from(vec![7; size as usize]));
     liar.settle().await;
     let buffer = mount.pool.try_buffer(size as usize, Priority::Demand).expect("a buffer");
-    let wrong = mount.tier.get(&object, size, ByteRange::new(0, size), buffer).await.expect("a hit");
+    let wrong = mount.tier.get(&object, size, ByteRange::new(0, size), None, buffer).await.expect("a hit");
     assert!(check("k", 0, &wrong).is_err());
     mount.tier.distrust(&object);
     assert!(!mount.read(&object, size, 0, size).await);

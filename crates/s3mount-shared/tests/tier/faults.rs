@@ -74,6 +74,29 @@ async fn many_reads_wait_for_a_hanging_bucket_at_the_same_time() {
     assert_eq!(later.elapsed(), Duration::from_millis(25), "the source alone");
 }
 
+/// A bucket that takes several times as long as the source is left alone, and one that takes a few times as long is
+/// not.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_much_slower_than_the_source_is_left_alone() {
+    for (tier, source, is_left) in [(1200, 25, true), (900, 25, false), (1200, 400, false), (2000, 400, true)]
+    {
+        let world = World::new();
+        let (first, second) = (world.mount(), world.mount());
+        let size = 64 * KIB;
+        let object = world.source.put_synthetic("k", size);
+        first.read_blocks(&object, size).await;
+        first.settle().await;
+        world.shared.set_latency(Duration::from_millis(tier));
+        let (range, source) = (s3mount_object::ByteRange::new(0, size), Some(Duration::from_millis(source)));
+        let mut hits = 0;
+        for _ in 0..20 {
+            let read = second.tier.get(&object, size, range, source, vec![0; size as usize]).await;
+            hits += usize::from(read.is_ok());
+        }
+        assert_eq!(hits < 20, is_left, "{tier} ms, and {source:?} of the source: {hits} of 20");
+    }
+}
+
 /// A bucket that may not be written to is read, and is asked for a lease once.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_without_permission_to_write_is_read() {
@@ -137,7 +160,7 @@ async fn a_lease_that_nobody_keeps_is_waited_for_once() {
     let size = BLOCK_BYTES;
     let object = world.source.put_synthetic("k", size);
     let range = s3mount_object::ByteRange::new(0, size);
-    let miss = dead.tier.get(&object, size, range, vec![0; size as usize]).await.expect_err("a miss");
+    let miss = dead.tier.get(&object, size, range, None, vec![0; size as usize]).await.expect_err("a miss");
     assert!(miss.lease.is_some());
     drop(miss);
     let started = Instant::now();
@@ -161,12 +184,12 @@ async fn a_lease_that_is_dropped_gives_its_room_back() {
     let object = world.source.put_synthetic("k", size);
     for number in 0..20 {
         let range = s3mount_object::ByteRange::new(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES);
-        let miss = mount.tier.get(&object, size, range, vec![0; BLOCK_BYTES as usize]).await;
+        let miss = mount.tier.get(&object, size, range, None, vec![0; BLOCK_BYTES as usize]).await;
         assert!(miss.expect_err("a miss").lease.is_some(), "block {number}");
     }
     let get = |number: u64| {
         let range = s3mount_object::ByteRange::new(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES);
-        mount.tier.get(&object, size, range, vec![0; BLOCK_BYTES as usize])
+        mount.tier.get(&object, size, range, None, vec![0; BLOCK_BYTES as usize])
     };
     let held = [get(30).await, get(31).await].map(|miss| miss.expect_err("a miss").lease);
     assert!(held.iter().all(Option::is_some));

@@ -93,7 +93,7 @@ async fn leave_leases(world: &World, object: &ObjectId, size: u64, blocks: u64) 
     let dead = world.mount();
     for number in 0..blocks {
         let range = ByteRange::new(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES);
-        let miss = dead.tier.get(object, size, range, vec![0; BLOCK_BYTES as usize]).await;
+        let miss = dead.tier.get(object, size, range, None, vec![0; BLOCK_BYTES as usize]).await;
         assert!(miss.expect_err("a miss").lease.is_some(), "block {number}");
     }
 }

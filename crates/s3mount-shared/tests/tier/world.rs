@@ -78,7 +78,7 @@ impl Mount {
         let range = ByteRange::new(start, end);
         let len = usize::try_from(range.len()).expect("a short range");
         let buffer = self.pool.try_buffer(len, Priority::Demand).expect("a buffer");
-        let (bytes, is_hit) = match self.tier.get(object, size, range, buffer).await {
+        let (bytes, is_hit) = match self.tier.get(object, size, range, None, buffer).await {
             Ok(bytes) => (bytes, true),
             Err(miss) => {
                 drop(miss.buffer.expect("the buffer is back"));
