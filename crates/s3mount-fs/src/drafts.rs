@@ -186,7 +186,17 @@ impl DraftFile {
         // Once it is published, its time has milliseconds: it must not move by that.
         let (size, mtime) = (self.size(), time(millis(draft.modified())));
         let (kind, ttl) = (FileKind::File, Duration::ZERO);
-        let attr = Attr { ino, kind, size, mtime, mode: None, uid: None, gid: None, ttl, is_unlinked: self.is_unlinked() };
+        let attr = Attr {
+            ino,
+            kind,
+            size,
+            mtime,
+            mode: None,
+            uid: None,
+            gid: None,
+            ttl,
+            is_unlinked: self.is_unlinked(),
+        };
         self.stored_attr(&draft).map_or(attr, |stored| stored.shown_in(attr))
     }
 

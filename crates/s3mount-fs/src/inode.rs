@@ -200,7 +200,17 @@ impl Tables {
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
         let (kind, mtime) = (FileKind::Directory, mounted_at);
-        Attr { ino, kind, size: 0, mtime, mode: None, uid: None, gid: None, ttl: FIXED_ATTR_TTL, is_unlinked: false }
+        Attr {
+            ino,
+            kind,
+            size: 0,
+            mtime,
+            mode: None,
+            uid: None,
+            gid: None,
+            ttl: FIXED_ATTR_TTL,
+            is_unlinked: false,
+        }
     }
 }
 

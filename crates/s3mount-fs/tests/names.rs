@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use s3mount_fs::{
-    DirEntry, DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, Place, ROOT, Rights, StoredAttr,
-    WriteOpen, Writes,
+    DirEntry, DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, Place, ROOT,
+    Rights, StoredAttr, WriteOpen, Writes,
 };
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_object::{ErrorKind, NewObject};
@@ -649,6 +649,31 @@ async fn a_file_that_is_renamed_behind_the_reader_of_a_listing_is_shown() {
         names.extend(rest(&fs, handle, shown.last().expect("a name").next).await.into_keys());
         let has = |place: Place<'_>| names.iter().filter(|name| **name == place.name).count();
         assert!(has(from) <= 1 && has(to) <= 1 && has(from) + has(to) >= 1, "{from:?}: {names:?}");
+    }
+}
+
+/// A folder that this mount has renamed is the store's: when others take away what is in it, it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_was_renamed_goes_when_others_empty_it() {
+    let (client, fs) = mount_limited(ALL, |config| {
+        (config.metadata_ttl, config.negative_metadata_ttl) = (MetadataTtl::Minimal, Duration::ZERO);
+    });
+    for key in ["x/f", "x/sub/f"] {
+        client.put(key, "text");
+    }
+    look_up(&fs, "x").await;
+    fs.rename(place("x"), place("y"), false).await.expect("another name");
+    let shown = shown_in_pieces(&fs, ROOT).await;
+    assert!(shown.contains("y") && !shown.contains("x"), "{shown:?}");
+    fs.rename(place("y"), place("z"), false).await.expect("another name");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for key in ["z/f", "z/sub/f"] {
+        assert!(client.keys().contains(&key.to_owned()));
+        client.delete(key);
+    }
+    assert_eq!(shown_in_pieces(&fs, ROOT).await, BTreeSet::from(["old".to_owned()]));
+    for name in ["x", "y", "z"] {
+        assert!(matches!(fs.lookup(ROOT, name).await, Err(FsError::NotFound)), "{name}");
     }
 }
 

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::{
-    DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode, Place, ROOT, WriteOpen,
+    DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode, Place, ROOT,
+    WriteOpen,
 };
 use s3mount_testkit::MemoryClient;
 use tokio::sync::oneshot;
 
-use self::writes::{APPEND, EMPTY, WRITE, append, look_up, mount, mount_keeping, mount_keeping_as, write, write_at};
+use self::writes::{
+    APPEND, EMPTY, WRITE, append, look_up, mount, mount_keeping, mount_keeping_as, write, write_at,
+};
 
 async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<Vec<u8>, FsError> {
     let (sender, answer) = oneshot::channel();

@@ -206,7 +206,7 @@ impl Filesystem {
             moved.iter().for_each(|copy| writes.writer.note_written(&copy.to));
         }
         self.namespace.note_gone(parents.0, from.name);
-        self.namespace.note_folder(parents.1, to.name);
+        self.namespace.note_moved_folder(parents.1, to.name, moved);
         self.inodes.rename((from.parent, from.name), (to.parent, to.name), Renamed::Folder);
         self.inodes.set_etags(self.namespace.root(), moved);
     }

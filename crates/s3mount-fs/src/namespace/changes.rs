@@ -45,6 +45,13 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
     }
 
+    /// `name` in the directory `prefix` is a folder to which this mount has moved objects.
+    fn note_stored_folder(&self, prefix: &Arc<str>, name: &str) {
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::Stored, now);
+        self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
+    }
+
     /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
     /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
     /// around it meanwhile may find nothing of it there.
@@ -100,6 +107,15 @@ impl Namespace {
         }
     }
 
+    /// The folder `name` in the directory `prefix` was moved there, with these objects.
+    pub(crate) fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, moved: &[Moved]) {
+        if moved.is_empty() {
+            self.note_folder(prefix, name);
+        } else {
+            self.note_stored_folder(prefix, name);
+        }
+    }
+
     /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.
     pub(crate) fn folder_moved(&self, (from, to): (&str, &str), moved: &[Moved]) {
         let now = Instant::now();
@@ -122,7 +138,7 @@ impl Namespace {
         for (folder, is_new) in folders {
             let (prefix, name) = split_key(&folder[..folder.len() - 1]);
             if is_file_name(name) {
-                let change = if is_new { Change::Folder } else { Change::Gone };
+                let change = if is_new { Change::Stored } else { Change::Gone };
                 self.overlay.set_unless_local(prefix, name, change, now);
             }
         }

@@ -30,6 +30,8 @@ pub(crate) enum Change {
     Folder,
     /// A folder that may hold no object, because names are being taken from it (by so many callers), or were.
     Emptied(u32),
+    /// A folder to which this mount has moved objects: the store has it.
+    Stored,
     /// A version of an object that this mount has written.
     File(File),
     /// Nothing: this mount has deleted or renamed it.
@@ -45,7 +47,7 @@ impl Change {
     fn draft(&self) -> Option<Arc<DraftFile>> {
         match self {
             Change::Draft(draft) => Some(draft.clone()),
-            Change::Folder | Change::Emptied(_) | Change::File(_) | Change::Gone => None,
+            Change::Folder | Change::Emptied(_) | Change::Stored | Change::File(_) | Change::Gone => None,
         }
     }
 
@@ -55,7 +57,7 @@ impl Change {
             Change::Draft(draft) if matches!(draft.life(), Life::Failed | Life::GivenUp) => None,
             Change::Draft(draft) => Some(Target::Draft(draft.clone())),
             Change::Folder | Change::Emptied(_) => Some(Target::Directory),
-            Change::File(_) | Change::Gone => None,
+            Change::Stored | Change::File(_) | Change::Gone => None,
         }
     }
 }
@@ -92,9 +94,10 @@ fn has_local(folders: &Folders, prefix: &str) -> bool {
 fn newer_than((change, since): &(Change, Instant), at: Instant) -> Option<Option<Target>> {
     match change {
         Change::Draft(_) | Change::Folder | Change::Emptied(_) => change.target().map(Some),
+        Change::Stored if *since >= at => Some(Some(Target::Directory)),
         Change::File(file) if *since >= at => Some(Some(Target::File(file.clone()))),
         Change::Gone if *since >= at => Some(None),
-        Change::File(_) | Change::Gone => None,
+        Change::Stored | Change::File(_) | Change::Gone => None,
     }
 }
 
@@ -168,14 +171,15 @@ impl Overlay {
         if newer.is_some_and(|newer| newer != fact.target) { None } else { act() }
     }
 
-    /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied longer than `ttl`
-    /// ago, the store may tell more.
+    /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied, or filled, longer
+    /// than `ttl` ago, the store may tell more.
     pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
         }
         match self.lock().get(prefix)?.get(name)? {
             (Change::Emptied(0), since) if since.elapsed() >= ttl => None,
+            (Change::Stored, since) if since.elapsed() < ttl => Some(Target::Directory),
             (change, _) => change.target(),
         }
     }
@@ -301,7 +305,7 @@ impl Overlay {
             for (name, (change, since)) in covered(names, page) {
                 match change {
                     Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
-                    Change::Draft(_) | Change::Folder | Change::Emptied(_) => {}
+                    Change::Draft(_) | Change::Folder | Change::Emptied(_) | Change::Stored => {}
                     // A page that was requested later shows what is there, whoever wrote it. One that was requested
                     // before may still come after it.
                     Change::File(_) | Change::Gone if *since < page.at() => {}
@@ -315,14 +319,19 @@ impl Overlay {
         (!changes.is_empty()).then(|| page.changed_by(&changes))
     }
 
-    /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers.
+    /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers, and those folders that
+    /// were filled since it was requested.
     pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target> {
         if !self.has_any.load(Ordering::Relaxed) {
             return BTreeMap::new();
         }
         let folders = self.lock();
         let local = folders.get(prefix).into_iter().flat_map(|names| covered(names, page));
-        local.filter_map(|(name, (change, _))| Some((name.clone(), change.target()?))).collect()
+        let target = |(change, since): &(Change, Instant)| match change {
+            Change::Stored => (*since >= page.at()).then_some(Target::Directory),
+            change => change.target(),
+        };
+        local.filter_map(|(name, known)| Some((name.clone(), target(known)?))).collect()
     }
 
     /// Moves the drafts and the folders of this mount that lie below the folder `from` to the folder `to`. What
