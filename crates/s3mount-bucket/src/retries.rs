@@ -132,7 +132,8 @@ impl<'a> Retries<'a> {
     ) -> Option<F::Output> {
         let (mut future, mut slow) = (pin!(future), self.slow);
         loop {
-            let (deadline, stalled_at) = (self.deadline + grace, sent.map(|sent| sent + self.attempts.limit()));
+            let (deadline, stalled_at) =
+                (self.deadline + grace, sent.map(|sent| sent + self.attempts.limit()));
             let until = stalled_at.map_or(deadline, |stalled_at| stalled_at.min(deadline));
             if let Ok(output) = timeout_at(until, &mut future).await {
                 return Some(output);
@@ -278,7 +279,8 @@ mod tests {
     async fn an_attempt_is_not_given_up_while_others_are_slow_as_well() {
         for (later, seconds) in [(1, 5), (3, 12), (9, 36)] {
             let (bucket, start) = (bucket(), Instant::now());
-            let slow = || Duration::from_secs(if start.elapsed() > Duration::from_secs(2) { later } else { 1 });
+            let slow =
+                || Duration::from_secs(if start.elapsed() > Duration::from_secs(2) { later } else { 1 });
             let until = start + Duration::from_secs(60);
             let retries = bucket.retries_until(Operation::GetObject, "k", slow(), until);
             let mut retries = retries.slow_by(&slow);

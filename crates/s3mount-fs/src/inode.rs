@@ -287,23 +287,6 @@ impl InodeTable {
         Some(Node::File(File { object, size: version.size, mtime: time(version.modified) }))
     }
 
-    /// The attributes of an inode, if the kernel knows the inode.
-    pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
-        let tables = self.lock();
-        let has_name = ino == ROOT
-            || tables.parent_and_name(ino).is_some_and(|place| tables.newest(place.0, place.1) == Some(ino));
-        let attr = match tables.versions.get(&ino) {
-            Some(version) => version.attr(ino),
-            None if tables.directories.contains_key(&ino) => Tables::directory_attr(ino, self.mounted_at),
-            None => {
-                let file = tables.drafts.get(&ino)?.file.clone();
-                drop(tables);
-                file.attr(ino)
-            }
-        };
-        Some(Attr { is_unlinked: attr.is_unlinked || !has_name, ..attr })
-    }
-
     /// Notes that a file is opened. Returns whether it was opened before.
     pub(crate) fn open(&self, ino: InodeNo) -> bool {
         let mut tables = self.lock();

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3mount_object::ObjectId;
 use tokio::time::Instant;
 
 use crate::FsError;
@@ -20,6 +21,10 @@ const MOST_KEPT: usize = 16;
 
 /// How long they are kept. Writers of logs come back within seconds, or a minute.
 const KEPT: Duration = Duration::from_secs(120);
+
+/// How long it is believed what the object of a kept draft has beside its bytes. Others may change that, and the version
+/// stays the same.
+const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The most errors that nobody has been told yet.
 const MOST_LOST: usize = 1024;
@@ -52,6 +57,22 @@ impl Logs {
         let mut kept = lock(&self.kept);
         kept.retain(|(since, _)| since.elapsed() < KEPT);
         let at = kept.iter().position(|(_, file)| file.revive(&version.object))?;
+        kept.remove(at).map(|(_, file)| file)
+    }
+
+    /// Whether a draft is kept that has become `version`, and the store is to be asked again what that has beside its
+    /// bytes.
+    pub(crate) fn is_to_be_described(&self, version: &ObjectId) -> bool {
+        let kept = lock(&self.kept);
+        kept.iter()
+            .any(|(since, file)| since.elapsed() >= BELIEVED && file.object().as_ref() == Some(version))
+    }
+
+    /// Keeps the draft no more that has become `version`: what that has beside its bytes has changed. Returns it: to drop
+    /// it gives memory back, and no lock may be held then.
+    pub(crate) fn forget(&self, version: &ObjectId) -> Option<Arc<DraftFile>> {
+        let mut kept = lock(&self.kept);
+        let at = kept.iter().position(|(_, file)| file.object().as_ref() == Some(version))?;
         kept.remove(at).map(|(_, file)| file)
     }
 

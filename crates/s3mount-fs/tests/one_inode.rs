@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use s3mount_fs::{
-    DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode, Place, ROOT,
-    WriteOpen,
+    AttrChange, DirOffset, FileHandle, Filesystem, FsConfig, FsError, InodeNo, MetadataTtl, OpenMode, Place,
+    ROOT, WriteOpen,
 };
 use s3mount_testkit::MemoryClient;
 use tokio::sync::oneshot;
 
 use self::writes::{
-    APPEND, EMPTY, WRITE, append, look_up, mount, mount_keeping, mount_keeping_as, write, write_at,
+    APPEND, EMPTY, WRITE, another_keeping, append, look_up, mount, mount_keeping, mount_keeping_as, write,
+    write_at,
 };
 
 async fn read(fs: &Arc<Filesystem>, handle: FileHandle) -> Result<Vec<u8>, FsError> {
@@ -427,5 +428,37 @@ async fn what_others_do_right_after_a_close_is_shown() {
             assert_eq!(names, [".", "..", "old", "replaced"]);
         }
         assert_eq!(fs.lookup(ROOT, "replaced").await.expect("a file").attr.size, 10);
+    }
+}
+
+/// Who appends to a file again goes on with what is in memory. What the object has beside its bytes may have changed
+/// since, by this mount or by another, and stays.
+#[tokio::test(start_paused = true)]
+async fn what_is_set_between_two_appends_stays() {
+    for (keeps, is_other) in [(true, false), (true, true), (false, true)] {
+        let (client, fs) = if keeps { mount_keeping() } else { mount() };
+        let other = another_keeping(&client);
+        let append_to_it = async || {
+            let writer = fs.open_to_write(look_up(&fs, "log").await, APPEND).await.expect("a handle").handle;
+            append(&fs, writer, b"line").await;
+            close(&fs, writer).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        };
+        let (_, made) = fs.create(ROOT, "log", APPEND).await.expect("a file");
+        close(&fs, made.handle).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        append_to_it().await;
+        let by = if is_other { &other } else { &fs };
+        let change = AttrChange { mode: Some(0o751), ..AttrChange::default() };
+        by.clone().set_attributes(look_up(by, "log").await, change).await.expect("it is set");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        append_to_it().await;
+        let (bytes, beside) = client.stored("log");
+        assert_eq!(bytes, b"lineline");
+        assert_eq!(
+            beside.metadata["mode"],
+            (0o100_751).to_string(),
+            "attributes {keeps}, another {is_other}"
+        );
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use s3mount_bucket::WritableBucket;
-use s3mount_object::{Description, ErrorKind, NewObject};
+use s3mount_object::{Description, ErrorKind, NewObject, ObjectId};
 use tokio::time::timeout;
 
 use super::Filesystem;
@@ -214,9 +215,25 @@ impl Filesystem {
         let draft = self.writer()?.edit_described(&version.object, &found, NewObject::default());
         draft.change_metadata(metadata);
         let file = File { mtime: attrs.now(), ..version_of(draft.publish().await?) };
+        drop(self.logs.forget(&version.object));
         self.inodes.replace_version(ino, &file, attrs.note(&file, attr));
         self.namespace.note_file(&prefix, &name, &file);
         Ok(())
+    }
+
+    /// Says what the object of a draft has beside its bytes, as was `found` where attributes are kept. Else the store is
+    /// asked before the draft is published.
+    pub(super) fn describe(
+        &self,
+        file: &DraftFile,
+        version: &ObjectId,
+        found: Option<Kept>,
+        object: NewObject,
+    ) {
+        file.draft().describe_as(version, found.as_ref().map(|found| &found.description), object);
+        if let Some(Kept { attr, description }) = found {
+            file.keep_attr(attr, description.object.metadata);
+        }
     }
 
     /// Publishes a draft that was closed. Where attributes are kept, it stays a draft for a moment.
@@ -250,7 +267,8 @@ impl Filesystem {
         }
         for file in self.namespace.drafts_of(prefix, name).into_iter().filter(|file| file.is_idle()) {
             // Who renames it, or deletes it, has its turn.
-            let _ = timeout(LINGER, self.end_idle(&file, None)).await;
+            let ended: BoxFuture<'_, bool> = Box::pin(self.end_idle(&file, None));
+            let _ = timeout(LINGER, ended).await;
         }
     }
 

@@ -228,7 +228,15 @@ impl Filesystem {
         let begin = |file: &Arc<DraftFile>| {
             self.inodes.become_draft(place, version.object.etag(), file);
         };
-        let kept_draft = || if is_truncated { None } else { self.logs.take(version).inspect(begin) };
+        let is_to_be_described = !is_truncated && self.logs.is_to_be_described(&version.object);
+        let found = if is_to_be_described { self.kept_of(version).await? } else { None };
+        let kept_draft = || {
+            let file = if is_truncated { None } else { self.logs.take(version).inspect(begin) }?;
+            if is_to_be_described {
+                self.describe(&file, &version.object, found, self.new_object(name));
+            }
+            Some(file)
+        };
         let file = match self.namespace.begin_draft(prefix, name, fact, kept_draft) {
             SetDraft::Draft(file) => file,
             SetDraft::Overtaken => return Ok(None),

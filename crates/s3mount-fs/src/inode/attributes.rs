@@ -1,10 +1,12 @@
-//! The attributes that are kept beside objects, of inodes.
+//! The attributes of inodes, and those that are kept beside objects.
 
 use std::sync::Arc;
 
-use super::{InodeNo, InodeTable, Version};
+use super::{InodeNo, InodeTable, Tables, Version};
+use crate::attr::Attr;
 use crate::attributes::known::{Found, KnownAttrs};
 use crate::namespace::names::File;
+use crate::numbers::ROOT;
 use crate::time::millis;
 
 impl Version {
@@ -20,6 +22,23 @@ impl Version {
 }
 
 impl InodeTable {
+    /// The attributes of an inode, if the kernel knows the inode.
+    pub(crate) fn attr(&self, ino: InodeNo) -> Option<Attr> {
+        let tables = self.lock();
+        let has_name = ino == ROOT
+            || tables.parent_and_name(ino).is_some_and(|place| tables.newest(place.0, place.1) == Some(ino));
+        let attr = match tables.versions.get(&ino) {
+            Some(version) => version.attr(ino),
+            None if tables.directories.contains_key(&ino) => Tables::directory_attr(ino, self.mounted_at),
+            None => {
+                let file = tables.drafts.get(&ino)?.file.clone();
+                drop(tables);
+                file.attr(ino)
+            }
+        };
+        Some(Attr { is_unlinked: attr.is_unlinked || !has_name, ..attr })
+    }
+
     /// Shows the attributes that `attrs` knows.
     pub(crate) fn show_attrs(&self, attrs: Arc<KnownAttrs>) {
         // It was empty until now: this is called once.

@@ -32,9 +32,19 @@ pub(crate) fn mount_keeping_as(config: FsConfig) -> (Arc<MemoryClient>, Arc<File
     (client.clone(), Arc::new(fs.with_attributes(client)))
 }
 
-fn make(fs_config: FsConfig) -> (Arc<MemoryClient>, Filesystem) {
+/// A mount of the same bucket that keeps attributes.
+pub(crate) fn another_keeping(client: &Arc<MemoryClient>) -> Arc<Filesystem> {
+    Arc::new(make_of(client, FsConfig::default()).with_attributes(client.clone()))
+}
+
+fn make(config: FsConfig) -> (Arc<MemoryClient>, Filesystem) {
     let client = Arc::new(MemoryClient::new());
     client.put("old", "old text");
+    let fs = make_of(&client, config);
+    (client, fs)
+}
+
+fn make_of(client: &Arc<MemoryClient>, fs_config: FsConfig) -> Filesystem {
     let (runtime, pool) = (Handle::current(), BufferPool::new(MemoryBudget::new(64 << 20)).expect("a pool"));
     let prefetcher = Prefetcher::new(client.clone(), pool.clone(), PrefetchConfig::default(), &runtime);
     let config = WriteConfig { memory_bytes: 32 << 20, ..WriteConfig::default() };
@@ -46,8 +56,7 @@ fn make(fs_config: FsConfig) -> (Arc<MemoryClient>, Filesystem) {
         publishes_on_fsync: false,
     };
     let config = FsConfig { allows_writes: true, ..fs_config };
-    let fs = Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes);
-    (client, fs)
+    Filesystem::new(client.clone(), prefetcher, config, &runtime).with_writes(writes)
 }
 
 pub(crate) async fn look_up(fs: &Filesystem, name: &str) -> InodeNo {

@@ -1,9 +1,12 @@
 //! What an object has beside its bytes, which may be set while the file is written and after.
 
-use s3mount_object::{Condition, CopySource, ErrorKind, NewObject, ObjectId, UserMetadata, Written};
+use s3mount_object::{
+    Condition, CopySource, Description, ErrorKind, NewObject, ObjectId, UserMetadata, Written,
+};
 
 use super::Draft;
 use crate::WriteError;
+use crate::beside::{Unknown, keep};
 use crate::copies::MOST_COPIED;
 
 impl Draft {
@@ -22,6 +25,20 @@ impl Draft {
     pub fn set_object(&self, object: NewObject) {
         let mut state = self.state();
         (state.object, state.unknown, state.has_kept_tags) = (object, None, false);
+    }
+
+    /// What the object has beside its bytes is to be as `version` has it, which the store has `found`, or is asked for
+    /// before the next publication. `object` says how the bytes are stored, and stands for what the store does not tell.
+    pub fn describe_as(&self, version: &ObjectId, found: Option<&Description>, object: NewObject) {
+        let (object, unknown) = match found {
+            Some(found) => {
+                let unknown = (found.tag_count > 0).then(|| Unknown::Tags(version.clone()));
+                (keep(found.object.clone(), object), unknown)
+            }
+            None => (object, Some(Unknown::All(version.clone()))),
+        };
+        let mut state = self.state();
+        (state.object, state.unknown, state.has_kept_tags) = (object, unknown, false);
     }
 
     /// Says which text the object is to have beside its bytes. If this differs from what was said before, the file
