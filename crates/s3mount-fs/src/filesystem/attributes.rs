@@ -265,11 +265,15 @@ impl Filesystem {
         if self.attrs.is_none() {
             return;
         }
-        for file in self.namespace.drafts_of(prefix, name).into_iter().filter(|file| file.is_idle()) {
-            // Who renames it, or deletes it, has its turn.
-            let ended: BoxFuture<'_, bool> = Box::pin(self.end_idle(&file, None));
-            let _ = timeout(LINGER, ended).await;
-        }
+        let mut files = self.namespace.drafts_of(prefix, name);
+        files.retain(|file| file.is_idle());
+        let ended: BoxFuture<'_, ()> = Box::pin(async {
+            for file in files {
+                self.end_idle(&file, None).await;
+            }
+        });
+        // Who renames one, or deletes it, has its turn, and the others end by themselves.
+        let _ = timeout(LINGER, ended).await;
     }
 
     /// As [`end_lingering`](Self::end_lingering), of all files of an open directory that is going to be listed anew.
