@@ -24,17 +24,19 @@ const LISTING_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(crate) struct Pass {
     next: u16,
     sum: u64,
+    /// The ticks that it has taken.
+    pub(crate) ticks: u32,
     /// The counts at its beginning.
     before: Counts,
 }
 
 impl Pass {
     pub(crate) fn new(before: Counts) -> Self {
-        Self { next: 0, sum: 0, before }
+        Self { next: 0, sum: 0, ticks: 0, before }
     }
 
-    /// Goes through one more shard.
-    pub(crate) fn next(&mut self, layout: &Layout, now: Duration) -> io::Result<()> {
+    /// Goes through one more shard. Returns how many versions and listings it has looked at.
+    pub(crate) fn next(&mut self, layout: &Layout, now: Duration) -> io::Result<usize> {
         let number = self.next;
         let shard = scan::shard(layout, number, now)?;
         self.next += 1;
@@ -44,14 +46,14 @@ impl Pass {
             // Another process may have deleted it.
             let _ = std::fs::remove_file(layout.shard(number).join(name));
         }
-        tidy_listings(&layout.names().join(format!("{number:03x}")), now)?;
+        let listings = tidy_listings(&layout.names().join(format!("{number:03x}")), now)?;
         let is_future = |held: &&Held| held.used > now + FUTURE;
         for held in shard.versions.iter().filter(is_future) {
             for path in [layout.whole(&held.hash), layout.part(&held.hash)] {
                 set_times(&path, now)?;
             }
         }
-        Ok(())
+        Ok(shard.versions.len() + listings)
     }
 
     /// The counts at its beginning and the sum, once all shards are through.
@@ -60,14 +62,16 @@ impl Pass {
     }
 }
 
-/// Deletes listings that are old, and what a killed process has not finished.
-fn tidy_listings(folder: &Path, now: Duration) -> io::Result<()> {
+/// Deletes listings that are old, and what a killed process has not finished. Returns how many files there are.
+fn tidy_listings(folder: &Path, now: Duration) -> io::Result<usize> {
     let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         entries => entries?,
     };
+    let mut files = 0;
     for entry in entries {
         let entry = entry?;
+        files += 1;
         let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED_LISTING);
         let age = if is_unfinished { scan::UNFINISHED } else { LISTING_AGE };
         // Another process may have deleted it.
@@ -76,7 +80,7 @@ fn tidy_listings(folder: &Path, now: Duration) -> io::Result<()> {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 /// Says that the file, if there is one, was used and written at `now`.

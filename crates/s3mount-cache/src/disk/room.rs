@@ -33,13 +33,17 @@ use crate::disk::victims;
 /// How often the housekeeper wakes up.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A pass goes on by one shard in so many ticks. Of a million versions it then reads the attributes of 60
-/// files a second, 0.4 % of a processor, and takes five hours. Until the inodes are in memory (256 MiB on ext4,
-/// which reads 128 KiB for each one that is not) it reads 8 MB/s.
-const TICKS_A_SHARD: u32 = 4;
+/// A pass looks at so many versions and listings in a tick: 0.4 % of a processor, and five hours for a million versions. Until the
+/// inodes are in memory (256 MiB on ext4, which reads 128 KiB for each one that is not) it reads 8 MB/s.
+const FILES_A_TICK: usize = 60;
 
-/// A pass follows on the last one after so many ticks, a day: counts go wrong by crashes only.
-const TICKS_BETWEEN_PASSES: u32 = 24 * 3600;
+/// And at no more shards than this: those of a small cache are mostly empty, and all of them take 16 ticks.
+const SHARDS_A_TICK: u16 = 256;
+
+/// A pass follows on the last one after an hour, or after so many times as long as the last one took: counts go wrong by
+/// crashes only.
+const TICKS_BETWEEN_PASSES: u32 = 3600;
+const REST: u32 = 4;
 
 /// Where nothing is found that may go, the housekeeper looks again after this time.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
@@ -375,8 +379,7 @@ impl Shared {
             keeper.rest -= 1;
             return Ok(());
         }
-        self.go_on(&mut keeper.pass, now)?;
-        keeper.rest = if keeper.pass.is_some() { TICKS_A_SHARD - 1 } else { TICKS_BETWEEN_PASSES };
+        keeper.rest = self.go_on(&mut keeper.pass, now)?;
         Ok(())
     }
 
@@ -401,17 +404,27 @@ impl Shared {
         Ok(true)
     }
 
-    /// Takes the pass on by one shard, and corrects the counts at its end.
-    fn go_on(&self, pass: &mut Option<Pass>, now: Duration) -> io::Result<()> {
+    /// Takes the pass on by some shards, and corrects the counts at its end. Returns after how many ticks it goes on, or the
+    /// next pass begins.
+    fn go_on(&self, pass: &mut Option<Pass>, now: Duration) -> io::Result<u32> {
         let current = match pass {
             Some(current) => current,
             None => match self.usage.read()? {
                 Some(counts) => pass.insert(Pass::new(counts)),
-                None => return Ok(()),
+                None => return Ok(0),
             },
         };
-        current.next(&self.layout, now)?;
+        let mut files = 0;
+        for _ in 0..SHARDS_A_TICK {
+            files += current.next(&self.layout, now)?;
+            if files >= FILES_A_TICK || current.result().is_some() {
+                break;
+            }
+        }
+        let mut rest = u32::try_from(files / FILES_A_TICK).unwrap_or(u32::MAX);
+        current.ticks = current.ticks.saturating_add(rest.saturating_add(1));
         if let Some((before, sum)) = current.result() {
+            rest = TICKS_BETWEEN_PASSES.max(current.ticks.saturating_mul(REST));
             *pass = None;
             self.usage.change(|counts| {
                 if let Some(counts) = counts {
@@ -419,7 +432,7 @@ impl Shared {
                 }
             })?;
         }
-        Ok(())
+        Ok(rest)
     }
 
     /// Counts everything at once: the counts are lost, and nothing is admitted before.
