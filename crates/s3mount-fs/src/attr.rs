@@ -43,6 +43,13 @@ pub struct Attr {
     pub is_unlinked: bool,
 }
 
+impl Attr {
+    /// The attributes of an inode that has a name, and the permissions and the owner of all others of its kind.
+    pub fn new(ino: InodeNo, kind: FileKind, (size, mtime): (u64, SystemTime), ttl: Duration) -> Self {
+        Self { ino, kind, size, mtime, mode: None, uid: None, gid: None, ttl, is_unlinked: false }
+    }
+}
+
 /// The answer to a LOOKUP: what a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

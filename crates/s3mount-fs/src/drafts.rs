@@ -186,17 +186,8 @@ impl DraftFile {
         // Once it is published, its time has milliseconds: it must not move by that.
         let (size, mtime) = (self.size(), time(millis(draft.modified())));
         let (kind, ttl) = (FileKind::File, Duration::ZERO);
-        let attr = Attr {
-            ino,
-            kind,
-            size,
-            mtime,
-            mode: None,
-            uid: None,
-            gid: None,
-            ttl,
-            is_unlinked: self.is_unlinked(),
-        };
+        let attr = Attr::new(ino, kind, (size, mtime), ttl);
+        let attr = Attr { is_unlinked: self.is_unlinked(), ..attr };
         self.stored_attr(&draft).map_or(attr, |stored| stored.shown_in(attr))
     }
 

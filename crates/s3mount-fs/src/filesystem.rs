@@ -252,7 +252,7 @@ impl Filesystem {
         let (ino, kind) = (control.ino(), control.kind());
         let (mtime, mode) = (self.inodes.mounted_at(), Some(control.mode()));
         let uid = control.is_private().then_some(self.config.mounted_by);
-        Attr { ino, kind, size: 0, mtime, mode, uid, gid: None, ttl: FIXED_ATTR_TTL, is_unlinked: false }
+        Attr { mode, uid, ..Attr::new(ino, kind, (0, mtime), FIXED_ATTR_TTL) }
     }
 
     /// The attributes of an inode. They cost no request, because a version does not change.

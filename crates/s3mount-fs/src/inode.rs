@@ -111,17 +111,7 @@ impl Version {
     }
 
     fn attr(&self, ino: InodeNo) -> Attr {
-        let attr = Attr {
-            ino,
-            kind: FileKind::File,
-            size: self.size,
-            mtime: time(self.modified),
-            mode: None,
-            uid: None,
-            gid: None,
-            ttl: FIXED_ATTR_TTL,
-            is_unlinked: false,
-        };
+        let attr = Attr::new(ino, FileKind::File, (self.size, time(self.modified)), FIXED_ATTR_TTL);
         self.found.as_deref().map_or(attr, |found| found.attr.shown_in(attr))
     }
 }
@@ -199,18 +189,7 @@ impl Tables {
     }
 
     fn directory_attr(ino: InodeNo, mounted_at: SystemTime) -> Attr {
-        let (kind, mtime) = (FileKind::Directory, mounted_at);
-        Attr {
-            ino,
-            kind,
-            size: 0,
-            mtime,
-            mode: None,
-            uid: None,
-            gid: None,
-            ttl: FIXED_ATTR_TTL,
-            is_unlinked: false,
-        }
+        Attr::new(ino, FileKind::Directory, (0, mounted_at), FIXED_ATTR_TTL)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an object keeps beside its bytes when it is written anew or copied. Pure.
 
-use s3mount_object::{NewObject, ObjectId, UserMetadata};
+use s3mount_object::{Description, NewObject, ObjectId, UserMetadata};
 
 /// Objects have this storage class only in directory buckets, and these give it to all of their objects.
 const EXPRESS: &str = "EXPRESS_ONEZONE";
@@ -29,6 +29,22 @@ pub(crate) fn keep(found: NewObject, wanted: NewObject) -> NewObject {
         encryption: wanted.encryption.or(encryption.filter(|_| !is_express)),
         tags: wanted.tags.or(found.tags),
         ..found
+    }
+}
+
+/// What an object gets that is written in the place of `version`, which the store has `found` or has not been asked for,
+/// and what is not known of that. How the bytes are stored is as `wanted` says, if it says so.
+pub(crate) fn in_place_of(
+    version: &ObjectId,
+    found: Option<&Description>,
+    wanted: NewObject,
+) -> (NewObject, Option<Unknown>) {
+    match found {
+        Some(found) => {
+            let unknown = (found.tag_count > 0).then(|| Unknown::Tags(version.clone()));
+            (keep(found.object.clone(), wanted), unknown)
+        }
+        None => (wanted, Some(Unknown::All(version.clone()))),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::beside::{Unknown, keep};
+use crate::beside::{Unknown, in_place_of};
 use crate::old_keys::OldKeys;
 use crate::relief::Givers;
 use crate::shared::{Shared, body_units};
@@ -75,14 +75,13 @@ impl Writer {
     /// it is needed. It may replace only that version, and keeps what that has beside its bytes. `object` says how
     /// the bytes are stored, and stands for what the store does not tell.
     pub fn edit(&self, version: &ObjectId, size: u64, object: NewObject) -> Arc<Draft> {
-        let beside = (object, Some(Unknown::All(version.clone())));
+        let beside = in_place_of(version, None, object);
         self.add(version.key(), beside, Some((version.clone(), size)))
     }
 
     /// As [`edit`](Self::edit), where the store has described the version.
     pub fn edit_described(&self, version: &ObjectId, found: &Description, object: NewObject) -> Arc<Draft> {
-        let unknown = (found.tag_count > 0).then(|| Unknown::Tags(version.clone()));
-        let beside = (keep(found.object.clone(), object), unknown);
+        let beside = in_place_of(version, Some(found), object);
         self.add(version.key(), beside, Some((version.clone(), found.meta.size)))
     }
 

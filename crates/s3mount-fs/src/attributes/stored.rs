@@ -189,17 +189,7 @@ mod tests {
     #[test]
     fn nobody_gets_the_rights_of_an_owner_from_the_bucket() {
         let stored = StoredAttr::of(&text(&[("mode", &0o107_755.to_string())]));
-        let attr = Attr {
-            ino: InodeNo(9),
-            kind: FileKind::File,
-            size: 0,
-            mtime: UNIX_EPOCH,
-            mode: None,
-            uid: None,
-            gid: None,
-            ttl: Duration::ZERO,
-            is_unlinked: false,
-        };
+        let attr = Attr::new(InodeNo(9), FileKind::File, (0, UNIX_EPOCH), Duration::ZERO);
         let shown = stored.shown_in(attr);
         assert_eq!(shown.mode, Some(0o755));
         let change = AttrChange { mode: Some(0o104_755), ..AttrChange::default() };

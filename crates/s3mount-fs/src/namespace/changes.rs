@@ -45,13 +45,6 @@ impl Namespace {
         self.overlay.set(prefix, name, Change::Folder, Instant::now());
     }
 
-    /// `name` in the directory `prefix` is a folder to which this mount has moved objects.
-    fn note_stored_folder(&self, prefix: &Arc<str>, name: &str) {
-        let now = Instant::now();
-        self.overlay.set(prefix, name, Change::Stored, now);
-        self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
-    }
-
     /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
     /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
     /// around it meanwhile may find nothing of it there.
@@ -110,10 +103,11 @@ impl Namespace {
     /// The folder `name` in the directory `prefix` was moved there, with these objects.
     pub(crate) fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, moved: &[Moved]) {
         if moved.is_empty() {
-            self.note_folder(prefix, name);
-        } else {
-            self.note_stored_folder(prefix, name);
+            return self.note_folder(prefix, name);
         }
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::Stored, now);
+        self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
     }
 
     /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.

@@ -127,17 +127,7 @@ impl Adapter {
 /// The attributes of a name of which no more is known than what it stands for.
 fn unknown(kind: FileKind) -> Attr {
     let (ino, mtime) = (s3mount_fs::InodeNo(UNKNOWN_INO.0), SystemTime::UNIX_EPOCH);
-    Attr {
-        ino,
-        kind,
-        size: 0,
-        mtime,
-        mode: None,
-        uid: None,
-        gid: None,
-        ttl: Duration::ZERO,
-        is_unlinked: false,
-    }
+    Attr::new(ino, kind, (0, mtime), Duration::ZERO)
 }
 
 /// Adds names with their attributes to a reply until it is full, or its caller was killed. `shown` is how many it

@@ -2,21 +2,30 @@
 
 use std::time::Duration;
 
-use s3mount_object::ErrorKind;
+use s3mount_object::{ErrorKind, ObjectId};
 use s3mount_shared::{BLOCK_BYTES, LeaseOutcome, MissReason, PutOutcome};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{KIB, MIB, World};
 
+/// The length of the object that is there.
+const SIZE: u64 = 64 * KIB;
+
+/// An object that a mount has brought into the tier.
+async fn filled(world: &World) -> ObjectId {
+    let mount = world.mount();
+    let object = world.source.put_synthetic("k", SIZE);
+    mount.read_blocks(&object, SIZE).await;
+    mount.settle().await;
+    object
+}
+
 /// A bucket that fails each request is asked a few times, then left alone, and asked again after a while.
 #[tokio::test(start_paused = true)]
 async fn a_bucket_that_fails_is_left_alone() {
     let world = World::new();
-    let (first, second) = (world.mount(), world.mount());
-    let size = 64 * KIB;
-    let object = world.source.put_synthetic("k", size);
-    first.read_blocks(&object, size).await;
-    first.settle().await;
+    let (size, second) = (SIZE, world.mount());
+    let object = filled(&world).await;
     world.shared.take_requests();
     world.shared.fail_all(Some(ErrorKind::Network));
     for _ in 0..100 {
@@ -57,11 +66,8 @@ async fn a_bucket_that_hangs_holds_few_reads_up() {
 #[tokio::test(start_paused = true)]
 async fn many_reads_wait_for_a_hanging_bucket_at_the_same_time() {
     let world = World::new();
-    let (first, second) = (world.mount(), world.mount());
-    let size = 64 * KIB;
-    let object = world.source.put_synthetic("k", size);
-    first.read_blocks(&object, size).await;
-    first.settle().await;
+    let (size, second) = (SIZE, world.mount());
+    let object = filled(&world).await;
     for _ in 0..100 {
         assert!(second.read(&object, size, 0, size).await);
     }
@@ -81,11 +87,8 @@ async fn a_bucket_that_is_much_slower_than_the_source_is_left_alone() {
     for (tier, source, is_left) in [(1200, 25, true), (900, 25, false), (1200, 400, false), (2000, 400, true)]
     {
         let world = World::new();
-        let (first, second) = (world.mount(), world.mount());
-        let size = 64 * KIB;
-        let object = world.source.put_synthetic("k", size);
-        first.read_blocks(&object, size).await;
-        first.settle().await;
+        let (size, second) = (SIZE, world.mount());
+        let object = filled(&world).await;
         world.shared.set_latency(Duration::from_millis(tier));
         let (range, source) = (s3mount_object::ByteRange::new(0, size), Some(Duration::from_millis(source)));
         let mut hits = 0;

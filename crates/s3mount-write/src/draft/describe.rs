@@ -6,7 +6,7 @@ use s3mount_object::{
 
 use super::Draft;
 use crate::WriteError;
-use crate::beside::{Unknown, keep};
+use crate::beside::in_place_of;
 use crate::copies::MOST_COPIED;
 
 impl Draft {
@@ -30,13 +30,7 @@ impl Draft {
     /// What the object has beside its bytes is to be as `version` has it, which the store has `found`, or is asked for
     /// before the next publication. `object` says how the bytes are stored, and stands for what the store does not tell.
     pub fn describe_as(&self, version: &ObjectId, found: Option<&Description>, object: NewObject) {
-        let (object, unknown) = match found {
-            Some(found) => {
-                let unknown = (found.tag_count > 0).then(|| Unknown::Tags(version.clone()));
-                (keep(found.object.clone(), object), unknown)
-            }
-            None => (object, Some(Unknown::All(version.clone()))),
-        };
+        let (object, unknown) = in_place_of(version, found, object);
         let mut state = self.state();
         (state.object, state.unknown, state.has_kept_tags) = (object, unknown, false);
     }
