@@ -55,8 +55,12 @@ struct Class {
 pub(crate) struct Latencies {
     classes: [Class; CLASSES],
     in_flight_bytes: AtomicU64,
-    /// Bytes that came since the last tick.
+    /// Bytes of GETs that have come since the link was measured last, and the sum of these bytes times the milliseconds
+    /// that each GET took.
     landed_bytes: AtomicU64,
+    landed_byte_millis: AtomicU64,
+    /// Ticks since then in which GETs were in flight.
+    busy_ticks: AtomicU64,
     /// Bytes a second that all GETs together brought; 0 before the first GET.
     link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
@@ -75,6 +79,8 @@ impl Default for Latencies {
             }),
             in_flight_bytes: AtomicU64::new(0),
             landed_bytes: AtomicU64::new(0),
+            landed_byte_millis: AtomicU64::new(0),
+            busy_ticks: AtomicU64::new(0),
             link: AtomicU64::new(0),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
             ticks: AtomicU64::new(0),
@@ -107,6 +113,7 @@ impl Latencies {
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.landed_byte_millis.fetch_add(bytes.saturating_mul(micros / 1000), Ordering::Relaxed);
         self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
         class.least_long[0].fetch_min(micros, Ordering::Relaxed);
@@ -185,11 +192,7 @@ impl Latencies {
     /// Lets the minima rise, and updates the rate of the link. To be called once a second. Returns whether a
     /// period begins, in which the shortest GET is measured anew.
     pub(crate) fn age(&self) -> bool {
-        let (link, landed) =
-            (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
-        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
-        let fallen = if is_busy && link > landed { link - (link - landed) / LINK_SHARE } else { link };
-        self.link.store(fallen.max(landed), Ordering::Relaxed);
+        self.measure_link();
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as good.
@@ -202,6 +205,35 @@ impl Latencies {
             }
         }
         begins
+    }
+}
+
+impl Latencies {
+    /// Updates the rate of the link, once a second.
+    ///
+    /// The bytes of a GET count when it ends, but they came all the time. Where many GETs share a slow link, they all
+    /// end within the same second, after many. So what has come is divided by the seconds in which it came: by as many
+    /// ticks as its GETs took.
+    fn measure_link(&self) {
+        let (landed, link) = (self.landed_bytes.load(Ordering::Relaxed), self.link.load(Ordering::Relaxed));
+        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
+        if landed == 0 && !is_busy {
+            self.busy_ticks.store(0, Ordering::Relaxed);
+            return;
+        }
+        let ticks = self.busy_ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        if landed > 0 && self.landed_byte_millis.load(Ordering::Relaxed) / landed > ticks * 1000 {
+            return;
+        }
+        let rate = landed / ticks;
+        if landed > 0 {
+            // What lands meanwhile counts with the next.
+            self.landed_bytes.fetch_sub(landed, Ordering::Relaxed);
+            self.landed_byte_millis.store(0, Ordering::Relaxed);
+            self.busy_ticks.store(0, Ordering::Relaxed);
+        }
+        let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
+        self.link.store(fallen.max(rate), Ordering::Relaxed);
     }
 }
 
@@ -250,6 +282,23 @@ mod tests {
         });
         assert!(latencies.stalls_after(mb) > seconds(9), "one a second");
         drop(sent);
+    }
+
+    #[test]
+    fn gets_that_share_a_slow_link_and_end_at_once_show_how_slow_it_is() {
+        let latencies = Latencies::default();
+        for _ in 0..2 {
+            let sent: Vec<_> = (0..40).map(|_| latencies.on_sent(1_000_000)).collect();
+            (0..15).for_each(|_| assert!(!latencies.age()));
+            (0..40).for_each(|_| latencies.note(1_000_000, Duration::from_secs(16)));
+            latencies.age();
+            assert_eq!(latencies.carried(Duration::from_secs(1)), 2_500_000);
+            drop(sent);
+        }
+        (0..5).for_each(|_| assert!(!latencies.age()));
+        latencies.note(9_000_000, Duration::from_millis(900));
+        latencies.age();
+        assert_eq!(latencies.carried(Duration::from_secs(1)), 9_000_000, "seconds without a GET do not count");
     }
 
     #[test]

@@ -103,12 +103,15 @@ pub(crate) struct WindowLimits<'a> {
     pub(crate) mean: &'a dyn Fn(u64) -> Duration,
     /// The time that the link takes to bring what is in flight.
     pub(crate) queue: Duration,
+    /// How many bytes a second the link carries. 0 as long as that is not known.
+    pub(crate) link: f64,
     pub(crate) config: &'a PrefetchConfig,
 }
 
 impl WindowLimits<'_> {
     /// How many bytes a stream of `rate` bytes a second needs ahead of it, in parts of `part` bytes.
     fn needed_bytes(&self, rate: f64, part: u64) -> u64 {
+        let rate = self.fitting(rate);
         let latency = (self.latency)(part).as_secs_f64();
         let slack = latency * SLACK;
         (rate * if self.is_queue() { slack.min(QUEUE_SECONDS).max(latency) } else { slack }) as u64
@@ -138,7 +141,13 @@ impl WindowLimits<'_> {
     /// How many bytes a stream of `rate` bytes a second is granted in any case.
     fn floor_bytes(&self, rate: f64) -> u64 {
         let floor = if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
-        if self.is_queue() { floor.min((rate * QUEUE_SECONDS) as u64) } else { floor }
+        if self.is_queue() { floor.min((self.fitting(rate) * QUEUE_SECONDS) as u64) } else { floor }
+    }
+
+    /// The rate, or what the link carries where that is less. Behind a slow link, many parts end at once, and the reader
+    /// takes them faster than the link brings the next.
+    fn fitting(&self, rate: f64) -> f64 {
+        if self.is_queue() && self.link > 0.0 { rate.min(self.link) } else { rate }
     }
 
     fn is_near(&self) -> bool {
@@ -168,7 +177,7 @@ impl WindowLimits<'_> {
     /// The largest parts with which a window of `bytes` carries `rate` bytes a second.
     fn part_bytes(&self, rate: f64, bytes: u64) -> u64 {
         let requests = self.requests.max(1);
-        let queued = if self.is_queue() { (rate * QUEUE_SECONDS) as u64 } else { bytes };
+        let queued = if self.is_queue() { (self.fitting(rate) * QUEUE_SECONDS) as u64 } else { bytes };
         let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
         // Smaller parts than this would be more than may be in flight, over all streams.
         let smallest = (bytes * self.streams / requests).max(self.edge_bytes);
@@ -480,6 +489,7 @@ mod tests {
             latency: &latency,
             mean: &latency,
             queue: Duration::ZERO,
+            link: 0.0,
             config: &config,
         })
     }
