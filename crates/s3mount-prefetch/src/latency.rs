@@ -36,6 +36,9 @@ const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 /// that s3mount is made for.
 const SLOWEST_LINK: u64 = 2_500_000;
 
+/// Where GETs wait for longer than this at the link, it is full.
+pub(crate) const LONG_QUEUE: Duration = Duration::from_millis(500);
+
 /// When the link carried less in a tick than it is believed to carry, although GETs were in flight, the
 /// belief falls by this share of the difference.
 const LINK_SHARE: u64 = 16;
@@ -63,6 +66,9 @@ pub(crate) struct Latencies {
     busy_ticks: AtomicU64,
     /// Bytes a second that all GETs together brought; 0 before the first GET.
     link: AtomicU64,
+    /// The same when GETs last waited at the link for long, or what it has carried since if that is more. 0 while none
+    /// has.
+    full_link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
     last: [AtomicU64; 2],
     ticks: AtomicU64,
@@ -82,6 +88,7 @@ impl Default for Latencies {
             landed_byte_millis: AtomicU64::new(0),
             busy_ticks: AtomicU64::new(0),
             link: AtomicU64::new(0),
+            full_link: AtomicU64::new(0),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
             ticks: AtomicU64::new(0),
         }
@@ -233,7 +240,17 @@ impl Latencies {
             self.busy_ticks.store(0, Ordering::Relaxed);
         }
         let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
-        self.link.store(fallen.max(rate), Ordering::Relaxed);
+        let now = fallen.max(rate);
+        self.link.store(now, Ordering::Relaxed);
+        let full = self.full_link.load(Ordering::Relaxed);
+        if landed > 0 && self.queue() > LONG_QUEUE || full > 0 && rate > full {
+            self.full_link.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// How many bytes a second the link carries at most, if GETs have waited there for long.
+    pub(crate) fn full_link(&self) -> Option<u64> {
+        Some(self.full_link.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 }
 
@@ -295,10 +312,16 @@ mod tests {
             assert_eq!(latencies.carried(Duration::from_secs(1)), 2_500_000);
             drop(sent);
         }
+        assert_eq!(latencies.full_link(), Some(2_500_000));
         (0..5).for_each(|_| assert!(!latencies.age()));
         latencies.note(9_000_000, Duration::from_millis(900));
         latencies.age();
-        assert_eq!(latencies.carried(Duration::from_secs(1)), 9_000_000, "seconds without a GET do not count");
+        assert_eq!(
+            latencies.carried(Duration::from_secs(1)),
+            9_000_000,
+            "seconds without a GET do not count"
+        );
+        assert_eq!(latencies.full_link(), Some(9_000_000), "it has become faster");
     }
 
     #[test]

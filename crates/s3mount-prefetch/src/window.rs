@@ -21,6 +21,7 @@
 use std::time::Duration;
 
 use crate::PrefetchConfig;
+use crate::latency::LONG_QUEUE;
 use crate::learn::Beginning;
 
 /// A rate over less time than this says little: a scheduler's time slice takes some milliseconds.
@@ -44,7 +45,7 @@ const LONE_FLOOR_BYTES: u64 = 64 << 20;
 
 /// The largest window, in time, where GETs wait longer than this at the link. Behind a slow link a larger
 /// window would be a queue of many seconds, in which other files and listings wait.
-const QUEUE_SECONDS: f64 = 0.5;
+const QUEUE_SECONDS: f64 = LONG_QUEUE.as_millis() as f64 / 1e3;
 
 /// A store is near where a GET takes less than this. There a reader waits for little when its window is too
 /// small. So it is granted no more than half of what it has read: a reader that stops in the middle of a file
@@ -105,6 +106,8 @@ pub(crate) struct WindowLimits<'a> {
     pub(crate) queue: Duration,
     /// How many bytes a second the link carries. 0 as long as that is not known.
     pub(crate) link: f64,
+    /// The same where GETs have waited at the link for long, now or before.
+    pub(crate) full_link: Option<u64>,
     pub(crate) config: &'a PrefetchConfig,
 }
 
@@ -135,7 +138,7 @@ impl WindowLimits<'_> {
 
     /// Whether the bytes in flight make GETs wait at the link.
     fn is_queue(&self) -> bool {
-        self.queue.as_secs_f64() > QUEUE_SECONDS
+        self.queue > LONG_QUEUE
     }
 
     /// How many bytes a stream of `rate` bytes a second is granted in any case.
@@ -260,6 +263,9 @@ impl Window {
                 // The window of a file that is read to its end may reach into the files that follow.
                 let is_whole = bytes >= size;
                 let most = limits.available_bytes().min(if is_whole { u64::MAX } else { bytes });
+                // Nothing is in flight now. All of a usual window at once would fill a slow link for many seconds.
+                let most =
+                    most.min(limits.full_link.map_or(u64::MAX, |link| (link as f64 * QUEUE_SECONDS) as u64));
                 let part = limits.part_bytes(rate, most);
                 let needed = limits.needed_bytes(rate, part).max(limits.floor_bytes(rate));
                 Self { bytes: needed.min(most).max(usual.bytes), rate, trusted: bytes.min(size), ..usual }
@@ -490,6 +496,7 @@ mod tests {
             mean: &latency,
             queue: Duration::ZERO,
             link: 0.0,
+            full_link: None,
             config: &config,
         })
     }
@@ -513,6 +520,11 @@ mod tests {
         let near =
             with_limits(LOOPBACK, 1 << 30, |limits| Window::at_beginning(stream(1 << 40), 1 << 40, limits));
         assert_eq!(near.bytes(), MIB, "a near store is not worth it");
+        let slow = with_limits(S3, 1 << 30, |limits| {
+            let limits = WindowLimits { full_link: Some(50_000_000 / 8), ..*limits };
+            Window::at_beginning(stream(1 << 40), 1 << 40, &limits)
+        });
+        assert_eq!(slow.bytes(), 50_000_000 / 8 / 2, "half a second of 50 Mbit/s");
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl ObjectReader {
             mean: &mean,
             queue,
             link,
+            full_link: self.shared.latencies.full_link(),
             config,
         })
     }
