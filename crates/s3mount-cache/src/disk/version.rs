@@ -90,6 +90,8 @@ struct State {
     right: Option<u64>,
     /// How often it was given up. What was offered before is of no use.
     given_up: u64,
+    /// Whether it is longer than a file of the disk can be.
+    is_too_long: bool,
 }
 
 /// Who finds out what the disk holds.
@@ -107,8 +109,9 @@ impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
         let (held, was_in_parts, is_use_due, is_compared) = (Held::Unknown, false, false, false);
+        let (right, given_up, is_too_long) = (None, 0, false);
         let state =
-            State { held, looked, used, was_in_parts, is_use_due, is_compared, right: None, given_up: 0 };
+            State { held, looked, used, was_in_parts, is_use_due, is_compared, right, given_up, is_too_long };
         let state = Mutex::new(state);
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
@@ -350,6 +353,10 @@ impl Version {
         let dropped = match kept {
             Ok(None) => return,
             Ok(Some(reason)) => reason,
+            Err(error) if health::is_too_long(&error) => {
+                self.on_too_long();
+                Dropped::Long
+            }
             Err(error) => {
                 self.dir.health.on_error("write", &error);
                 Dropped::Disk
@@ -358,8 +365,22 @@ impl Version {
         self.dir.metrics.dropped_bytes.at(dropped).add(offer.range.len());
     }
 
+    /// The file system has no files of this length.
+    fn on_too_long(&self) {
+        if !std::mem::replace(&mut self.state().is_too_long, true) {
+            let (dir, key) = (self.dir.layout.root().display(), self.named.object.key());
+            tracing::warn!(
+                %dir, key, bytes = self.named.size,
+                "the object is longer than a file can be on the disk of the cache, so it is not kept there"
+            );
+        }
+    }
+
     fn try_keep(&self, offer: &Offer) -> io::Result<Option<Dropped>> {
         let Offer { range, bytes, is_compared, .. } = offer;
+        if self.state().is_too_long {
+            return Ok(Some(Dropped::Long));
+        }
         if !self.dir.health.may_write() {
             return Ok(Some(Dropped::Disk));
         }
