@@ -4,6 +4,7 @@
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
 mod checking;
+mod keeping;
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,7 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::health::{self, Operation};
+use crate::disk::health::Operation;
 use crate::disk::metrics::{Dropped, Found};
 use crate::disk::part::{self, Part, Parts, Written};
 use crate::disk::read::{Fault, Source};
@@ -341,38 +342,6 @@ impl Version {
                 self.replace(held, Held::Closed);
             }
             _ => self.state().used = self.dir.clock.now(),
-        }
-    }
-
-    /// Writes what was offered.
-    fn keep(&self, offer: &Offer) {
-        let mut kept = self.try_keep(offer);
-        if kept.as_ref().is_err_and(health::is_full) && self.dir.room.make_way(offer.range.len()) {
-            kept = self.try_keep(offer);
-        }
-        let dropped = match kept {
-            Ok(None) => return,
-            Ok(Some(reason)) => reason,
-            Err(error) if health::is_too_long(&error) => {
-                self.on_too_long();
-                Dropped::Long
-            }
-            Err(error) => {
-                self.dir.health.on_error("write", &error);
-                Dropped::Disk
-            }
-        };
-        self.dir.metrics.dropped_bytes.at(dropped).add(offer.range.len());
-    }
-
-    /// The file system has no files of this length.
-    fn on_too_long(&self) {
-        if !std::mem::replace(&mut self.state().is_too_long, true) {
-            let (dir, key) = (self.dir.layout.root().display(), self.named.object.key());
-            tracing::warn!(
-                %dir, key, bytes = self.named.size,
-                "the object is longer than a file can be on the disk of the cache, so it is not kept there"
-            );
         }
     }
 
