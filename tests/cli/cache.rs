@@ -311,7 +311,15 @@ fn what_is_no_cache_is_refused() {
         &["cache", "evict", dir, "--prefix", "data/a"],
         "--prefix \"data/a\" names no bucket; write s3://BUCKET/PREFIX",
     );
-    fs::write(folder.path().join("s3mount-cache"), "s3mount cache, layout 9\n").expect("a file");
+    let marker = folder.path().join("s3mount-cache");
+    fs::write(&marker, "s3mount kache, layout 1\n").expect("a file");
+    check_fails(
+        &["cache", "clear", dir],
+        &format!(
+            "the marker file of the disk cache {dir:?} is damaged; delete {marker:?}, and mount with this --cache once"
+        ),
+    );
+    fs::write(&marker, "s3mount cache, layout 9\n").expect("a file");
     check_fails(
         &["cache", "stats", dir],
         &format!(

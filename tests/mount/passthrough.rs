@@ -178,6 +178,39 @@ fn an_evicted_file_is_fetched_anew() {
     assert_eq!(check_file(&cached.path("large.bin"), "large.bin"), SIZE);
 }
 
+/// A map may live for weeks after its file was closed, and its mount is gone. What is mapped is in use: its bytes would
+/// stay on the disk.
+#[test]
+fn what_is_mapped_is_not_evicted_however_old_it_is() {
+    let names: Vec<_> = (0..32).map(|number| format!("d/{number:02}.bin")).collect();
+    let all = names.iter().fold(server().synthetic(BUCKET, "idle.bin", SMALL), |server, name| {
+        server.synthetic(BUCKET, name, MIB)
+    });
+    let limit = ["--max-cache-size", "16MiB"];
+    let mut cached = Cached::new(all, &limit);
+    cached.fill(&["small.bin"]);
+    let file = File::open(cached.path("small.bin")).expect("a file");
+    assert_eq!(cached.passed(), 1);
+    let mapped = map(&file);
+    drop(file);
+    let (small, files) = (cached.whole_files(), cached.whole_files().len());
+    check_file(&cached.path("idle.bin"), "idle.bin");
+    cached.wait_for_whole(files + 1);
+    cached.remount(&limit);
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let times = std::fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+    for path in cached.whole_files() {
+        File::open(path).and_then(|file| file.set_times(times)).expect("a cached file");
+    }
+    let idle = cached.whole_files().into_iter().find(|path| !small.contains(path)).expect("the other file");
+    for name in &names {
+        check_file(&cached.path(name), name);
+    }
+    wait_for("what was idle makes room", || !idle.exists());
+    assert!(small[0].exists(), "it is mapped");
+    check("small.bin", 0, &mapped).expect("the object's bytes");
+}
+
 #[test]
 fn direct_reads_go_to_the_daemon_and_maps_to_the_disk() {
     let cached = Cached::new(server().synthetic(BUCKET, "named.x", SIZE), &["--direct-io", "*.x"]);

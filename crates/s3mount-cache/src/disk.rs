@@ -8,8 +8,6 @@
 //! Readers never wait for the cache: what the store brings is [offered](DiskObject::offer), written by threads
 //! of the cache, and dropped when they can't keep up. A fault of the disk is a miss, never an error.
 
-#![expect(dead_code, reason = "partly fetched objects and eviction use the rest of the layout")]
-
 mod ageing;
 mod blocks;
 mod check;
@@ -27,9 +25,11 @@ mod health;
 mod io;
 mod layout;
 mod limit;
+mod listings;
 mod metrics;
 mod names;
 mod object;
+mod opened;
 mod owed;
 mod pace;
 mod part;
@@ -79,7 +79,7 @@ use place::{Found, Place};
 #[cfg(any(test, feature = "by-hand"))]
 pub use power::Synced;
 pub use verify::Verdict;
-pub use walk::{CacheDir, Cached, Described, Evicted, Stats, WalkError};
+pub use walk::{CacheDir, Cached, Described, Evicted, Listings, Stats, WalkError};
 use whole::Named;
 
 /// Objects kept in one directory or several. Cheap to clone. All methods may be called in any thread.
@@ -190,7 +190,7 @@ impl DiskCache {
     /// The listings of the store. All of them are kept in one directory.
     pub fn names(&self) -> Option<NameStore> {
         let disk = || self.disk(&Hash::of(&self.0.source, &ObjectId::new("", ETag::new(""))));
-        let store = || NameStore::new(disk().dir().layout.clone(), self.0.source.clone());
+        let store = || NameStore::new(disk().dir().clone(), self.0.source.clone());
         self.0.has_names.then(store)
     }
 

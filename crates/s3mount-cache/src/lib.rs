@@ -11,7 +11,7 @@ mod memory;
 
 pub use disk::{
     CacheDir, Cached, Cleared, Described, DiskCache, DiskConfig, DiskError, DiskMetrics, DiskNote,
-    DiskObject, Evicted, NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
+    DiskObject, Evicted, Listings, NameStore, NamesFile, NamesWriter, Run, Stats, Verdict, WalkError,
 };
 #[cfg(any(test, feature = "by-hand"))]
 pub use disk::{Hand, Op, Synced};

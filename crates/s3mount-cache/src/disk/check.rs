@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::error::DiskError;
 use crate::disk::io::{Io, make_folder};
-use crate::disk::layout::{Layout, MARKER_TEXT};
+use crate::disk::layout::{Layout, MARKER_TEXT, is_marker};
 
 /// The rights of others than the owner.
 const OTHERS: u32 = 0o077;
@@ -113,7 +113,8 @@ pub(crate) fn prepare_in_place(io: &Io, layout: &Layout) -> Result<Option<DiskNo
     prepare_as(io, layout, Layout::is_of_housekeepers)
 }
 
-/// Without a marker, nothing but what `may_lie` there by its name may lie in the directory.
+/// Without a marker, nothing but what `may_lie` there by its name may lie in the directory, or all of a cache whose
+/// marker somebody has deleted, and nothing else.
 fn prepare_as(
     io: &Io,
     layout: &Layout,
@@ -135,12 +136,14 @@ fn prepare_as(
     let note = kind(root)?;
     match io.load(&layout.marker()) {
         Ok(text) if text == MARKER_TEXT.as_bytes() => {}
-        Ok(text) => {
+        Ok(text) if is_marker(&text) => {
             let layout = String::from_utf8_lossy(&text).trim().to_owned();
             return Err(DiskError::Layout { path: root.to_owned(), layout });
         }
+        Ok(_) => return Err(DiskError::Marker { path: root.to_owned(), marker: layout.marker() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if !has_only(root, may_lie).map_err(|error| DiskError::io("list", root, error))? {
+            let is_ours = has_only(root, may_lie).and_then(|is_empty| Ok(is_empty || is_like_cache(layout)?));
+            if !is_ours.map_err(|error| DiskError::io("list", root, error))? {
                 return Err(DiskError::NotOurs(root.to_owned()));
             }
             let marker = layout.marker();
@@ -216,6 +219,22 @@ fn has_only(folder: &Path, may_lie: impl Fn(&str) -> bool) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Whether a cache of this layout lies in the directory, and nothing else. It has files of housekeepers in any case.
+fn is_like_cache(layout: &Layout) -> io::Result<bool> {
+    let has_files = [layout.usage(), layout.limit(), layout.pace()].iter().all(|path| path.is_file());
+    let is_ours = |name: &str| {
+        Layout::is_of_housekeepers(name)
+            || ["v1", "names", "probe"].contains(&name)
+            || name.starts_with("probe.")
+    };
+    let is_shard = |name: &str| name.len() == 3 && u16::from_str_radix(name, 16).is_ok();
+    let has_shards = |folder: PathBuf| if folder.exists() { has_only(&folder, is_shard) } else { Ok(true) };
+    Ok(has_files
+        && has_only(layout.root(), is_ours)?
+        && has_shards(layout.objects())?
+        && has_shards(layout.names())?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
@@ -287,6 +306,41 @@ mod tests {
         let metadata = fs::metadata(&path).expect("it is there");
         let error = check_owner(&path, &metadata, 4711).expect_err("it is refused").to_string();
         assert!(error.ends_with("this process runs as user 4711; give a directory of that user"), "{error}");
+    }
+
+    #[test]
+    fn a_cache_whose_marker_is_damaged_is_used_again_once_that_is_deleted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cache");
+        let layout = Layout::new(&path);
+        prepare(&Io::new(), &layout).expect("it can be used");
+        fs::create_dir(layout.shard(7)).expect("made");
+        for file in
+            [layout.usage(), layout.limit(), layout.pace(), layout.number(), path.join("durable.9.new")]
+        {
+            fs::write(file, "").expect("written");
+        }
+        for damaged in
+            ["s3mount bache, layout 1\n", "s3mount cache, layout 1", "s3mount cache, layout q\n", ""]
+        {
+            fs::write(layout.marker(), damaged).expect("written");
+            assert_eq!(
+                refusal(&path),
+                "--cache \"DIR\" is a cache whose marker file is damaged; delete \"DIR/s3mount-cache\", and it is \
+                 used again"
+            );
+        }
+        fs::remove_file(layout.marker()).expect("deleted");
+        for other in [path.join("thesis"), layout.objects().join("api"), layout.names().join("0001")] {
+            fs::write(&other, "text").expect("written");
+            assert!(refusal(&path).contains("is not a cache of s3mount"), "{other:?}");
+            fs::remove_file(&other).expect("deleted");
+        }
+        fs::rename(layout.limit(), path.join("lock")).expect("renamed");
+        assert!(refusal(&path).contains("is not a cache of s3mount"), "no mount has ever used it");
+        fs::rename(path.join("lock"), layout.limit()).expect("renamed");
+        prepare(&Io::new(), &layout).expect("it can be used");
+        assert!(layout.marker().exists() && layout.shard(7).exists());
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use crate::disk::clock::file_time;
 use crate::disk::layout::Hash;
 use crate::disk::limit;
-use crate::disk::names::UNFINISHED_LISTING;
+use crate::disk::listings::{self, UNFINISHED_LISTING};
 use crate::disk::place;
 use crate::disk::scan;
+use crate::disk::usage::Counts;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};
 
 /// What was deleted.
@@ -31,6 +33,7 @@ impl CacheDir {
     pub fn clear(&self, mut on_shard: impl FnMut(&Cleared)) -> Result<Cleared, WalkError> {
         let layout = &self.layout;
         let mut cleared = Cleared::default();
+        let before = self.counts()?;
         for number in 0..Self::SHARDS {
             for version in self.shard(number)? {
                 let path = self.file_of(&version);
@@ -44,14 +47,32 @@ impl CacheDir {
             on_shard(&cleared);
         }
         for number in 0..Self::SHARDS {
-            self.clear_folder(&layout.names().join(format!("{number:03x}")), false)?;
+            let listings = self.listings(number)?;
+            self.clear_folder(&listings::folder(layout, number), false)?;
+            self.change_counts(|counts| counts.replace_listing(listings.bytes, 0))?;
         }
         // A mount may have begun to use the directory meanwhile.
         let lock = limit::lock_unused(layout).map_err(|error| failed("open", &layout.limit(), error))?;
         if lock.is_some() {
             self.clear_rest()?;
+        } else if let Some(before) = before {
+            self.correct_counts(before)?;
         }
         Ok(cleared)
+    }
+
+    /// Counts what is left. What was counted `before` may have been wrong, and what has gone since was given back.
+    fn correct_counts(&self, before: Counts) -> Result<(), WalkError> {
+        let (mut sum, mut listed) = (0, 0);
+        for number in 0..Self::SHARDS {
+            let shard = scan::shard(&self.layout, number, file_time());
+            sum += shard.map_err(|error| failed("list", &self.layout.shard(number), error))?.disk_bytes;
+            listed += self.listings(number)?.bytes;
+        }
+        self.change_counts(|counts| {
+            let gone = Counts { removed: counts.removed, listings: counts.listings, ..before };
+            counts.correct(gone, sum + listed, listed);
+        })
     }
 
     /// Deletes what mounts need to go on. Nobody uses the directory, and nobody begins to meanwhile. The marker goes
@@ -60,7 +81,7 @@ impl CacheDir {
         let layout = &self.layout;
         for number in 0..Self::SHARDS {
             self.clear_folder(&layout.shard(number), true)?;
-            self.clear_folder(&layout.names().join(format!("{number:03x}")), true)?;
+            self.clear_folder(&listings::folder(layout, number), true)?;
         }
         self.remove_folder(&layout.objects())?;
         self.remove_folder(&layout.names())?;

@@ -61,6 +61,16 @@ pub enum DiskError {
         /// What its marker file says.
         layout: String,
     },
+    /// The directory is a cache, and nobody knows of which layout.
+    #[error(
+        "--cache {path:?} is a cache whose marker file is damaged; delete {marker:?}, and it is used again"
+    )]
+    Marker {
+        /// The directory.
+        path: PathBuf,
+        /// Its marker file.
+        marker: PathBuf,
+    },
     /// No directory was given.
     #[error("no directory was given for the disk cache; give one with --cache DIR")]
     NoDirectory,

@@ -1,7 +1,8 @@
 //! Evicts versions that were not used for long. There is no list of what is cached: a look goes through some
 //! shards, in an order that looks random, and what it finds beyond what is needed is kept for the next time.
 //!
-//! Versions go by unlink only, so whoever has a file open or mapped can go on reading it.
+//! A version that somebody has open or mapped is in use, however long ago that began, and its bytes would stay on the
+//! disk. So it stays. Versions go by unlink only: who opens one just then can go on reading it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,12 @@ use std::time::Duration;
 
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::limit::Need;
+use crate::disk::opened;
 use crate::disk::scan;
 use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
+
+/// After so many versions that turned out to be open, nothing else is looked for because of them.
+const MOST_OPEN: u64 = 1024;
 
 /// What came of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,16 +55,17 @@ impl Evictor {
     pub(crate) fn evict(&self, need: Need, oldest_kept: Duration, now: Duration) -> io::Result<Evicted> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Evicted::default();
-        // What had been evicted at the last look.
-        let mut looked_at = None;
+        // How many versions turned out to be open, and what had come of it all at the last look.
+        let (mut open, mut looked_at) = (0, None);
         while !evicted.is_enough(need) {
             let Some(candidate) = spare.pop() else {
-                if looked_at == Some(evicted.files) {
-                    // All that may go is being filled, so the next look would find the same.
+                let progress = (evicted.files, open);
+                if looked_at == Some(progress) {
+                    // All that may go is being filled or open, so the next look would find the same.
                     evicted.wait = Some(MIN_WAIT);
                     break;
                 }
-                looked_at = Some(evicted.files);
+                looked_at = Some(progress);
                 let seen = self.look(now)?;
                 let wait = victims::wait(&seen, oldest_kept);
                 *spare = victims::evictable(seen, oldest_kept);
@@ -71,6 +77,11 @@ impl Evictor {
             };
             // It may have been used since the look.
             if self.last_use(&candidate.version)?.is_some_and(|used| used < oldest_kept) {
+                if self.is_open(&candidate.version, now)? {
+                    // The next look finds others, unless anything may go.
+                    open = MOST_OPEN.min(open + u64::from(oldest_kept <= now));
+                    continue;
+                }
                 let removed = scan::remove(&self.layout, &candidate.version)?;
                 evicted.bytes += removed.bytes;
                 evicted.files += removed.files;
@@ -112,6 +123,17 @@ impl Evictor {
     #[cfg(test)]
     pub(crate) fn random(&self) -> u64 {
         self.random.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody has the version open. Then it is told that it is used, so that the next look finds others.
+    fn is_open(&self, hash: &Hash, now: Duration) -> io::Result<bool> {
+        for path in [self.layout.whole(hash), self.layout.part(hash)] {
+            if opened::is_open_elsewhere(&path)? {
+                scan::set_last_use(&path, now)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn last_use(&self, hash: &Hash) -> io::Result<Option<Duration>> {

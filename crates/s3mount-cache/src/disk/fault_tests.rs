@@ -170,6 +170,27 @@ async fn a_full_disk_is_read_and_filled_again_when_there_is_room() {
     }
 }
 
+#[tokio::test]
+async fn an_object_that_is_too_long_for_the_disk_is_tried_once() {
+    let (_folder, path) = folder();
+    let disk = Faulty::new(&path);
+    let tried = Arc::new(AtomicU64::new(0));
+    let count = tried.clone();
+    disk.faults().set(move |op| match op {
+        Op::Write if count.fetch_add(1, Ordering::Relaxed) < 100 => Err(Errno::FBIG.into()),
+        _ => Ok(()),
+    });
+    let long = disk.cache.object(&id("long"), 3 * SIZE);
+    for start in [0, SIZE, 0] {
+        offer(&long, range(start, start + SIZE), &content("long", 3 * SIZE));
+        assert!(disk.cache.flush(LIMIT));
+    }
+    assert_eq!(disk.cache.0.metrics.dropped_bytes.at(Dropped::Long).get(), 3 * SIZE);
+    assert_eq!((tried.load(Ordering::Relaxed), disk.condition()), (1, Condition::Healthy));
+    disk.faults().clear();
+    assert!(disk.keeps("short").await, "at once");
+}
+
 /// The limit says that there is room, and the file system has none.
 #[tokio::test]
 async fn what_is_idle_makes_way_on_a_full_disk() {

@@ -76,6 +76,11 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
+/// Whether a file can't be so long on the file system.
+pub(crate) fn is_too_long(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::FBIG)
+}
+
 /// Whether bytes of a file can't be read, or the file system finds its own notes on the file damaged. Without the
 /// page cache, a sector that can't be read is `ENODATA`, and one whose checksum is wrong `EILSEQ`.
 pub(crate) fn is_damage(error: &io::Error) -> bool {

@@ -29,7 +29,13 @@ use sha2::{Digest, Sha256};
 pub(crate) const MARKER_TEXT: &str = "s3mount cache, layout 1\n";
 
 /// How the text of a marker file begins, whatever the layout.
-pub(crate) const MARKER_START: &str = "s3mount cache, layout ";
+const MARKER_START: &str = "s3mount cache, layout ";
+
+/// Whether a marker file of this text, of whatever layout, is as it was written.
+pub(crate) fn is_marker(text: &[u8]) -> bool {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.strip_prefix(MARKER_START));
+    number.and_then(|number| number.strip_suffix('\n')).is_some_and(|number| number.parse::<u32>().is_ok())
+}
 
 /// How many folders the objects are spread over: three hexadecimal digits.
 pub(crate) const SHARDS: u16 = 1 << 12;

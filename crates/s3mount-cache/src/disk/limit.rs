@@ -25,6 +25,10 @@ const MOST_FREE: u64 = 2 << 30;
 /// be held else. So the cache does not evict for each file of somebody else.
 const TOO_LITTLE: f64 = 0.9;
 
+/// Kept listings take at most this part of what the cache may take: names are worth little room beside what they name.
+/// Those of a million keys take some 50 MiB.
+const LISTINGS_PART: u64 = 16;
+
 /// A version takes so many files at most: its own, one for what is written down about it, and their folder.
 pub(crate) const NEW_FILES: u64 = 3;
 
@@ -116,6 +120,15 @@ impl Limit {
         let files = too_little(share(space.total_files)).saturating_sub(space.free_files);
         let files = if used == 0 { 0 } else { files };
         Need { bytes: bytes.max(self.over(used)).min(used), files }
+    }
+
+    /// How many bytes kept listings may take.
+    pub(crate) fn listings(self, space: Space) -> u64 {
+        let all = match self {
+            Self::Bytes(limit) => limit,
+            Self::LeaveFree => space.total - self.kept_free(space),
+        };
+        all / LISTINGS_PART
     }
 
     /// How much less would be within the limit.

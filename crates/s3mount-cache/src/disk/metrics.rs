@@ -27,6 +27,8 @@ labels! {
         Disk = "disk",
         /// Another process fetches the object.
         Filled = "filled",
+        /// The object is longer than a file can be there.
+        Long = "long",
     }
 }
 

@@ -10,18 +10,20 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use s3mount_object::{ETag, ObjectId};
 
 use super::blocks;
+use super::dir::Dir;
 use super::io::make_folder;
-use super::layout::{Hash, Layout};
+use super::layout::Hash;
+use super::listings::UNFINISHED_LISTING;
+use super::scan;
 
 /// What a file begins with: the format's name and version.
 const MAGIC: &[u8; 8] = b"s3mnam01";
-
-/// How the name of a listing begins that is not finished.
-pub(crate) const UNFINISHED_LISTING: &str = ".new";
 
 /// A checksum, in bytes.
 const CRC_BYTES: usize = 8;
@@ -32,8 +34,12 @@ const FOOTER_BYTES: usize = 24;
 /// The listings that one cache keeps of one store.
 #[derive(Clone, Debug)]
 pub struct NameStore {
-    layout: Layout,
+    dir: Arc<Dir>,
     source: String,
+    /// How many bytes of the disk listings may take.
+    most_bytes: u64,
+    /// How many bytes those have that are not finished.
+    unfinished: Arc<AtomicU64>,
 }
 
 /// Where a page lies in its file.
@@ -54,26 +60,33 @@ fn damaged(what: &str) -> io::Error {
 }
 
 impl NameStore {
-    pub(super) fn new(layout: Layout, source: String) -> Self {
-        Self { layout, source }
+    pub(super) fn new(dir: Arc<Dir>, source: String) -> Self {
+        let most_bytes = dir.room.most_listing_bytes().unwrap_or_else(|error| {
+            tracing::debug!(%error, "look how much room the disk cache has for listings");
+            0
+        });
+        Self { dir, source, most_bytes, unfinished: Arc::default() }
     }
 
     fn path(&self, directory: &str) -> PathBuf {
         // No object has an empty ETag.
-        self.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
+        self.dir.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
     }
 
-    /// Begins to keep the listing of `directory`.
+    /// Begins to keep the listing of `directory`. All that are not finished may take as much as those that are kept: the
+    /// next page of one that does not fit is an error.
     ///
     /// # Errors
     /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.
     pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
         let path = self.path(directory);
         let folder = path.parent().unwrap_or(Path::new("/"));
-        make_folder(&self.layout.names())?;
+        make_folder(&self.dir.layout.names())?;
         make_folder(folder)?;
         let file = tempfile::Builder::new().prefix(UNFINISHED_LISTING).tempfile_in(folder)?;
-        let mut writer = NamesWriter { out: BufWriter::new(file), path, at: 0, places: Vec::new() };
+        let unfinished = Unfinished { all: self.unfinished.clone(), most: self.most_bytes, bytes: 0 };
+        let (out, dir) = (BufWriter::new(file), self.dir.clone());
+        let mut writer = NamesWriter { out, path, at: 0, places: Vec::new(), unfinished, dir };
         writer.put(MAGIC)?;
         Ok(writer)
     }
@@ -97,10 +110,14 @@ impl NameStore {
     /// # Errors
     /// Those of the disk. A listing that is not there is no error.
     pub fn forget(&self, directory: &str) -> io::Result<()> {
-        match std::fs::remove_file(self.path(directory)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let path = self.path(directory);
+        let bytes = taken_bytes(&path);
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(()) => self.dir.room.on_listing(bytes, 0),
         }
+        Ok(())
     }
 }
 
@@ -111,10 +128,46 @@ pub struct NamesWriter {
     path: PathBuf,
     at: u64,
     places: Vec<Place>,
+    unfinished: Unfinished,
+    dir: Arc<Dir>,
+}
+
+/// What one listing that is not finished takes of what all of them may.
+#[derive(Debug)]
+struct Unfinished {
+    all: Arc<AtomicU64>,
+    most: u64,
+    bytes: u64,
+}
+
+impl Unfinished {
+    fn grow(&mut self, bytes: u64) -> io::Result<()> {
+        self.bytes += bytes;
+        let before = self.all.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > self.most {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!("kept listings may take {} bytes of the disk cache", self.most),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// How many bytes of the disk a file takes that may be missing.
+fn taken_bytes(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).map_or(0, |file| scan::taken_bytes(&file))
 }
 
 impl NamesWriter {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.unfinished.grow(bytes.len() as u64)?;
         self.out.write_all(bytes)?;
         self.at += bytes.len() as u64;
         Ok(())
@@ -153,7 +206,9 @@ impl NamesWriter {
         self.put(&table)?;
         self.put(&footer)?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let (before, bytes) = (taken_bytes(&self.path), scan::taken_bytes(&file.as_file().metadata()?));
         file.persist(&self.path).map_err(|error| error.error)?;
+        self.dir.room.on_listing(before, bytes);
         Ok(())
     }
 }
@@ -252,15 +307,26 @@ fn checked(mut bytes: Vec<u8>, what: &str) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io;
     use std::os::unix::fs::{FileExt, PermissionsExt};
+    use std::path::Path;
 
     use tempfile::TempDir;
 
-    use super::{Layout, NameStore};
+    use super::NameStore;
+    use crate::disk::DiskCache;
+    use crate::disk::layout::Layout;
+    use crate::disk::tests::config;
+
+    fn store_of(path: &Path, source: &str) -> NameStore {
+        let (cache, _hands) = DiskCache::open_by_hand(&config(path), 1, || 1 << 40).expect("a cache");
+        NameStore { most_bytes: 1 << 20, ..NameStore::new(cache.0.disks[0].dir().clone(), source.to_owned()) }
+    }
 
     fn store(dir: &TempDir) -> NameStore {
-        NameStore::new(Layout::new(dir.path()), "s3://bucket".to_owned())
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).expect("changed");
+        store_of(dir.path(), "s3://bucket")
     }
 
     /// Keeps a listing of three pages.
@@ -285,7 +351,7 @@ mod tests {
             assert_eq!(file.page(index).expect("a page"), page.as_bytes(), "{key}");
         }
         assert!(store.open("e/").expect("no error").is_none(), "another directory");
-        let other = NameStore::new(Layout::new(dir.path()), "s3://other".to_owned());
+        let other = store_of(dir.path(), "s3://other");
         assert!(other.open("d/").expect("no error").is_none(), "another bucket");
     }
 
@@ -300,7 +366,8 @@ mod tests {
             assert_eq!(mode & 0o777, 0o700, "{}", folder.display());
         }
         let gone = dir.path().join("gone");
-        let store = NameStore::new(Layout::new(&gone), "s3://bucket".to_owned());
+        let store = store_of(&gone, "s3://bucket");
+        std::fs::remove_dir_all(&gone).expect("deleted");
         let error = store.write("d/").map(drop).expect_err("its folder is gone");
         assert!(error.kind() == io::ErrorKind::NotFound && !gone.exists(), "{error}");
     }
@@ -314,6 +381,26 @@ mod tests {
         let mut shards = std::fs::read_dir(dir.path().join("names")).expect("a folder");
         let shard = shards.next().expect("a folder").expect("a folder").path();
         assert_eq!(std::fs::read_dir(shard).expect("a folder").count(), 0);
+    }
+
+    /// What two listings have written counts for both, and is given back by the one that is given up.
+    #[test]
+    fn a_listing_that_is_too_long_is_not_kept() {
+        let dir = TempDir::new().expect("a folder");
+        let store = NameStore { most_bytes: 100_000, ..store(&dir) };
+        let (page, begin) = ([7; 30_000], |directory| store.write(directory).expect("a listing"));
+        let (mut one, mut other) = (begin("d/"), begin("e/"));
+        one.push(Some("c"), &page).expect("a page");
+        other.push(Some("c"), &page).expect("a page");
+        one.push(Some("d"), &page).expect("a page");
+        let error = one.push(Some("e"), &page).expect_err("there is no room");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        drop(one);
+        other.push(None, &page).expect("a page");
+        other.finish().expect("a file");
+        assert!(store.open("d/").expect("no error").is_none());
+        assert_eq!(store.open("e/").expect("no error").expect("a listing").len(), 2);
+        assert_eq!(store.unfinished.load(super::Ordering::Relaxed), 0);
     }
 
     #[test]

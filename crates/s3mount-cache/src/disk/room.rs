@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use rustix::fs::futimens;
 
 use crate::disk::clock::Clock;
 use crate::disk::evict::{Evicted, Evictor};
 use crate::disk::ghosts::Place;
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
+use crate::disk::listings;
 use crate::disk::metrics::DiskMetrics;
 use crate::disk::owed::Owed;
 use crate::disk::pace::{Note, Pace};
@@ -47,6 +48,10 @@ const REST: u32 = 4;
 
 /// Where nothing is found that may go, the housekeeper looks again after this time.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
+
+/// Of the bytes that kept listings may take, this part is kept when they take more: seven of eight. So it is not looked
+/// for listings that go each time that one has come.
+const LISTINGS_KEPT: (u64, u64) = (7, 8);
 
 /// A writer evicts so often at most for the same bytes. What has gone need not be free: other processes may write, have
 /// the files open, or it takes the file system a while.
@@ -163,7 +168,7 @@ impl Room {
         self.shared.limit.join_again(&self.shared.layout)?;
         self.shared.usage.open_again()?;
         self.shared.pace.open_again()?;
-        begin_counts(&self.shared.usage, &self.shared.layout)?;
+        self.shared.usage.begin(&self.shared.layout)?;
         self.shared.closed_until.store(0, Ordering::Relaxed);
         Ok(())
     }
@@ -182,6 +187,19 @@ impl Room {
         };
         if let Err(error) = self.shared.usage.change(|counts| counts.as_mut().map(settle)) {
             tracing::debug!(%error, "count what the disk cache takes");
+        }
+    }
+
+    /// How many bytes of the disk kept listings may take.
+    pub(crate) fn most_listing_bytes(&self) -> io::Result<u64> {
+        Ok(self.shared.limit.own.listings(self.shared.space()?))
+    }
+
+    /// A listing of `bytes` has taken the place of one of `before` bytes. Either may be none.
+    pub(crate) fn on_listing(&self, before: u64, bytes: u64) {
+        let replace = |counts: &mut Counts| counts.replace_listing(before, bytes);
+        if let Err(error) = self.shared.usage.change(|counts| counts.as_mut().map(replace)) {
+            tracing::debug!(%error, "count what a kept listing takes");
         }
     }
 
@@ -219,7 +237,7 @@ impl Shared {
         // From here on nobody clears the directory.
         let (limit, others) = SharedLimit::open(layout, Limit::new(max_bytes))?;
         let usage = Usage::open(&layout.usage())?;
-        begin_counts(&usage, layout)?;
+        usage.begin(layout)?;
         if let Some(others) = others {
             tracing::warn!(
                 dir = ?layout.root(),
@@ -300,6 +318,8 @@ impl Shared {
             }
         })?;
         if evicted.versions > 0 {
+            self.metrics.evicted.add(evicted.versions);
+            self.metrics.evicted_bytes.add(evicted.bytes);
             tracing::debug!(
                 versions = evicted.versions,
                 bytes = evicted.bytes,
@@ -320,7 +340,7 @@ impl Shared {
         }
         if let (Some(file), Some(before)) = (file, before)
             && self.pace.ageing().is_time_stale(before, now)
-            && let Err(error) = futimens(file, &used_at(now))
+            && let Err(error) = futimens(file, &scan::used_at(now))
         {
             tracing::debug!(%error, "note when a file of the disk cache was used");
         }
@@ -364,8 +384,13 @@ impl Shared {
         if is_ending || !self.is_elected(&mut keeper)? {
             return Ok(());
         }
-        let space = self.space()?;
-        let surplus = self.limit.read()?.surplus(used, keeper.owed.expected(space, now));
+        let (space, limit) = (self.space()?, self.limit.read()?);
+        let most = limit.listings(space);
+        let used = match counts {
+            Some(counts) if counts.listings > most => self.cut_listings(most)?,
+            _ => used,
+        };
+        let surplus = limit.surplus(used, keeper.owed.expected(space, now));
         // Where all that is left is being filled, the next look finds the same.
         if surplus != Need::NONE && !victims::is_closed(keeper.looks_again, now) {
             let evicted = self.evict(surplus, Duration::MAX, now)?;
@@ -381,6 +406,21 @@ impl Shared {
         }
         keeper.rest = self.go_on(&mut keeper.pass, now)?;
         Ok(())
+    }
+
+    /// Deletes kept listings, because they take more than the `most` that they may. Returns how many bytes are in use
+    /// then.
+    fn cut_listings(&self, most: u64) -> io::Result<u64> {
+        let cut = listings::cut(&self.layout, most / LISTINGS_KEPT.1 * LISTINGS_KEPT.0)?;
+        tracing::debug!(bytes = cut.removed, "deleted kept listings from the disk cache");
+        self.usage.change(|counts| {
+            counts.as_mut().map_or(0, |counts| {
+                // What was counted may have been wrong.
+                counts.listings = cut.bytes;
+                counts.replace_listing(cut.removed, 0);
+                counts.used
+            })
+        })
     }
 
     /// Whether this process has the directory's lock, or gets it now.
@@ -417,20 +457,16 @@ impl Shared {
         let mut files = 0;
         for _ in 0..SHARDS_A_TICK {
             files += current.next(&self.layout, now)?;
-            if files >= FILES_A_TICK || current.result().is_some() {
+            if files >= FILES_A_TICK || current.is_over() {
                 break;
             }
         }
         let mut rest = u32::try_from(files / FILES_A_TICK).unwrap_or(u32::MAX);
         current.ticks = current.ticks.saturating_add(rest.saturating_add(1));
-        if let Some((before, sum)) = current.result() {
+        if current.is_over() {
             rest = TICKS_BETWEEN_PASSES.max(current.ticks.saturating_mul(REST));
+            self.usage.change(|counts| current.correct(counts))?;
             *pass = None;
-            self.usage.change(|counts| {
-                if let Some(counts) = counts {
-                    counts.correct(before, sum);
-                }
-            })?;
         }
         Ok(rest)
     }
@@ -445,9 +481,10 @@ impl Shared {
                 return Ok(());
             }
         }
-        let sum = pass.result().map_or(0, |(_, sum)| sum);
         self.usage.change(|counts| {
-            counts.get_or_insert(Counts { used: sum, ..Counts::default() });
+            if counts.is_none() {
+                pass.correct(counts);
+            }
         })
     }
 }
@@ -459,34 +496,6 @@ enum Taken {
     No,
     /// This has to go before.
     Over(Need),
-}
-
-/// Times of a file that was used at `now`, and not written.
-fn used_at(now: Duration) -> Timestamps {
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    Timestamps {
-        last_access: Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() },
-        last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-    }
-}
-
-/// A directory without objects need not be counted.
-fn begin_counts(usage: &Usage, layout: &Layout) -> io::Result<()> {
-    let is_new = is_empty(layout)?;
-    usage.change(|counts| {
-        if counts.is_none() && is_new {
-            *counts = Some(Counts::default());
-        }
-    })
-}
-
-/// Whether no object was ever cached here.
-fn is_empty(layout: &Layout) -> io::Result<bool> {
-    match std::fs::read_dir(layout.objects()) {
-        Ok(mut shards) => Ok(shards.next().is_none()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

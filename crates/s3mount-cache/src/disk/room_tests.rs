@@ -1,7 +1,6 @@
 //! The room on real directories, with the time set by hand.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,18 +103,40 @@ fn what_is_idle_goes_the_oldest_first() {
         set_use(&layout.whole(&hash(number)), now - DAY * (number as u32 % 8));
     }
     // Nothing is known of the uses, so what was not used for a day may go.
-    let mut open = File::open(layout.whole(&hash(7))).expect("a file");
     assert!(shared.reserve(128 * KIB, now).expect("a room"));
     assert!(!layout.whole(&hash(7)).exists() && !layout.whole(&hash(15)).exists());
     assert_eq!(found(&layout), (14, MIB - 128 * KIB));
-    let mut text = Vec::new();
-    open.read_to_end(&mut text).expect("an open file stays readable");
-    assert_eq!(text, vec![7; 64 * KIB as usize]);
     for _ in 0..20 {
         shared.reserve(64 * KIB, now).expect("a room");
         assert!(used(&shared) <= Some(MIB), "never more than the limit");
     }
     assert_eq!(found(&layout), (2, 128 * KIB), "0 and 8 were used within a day");
+}
+
+/// Who has it open may have mapped it for days, and its bytes would stay on the disk.
+#[test]
+fn what_somebody_has_open_is_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let shared = Shared::open(&layout, Some(256 * KIB), clock(), Arc::default()).expect("a room");
+    let now = file_time();
+    for number in 0..4 {
+        assert!(shared.reserve(64 * KIB, now).expect("a room"));
+        write(&layout, number, 64 * KIB);
+        set_use(&layout.whole(&hash(number)), now - DAY * (3 + number as u32));
+    }
+    let open = [2, 3].map(|number| File::open(layout.whole(&hash(number))).expect("a file"));
+    assert!(shared.reserve(128 * KIB, now).expect("a room"));
+    assert_eq!([0, 1, 2, 3].map(|number| layout.whole(&hash(number)).exists()), [false, false, true, true]);
+    assert_eq!((found(&layout), used(&shared)), ((2, 128 * KIB), Some(256 * KIB)));
+    assert!(!shared.reserve(64 * KIB, now).expect("a room"), "the others are open");
+    // Also where there is far too much: the disk would have nothing back.
+    shared.usage.change(|counts| counts.as_mut().expect("known").add(MIB)).expect("a file");
+    shared.tick(now, false).expect("a room");
+    assert_eq!(found(&layout).0, 2);
+    drop(open);
+    shared.tick(now + Duration::from_secs(11), false).expect("a room");
+    assert_eq!(found(&layout).0, 0, "later it goes");
 }
 
 #[test]
@@ -243,11 +264,54 @@ fn a_pass_corrects_and_tidies_up() {
         path
     });
     assert_eq!(pass_through(&shared, now), 16, "a small cache takes seconds");
-    assert_eq!(used(&shared), Some(20 * 64 * KIB + 3 * 4096), "with the files that it has deleted");
+    let counts = shared.usage.read().expect("a file").expect("known");
+    let files = 20 * 64 * KIB + 3 * 4096;
+    assert_eq!((counts.used, counts.listings), (files + 4096, 4096), "with the files that it has deleted");
     assert!(!old[0].exists() && !old[1].exists() && young.exists());
     assert_eq!(kept.map(|path| path.exists()), [true, false, false, true]);
     let metadata = layout.whole(&hash(4)).metadata().expect("a file");
     assert_eq!(scan::last_use(&metadata).as_secs(), now.as_secs(), "the clock was wrong");
+}
+
+/// A bucket may have as many names as it likes.
+#[test]
+fn the_listings_of_longest_ago_go_where_there_are_too_many() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let layout = layout(folder.path());
+    let room = Room::open(&layout, Some(MIB), clock(), Arc::default()).expect("a room");
+    let (shared, now) = (&room.shared, file_time());
+    assert_eq!(room.most_listing_bytes().expect("a file system"), 64 * KIB);
+    // Three of each day, which take 24 KiB.
+    let listing = |number: u64| layout.listing(&hash(number));
+    let keep = |number: u64| {
+        std::fs::create_dir_all(listing(number).parent().expect("a folder")).expect("a folder");
+        std::fs::write(listing(number), vec![7; 8 * KIB as usize]).expect("a file");
+        set_use(&listing(number), now - DAY * (number as u32 / 3));
+        room.on_listing(0, 8 * KIB);
+    };
+    let kept = |numbers: std::ops::Range<u64>| {
+        numbers.filter(|number| listing(*number).exists()).collect::<Vec<_>>()
+    };
+    (0..8).for_each(keep);
+    shared.tick(now, false).expect("a room");
+    assert_eq!((kept(0..8).len(), used(shared)), (8, Some(64 * KIB)), "no more than they may take");
+    keep(8);
+    shared.tick(now, false).expect("a room");
+    let left = kept(0..9);
+    assert!(left.starts_with(&[0, 1, 2, 3, 4, 5]) && left.len() == 7, "seven eighths: {left:?}");
+    let counts = shared.usage.read().expect("a file").expect("known");
+    assert_eq!((counts.used, counts.listings), (56 * KIB, 56 * KIB));
+    // Objects have the room that listings do not take, and no more.
+    assert!(!shared.reserve(MIB - 48 * KIB, now).expect("a room"));
+    assert!(shared.reserve(MIB - 56 * KIB, now).expect("a room"));
+    shared.tick(now, false).expect("a room");
+    assert_eq!(kept(0..9), left);
+    // One that replaces another, and what is counted wrong.
+    room.on_listing(8 * KIB, 8 * KIB);
+    shared.usage.change(|counts| counts.as_mut().expect("known").replace_listing(0, MIB)).expect("a file");
+    shared.tick(now, false).expect("a room");
+    assert_eq!(shared.usage.read().expect("a file").expect("known").listings, 56 * KIB);
+    assert_eq!(kept(0..9), left);
 }
 
 /// Makes a pass. Returns how many ticks it takes.
@@ -310,6 +374,7 @@ fn a_clock_that_is_set_back_closes_nothing_for_good() {
         assert!(!shared.reserve(64 * KIB, before).expect("a room"), "it is closed for some seconds");
         let file = File::open(layout.whole(&hash(0))).expect("a file");
         shared.on_use(&hash(0), Some(&file), now);
+        drop(file);
         set_use(&layout.whole(&hash(1)), now - DAY * 2);
         assert!(shared.reserve(64 * KIB, now).expect("a room"), "what is idle may go");
         assert!(!layout.whole(&hash(1)).exists() && found(&layout).0 == 15);
@@ -398,6 +463,7 @@ fn several_rooms_never_take_more_than_the_limit() {
 #[test]
 fn a_part_of_the_file_system_stays_free() {
     let space = |free| Space { total: 1000, free, ..Space::ENDLESS };
+    assert_eq!(Limit::LeaveFree.listings(space(0)), 950 / 16);
     let excess = |free, more| Limit::LeaveFree.excess(u64::MAX / 2, more, space(free)).bytes;
     assert_eq!((excess(500, 450), excess(500, 451), excess(40, 5)), (0, 1, 15));
     let surplus = |free, used| Limit::LeaveFree.surplus(used, space(free)).bytes;
@@ -436,6 +502,7 @@ fn files_go_where_inodes_are_needed() {
         set_use(&layout.whole(&hash(number)), now - DAY * (number as u32 % 8));
     }
     let evicted = shared.evict(Need { bytes: 0, files: 5 }, now - DAY, now).expect("a room");
+    assert_eq!((shared.metrics.evicted.get(), shared.metrics.evicted_bytes.get()), (5, 20 * KIB));
     assert!(evicted.is_enough(Need { bytes: 20 * KIB, files: 5 }));
     assert_eq!((evicted.files, found(&layout).0), (5, 11), "as many as are needed");
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+
 use crate::disk::layout::{Hash, Layout};
 
 /// The unit of `st_blocks`, whatever the file system's block is.
@@ -65,6 +67,28 @@ pub(crate) fn last_use(metadata: &Metadata) -> Duration {
 /// When a file was written last.
 pub(crate) fn last_write(metadata: &Metadata) -> Duration {
     Duration::from_secs(u64::try_from(metadata.mtime()).unwrap_or(0))
+}
+
+/// Times of a file that was used at `now`, and not written.
+pub(crate) fn used_at(now: Duration) -> Timestamps {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    Timestamps {
+        last_access: Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() },
+        last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}
+
+/// Says that the file, if there is one, was used at `now`.
+pub(crate) fn set_last_use(path: &Path, now: Duration) -> io::Result<()> {
+    set_times(path, &used_at(now))
+}
+
+/// Sets the times of the file, if there is one.
+pub(crate) fn set_times(path: &Path, times: &Timestamps) -> io::Result<()> {
+    match utimensat(CWD, path, times, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// How many bytes of the disk a file takes.

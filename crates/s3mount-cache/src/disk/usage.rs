@@ -15,12 +15,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::disk::blocks;
+use crate::disk::layout::Layout;
 
 /// The file begins with this.
-const MAGIC: &[u8; 8] = b"s3muse01";
+const MAGIC: &[u8; 8] = b"s3muse02";
 
-/// A magic, three numbers and a checksum.
-const FILE_BYTES: usize = 40;
+/// A magic, four numbers and a checksum.
+const FILE_BYTES: usize = 48;
+
+/// Where the checksum lies.
+const SUM: usize = FILE_BYTES - 8;
 
 /// The lock is held for some microseconds. Who can't get it within this time gives up.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
@@ -34,6 +38,8 @@ pub(crate) struct Counts {
     /// How many bytes were reserved, and given back or evicted, since the file was made.
     pub(crate) added: u64,
     pub(crate) removed: u64,
+    /// How many of the bytes in use are those of kept listings.
+    pub(crate) listings: u64,
 }
 
 impl Counts {
@@ -47,8 +53,17 @@ impl Counts {
         self.removed += bytes;
     }
 
-    /// Corrects what is in use after a pass found `sum` bytes, and the counts were `before` at its beginning.
-    pub(crate) fn correct(&mut self, before: Self, sum: u64) {
+    /// A listing of `bytes` has taken the place of one of `before` bytes. Either may be none.
+    pub(crate) fn replace_listing(&mut self, before: u64, bytes: u64) {
+        self.remove(before);
+        self.add(bytes);
+        self.listings = self.listings.saturating_sub(before) + bytes;
+    }
+
+    /// Corrects what is in use after a pass found `sum` bytes, of which `listings` are those of listings, and the counts
+    /// were `before` at its beginning.
+    pub(crate) fn correct(&mut self, before: Self, sum: u64, listings: u64) {
+        self.listings = (listings + self.listings).saturating_sub(before.listings);
         let lowest = sum.saturating_sub(self.removed.saturating_sub(before.removed));
         let highest = sum + self.added.saturating_sub(before.added);
         self.used = self.used.clamp(lowest, highest.max(lowest));
@@ -57,18 +72,19 @@ impl Counts {
     fn encode(self) -> [u8; FILE_BYTES] {
         let mut out = [0; FILE_BYTES];
         out[..8].copy_from_slice(MAGIC);
-        for (at, number) in [self.used, self.added, self.removed].into_iter().enumerate() {
+        let numbers = [self.used, self.added, self.removed, self.listings];
+        for (at, number) in numbers.into_iter().enumerate() {
             out[8 + 8 * at..16 + 8 * at].copy_from_slice(&number.to_le_bytes());
         }
-        let sum = blocks::sum(&out[..32]);
-        out[32..].copy_from_slice(&sum.to_le_bytes());
+        let sum = blocks::sum(&out[..SUM]);
+        out[SUM..].copy_from_slice(&sum.to_le_bytes());
         out
     }
 
     fn decode(bytes: &[u8; FILE_BYTES]) -> Option<Self> {
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
-        let is_right = bytes.starts_with(MAGIC) && number(4) == blocks::sum(&bytes[..32]);
-        is_right.then(|| Self { used: number(1), added: number(2), removed: number(3) })
+        let is_right = bytes.starts_with(MAGIC) && number(5) == blocks::sum(&bytes[..SUM]);
+        is_right.then(|| Self { used: number(1), added: number(2), removed: number(3), listings: number(4) })
     }
 }
 
@@ -157,6 +173,16 @@ impl Usage {
         self.0.open_again()
     }
 
+    /// Begins to count in a directory without objects, which need not be looked through.
+    pub(crate) fn begin(&self, layout: &Layout) -> io::Result<()> {
+        let is_new = is_empty(layout)?;
+        self.change(|counts| {
+            if counts.is_none() && is_new {
+                *counts = Some(Counts::default());
+            }
+        })
+    }
+
     /// Lets `change` change the counts. They are `None` when the file is lost.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Option<Counts>) -> T) -> io::Result<T> {
         let file = self.0.lock()?;
@@ -172,6 +198,15 @@ impl Usage {
 
     pub(crate) fn read(&self) -> io::Result<Option<Counts>> {
         self.change(|counts| *counts)
+    }
+}
+
+/// Whether no object was ever cached here.
+fn is_empty(layout: &Layout) -> io::Result<bool> {
+    match std::fs::read_dir(layout.objects()) {
+        Ok(mut shards) => Ok(shards.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
     }
 }
 
@@ -196,9 +231,9 @@ mod tests {
                 });
             }
         });
-        let sum = Counts { used: 4500, added: 4500, removed: 0 };
+        let sum = Counts { used: 4500, added: 4500, ..Counts::default() };
         assert_eq!(other.read().expect("a file"), Some(sum));
-        std::fs::write(&path, "s3muse01 but damaged").expect("a file");
+        std::fs::write(&path, "s3muse02 but damaged").expect("a file");
         assert_eq!(one.read().expect("a file"), None);
         std::fs::remove_file(&path).expect("a file");
         one.change(|counts| *counts = Some(sum)).expect("a new file");
@@ -207,16 +242,20 @@ mod tests {
 
     #[test]
     fn a_pass_corrects_what_it_can_know() {
-        let before = Counts { used: 1000, added: 5000, removed: 4000 };
+        let before = Counts { used: 1000, added: 5000, removed: 4000, listings: 100 };
         let corrected = |now: Counts, sum| {
             let mut now = now;
-            now.correct(before, sum);
+            now.correct(before, sum, 100);
             now.used
         };
         assert_eq!(corrected(before, 800), 800, "nothing has changed meanwhile");
-        let busy = Counts { used: 1200, added: 5300, removed: 4100 };
+        let busy = Counts { used: 1200, added: 5300, removed: 4100, listings: 100 };
         assert_eq!(corrected(busy, 1000), 1200, "it may well be right");
         assert_eq!(corrected(busy, 800), 1100, "the sum with all that was added");
         assert_eq!(corrected(busy, 1500), 1400, "the sum less all that was removed");
+        // Of the listings, 70 bytes were found, and 20 have come meanwhile.
+        let mut now = Counts { listings: 120, ..busy };
+        now.correct(before, 1000, 70);
+        assert_eq!(now.listings, 90);
     }
 }

@@ -4,6 +4,7 @@
 //! **Lock order:** `looking`, then `state`. No file is touched while `state` is held.
 
 mod checking;
+mod keeping;
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,7 @@ use s3mount_object::ByteRange;
 use crate::disk::blocks::{self, BLOCK_BYTES};
 use crate::disk::clock::SinceBoot;
 use crate::disk::dir::Dir;
-use crate::disk::health::{self, Operation};
+use crate::disk::health::Operation;
 use crate::disk::metrics::{Dropped, Found};
 use crate::disk::part::{self, Part, Parts, Written};
 use crate::disk::read::{Fault, Source};
@@ -90,6 +91,8 @@ struct State {
     right: Option<u64>,
     /// How often it was given up. What was offered before is of no use.
     given_up: u64,
+    /// Whether it is longer than a file of the disk can be.
+    is_too_long: bool,
 }
 
 /// Who finds out what the disk holds.
@@ -107,8 +110,9 @@ impl Version {
     pub(crate) fn new(dir: Arc<Dir>, parts: Arc<Parts>, named: Named) -> Self {
         let (looked, used) = (SinceBoot::default(), SinceBoot::default());
         let (held, was_in_parts, is_use_due, is_compared) = (Held::Unknown, false, false, false);
+        let (right, given_up, is_too_long) = (None, 0, false);
         let state =
-            State { held, looked, used, was_in_parts, is_use_due, is_compared, right: None, given_up: 0 };
+            State { held, looked, used, was_in_parts, is_use_due, is_compared, right, given_up, is_too_long };
         let state = Mutex::new(state);
         Self { dir, parts, named, looking: Mutex::default(), state }
     }
@@ -341,25 +345,11 @@ impl Version {
         }
     }
 
-    /// Writes what was offered.
-    fn keep(&self, offer: &Offer) {
-        let mut kept = self.try_keep(offer);
-        if kept.as_ref().is_err_and(health::is_full) && self.dir.room.make_way(offer.range.len()) {
-            kept = self.try_keep(offer);
-        }
-        let dropped = match kept {
-            Ok(None) => return,
-            Ok(Some(reason)) => reason,
-            Err(error) => {
-                self.dir.health.on_error("write", &error);
-                Dropped::Disk
-            }
-        };
-        self.dir.metrics.dropped_bytes.at(dropped).add(offer.range.len());
-    }
-
     fn try_keep(&self, offer: &Offer) -> io::Result<Option<Dropped>> {
         let Offer { range, bytes, is_compared, .. } = offer;
+        if self.state().is_too_long {
+            return Ok(Some(Dropped::Long));
+        }
         if !self.dir.health.may_write() {
             return Ok(Some(Dropped::Disk));
         }

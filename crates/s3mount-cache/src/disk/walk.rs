@@ -12,8 +12,9 @@ use s3mount_object::{ETag, ObjectId};
 use crate::disk::blocks::{self, BLOCK_BYTES, BlockSet};
 use crate::disk::clock::file_time;
 use crate::disk::io::{Attribute, Io, NAME_ATTRIBUTE, RECORD_ATTRIBUTE};
-use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS};
+use crate::disk::layout::{Hash, Layout, MARKER_TEXT, SHARDS, is_marker};
 use crate::disk::limit::{self, Limit, Space};
+use crate::disk::listings;
 use crate::disk::pace;
 use crate::disk::record::{Name, Record};
 use crate::disk::scan::{self, Held, Removed};
@@ -33,6 +34,16 @@ pub enum WalkError {
         path: PathBuf,
         /// What its marker file says.
         layout: String,
+    },
+    /// The cache has a layout that nobody knows.
+    #[error(
+        "the marker file of the disk cache {path:?} is damaged; delete {marker:?}, and mount with this --cache once"
+    )]
+    Marker {
+        /// The directory.
+        path: PathBuf,
+        /// Its marker file.
+        marker: PathBuf,
     },
     /// It belongs to another user, who could have put anything there.
     #[error("the disk cache {path:?} belongs to user {owner}; run the command as that user")]
@@ -101,6 +112,15 @@ pub struct Described {
     pub held_bytes: u64,
 }
 
+/// The kept listings in a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listings {
+    /// How many there are.
+    pub count: u64,
+    /// How many bytes of the disk they take.
+    pub bytes: u64,
+}
+
 /// What is known of a cache directory as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
@@ -147,6 +167,9 @@ impl CacheDir {
         let (io, layout) = (Io::new(), Layout::new(path));
         match io.load(&layout.marker()) {
             Ok(text) if text == MARKER_TEXT.as_bytes() => {}
+            Ok(text) if !is_marker(&text) => {
+                return Err(WalkError::Marker { path: path.to_owned(), marker: layout.marker() });
+            }
             Ok(text) => {
                 let layout = String::from_utf8_lossy(&text).trim().to_owned();
                 return Err(WalkError::Layout { path: path.to_owned(), layout });
@@ -177,6 +200,24 @@ impl CacheDir {
         let shard = scan::shard(&self.layout, number, file_time());
         let shard = shard.map_err(|error| failed("list", &self.layout.shard(number), error))?;
         Ok(shard.versions.iter().map(cached).collect())
+    }
+
+    /// The kept listings in shard `number`, which is less than [`SHARDS`](Self::SHARDS).
+    ///
+    /// # Errors
+    /// When the shard can't be read.
+    pub fn listings(&self, number: u16) -> Result<Listings, WalkError> {
+        let folder = listings::folder(&self.layout, number);
+        let mut found = Listings::default();
+        let all = listings::all(&folder).and_then(|mut all| {
+            all.try_for_each(|listing| {
+                let listing = listing?;
+                found.count += u64::from(!listing.is_unfinished);
+                found.bytes += if listing.is_unfinished { 0 } else { listing.bytes };
+                Ok(())
+            })
+        });
+        all.map(|()| found).map_err(|error| failed("list", &folder, error))
     }
 
     /// What is written down about a version. `None` if nothing is, or if it was evicted meanwhile.
@@ -268,13 +309,17 @@ impl CacheDir {
         };
         Ok(Stats {
             max_bytes,
-            counted_bytes: self.usage.read().map_err(read)?.map(|counts| counts.used),
+            counted_bytes: self.counts()?.map(|counts| counts.used),
             free_bytes: space.free,
             total_bytes: space.total,
             pace: Some(ageing.pace()).filter(|pace| !pace.is_zero()),
             idle: ageing.idle(),
             is_used,
         })
+    }
+
+    pub(crate) fn counts(&self) -> Result<Option<Counts>, WalkError> {
+        self.usage.read().map_err(|error| failed("read", &self.layout.usage(), error))
     }
 
     pub(crate) fn change_counts(&self, change: impl FnOnce(&mut Counts)) -> Result<(), WalkError> {

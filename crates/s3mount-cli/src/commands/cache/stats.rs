@@ -15,6 +15,9 @@ use crate::system::terminal;
 struct Counted {
     whole: u64,
     parts: u64,
+    listings: u64,
+    listing_bytes: u64,
+    /// What all of these take.
     disk_bytes: u64,
 }
 
@@ -24,6 +27,9 @@ struct Json<'a> {
     dir: &'a Path,
     whole_objects: u64,
     partial_objects: u64,
+    listings: u64,
+    listing_bytes: u64,
+    /// What objects and listings take.
     disk_bytes: u64,
     counted_bytes: Option<u64>,
     /// `null` where 5 % of the file system stay free.
@@ -45,6 +51,8 @@ pub(super) fn run(dirs: &Dirs) -> anyhow::Result<()> {
                 dir: dir.path(),
                 whole_objects: counted.whole,
                 partial_objects: counted.parts,
+                listings: counted.listings,
+                listing_bytes: counted.listing_bytes,
                 disk_bytes: counted.disk_bytes,
                 counted_bytes: stats.counted_bytes,
                 max_bytes: stats.max_bytes,
@@ -69,6 +77,10 @@ fn count(dir: &CacheDir) -> anyhow::Result<Counted> {
             counted.parts += u64::from(!cached.is_whole);
             counted.disk_bytes += cached.disk_bytes;
         }
+        let listings = dir.listings(shard)?;
+        counted.listings += listings.count;
+        counted.listing_bytes += listings.bytes;
+        counted.disk_bytes += listings.bytes;
     }
     Ok(counted)
 }
@@ -81,11 +93,14 @@ fn text(dir: &Path, counted: &Counted, stats: &Stats) -> String {
     let pace = stats.pace.map_or("not known yet".to_owned(), |pace| format!("up to {}", short(pace)));
     let user = if stats.is_used { "in use by a mount" } else { "not in use" };
     format!(
-        "{}: {user}\n  objects           {} whole, {} in part\n  taken             {}\n  limit             \
-         {limit}\n  free              {} of {}\n  between two uses  {pace}\n  idle after        {}",
+        "{}: {user}\n  objects           {} whole, {} in part\n  listings          {}, {}\n  \
+         taken             {}\n  limit             {limit}\n  free              {} of {}\n  \
+         between two uses  {pace}\n  idle after        {}",
         dir.display(),
         HumanCount(counted.whole),
         HumanCount(counted.parts),
+        HumanCount(counted.listings),
+        BinaryBytes(counted.listing_bytes),
         BinaryBytes(counted.disk_bytes),
         BinaryBytes(stats.free_bytes),
         BinaryBytes(stats.total_bytes),

@@ -8,6 +8,7 @@ use nix::unistd::{AccessFlags, access};
 use s3mount_cache::DiskNote;
 
 use super::finding::Finding;
+use crate::config::cache::{shares, there};
 use crate::flags::size::Size;
 
 const NAME: &str = "cache";
@@ -20,22 +21,9 @@ const RESERVE: u64 = 20;
 
 /// Looks at the folders of a cache of at most `max_bytes`, which they share by the sizes of their disks.
 pub(crate) fn check_all(dirs: &[PathBuf], max_bytes: Option<u64>) -> Vec<Finding> {
-    let sizes: Vec<u64> = dirs.iter().map(|dir| total_bytes(dir)).collect();
-    let all = sizes.iter().sum::<u64>().max(1);
-    let share = |max: u64, size: u64| (u128::from(max) * u128::from(size) / u128::from(all)) as u64;
-    let looked_at = dirs.iter().zip(sizes);
-    looked_at.map(|(dir, size)| check(dir, max_bytes.map(|max| share(max, size)))).collect()
-}
-
-/// The folder, or the one that it would be made in.
-fn there(dir: &Path) -> &Path {
-    let above = || dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if dir.exists() { dir } else { above() }
-}
-
-/// How large the disk of the folder is; 0 if nobody knows.
-fn total_bytes(dir: &Path) -> u64 {
-    statvfs(there(dir)).map_or(0, |disk| disk.blocks().saturating_mul(disk.fragment_size()))
+    let shares = max_bytes.map(|max| shares(dirs, max));
+    let share = |at: usize| shares.as_ref().and_then(|shares| shares.get(at).copied());
+    dirs.iter().enumerate().map(|(at, dir)| check(dir, share(at))).collect()
 }
 
 /// Looks at the folder `dir`, which may take at most `max_bytes`.
@@ -104,7 +92,8 @@ mod tests {
     use std::path::Path;
 
     use super::super::finding::State;
-    use super::{check, check_all, total_bytes};
+    use super::{check, check_all};
+    use crate::config::cache::total_bytes;
 
     #[test]
     fn folders_that_can_be_no_cache() {

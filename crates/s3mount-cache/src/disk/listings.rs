@@ -1,0 +1,134 @@
+//! The files of kept listings: what they take, and which of them go. Blocks.
+
+use std::collections::BTreeMap;
+use std::fs::DirEntry;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::disk::layout::{Layout, SHARDS};
+use crate::disk::scan;
+
+/// How the name of a listing begins that is not finished.
+pub(crate) const UNFINISHED_LISTING: &str = ".new";
+
+/// A kept listing is deleted when it is so old. It is used for `--metadata-ttl`, or by mounts whose names never
+/// change: these list the folder once a month then.
+const LISTING_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The file of a listing.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    path: PathBuf,
+    /// How many bytes of the disk it takes.
+    pub(crate) bytes: u64,
+    written: Duration,
+    /// Whether its process goes on to write it, or was killed. It is not counted.
+    pub(crate) is_unfinished: bool,
+}
+
+/// What is known of listings after some of them were deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tidied {
+    /// How many files there were.
+    pub(crate) files: usize,
+    /// How many bytes of the disk the finished ones took, and how many of these were given back.
+    pub(crate) bytes: u64,
+    pub(crate) removed: u64,
+}
+
+impl Tidied {
+    /// Deletes a listing. Another process may have done that.
+    fn remove(&mut self, listing: &Listing) {
+        if std::fs::remove_file(&listing.path).is_ok() && !listing.is_unfinished {
+            self.removed += listing.bytes;
+        }
+    }
+}
+
+/// The folder of the listings of shard `number`.
+pub(crate) fn folder(layout: &Layout, number: u16) -> PathBuf {
+    layout.names().join(format!("{number:03x}"))
+}
+
+/// The listings in a folder that may be missing.
+pub(crate) fn all(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<Listing>>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        entries => Some(entries?),
+    };
+    Ok(entries.into_iter().flatten().filter_map(|entry| entry.and_then(|entry| listing(&entry)).transpose()))
+}
+
+fn listing(entry: &DirEntry) -> io::Result<Option<Listing>> {
+    let metadata = match entry.metadata() {
+        // Another process may have deleted it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        metadata => metadata?,
+    };
+    Ok(Some(Listing {
+        path: entry.path(),
+        bytes: scan::taken_bytes(&metadata),
+        written: scan::last_write(&metadata),
+        is_unfinished: entry.file_name().to_string_lossy().starts_with(UNFINISHED_LISTING),
+    }))
+}
+
+/// Deletes listings of shard `number` that are old, and what a killed process has not finished.
+pub(crate) fn tidy(layout: &Layout, number: u16, now: Duration) -> io::Result<Tidied> {
+    let mut tidied = Tidied::default();
+    for listing in all(&folder(layout, number))? {
+        let listing = listing?;
+        tidied.files += 1;
+        tidied.bytes += if listing.is_unfinished { 0 } else { listing.bytes };
+        let age = if listing.is_unfinished { scan::UNFINISHED } else { LISTING_AGE };
+        if now.saturating_sub(listing.written) > age {
+            tidied.remove(&listing);
+        }
+    }
+    Ok(tidied)
+}
+
+/// Deletes the listings that were written longest ago, until all of them take no more than `most` bytes.
+///
+/// There may be millions, so their bytes are added up by the minute. Of the minute that does not fit as a whole, those
+/// stay that are found first.
+pub(crate) fn cut(layout: &Layout, most: u64) -> io::Result<Tidied> {
+    let mut tidied = Tidied::default();
+    let minute = |listing: &Listing| listing.written.as_secs() / 60;
+    let mut by_minute: BTreeMap<u64, u64> = BTreeMap::new();
+    each(layout, |listing| {
+        tidied.files += 1;
+        tidied.bytes += listing.bytes;
+        *by_minute.entry(minute(&listing)).or_default() += listing.bytes;
+    })?;
+    let (mut room, mut last) = (most, None);
+    for (minute, bytes) in by_minute.iter().rev() {
+        let Some(left) = room.checked_sub(*bytes) else {
+            last = Some(*minute);
+            break;
+        };
+        room = left;
+    }
+    let Some(last) = last else { return Ok(tidied) };
+    each(layout, |listing| {
+        if minute(&listing) > last {
+            return;
+        }
+        match room.checked_sub(listing.bytes) {
+            Some(left) if minute(&listing) == last => room = left,
+            _ => tidied.remove(&listing),
+        }
+    })?;
+    Ok(tidied)
+}
+
+/// Calls `then` with each listing that is finished.
+fn each(layout: &Layout, mut then: impl FnMut(Listing)) -> io::Result<()> {
+    for number in 0..SHARDS {
+        for listing in all(&folder(layout, number))? {
+            Some(listing?).filter(|listing| !listing.is_unfinished).into_iter().for_each(&mut then);
+        }
+    }
+    Ok(())
+}
