@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::Miss;
 use crate::block::Block;
 use crate::inner::{Failure, Inner, Kind};
-use crate::lease::Claim;
+use crate::lease::{Claim, Ended};
 use crate::lent::lend;
 use crate::metrics::MissReason;
 use crate::patience::LIMIT_MOST;
@@ -49,12 +49,17 @@ impl Inner {
             match self.claim(&block, broken).await {
                 Claim::Held(lease) => return Err(self.miss((buffer, reason), Some(lease))),
                 Claim::Free => return Err(self.miss((buffer, reason), None)),
-                Claim::Taken(promise) if !self.wait_for(&block, promise).await => broken = Some(promise),
-                Claim::Taken(_) => {
-                    let Some(into) = buffer else { return Err(self.miss((None, MissReason::Busy), None)) };
-                    let asked = self.ask(&block, range, late, into).await;
-                    return asked.map_err(|nothing| self.miss(nothing, None));
-                }
+                Claim::Taken(promise) => match self.wait_for(&block, promise).await {
+                    Ended::Kept => {
+                        let Some(into) = buffer else {
+                            return Err(self.miss((None, MissReason::Busy), None));
+                        };
+                        let asked = self.ask(&block, range, late, into).await;
+                        return asked.map_err(|nothing| self.miss(nothing, None));
+                    }
+                    Ended::Broken => broken = Some(promise),
+                    Ended::Failed => return Err(self.miss((buffer, MissReason::Failed), None)),
+                },
             }
         }
     }
