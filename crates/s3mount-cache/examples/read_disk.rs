@@ -90,7 +90,7 @@ async fn cached(object: &Arc<DiskObject>, pattern: Pattern, size: u64, pool: &Bu
                     let at = pattern.offset(reader, number, size);
                     let buffer = pool.buffer(pattern.read_bytes as usize).await;
                     let range = ByteRange::new(at, at + pattern.read_bytes);
-                    drop(object.read(range, buffer).await.expect("a hit"));
+                    drop(object.read(range, None, buffer).await.expect("a hit"));
                     number += 1;
                 }
                 number

@@ -43,6 +43,7 @@ mod read;
 mod record;
 mod room;
 mod scan;
+mod slow;
 mod usage;
 mod verify;
 mod version;

@@ -103,7 +103,7 @@ async fn check(path: &Path, round: u64) -> u64 {
         while at < size {
             let run = kept.run(at);
             let range = ByteRange::new(at, run.end.min(at + 16 * BLOCK));
-            let found = kept.read(range, vec![0; range.len() as usize]).await;
+            let found = kept.read(range, None, vec![0; range.len() as usize]).await;
             assert_eq!(found.is_ok(), run.is_here, "{range} of object {number} of round {round}");
             if let Ok(found) = found {
                 assert!(

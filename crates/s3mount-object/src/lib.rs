@@ -6,6 +6,7 @@
 //! **Invariant:** bytes are addressed by [`ObjectId`], key and ETag together. A version never
 //! changes, so whatever is known of it stays true for ever.
 
+mod breaker;
 mod checksum;
 mod client;
 mod crc;
@@ -16,6 +17,7 @@ mod range;
 mod upload;
 mod writer;
 
+pub use breaker::{Breaker, Change, Fault, LATE, Rule, late_after};
 pub use checksum::{ChecksumAlgorithm, KeptChecksum, ObjectChecksum, UploadPart, UploadParts};
 pub use client::{
     BucketInfo, GetAnswer, GetObject, ListObjects, ListPage, ListedObject, ObjectClient, ObjectMeta, Origin,

@@ -161,9 +161,24 @@ pub(crate) async fn from_nearest(
     let Some(disk) = &version.disk else {
         return from_afar(shared, version, range, buffer, wanted).await;
     };
-    // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
+    let source = source_time(shared, range);
     let into = buffer_for(shared, range, buffer, wanted).await;
-    let left = match disk.read(range, into).await {
+    // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
+    let read = match disk.asks_source(range, source.is_some()) {
+        None => disk.read(range, source, into).await,
+        Some(limit) => match before_slow(shared, version, range, into, limit, wanted).await {
+            Ok(came) => return Ok(came),
+            Err(failure @ Failure::GivenUp) => return Err(failure),
+            Err(failure) => {
+                if matches!(failure, Failure::Late(..)) {
+                    disk.on_source_slow();
+                }
+                let into = buffer_for(shared, range, None, wanted).await;
+                disk.read_anyway(range, source, into).await
+            }
+        },
+    };
+    let left = match read {
         Ok(bytes) => return Ok(Came { bytes, from: Place::Disk, is_compared: false }),
         Err(left) => left,
     };
@@ -174,6 +189,33 @@ pub(crate) async fn from_nearest(
         disk.offer(range, &came.bytes);
     }
     Ok(came)
+}
+
+/// Fetches what a slow disk holds, unless that takes longer than `limit`, as the disk does.
+async fn before_slow(
+    shared: &Shared,
+    version: &Version,
+    range: ByteRange,
+    buffer: Buffer,
+    limit: Duration,
+    wanted: &dyn Wanted,
+) -> Result<Came, Failure> {
+    let is_known = source_time(shared, range).is_some();
+    let get = async {
+        if is_known {
+            from_afar(shared, version, range, Some(buffer), wanted).await
+        } else {
+            // It tells whether the store is faster.
+            attempts(shared, &version.object, range, Some(buffer), wanted).await
+        }
+    };
+    let late = |_| Failure::Late(ReadError::TimedOut(limit), Instant::now());
+    timeout(limit, get).await.map_err(late)?
+}
+
+/// How long the store takes for `range`, if that is known.
+fn source_time(shared: &Shared, range: ByteRange) -> Option<Duration> {
+    Some(shared.latencies.mean(range.len())).filter(|mean| !mean.is_zero())
 }
 
 /// Fetches from the shared tier what the tier holds, and else from the store.
@@ -188,7 +230,7 @@ async fn from_afar(
     let Some(tier) = &shared.tiers.shared else {
         return attempts(shared, object, range, buffer, wanted).await;
     };
-    let source = Some(shared.latencies.mean(range.len())).filter(|mean| !mean.is_zero());
+    let source = source_time(shared, range);
     if source.is_none() && tier.may_be_slow() {
         // One GET tells whether the store is faster.
         return attempts(shared, object, range, buffer, wanted).await;

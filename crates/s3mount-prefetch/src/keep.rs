@@ -55,6 +55,10 @@ impl Prefetcher {
             version.disk.clone().ok_or(if has_disk { KeepError::LeftOut } else { KeepError::NoCache })?;
         for _ in 0..ROUNDS {
             disk.look().await;
+            if disk.first_missing(range).is_some() && !disk.is_writable() {
+                // What a GET would bring is dropped.
+                return Err(KeepError::NoRoom);
+            }
             fetch_missing(shared, &version, &disk, range).await?;
             if was_written(&disk, range).await {
                 return Ok(());

@@ -5,24 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use s3mount_memory::Priority;
-use s3mount_object::{ByteRange, ErrorKind, ObjectId, PartBuffer};
+use s3mount_object::{ByteRange, ErrorKind, ObjectId, PartBuffer, late_after};
 use tokio::time::{Instant, timeout};
 
 use crate::Miss;
 use crate::block::Block;
 use crate::inner::{Failure, Inner, Kind};
-use crate::lease::Claim;
+use crate::lease::{Claim, Ended};
 use crate::lent::lend;
 use crate::metrics::MissReason;
-use crate::patience::{LATE, LIMIT_MOST};
+use crate::patience::LIMIT_MOST;
 use crate::sums::Sums;
-
-/// An answer is late when it takes so many times what the source takes: such a tier is worse than none.
-const TIMES_SOURCE: u32 = 4;
-
-/// Where it is not known how long the source takes, an answer may take longer than [`LATE`] by the time that its bytes take
-/// at this rate. In bytes a second, for one of as many GETs as may be in flight: together they bring 1 Gbit/s then.
-const SLOWEST: f64 = 10e6;
 
 /// Why the tier has brought nothing, and the buffer, if it came back.
 type Nothing<B> = (Option<B>, MissReason);
@@ -56,12 +49,17 @@ impl Inner {
             match self.claim(&block, broken).await {
                 Claim::Held(lease) => return Err(self.miss((buffer, reason), Some(lease))),
                 Claim::Free => return Err(self.miss((buffer, reason), None)),
-                Claim::Taken(promise) if !self.wait_for(&block, promise).await => broken = Some(promise),
-                Claim::Taken(_) => {
-                    let Some(into) = buffer else { return Err(self.miss((None, MissReason::Busy), None)) };
-                    let asked = self.ask(&block, range, late, into).await;
-                    return asked.map_err(|nothing| self.miss(nothing, None));
-                }
+                Claim::Taken(promise) => match self.wait_for(&block, promise).await {
+                    Ended::Kept => {
+                        let Some(into) = buffer else {
+                            return Err(self.miss((None, MissReason::Busy), None));
+                        };
+                        let asked = self.ask(&block, range, late, into).await;
+                        return asked.map_err(|nothing| self.miss(nothing, None));
+                    }
+                    Ended::Broken => broken = Some(promise),
+                    Ended::Failed => return Err(self.miss((buffer, MissReason::Failed), None)),
+                },
             }
         }
     }
@@ -202,12 +200,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// After what time the answer to a GET of `bytes` is late, for which the source takes `source`, if that is known.
-fn late_after(bytes: u64, source: Option<Duration>) -> Duration {
-    let by_itself = || LATE + Duration::from_secs_f64(bytes as f64 / SLOWEST);
-    source.map_or_else(by_itself, |source| LATE.max(source * TIMES_SOURCE))
 }
 
 /// The permits that a GET of `bytes` takes.

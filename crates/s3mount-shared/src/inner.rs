@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use s3mount_bucket::{Backoff, Bucket, WritableBucket};
 use s3mount_memory::BufferPool;
-use s3mount_object::{ErrorKind, ObjectError, ObjectId};
+use s3mount_object::{Breaker, Change, ErrorKind, Fault, ObjectError, ObjectId, Rule};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::SharedConfig;
 use crate::block::{Block, Version};
 use crate::books::Books;
-use crate::breaker::{Breaker, Change, Fault};
 use crate::holders::{Holder, Holders};
 use crate::metrics::{PutOutcome, SharedMetrics};
 use crate::patience::Patience;
@@ -36,6 +35,9 @@ const READ_ONLY: Duration = Duration::from_secs(600);
 /// How many versions are remembered of which wrong bytes came. A network with so many errors is not fit for
 /// use.
 const MOST_DISTRUSTED: usize = 100_000;
+
+/// When the tier is left alone: when more than a third of the answers are bad.
+const RULE: Rule = Rule { good: 0.5, first_rest: Duration::from_secs(5) };
 
 /// What decides whether requests are sent, and how long they may take.
 #[derive(Debug)]
@@ -114,8 +116,8 @@ impl Inner {
         runtime: Handle,
     ) -> Arc<Self> {
         let policy = Policy {
-            reads: Breaker::new(),
-            writes: Breaker::new(),
+            reads: Breaker::new(RULE),
+            writes: Breaker::new(RULE),
             patience: Patience::default(),
             holders: Holders::default(),
             read_only_until: Duration::ZERO,

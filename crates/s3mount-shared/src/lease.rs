@@ -56,6 +56,17 @@ pub(crate) struct Promise {
     holder: Option<Holder>,
 }
 
+/// Why the wait for a promised block has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The block is there.
+    Kept,
+    /// The time of the promise is over.
+    Broken,
+    /// The tier failed. That says nothing of who has made the promise.
+    Failed,
+}
+
 /// Who fetches a block from the source.
 #[derive(Debug)]
 pub(crate) enum Claim {
@@ -177,40 +188,43 @@ impl Inner {
         }
     }
 
-    /// Waits until a block is there that another mount has promised. Returns whether it came in time. Who has
-    /// promised it in vain is given up.
-    pub(crate) async fn wait_for(&self, block: &Block, promise: Promise) -> bool {
+    /// Waits until a block is there that another mount has promised. Who has promised it in vain is given up.
+    pub(crate) async fn wait_for(&self, block: &Block, promise: Promise) -> Ended {
         let (key, began) = (self.key(block), self.now());
+        let ended = self.wait_until_there(&key, began).await;
+        let now = self.now();
+        self.metrics.wait_times.note_time(now.saturating_sub(began));
+        match ended {
+            Ended::Kept => self.policy().patience.note_kept(began, now),
+            Ended::Broken => {
+                self.policy().patience.note_broken(began, now);
+                self.give_up(block, promise).await;
+            }
+            Ended::Failed => {}
+        }
+        ended
+    }
+
+    async fn wait_until_there(&self, key: &str, began: Duration) -> Ended {
         let limit = self.policy().patience.get_limit(0);
         let mut pause = FIRST_PAUSE;
-        let came = loop {
+        loop {
             if !self.policy().patience.waits(began, self.now() + pause) {
-                break false;
+                return Ended::Broken;
             }
             sleep(pause).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-            match timeout(limit, self.blocks.head_once(&key)).await {
-                Ok(Ok(_)) => break true,
-                Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Throttled) => {}
-                Ok(Err(error)) => {
-                    self.on_failure(Kind::Read, &Failure::Error(error));
-                    break false;
+            let failure = match timeout(limit, self.blocks.head_once(key)).await {
+                Ok(Ok(_)) => return Ended::Kept,
+                Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Throttled) => {
+                    continue;
                 }
-                Err(_) => {
-                    self.on_failure(Kind::Read, &Failure::Silence(limit));
-                    break false;
-                }
-            }
-        };
-        let now = self.now();
-        self.metrics.wait_times.note_time(now.saturating_sub(began));
-        if came {
-            self.policy().patience.note_kept(began, now);
-        } else {
-            self.policy().patience.note_broken(began, now);
-            self.give_up(block, promise).await;
+                Ok(Err(error)) => Failure::Error(error),
+                Err(_) => Failure::Silence(limit),
+            };
+            self.on_failure(Kind::Read, &failure);
+            return Ended::Failed;
         }
-        came
     }
 
     async fn give_up(&self, block: &Block, promise: Promise) {

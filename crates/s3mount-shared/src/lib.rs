@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - The tier never fails a read. Whatever goes wrong is a [`Miss`], and the caller asks the source. Each wait
-//!   has a limit, and a tier that fails is left alone for a while (`breaker.rs`).
+//!   has a limit, and a tier that fails is left alone for a while (`Breaker` of `s3mount-object`).
 //! - No byte leaves the tier that does not match its checksum (`sums.rs`).
 //! - What waits to be uploaded is bounded, and is dropped where it would be too much (`upload.rs`).
 //! - Who fetches a range from the source fetches that range and no more. Blocks behind random reads are filled
@@ -24,7 +24,6 @@ mod ask;
 mod assembly;
 mod block;
 mod books;
-mod breaker;
 mod fill;
 mod holders;
 mod inner;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use s3mount_object::LATE;
+
 /// A time that one in a hundred exceeds rises by this share when it is exceeded.
 const RISE: f64 = 0.25;
 
@@ -35,9 +37,6 @@ const WAIT_MOST: Duration = Duration::from_secs(4);
 
 /// As long as no promised block has come.
 const WAIT_UNKNOWN: Duration = Duration::from_secs(2);
-
-/// No answer is late before this time: sixteen blocks at once take 0.7 s on two busy cores.
-pub(crate) const LATE: Duration = Duration::from_secs(1);
 
 /// GETs of up to this many bytes are short.
 const SHORT_BYTES: u64 = 1 << 20;

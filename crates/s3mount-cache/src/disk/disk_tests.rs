@@ -64,7 +64,7 @@ pub(super) fn range(start: u64, end: u64) -> ByteRange {
 }
 
 pub(super) async fn read(object: &DiskObject, range: ByteRange) -> Option<Bytes> {
-    object.read(range, vec![0xaa; range.len() as usize]).await.ok()
+    object.read(range, None, vec![0xaa; range.len() as usize]).await.ok()
 }
 
 pub(super) fn offer(object: &DiskObject, range: ByteRange, bytes: &Bytes) {

@@ -128,7 +128,7 @@ async fn who_reads_from_a_disk_that_hangs_is_let_go() {
     let mut reads = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let kept = disk.kept.clone();
-        reads.spawn(async move { kept.read(range(0, SIZE), vec![0; SIZE as usize]).await.err() });
+        reads.spawn(async move { kept.read(range(0, SIZE), None, vec![0; SIZE as usize]).await.err() });
     }
     // An open(2) of another object goes on, too. Until then, its caller's thread is free.
     let other = disk.cache.object(&id("other"), SIZE);

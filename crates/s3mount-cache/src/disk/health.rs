@@ -8,7 +8,8 @@
 //!
 //! A disk that is full or can't be written is read all the same; nothing is written to it for a while. When a file
 //! is missing, nothing is written until who keeps house has looked for the directory. While the directory is gone,
-//! nothing goes on but the attempts to make it again.
+//! nothing goes on but the attempts to make it again. A disk that is [slow](crate::disk::slow) is neither read nor
+//! filled for a while; the housekeeping goes on.
 //! [`Policy`] is pure.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::disk::clock::{Clock, SinceBoot};
 use crate::disk::error::DiskError;
 use crate::disk::layout::Hash;
 use crate::disk::metrics::DiskState;
+use crate::disk::slow::Slowness;
 
 /// So many errors without a success between them are no accident.
 const ERRORS: u32 = 3;
@@ -221,6 +223,7 @@ impl Policy {
 pub(crate) struct Health {
     path: PathBuf,
     clock: Clock,
+    pub(crate) slow: Slowness,
     state: Mutex<State>,
 }
 
@@ -248,7 +251,8 @@ impl Drop for Operation<'_> {
 impl Health {
     pub(crate) fn new(path: PathBuf, clock: Clock) -> Self {
         let state = State { policy: Policy::new(), in_flight: BTreeMap::new(), next: 0 };
-        Self { path, clock, state: Mutex::new(state) }
+        let slow = Slowness::new(path.clone(), clock.clone());
+        Self { path, clock, slow, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -295,7 +299,12 @@ impl Health {
 
     /// How the disk is.
     pub(crate) fn state(&self) -> DiskState {
-        self.lock().policy.state()
+        match self.lock().policy.state() {
+            DiskState::Healthy | DiskState::Full | DiskState::Unwritable if !self.slow.may_ask() => {
+                DiskState::Slow
+            }
+            state => state,
+        }
     }
 
     /// The directory is gone, and can't be made again for now.
@@ -333,7 +342,7 @@ impl Health {
 
     /// Whether anything may be written now.
     pub(crate) fn may_write(&self) -> bool {
-        self.may_begin() && self.lock().policy.may_write(self.clock.now())
+        self.may_begin() && self.slow.may_ask() && self.lock().policy.may_write(self.clock.now())
     }
 
     /// Begins an operation, unless the disk must not be asked now.

@@ -41,6 +41,8 @@ labels! {
         Full = "full",
         /// It is read. Nothing is added, because it can't be written.
         Unwritable = "unwritable",
+        /// Its reads take several times what the store takes. It is left alone for a while.
+        Slow = "slow",
         /// Operations fail or hang. It is used less.
         Failing = "failing",
         /// Operations fail or hang. It is not used until a probe succeeds.
@@ -51,10 +53,11 @@ labels! {
 }
 
 /// All of them.
-pub(crate) const STATES: [DiskState; 6] = [
+pub(crate) const STATES: [DiskState; 7] = [
     DiskState::Healthy,
     DiskState::Full,
     DiskState::Unwritable,
+    DiskState::Slow,
     DiskState::Failing,
     DiskState::Off,
     DiskState::Gone,

@@ -8,8 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 use std::time::Duration;
 
-use bytes::Bytes;
-use s3mount_object::{ByteRange, ObjectId, PartBuffer};
+use s3mount_object::ObjectId;
 
 use crate::disk::check;
 use crate::disk::checks::{Checks, Why};
@@ -28,6 +27,7 @@ use crate::disk::whole::Named;
 pub(crate) mod by_hand;
 mod checking;
 mod keeping;
+mod reading;
 
 /// Dead entries of the table of objects are taken out when it has grown to twice the living ones, and to this
 /// many at least.
@@ -369,7 +369,7 @@ impl fmt::Debug for DiskObject {
 
 impl DiskObject {
     /// Finds out what the disk holds of the version. That takes one open(2); later calls answer from memory.
-    /// A disk that hangs holds nothing.
+    /// A disk that hangs or is slow holds nothing.
     /// Counts as a use of the version.
     pub async fn look(&self) {
         self.look_as(Look::Use).await;
@@ -407,7 +407,8 @@ impl DiskObject {
     /// Whether there is no use in looking.
     fn is_known(&self, purpose: Look) -> bool {
         let is_use_due = purpose == Look::Use && self.version.is_use_due();
-        (self.version.is_known() && !is_use_due) || !self.disk.dir.health.may_begin()
+        let health = &self.disk.dir.health;
+        (self.version.is_known() && !is_use_due) || !health.may_begin() || !health.slow.may_ask()
     }
 
     /// The work that looks.
@@ -419,29 +420,6 @@ impl DiskObject {
         }
     }
 
-    /// Whether the byte at `offset` is on the disk, and where the run of bytes with that answer ends. From
-    /// memory, without I/O. Before [`look`](Self::look), nothing is there.
-    pub fn run(&self, offset: u64) -> Run {
-        if !self.disk.dir.health.may_begin() {
-            return Run { is_here: false, end: self.version.named.size };
-        }
-        let (is_here, end) = self.version.run(offset);
-        Run { is_here, end }
-    }
-
-    /// The first bytes of `range` that are not on the disk. From memory, as [`run`](Self::run).
-    pub fn first_missing(&self, range: ByteRange) -> Option<ByteRange> {
-        let mut at = range.start();
-        while at < range.end() {
-            let run = self.run(at);
-            if !run.is_here {
-                return Some(ByteRange::new(at, run.end.min(range.end())));
-            }
-            at = run.end;
-        }
-        None
-    }
-
     /// Whether the disk held some blocks of the version, and not all, before this process used it: an earlier
     /// reading has left them there.
     pub fn was_in_parts(&self) -> bool {
@@ -450,36 +428,12 @@ impl DiskObject {
 
     /// The file of the whole object, for the kernel to read it by itself. `None` where the object is not
     /// whole or nobody has [looked](Self::look) lately, and where its bytes may not have survived a power cut
-    /// and were not compared with their checksums since.
+    /// and were not compared with their checksums since. `None` where the disk is slow, too.
     pub fn whole_file(&self) -> Option<Arc<File>> {
-        if self.disk.dir.health.condition() != Condition::Healthy {
+        let health = &self.disk.dir.health;
+        if health.condition() != Condition::Healthy || health.slow.rests() {
             return None;
         }
         self.version.whole_file()
-    }
-
-    /// Reads `range` into the front of `into`, which is at least that long, and compares it with its
-    /// checksums. [Looks](Self::look) first if nobody has.
-    ///
-    /// # Errors
-    /// When not all of the range is on the disk, or it can't be read, or its bytes are wrong. That gives the
-    /// buffer back, unless a read that hangs still writes to it.
-    pub async fn read<B: PartBuffer>(&self, range: ByteRange, mut into: B) -> Result<Bytes, Option<B>> {
-        let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
-        let is_inside = range.end() <= self.version.named.size && 0 < len && len <= into.as_ref().len();
-        if !is_inside || !self.version.may_have(range) || !self.disk.dir.health.may_begin() {
-            return Err(Some(into));
-        }
-        let (disk, version) = (self.disk.clone(), self.version.clone());
-        let answer = self.disk.readers.run(self.disk.dir.clock.now(), move || {
-            let is_read = version.read(range, &mut into.as_mut()[..len]);
-            disk.check_later(&version);
-            if is_read { Ok(into) } else { Err(into) }
-        });
-        match answer.await {
-            Ok(Ok(into)) => Ok(Bytes::from_owner(into).slice(..len)),
-            Ok(Err(into)) => Err(Some(into)),
-            Err(_) => Err(None),
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use s3mount_object::{ByteRange, ObjectId};
+use s3mount_object::{ByteRange, ErrorKind, ObjectId};
 use s3mount_shared::{BLOCK_BYTES, SharedTier};
 use tokio::time::{Instant, sleep};
 
@@ -139,6 +139,30 @@ async fn a_mount_that_is_stopped_for_a_while_costs_what_was_in_flight() {
     futures::join!(stopped, read(), read());
     let twice = world.source_bytes() - size;
     assert!(twice <= 8 * BLOCK_BYTES, "{} blocks were fetched twice", twice / BLOCK_BYTES);
+}
+
+/// A wait that ends because the bucket fails says nothing of the mount that was waited for: its next block is.
+#[tokio::test(start_paused = true)]
+async fn who_was_waited_for_when_the_bucket_failed_is_not_given_up() {
+    let (world, size) = (World::new(), 64 * KIB);
+    let (holder, other) = (world.mount(), world.mount());
+    let range = ByteRange::new(0, size);
+    for (object, fails) in small_objects(&world, 2, size).iter().zip([true, false]) {
+        let miss = holder.tier.get(object, size, range, None, vec![0; size as usize]).await;
+        let lease = miss.expect_err("a miss").lease.expect("the first one");
+        let brings = async {
+            sleep(Duration::from_millis(10)).await;
+            if fails {
+                world.shared.fail_next([ErrorKind::Network]);
+            }
+            sleep(Duration::from_millis(100)).await;
+            let bytes = holder.read_source(object, range).await;
+            holder.tier.offer(object, size, range, &bytes);
+            drop(lease);
+        };
+        let (is_hit, ()) = futures::join!(other.read(object, size, 0, size), brings);
+        assert_eq!(is_hit, !fails);
+    }
 }
 
 /// Reads small objects, which are one block each, with eight GETs in flight.
