@@ -12,9 +12,10 @@
 //! be told apart. The passes of the targets are interleaved, in one order and then in the other. The page
 //! cache is dropped before each pass. The first pass does not count, and the table shows the median of the
 //! others.
-#![expect(clippy::print_stdout, reason = "it reports to a terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a terminal")]
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
+mod link;
 mod null;
 mod plot;
 mod raw;
@@ -30,6 +31,7 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use s3mount_testkit::ServerProcess;
 
+use crate::link::Link;
 use crate::report::{Pass, Row};
 use crate::scenario::{Model, SCENARIOS, Scenario};
 use crate::target::{Ours, Target};
@@ -94,6 +96,8 @@ fn main() -> anyhow::Result<()> {
 
 /// All passes of one scenario.
 fn measure(scenario: &Scenario, args: &Args) -> anyhow::Result<Vec<Row>> {
+    // All that is started below is behind this link.
+    let _link = scenario.megabits.map(Link::enter).transpose()?;
     let programs = target::programs()?;
     let server = ServerProcess::start(&mut scenario::server(&programs))?;
     let mut targets = Vec::new();

@@ -87,6 +87,11 @@ impl Row {
     }
 }
 
+/// GB/s in five characters or six.
+fn rate(gb_s: f64) -> String {
+    if gb_s < 0.1 { format!("{gb_s:.4}").trim_start_matches('0').to_owned() } else { format!("{gb_s:.2}") }
+}
+
 /// The scenario's rows, and how near the mount comes to the ceilings.
 pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
     let mut text = format!(
@@ -110,12 +115,12 @@ pub(crate) fn table(scenario: &Scenario, rows: &[Row]) -> String {
     for row in rows {
         let _ = writeln!(
             text,
-            "  {:<22} {:>6.2} {:>5.2}-{:<5.2} {:>6.2} {:>6.2} {:>6.2} {:>6.2} {:>5} {:>6} {:>6.2} {:>7.1} {:>7.2} {:>7.2} {:>7.1} {:>5.2}",
+            "  {:<22} {:>6} {:>5}-{:<5} {:>6} {:>6.2} {:>6.2} {:>6.2} {:>5} {:>6} {:>6.2} {:>7.1} {:>7.2} {:>7.2} {:>7.1} {:>5.2}",
             row.target,
-            row.gb_s,
-            row.gb_s_least,
-            row.gb_s_most,
-            row.ramped_gb_s,
+            rate(row.gb_s),
+            rate(row.gb_s_least),
+            rate(row.gb_s_most),
+            rate(row.ramped_gb_s),
             row.daemon_cpu,
             row.reader_cpu,
             row.server_cpu,

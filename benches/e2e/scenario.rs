@@ -131,6 +131,8 @@ pub(crate) struct Work {
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) model: Model,
+    /// How much the link to the server carries, in megabits a second. Unset, it is as fast as loopback.
+    pub(crate) megabits: Option<u32>,
     pub(crate) memory_limit: u64,
     pub(crate) pattern: Pattern,
     /// The page cache keeps the pages of the pass before.
@@ -168,11 +170,11 @@ pub(crate) enum Pattern {
 
 const fn stream(name: &'static str, streams: usize, bytes: u64, block: u64) -> Scenario {
     let pattern = Pattern::Streams { streams, bytes, block, direct: false };
-    Scenario { name, model: Model::Fast, memory_limit: GIB, pattern, keep_pages: false }
+    self::pattern(name, pattern)
 }
 
 const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {
-    Scenario { name, model: Model::Fast, memory_limit: GIB, pattern, keep_pages: false }
+    Scenario { name, model: Model::Fast, megabits: None, memory_limit: GIB, pattern, keep_pages: false }
 }
 
 impl Scenario {
@@ -182,6 +184,10 @@ impl Scenario {
 
     const fn aws(self, memory_limit: u64) -> Self {
         Self { model: Model::Aws, memory_limit, ..self }
+    }
+
+    const fn link(self, megabits: u32) -> Self {
+        Self { megabits: Some(megabits), ..self }
     }
 }
 
@@ -206,6 +212,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     stream("aws 1 stream 256MiB", 1, 2 * GIB, MIB).aws(256 * MIB),
     stream("aws 16 streams 512MiB", 16, 256 * MIB, MIB).aws(512 * MIB),
     stream("aws 64 streams 512MiB", 64, 64 * MIB, MIB).aws(512 * MIB),
+    // What a mount has by default on a machine of 32 GiB.
+    stream("aws 64 streams 4GiB", 64, 64 * MIB, MIB).aws(4 * GIB),
     stream("aws first byte", 1, 128 * KIB, 128 * KIB).aws(GIB),
     pattern("aws shards 1 reader", Pattern::Shards { readers: 1, shards: 12 }).aws(GIB),
     pattern("aws shards 4 readers", Pattern::Shards { readers: 4, shards: 4 }).aws(GIB),
@@ -220,6 +228,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     pattern("aws random 150KiB", Pattern::Random { threads: 8, count: 100, block: 150 * KIB }).aws(GIB),
     stream("tail 1 stream", 1, 2 * GIB, MIB).tail(),
     pattern("tail random 150KiB", Pattern::Random { threads: 8, count: 300, block: 150 * KIB }).tail(),
+    stream("link 50 Mbit/s", 1, 64 * MIB, MIB).aws(GIB).link(50),
+    stream("link 500 Mbit/s", 1, 512 * MIB, MIB).aws(GIB).link(500),
 ];
 
 fn steps(file: usize, start: u64, step: i64, block: u64, count: u64) -> Plan {
