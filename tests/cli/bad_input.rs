@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use nix::net::if_::if_nameindex;
 use tempfile::TempDir;
 
 use crate::run::{check_fails, check_usage, run, s3mount};
@@ -135,6 +136,16 @@ fn endpoints_and_certificates() {
     check_flags(
         &["--allow-write", "--content-type", "text"],
         "--content-type \"text\" is not a media type; write one such as application/octet-stream, or auto",
+    );
+    let interfaces = if_nameindex().expect("the interfaces");
+    let names: Vec<_> = interfaces.iter().map(|interface| interface.name().to_string_lossy()).collect();
+    check_usage(
+        &["bucket", "/mnt", "--bind", "lo", "--bind", "none7"],
+        &format!(
+            "error: invalid value 'none7' for '--bind <INTERFACE>': this machine has no network interface of this \
+             name; it has {}",
+            names.join(", ")
+        ),
     );
     check_usage(
         &["bucket", "/mnt", "--allow-write", "--append-delay", "soon"],

@@ -1,8 +1,10 @@
 //! Where the bucket's name is in the requests.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
+use nix::net::if_::if_nameindex;
 use s3mount_testkit::{MountGuard, TestS3, run_with_timeout, watchdog};
 use tempfile::TempDir;
 
@@ -26,6 +28,27 @@ fn the_bucket_is_before_the_name_of_the_host() {
         let names = names.lock().expect("a lock");
         assert!(!names.is_empty() && names.iter().all(|name| name == "data.localhost"), "{names:?}");
     });
+}
+
+#[test]
+fn connections_take_the_interface_that_is_named() {
+    let _watchdog = watchdog(Duration::from_secs(60));
+    let server = TestS3::builder().object(BUCKET, "f", "text").start().expect("a server");
+    let folder = TempDir::new().expect("a folder");
+    let flags = ["--foreground", "--bind", "lo", "--bind", "lo"];
+    let mount =
+        MountGuard::new(&mut s3mount(&server.endpoint(), BUCKET, folder.path(), &flags), folder.path());
+    assert_eq!(fs::read(mount.expect("a mount").path().join("f")).expect("a file"), b"text");
+    // The server listens on the loopback. No other interface leads there.
+    let interfaces = if_nameindex().expect("the interfaces");
+    let mut names = interfaces.iter().map(|interface| interface.name().to_str().expect("a name"));
+    let other = names.find(|name| *name != "lo").expect("another interface than lo");
+    let before = server.stats().requests();
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_s3mount"));
+    doctor.args(["doctor", BUCKET, "--no-sign-request", "--region", "us-east-1", "--bind", other]);
+    doctor.args(["--endpoint-url", &server.endpoint()]);
+    let output = run_with_timeout(&mut doctor, Duration::from_secs(50)).expect("an end");
+    assert_eq!((output.status.code(), server.stats().requests()), (Some(1), before), "{output:?}");
 }
 
 #[test]

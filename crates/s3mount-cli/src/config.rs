@@ -35,6 +35,7 @@ use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
 use crate::flags::writing::WriteArgs;
+use crate::system::threads::EventLoops;
 
 const MIB: u64 = 1 << 20;
 
@@ -72,6 +73,7 @@ pub(crate) struct Config {
     pub(crate) direct_auto: bool,
     pub(crate) max_connections: u32,
     pub(crate) threads: usize,
+    pub(crate) event_loops: EventLoops,
     pub(crate) metadata_ttl: MetadataTtl,
     pub(crate) negative_metadata_ttl: MetadataTtl,
     pub(crate) metadata_limit_bytes: usize,
@@ -111,8 +113,10 @@ impl Config {
         directory_bucket::check_objects(&store.bucket, storage_class.as_deref(), sse.as_deref())?;
         let metadata_limit_bytes = metadata_limit(args.metadata_limit)?;
         let memory_limit_bytes = memory::limit(args.memory_limit)?;
-        let (threads, threads_bytes) =
+        let (threads, session_bytes) =
             memory::threads(args.max_threads, memory_limit_bytes, args.writing.allows_writes())?;
+        let (event_loops, loop_bytes) =
+            memory::event_loops(args.max_threads, memory_limit_bytes, args.shared_cache.is_some());
         let (part_bytes, warning) = memory::part(args.part_size, memory_limit_bytes)?;
         let (max_window_bytes, initial_window_bytes) = windows(args, memory_limit_bytes)?;
         let target = Target::new(dir)?;
@@ -143,7 +147,7 @@ impl Config {
             dir_mode: args.dir_mode,
             file_mode: args.file_mode,
             memory_limit_bytes,
-            threads_bytes,
+            threads_bytes: session_bytes + loop_bytes,
             part_bytes,
             max_window_bytes,
             initial_window_bytes,
@@ -157,6 +161,7 @@ impl Config {
             direct_auto: args.direct_io.iter().any(|pattern| pattern == AUTO),
             max_connections: args.max_connections,
             threads,
+            event_loops,
             metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
             negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
             metadata_limit_bytes,

@@ -172,8 +172,8 @@ fn build(
     allocator: &Allocator,
 ) -> Result<(Client, Signer, Arc<Warm>, LendingPool), ObjectError> {
     let fail = |error: CrtError| crt_error("create client", &config.bucket, error);
-    let threads = event_loop_threads(config.event_loop_threads);
-    let mut event_loops = EventLoopGroup::new_default(allocator, Some(threads), || {}).map_err(fail)?;
+    let mut event_loops =
+        EventLoopGroup::new_default(allocator, Some(config.event_loops.max(1)), || {}).map_err(fail)?;
     let resolver = HostResolverDefaultOptions { max_entries: 8, event_loop_group: &mut event_loops };
     let host_resolver = HostResolver::new_default(allocator, &resolver).map_err(fail)?;
     let mut network = Network { event_loops: event_loops.clone(), host_resolver };
@@ -201,22 +201,13 @@ fn build(
         .max_active_connections_override(connections)
         .memory_limit_in_bytes(CRT_MEMORY_LIMIT_BYTES)
         .buffer_pool_factory(CrtBufferPoolFactory::new(factory, event_loops));
+    if !config.network_interfaces.is_empty() {
+        options.network_interface_names(config.network_interfaces.clone());
+    }
     if let Some(tls) = &tls {
         options.tls_connection_options(TlsConnectionOptions::new(tls));
     }
     Ok((Client::new(allocator, options).map_err(fail)?, signer, warm, pool))
-}
-
-/// On four cores, two event loops bring 8 GB/s over plain connections and about 3 GB/s over TLS. So half of
-/// the cores are enough for event loops, and the readers have the other half. Eight loops fill any network
-/// card.
-fn event_loop_threads(wanted: u16) -> u16 {
-    const MOST: usize = 8;
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match wanted {
-        0 => u16::try_from((cores / 2).clamp(1, MOST)).unwrap_or(1),
-        wanted => wanted,
-    }
 }
 
 /// A TLS context that trusts the certificate authorities in `pem`, and no others.

@@ -29,9 +29,12 @@ pub struct CrtConfig {
     pub verify: bool,
     /// The largest number of connections to the store.
     pub max_connections: u32,
-    /// The number of threads for network I/O. The CRT starts the same number of threads again, which hand
-    /// bodies over. 0 means half of the cores, and at most 8 threads.
-    pub event_loop_threads: u16,
+    /// The number of event loops, each with a thread for the network's I/O. The CRT starts the same number of threads
+    /// again, which hand bodies over.
+    pub event_loops: u16,
+    /// The names of the network interfaces that the connections to the bucket take in turn. If there is none, the
+    /// system's routes choose.
+    pub network_interfaces: Vec<String>,
     /// The account that the bucket has to belong to. The store refuses requests to a bucket of another one.
     pub expected_bucket_owner: Option<String>,
     /// Says in each request that the caller pays for it, as a bucket whose owner does not pay demands.
@@ -53,7 +56,8 @@ impl CrtConfig {
             ca_bundle: None,
             verify: true,
             max_connections: 512,
-            event_loop_threads: 0,
+            event_loops: usual_event_loops(),
+            network_interfaces: Vec::new(),
             expected_bucket_owner: None,
             requester_pays: false,
             user_agent: concat!("s3mount/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -66,6 +70,16 @@ impl Default for CrtConfig {
     fn default() -> Self {
         Self::new("")
     }
+}
+
+/// How many event loops suit the machine: one for each two processors, and at most 32.
+///
+/// On four cores, two event loops bring 8 GB/s over plain connections and about 3 GB/s over TLS. So half of the cores are
+/// enough for event loops, and the readers have the other half. By that measurement, 32 loops bring 384 Gbit/s over TLS.
+/// That is on paper: no such network was at hand.
+pub fn usual_event_loops() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from((processors / 2).clamp(1, 32)).unwrap_or(1)
 }
 
 /// Where in a URL the bucket's name is.

@@ -41,7 +41,7 @@ mod writer;
 mod xml;
 
 pub use client::CrtClient;
-pub use config::{Addressing, Credentials, CrtConfig, Variants};
+pub use config::{Addressing, Credentials, CrtConfig, Variants, usual_event_loops};
 pub use logging::init_logging;
 pub use source::{CredentialSource, Keys, NoKeys};
 

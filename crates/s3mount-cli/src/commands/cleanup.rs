@@ -170,7 +170,7 @@ impl Cleanup<'_> {
     }
 
     fn recovery(&self, store: &Store, prefix: &str) -> anyhow::Result<Recovery> {
-        let (client, _) = self.runtime.block_on(store.connect(store.crt_config(64, 2)?, prefix, 1))?;
+        let (client, _) = self.runtime.block_on(store.connect(store.crt_config(64)?, prefix, 1))?;
         let timeout = Duration::from_secs(self.args.timeout);
         Ok(Recovery::new(Arc::new(client), timeout, self.args.dry_run))
     }

@@ -124,8 +124,7 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
     let (from, to) = (Place::new(&args.source)?, Place::new(&args.target)?);
     check(args, &from, &to)?;
     let start = Instant::now();
-    let threads = cores();
-    let runtime = runtime(threads)?;
+    let runtime = runtime(cores())?;
     let target_store = Store::new(to.bucket.clone(), &args.access)?;
     let source_store = Store::new(from.bucket.clone(), &args.access)?;
     let source_store = if from.bucket == to.bucket {
@@ -135,7 +134,7 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
     };
     let (copying, outcome) = runtime.block_on(async {
         let connect = async |store: &Store, place: &Place| {
-            let config = store.crt_config(u32::from(args.concurrency) + 2, threads)?;
+            let config = store.crt_config(u32::from(args.concurrency) + 2)?;
             let (client, _) = store.connect(config, &place.key, 1).await?;
             anyhow::Ok(Bucket::from(Arc::new(client)).with_timeout(TIMEOUT))
         };

@@ -108,7 +108,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
 /// The objects below `prefix`, sorted by size, and whether there are more than were read.
 fn sizes(store: &Store, prefix: &str) -> anyhow::Result<(Vec<ListedObject>, bool)> {
     let runtime = runtime(2)?;
-    let (client, mut page) = runtime.block_on(store.connect(store.crt_config(1, 2)?, prefix, 1000))?;
+    let (client, mut page) = runtime.block_on(store.connect(store.crt_config(1)?, prefix, 1000))?;
     let mut objects = std::mem::take(&mut page.objects);
     for _ in 1..MAX_PAGES {
         if page.next.is_none() {

@@ -1,11 +1,12 @@
 //! The memory that there is, and the limits and the part size that follow from it.
 
 use anyhow::ensure;
+use s3mount_crt::usual_event_loops;
 use s3mount_fs::INODE_BYTES;
 use s3mount_memory::{group_bytes, machine_bytes};
 
 use crate::flags::size::Size;
-use crate::system::threads::cores;
+use crate::system::threads::{EventLoops, cores};
 
 const MIB: u64 = 1 << 20;
 
@@ -40,8 +41,8 @@ pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
     Ok(share(bound()))
 }
 
-/// What so many threads for the kernel's requests take beside what any mount takes, in bytes: with as many for tasks, with
-/// event loops for them, and with what these have in hand. 64 streams at S3's latency by TLS, with a limit of 256 MiB, take
+/// What so many threads for the kernel's requests take beside what any mount takes, in bytes: with as many for tasks, and
+/// with what these have in hand. 64 streams at S3's latency by TLS, with a limit of 256 MiB, take
 /// 51 MiB beside it with two threads, 70 with 8 and 84 with 16; beside 40 other busy programs 88 with 16. A WRITE leaves
 /// its megabyte in the buffer of the thread that has taken it.
 fn thread_bytes(threads: usize, may_write: bool) -> u64 {
@@ -65,6 +66,26 @@ pub(crate) fn threads(flag: Option<u16>, limit_bytes: u64, may_write: bool) -> a
         Size(limit_bytes)
     );
     Ok((threads, bytes))
+}
+
+/// What an event loop takes with what it has in hand, beyond the two that any mount has. 64 streams at S3's latency, with a
+/// limit of 256 MiB and four threads, took 303 MiB with one loop, 315 with 8 and 342 with 32; by TLS 312, 329 and 369.
+const LOOP_BYTES: u64 = 2 * MIB;
+
+/// The event loops of a mount, and the part of a memory limit of `limit_bytes` that they take: as many as suit the machine,
+/// and at most half of the threads that the flag gives, as both are for machines whose cores have other work. A small
+/// limit has fewer.
+pub(crate) fn event_loops(max_threads: Option<u16>, limit_bytes: u64, has_shared: bool) -> (EventLoops, u64) {
+    let most = usual_event_loops().min(max_threads.map_or(u16::MAX, |threads| threads / 2));
+    fitting_loops(most, limit_bytes, has_shared)
+}
+
+fn fitting_loops(most: u16, limit_bytes: u64, has_shared: bool) -> (EventLoops, u64) {
+    let bytes = |loops: EventLoops| u64::from(loops.all().saturating_sub(2)) * LOOP_BYTES;
+    let candidates = (2..=most).rev().map(|source| EventLoops::new(source, has_shared));
+    let found = candidates.into_iter().find(|loops| bytes(*loops) <= limit_bytes / 16);
+    let loops = found.unwrap_or_else(|| EventLoops::new(1, has_shared));
+    (loops, bytes(loops))
 }
 
 /// The default limit on names: 128 MiB, or an eighth of the memory if that is less.
@@ -130,7 +151,7 @@ pub(crate) fn window(limit_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{MIB, limit, part, share, threads};
+    use super::{MIB, fitting_loops, limit, part, share, threads};
     use crate::flags::size::Size;
 
     #[test]
@@ -152,6 +173,20 @@ mod tests {
         assert!(error.starts_with("--max-threads 64 takes 180MiB of --memory-limit 128MiB"), "{error}");
         let (usual, bytes) = threads(None, 64 * MIB, true).expect("threads");
         assert!(usual >= 2 && bytes <= 16 * MIB);
+    }
+
+    #[test]
+    fn event_loops_take_a_sixteenth_of_the_limit_at_most() {
+        let loops = |most, limit_mib: u64, has_shared| {
+            let (loops, bytes) = fitting_loops(most, limit_mib * MIB, has_shared);
+            (loops.source, loops.shared, bytes / MIB)
+        };
+        assert_eq!(loops(0, 64, false), (1, 0, 0));
+        assert_eq!(loops(32, 4096, false), (32, 0, 60));
+        assert_eq!(loops(32, 4096, true), (32, 16, 92));
+        assert_eq!(loops(32, 256, false), (10, 0, 16));
+        assert_eq!(loops(32, 256, true), (7, 3, 16));
+        assert_eq!(loops(32, 64, true), (2, 1, 2));
     }
 
     #[test]

@@ -60,15 +60,15 @@ pub(crate) fn shared(
 }
 
 impl SharedCache {
-    /// The bucket, for a process of `threads` threads besides the CRT's. A bucket that does not
-    /// answer now may answer later, so that is only logged.
+    /// The bucket, by a client with so many event loops. A bucket that does not answer now may answer later, so that
+    /// is only logged.
     ///
     /// # Errors
     /// When the bucket does not exist, is in another region than the flag says, or when its client can't be
     /// made.
-    pub(crate) async fn connect(&self, threads: usize) -> anyhow::Result<WritableBucket> {
+    pub(crate) async fn connect(&self, event_loops: u16) -> anyhow::Result<WritableBucket> {
         // Blocks have checksums of their own.
-        let crt = CrtConfig { verify: false, ..self.store.crt_config(CONNECTIONS, threads / 2)? };
+        let crt = CrtConfig { verify: false, event_loops, ..self.store.crt_config(CONNECTIONS)? };
         let bucket = &self.store.bucket;
         let why = match tokio::time::timeout(CONNECT_LIMIT, CrtClient::connect(crt.clone())).await {
             Ok(Ok((client, _))) => return Ok(WritableBucket::new(Arc::new(client), CONNECTIONS as usize)),

@@ -14,7 +14,6 @@ use s3mount_write::StoreAddress;
 use crate::config::environment::variable;
 use crate::config::{credentials, directory_bucket, place, profile, source};
 use crate::flags::access::AccessArgs;
-use crate::system::threads::cores;
 
 /// The time that the store may take for its first answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -36,6 +35,7 @@ pub(crate) struct Store {
     expected_bucket_owner: Option<String>,
     requester_pays: bool,
     pub(crate) ca_bundle: Option<PathBuf>,
+    network_interfaces: Vec<String>,
 }
 
 /// The region that the flag, the environment or the profile names, and which of them. `None` if none of them names a
@@ -130,6 +130,7 @@ impl Store {
             expected_bucket_owner: owner,
             requester_pays: args.requester_pays,
             ca_bundle: ca_bundle(args).map(|(path, _)| std::path::absolute(path)).transpose()?,
+            network_interfaces: args.bind.clone(),
         })
     }
 
@@ -181,6 +182,7 @@ impl Store {
             expected_bucket_owner: None,
             requester_pays: false,
             ca_bundle: self.ca_bundle.clone(),
+            network_interfaces: self.network_interfaces.clone(),
         })
     }
 
@@ -216,6 +218,7 @@ impl Store {
             expected_bucket_owner,
             requester_pays,
             ca_bundle,
+            network_interfaces: Vec::new(),
         }
     }
 
@@ -232,6 +235,8 @@ impl Store {
             expected_bucket_owner,
             requester_pays,
             ca_bundle,
+            // Who cleans up may be another machine, with other interfaces.
+            network_interfaces: _,
         } = self.clone();
         StoreAddress {
             bucket,
@@ -255,12 +260,11 @@ impl Store {
         self.endpoint_url.as_deref().unwrap_or("S3")
     }
 
-    /// The settings of a client for this store, with at most `max_connections` connections. The process has
-    /// `threads` threads besides the CRT's.
+    /// The settings of a client for this store, with at most `max_connections` connections.
     ///
     /// # Errors
     /// For a profile that does not exist, and for one that no mount can use.
-    pub(crate) fn crt_config(&self, max_connections: u32, threads: usize) -> anyhow::Result<CrtConfig> {
+    pub(crate) fn crt_config(&self, max_connections: u32) -> anyhow::Result<CrtConfig> {
         let credentials = if self.no_sign_request {
             Credentials::Anonymous
         } else {
@@ -280,8 +284,7 @@ impl Store {
             expected_bucket_owner: self.expected_bucket_owner.clone(),
             requester_pays: self.requester_pays,
             max_connections,
-            // More loops than processors only hold more of what they have in hand.
-            event_loop_threads: u16::try_from(threads.min(cores()) / 2).unwrap_or(u16::MAX).max(1),
+            network_interfaces: self.network_interfaces.clone(),
             ..CrtConfig::new(&self.bucket)
         })
     }
@@ -304,7 +307,9 @@ impl Store {
             ("--no-sign-request", self.no_sign_request),
             ("--requester-pays", self.requester_pays),
         ];
-        let values = values.into_iter().filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
+        let interfaces = self.network_interfaces.iter().map(|name| ("--bind", Some(name.into())));
+        let values = values.into_iter().chain(interfaces);
+        let values = values.filter_map(|(flag, value)| Some([OsString::from(flag), value?]));
         let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
         values.flatten().chain(switches.map(|(flag, _)| flag.into())).collect()
     }

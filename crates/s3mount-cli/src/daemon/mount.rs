@@ -70,7 +70,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
         s3mount_memory::share_heaps();
     }
     // The heap is set up before any thread has begun.
-    threads::check(config.threads)?;
+    threads::check(config.threads, config.event_loops)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.threads)
         .thread_name("s3mount")
@@ -192,7 +192,7 @@ fn shared_tier(
     pool: &BufferPool,
 ) -> anyhow::Result<Option<SharedTier>> {
     let Some(shared) = &config.shared_cache else { return Ok(None) };
-    let blocks = runtime.block_on(shared.connect(config.threads))?;
+    let blocks = runtime.block_on(shared.connect(config.event_loops.shared))?;
     Ok(Some(SharedTier::new(shared.config.clone(), blocks, source, pool.clone(), runtime.handle())))
 }
 
@@ -205,8 +205,11 @@ fn register_process(registry: &Registry) {
 
 async fn connect(config: &Config) -> anyhow::Result<Arc<CrtClient>> {
     let Config { store, prefix, .. } = config;
-    let crt = store.crt_config(config.max_connections, config.threads)?;
-    let crt = CrtConfig { verify: config.verify != Verify::Never, ..crt };
+    let crt = CrtConfig {
+        verify: config.verify != Verify::Never,
+        event_loops: config.event_loops.source,
+        ..store.crt_config(config.max_connections)?
+    };
     let (client, page) = store.connect(crt, prefix, 1).await?;
     if page.objects.is_empty() && !prefix.is_empty() {
         let bucket = &store.bucket;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use nix::net::if_::{if_nameindex, if_nametoindex};
 use s3mount_crt::{Addressing, Variants};
 
 const ACCESS: &str = "Endpoint and credentials";
@@ -88,13 +89,31 @@ pub(crate) struct AccessArgs {
     /// system's].
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     pub(crate) ca_bundle: Option<PathBuf>,
+
+    /// Network interface that the connections to the store take [default: the system's routes choose].
+    ///
+    /// Given several times, the connections take the interfaces in turn, so that a machine with
+    /// several network cards has the bandwidth of all. Credentials are asked for by the system's routes.
+    #[arg(long, value_name = "INTERFACE", value_parser = interface, help_heading = ACCESS)]
+    pub(crate) bind: Vec<String>,
+}
+
+/// Checks that there is a network interface of this name.
+fn interface(name: &str) -> Result<String, String> {
+    if if_nametoindex(name).is_ok() {
+        return Ok(name.to_owned());
+    }
+    let all = if_nameindex().map_err(|error| format!("cannot list the network interfaces: {error}"))?;
+    let names: Vec<_> = all.iter().map(|interface| interface.name().to_string_lossy()).collect();
+    Err(format!("this machine has no network interface of this name; it has {}", names.join(", ")))
 }
 
 impl AccessArgs {
     /// Whether no flag is set.
     pub(crate) fn is_default(&self) -> bool {
         let names = [&self.region, &self.endpoint_url, &self.profile, &self.expected_bucket_owner];
-        let is_set = names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some();
+        let is_set =
+            names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some() || !self.bind.is_empty();
         let is_placed = self.addressing() != Addressing::Auto || self.variants() != Variants::default();
         !(is_set || is_placed || self.no_sign_request || self.requester_pays)
     }

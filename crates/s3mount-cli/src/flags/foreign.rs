@@ -107,7 +107,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             same("sse-kms-key-id"),
             foreign("upload-checksums", "", "the values are crc64nvme and none"),
             foreign("infer-content-type", "--content-type auto", "the default"),
-            foreign("bind", "", "the system's routes choose the network interface"),
+            same("bind"),
         ],
     },
     Tool {

@@ -213,11 +213,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
     pub(crate) max_connections: u32,
 
-    /// Threads that answer the kernel, and as many again that talk to the store [default: one per
+    /// Threads that answer the kernel, and as many again that run its requests [default: one per
     /// core, 2 to 16].
     ///
     /// Lower it where the loaders need every core. Each one from the fifth on takes 3MiB of
-    /// --memory-limit, and 4MiB with --allow-write.
+    /// --memory-limit, and 4MiB with --allow-write. The network has event loops beside them: one for
+    /// two cores, up to 32, and not more than half of the threads given here. Each one from the third
+    /// on takes 2MiB of --memory-limit, and all together at most a sixteenth.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = RESOURCES)]
     pub(crate) max_threads: Option<u16>,
 

@@ -7,9 +7,29 @@ use std::thread::{Builder, JoinHandle};
 
 use anyhow::bail;
 
-/// Threads of a mount besides those that `--max-threads` counts: event loops of the client, notices to the kernel,
+/// Threads of a mount besides those that `--max-threads` counts, and those of event loops: notices to the kernel,
 /// signals, and tasks that wait for a disk. A mount without a cache has 11 to 13 in all on two cores.
 const OTHERS: usize = 16;
+
+/// How many event loops the clients of a mount have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventLoops {
+    /// Those of the source's client.
+    pub(crate) source: u16,
+    /// Those of the shared tier's. 0 where there is none.
+    pub(crate) shared: u16,
+}
+
+impl EventLoops {
+    /// `source` loops for the source, and half as many for a shared tier.
+    pub(crate) fn new(source: u16, has_shared: bool) -> Self {
+        Self { source, shared: if has_shared { (source / 2).max(1) } else { 0 } }
+    }
+
+    pub(crate) fn all(self) -> u16 {
+        self.source + self.shared
+    }
+}
 
 /// How many processors there are, from 2 to 16: so many threads does a mount or a copy have by default.
 pub(crate) fn cores() -> usize {
@@ -21,8 +41,9 @@ pub(crate) fn cores() -> usize {
 ///
 /// # Errors
 /// Says which limits to look at if they can't be started.
-pub(crate) fn check(max_threads: usize) -> anyhow::Result<()> {
-    let wanted = 2 * max_threads + OTHERS;
+pub(crate) fn check(max_threads: usize, event_loops: EventLoops) -> anyhow::Result<()> {
+    // Each loop has a thread beside it that hands bodies over.
+    let wanted = 2 * max_threads + 2 * usize::from(event_loops.all()) + OTHERS;
     let (started, result) = start(wanted);
     let Err(error) = result else { return Ok(()) };
     bail!(
@@ -56,11 +77,11 @@ fn start(wanted: usize) -> (usize, io::Result<()>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, start};
+    use super::{EventLoops, check, start};
 
     #[test]
     fn threads_that_can_be_started_are_enough() {
-        check(4).expect("room for two dozen threads");
+        check(4, EventLoops::new(2, true)).expect("room for thirty threads");
         let (started, result) = start(3);
         assert_eq!((started, result.is_ok()), (3, true));
     }

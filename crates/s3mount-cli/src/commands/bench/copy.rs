@@ -41,10 +41,9 @@ pub(super) fn run(store: &Store, key: &str, parts: &[Size], connections: &[u32])
             "--part-sizes {size} is not from 5MiB to 5GiB, as S3 copies parts; leave it out"
         );
     }
-    let threads = cores();
-    let runtime = runtime(threads)?;
+    let runtime = runtime(cores())?;
     let most = connections.iter().copied().max().unwrap_or(1);
-    let (client, _) = runtime.block_on(store.connect(store.crt_config(most, threads)?, key, 1))?;
+    let (client, _) = runtime.block_on(store.connect(store.crt_config(most)?, key, 1))?;
     let client = Arc::new(client);
     let target = format!("{key}{SUFFIX}");
     let order = CopyOrder { condition: Some(Condition::Absent), ..CopyOrder::to(&target) };

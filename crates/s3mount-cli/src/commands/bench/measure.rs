@@ -12,7 +12,7 @@ use super::subject::Bench;
 impl Bench {
     /// Measures the client alone, with one part in flight on each connection.
     pub(crate) fn client(&self, point: Point) -> anyhow::Result<Measured> {
-        let config = self.store.crt_config(point.connections, self.threads)?;
+        let config = self.store.crt_config(point.connections)?;
         self.runtime.block_on(client::measure(self, config, point)).context("cannot measure the client alone")
     }
 

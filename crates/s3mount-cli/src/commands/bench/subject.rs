@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use super::measured::Point;
 use crate::config::store::Store;
+use crate::system::threads::cores;
 
 /// The object that is read, and the limits of each measurement.
 pub(crate) struct Bench {
@@ -20,7 +21,6 @@ pub(crate) struct Bench {
     /// The longest time of one measurement.
     pub(crate) limit: Duration,
     pub(super) runtime: Runtime,
-    pub(super) threads: usize,
 }
 
 impl Bench {
@@ -32,10 +32,9 @@ impl Bench {
         bytes: u64,
         seconds: u64,
     ) -> anyhow::Result<Self> {
-        let threads = crate::system::threads::cores();
-        let runtime = runtime(threads)?;
+        let runtime = runtime(cores())?;
         // Credentials may be limited to a prefix, so this asks for nothing but the key.
-        let (client, _) = runtime.block_on(store.connect(store.crt_config(1, threads)?, key, 1))?;
+        let (client, _) = runtime.block_on(store.connect(store.crt_config(1)?, key, 1))?;
         let meta = runtime.block_on(client.head_object(key)).map_err(|error| {
             let what = match error.kind() {
                 ErrorKind::NotFound => {
@@ -54,7 +53,6 @@ impl Bench {
             bytes: bytes.min(meta.size),
             limit: Duration::from_secs(seconds),
             runtime,
-            threads,
         })
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn check(
     report: &mut dyn FnMut(Finding),
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let config = match store.crt_config(CONNECTIONS, 2) {
+    let config = match store.crt_config(CONNECTIONS) {
         Ok(config) => config,
         // The check of the credentials has said why.
         Err(_) => {
