@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(loops(32, 4096, true), (32, 16, 92));
         assert_eq!(loops(32, 256, false), (10, 0, 16));
         assert_eq!(loops(32, 256, true), (7, 3, 16));
-        assert_eq!(loops(32, 64, true), (2, 1, 2));
+        assert_eq!(loops(32, 64, true), (3, 1, 4));
     }
 
     #[test]
