@@ -1,4 +1,4 @@
-//! Daemons are killed while they write, and what they leave is put in order.
+//! Daemons are killed while they write, and what they leave is cleaned up.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

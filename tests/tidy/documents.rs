@@ -68,3 +68,22 @@ fn the_site_has_each_page() {
         .collect();
     assert_eq!(named, pages, "the pages that the site shows, and those that there are");
 }
+
+#[test]
+fn the_index_of_decisions_has_each() {
+    let index = crate::read("docs/decisions/README.md");
+    let listed: Vec<_> =
+        index.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(page, _)| page).collect();
+    let mut pages = crate::files(Path::new("docs/decisions"), "md");
+    pages.retain(|page| !page.ends_with("README.md"));
+    assert!(pages.len() > 40, "{pages:?}");
+    for page in &pages {
+        let name = page.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert_eq!(
+            listed.iter().filter(|listed| **listed == name).count(),
+            1,
+            "{name} in the index of decisions"
+        );
+    }
+    assert_eq!(listed.len(), pages.len(), "the index of decisions names pages that are not there");
+}

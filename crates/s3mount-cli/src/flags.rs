@@ -94,12 +94,12 @@ pub(crate) enum Command {
     /// repeated, if S3 keeps a CRC-64/NVME of the source, with the storage class and the encryption that the
     /// first run has named. The command returns 1 if an object was not copied.
     Cp(Box<CopyArgs>),
-    /// Put in order what mounts have left in buckets that were killed while they wrote.
+    /// Abort the uploads, and undo or finish the folder renames, of mounts that were killed.
     ///
-    /// Mounts that may write note in a journal what they have under way. This command goes through the journals of
-    /// this machine. Of mounts that are gone it aborts the uploads, and undoes or finishes the renames of folders.
-    /// What mounts that are alive have under way is left alone, and so is what is in no journal, unless --all is
-    /// given. The exit code is 1 if something could not be put in order.
+    /// Mounts that may write note their uploads and folder renames in a journal. This command goes through the
+    /// journals of this machine, and cleans up after mounts that are gone. It leaves alone what mounts that are alive
+    /// have under way, and what is in no journal, unless --all is given. The exit code is 1 if it could not clean up
+    /// everything.
     Cleanup(Box<CleanupArgs>),
     /// Look at all that a mount needs, and say what is wrong and what to do.
     ///

@@ -1,5 +1,5 @@
-//! Settings in layers: a flag goes before the environment, the environment before the file, the file before the
-//! preset, and the preset before the default ([`docs/CONFIGURATION.md`]). What the lower layers set is added to the
+//! Settings in layers: a flag overrides the environment, the environment the file, the file the preset, and the
+//! preset the default ([`docs/CONFIGURATION.md`]). What the lower layers set is added to the
 //! command line as flags, so that each setting is read, checked and explained in one way.
 
 pub(crate) mod effective;

@@ -129,7 +129,7 @@ impl Adapter {
     }
 
     /// Runs `answer` as [`answer`](Self::answer) does, for a request that changes something. Its caller must not
-    /// take it for undone: only one that is killed gets no other answer, and it takes as long as it takes.
+    /// take it for undone: only a killed caller is answered early. The request has no deadline of its own.
     fn answer_surely<R: Reply>(
         &self,
         req: &Request,

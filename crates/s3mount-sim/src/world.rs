@@ -171,10 +171,10 @@ impl Place {
         self.plan.folder_rename_limit
     }
 
-    /// What daemons that were killed have left at the store is put in order, as the next one does it.
+    /// What daemons that were killed have left at the store is cleaned up, as the next one does it.
     ///
     /// # Errors
-    /// What could not be put in order.
+    /// What could not be cleaned up.
     ///
     /// # Panics
     /// When the journals can't be read.

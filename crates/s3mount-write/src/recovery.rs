@@ -1,4 +1,4 @@
-//! What a daemon that is gone has left at the store, and how that is put in order.
+//! Cleans up what a daemon that is gone has left at the store.
 //!
 //! An upload is aborted. The rename of a folder is undone if it was still copying: then nothing was deleted, and its
 //! copies go. It is finished if it was deleting: then all copies were there. In both cases an object is only

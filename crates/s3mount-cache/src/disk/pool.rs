@@ -188,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Lets go who has waited for longer than `limit`. Returns how many these were.
+    /// Ends the waits that take longer than `limit`, because the disk hangs. Returns how many.
     pub(crate) fn give_up(&self, now: SinceBoot, limit: Duration) -> usize {
         let late: Vec<_> = {
             let mut state = self.0.lock();

@@ -65,7 +65,7 @@ struct Cleanup<'a> {
     has_failed: bool,
 }
 
-/// Cleans up. Returns failure if something could not be put in order.
+/// Cleans up. Returns failure if it could not clean up everything.
 pub(crate) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     let only = args.source.as_deref().map(|named| source::parse(named, None)).transpose()?;
     let only =

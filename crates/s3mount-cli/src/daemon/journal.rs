@@ -35,7 +35,7 @@ pub(super) struct Leftovers {
     pub(super) store: Store,
     pub(super) bucket: WritableBucket,
     pub(super) timeout: Duration,
-    /// Whether renames of folders are put in order, too.
+    /// Whether renames of folders are undone or finished, too.
     pub(super) may_rename: bool,
 }
 
@@ -81,18 +81,13 @@ impl Leftovers {
                     tracing::warn!(pid, ?intent, "an upload may be left: see `s3mount cleanup`");
                 }
                 Ok(recovered) => {
-                    tracing::info!(
-                        pid,
-                        ?intent,
-                        ?recovered,
-                        "put in order what a mount has left that is gone"
-                    );
+                    tracing::info!(pid, ?intent, ?recovered, "cleaned up after a daemon that is gone");
                     if let Err(error) = left.done(slot) {
                         tracing::warn!(%error, "a journal can't be written");
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(pid, ?intent, %error, "what a mount has left that is gone could not be put in order");
+                    tracing::warn!(pid, ?intent, %error, "cannot clean up after a daemon that is gone");
                 }
             }
         }

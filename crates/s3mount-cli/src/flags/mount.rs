@@ -40,8 +40,8 @@ pub(crate) struct MountArgs {
 
     /// Read settings from this file.
     ///
-    /// TOML, with the names of the flags: part-size = "16MiB". A flag goes before its variable of the environment
-    /// ($S3MOUNT_PART_SIZE), and that before the file. See docs/CONFIGURATION.md.
+    /// TOML, with the names of the flags: part-size = "16MiB". A flag overrides its variable of the environment
+    /// ($S3MOUNT_PART_SIZE), and that overrides the file. See docs/CONFIGURATION.md.
     #[arg(long, value_name = "FILE", help_heading = SETTINGS)]
     pub(crate) config: Option<PathBuf>,
 
@@ -278,7 +278,7 @@ pub(crate) struct MountArgs {
 
     /// Do not keep files that match in the disk cache; may be repeated.
     ///
-    /// It goes before --cache-include. Give it for what is read once, such as checkpoints, or is
+    /// It overrides --cache-include. Give it for what is read once, such as checkpoints, or is
     /// larger than the disk.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append, requires = "cache", help_heading = CACHE)]
     pub(crate) cache_exclude: Vec<String>,

@@ -12,7 +12,7 @@ use crate::flags::preset::Preset;
 
 const INTRODUCTION: &str = r#"# Configuration
 
-Each flag of a mount can be given in four ways. What stands first goes before what follows:
+Each flag of a mount can be given in four ways. Earlier sources override later ones:
 
 1. the flag: `--part-size 16MiB`, or `-o part_size=16MiB` in `/etc/fstab`
 2. its variable of the environment: `S3MOUNT_PART_SIZE=16MiB`

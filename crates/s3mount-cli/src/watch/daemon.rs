@@ -242,7 +242,7 @@ fn explain(path: &Path, file: &str, error: io::Error) -> anyhow::Error {
         ),
         Some(Errno::ENOENT) => unknown(path, file),
         Some(Errno::EBUSY) => {
-            anyhow!("as many programs as can look at the events of {shown} do so; end one of them")
+            anyhow!("{shown} already has its maximum of event listeners; stop one and try again")
         }
         Some(Errno::EAGAIN) => {
             anyhow!("the daemon of {shown} did not answer within {PATIENCE:?}; it may be stopped")

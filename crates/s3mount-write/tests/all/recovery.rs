@@ -1,4 +1,4 @@
-//! What a rename that was cut off has left is put in order.
+//! What a rename that was cut off has left is cleaned up.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
