@@ -35,6 +35,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The same command, run by another program.
+fn run_by(program: &[&str], command: &Command) -> Command {
+    let mut by = Command::new(program[0]);
+    by.args(&program[1..]).arg(command.get_program()).args(command.get_args());
+    by.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    by
+}
+
 impl Daemon {
     fn new(name: &str) -> Self {
         let _watchdog = watchdog(3 * LIMIT);
@@ -47,8 +55,10 @@ impl Daemon {
 
     fn start(&self) -> Output {
         let log = self.folder.path().join("log").display().to_string();
-        let mut command = s3mount(&self.server.endpoint(), BUCKET, &self.dir, &["--log-directory", &log]);
-        run_with_timeout(&mut command, LIMIT).expect("s3mount")
+        let command = s3mount(&self.server.endpoint(), BUCKET, &self.dir, &["--log-directory", &log]);
+        // The tests may be run by nohup, and a daemon ignores what its parent ignores.
+        let mut usual = run_by(&["env", "--default-signal=HUP"], &command);
+        run_with_timeout(&mut usual, LIMIT).expect("s3mount")
     }
 
     /// The line of /proc/self/mountinfo about the mount.
@@ -215,10 +225,7 @@ fn a_signal_in_the_moment_of_mounting_unmounts() {
 fn a_signal_that_is_to_be_ignored_is() {
     let daemon = Daemon::new("mnt");
     let command = s3mount(&daemon.server.endpoint(), BUCKET, &daemon.dir, &["--foreground"]);
-    let mut nohup = Command::new("nohup");
-    nohup.arg(command.get_program()).args(command.get_args());
-    nohup.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mount = MountGuard::new(&mut nohup, &daemon.dir).expect("a mount");
+    let mount = MountGuard::new(&mut run_by(&["nohup"], &command), &daemon.dir).expect("a mount");
     kill(Pid::from_raw(mount.pid() as i32), Signal::SIGHUP).expect("a signal");
     assert_eq!(fs::read_to_string(daemon.dir.join("d/f")).expect("a file"), "text");
     assert_eq!(mount.unmount().expect("an end").code(), Some(0));
