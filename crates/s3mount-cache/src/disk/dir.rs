@@ -1,6 +1,6 @@
 //! One cache directory: its paths, its file system, its room, and the time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use s3mount_object::ObjectId;
 
@@ -34,8 +34,6 @@ pub(crate) struct Dir {
     pub(crate) note: Option<DiskNote>,
     /// Its place among the directories of this mount.
     place: Place,
-    /// The device and the inode of the directory that was checked.
-    checked: Mutex<Option<(u64, u64)>>,
 }
 
 impl Dir {
@@ -56,7 +54,6 @@ impl Dir {
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
         let health = Health::new(layout.root().to_owned(), clock.clone());
-        let checked = Mutex::new(check::identity(&layout));
         Ok(Self {
             layout,
             io,
@@ -69,7 +66,6 @@ impl Dir {
             metrics,
             note,
             place,
-            checked,
         })
     }
 
@@ -80,29 +76,20 @@ impl Dir {
 
     /// Whether the directory is still the one that was checked.
     pub(crate) fn is_in_place(&self) -> bool {
-        let found = check::identity(&self.layout);
-        let is_same = found.is_some() && found == *self.lock_checked();
-        is_same && self.layout.marker().exists() && self.layout.objects().exists()
+        self.room.is_checked() && self.layout.marker().exists() && self.layout.objects().exists()
     }
 
     /// Makes the directory again that somebody has deleted, or checks the one that has taken its place.
     pub(crate) fn put_in_place(&self) -> Result<(), DiskError> {
-        let is_known = check::identity(&self.layout).is_some_and(|found| Some(found) == *self.lock_checked());
-        if is_known {
+        if self.room.is_checked() {
             check::prepare_again(&self.io, &self.layout)?;
         } else {
             check::prepare_in_place(&self.io, &self.layout)?;
         }
         self.place.keep(&self.io, &self.layout);
-        let found = check::identity(&self.layout);
         let opened = self.room.open_again().and_then(|()| self.durable.open_again(&self.io, &self.layout));
         opened.map_err(|error| DiskError::io("open the files of", self.layout.root(), error))?;
-        *self.lock_checked() = found;
         Ok(())
-    }
-
-    fn lock_checked(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
-        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A record of a version that is published now. It has no name, and nobody has compared it with the store's

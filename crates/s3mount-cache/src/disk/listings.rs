@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::disk::layout::{Layout, SHARDS};
+use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::scan;
 
 /// How the name of a listing begins that is not finished.
@@ -60,7 +60,13 @@ pub(crate) fn all(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<L
     Ok(entries.into_iter().flatten().filter_map(|entry| entry.and_then(|entry| listing(&entry)).transpose()))
 }
 
+/// What is no listing, by its name, is left alone.
 fn listing(entry: &DirEntry) -> io::Result<Option<Listing>> {
+    let name = entry.file_name().into_string().unwrap_or_default();
+    let is_unfinished = name.starts_with(UNFINISHED_LISTING);
+    if !is_unfinished && Hash::parse(&name).is_none() {
+        return Ok(None);
+    }
     let metadata = match entry.metadata() {
         // Another process may have deleted it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -70,7 +76,7 @@ fn listing(entry: &DirEntry) -> io::Result<Option<Listing>> {
         path: entry.path(),
         bytes: scan::taken_bytes(&metadata),
         written: scan::last_write(&metadata),
-        is_unfinished: entry.file_name().to_string_lossy().starts_with(UNFINISHED_LISTING),
+        is_unfinished,
     }))
 }
 

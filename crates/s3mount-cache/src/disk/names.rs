@@ -73,12 +73,18 @@ impl NameStore {
         self.dir.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
     }
 
+    /// The folder may have been moved away, and another one may be in its place.
+    fn check(&self) -> io::Result<()> {
+        if self.dir.room.is_checked() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     /// Begins to keep the listing of `directory`. All that are not finished may take as much as those that are kept: the
     /// next page of one that does not fit is an error.
     ///
     /// # Errors
     /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.
     pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
+        self.check()?;
         let path = self.path(directory);
         let folder = path.parent().unwrap_or(Path::new("/"));
         make_folder(&self.dir.layout.names())?;
@@ -110,6 +116,9 @@ impl NameStore {
     /// # Errors
     /// Those of the disk. A listing that is not there is no error.
     pub fn forget(&self, directory: &str) -> io::Result<()> {
+        if self.check().is_err() {
+            return Ok(());
+        }
         let path = self.path(directory);
         let bytes = taken_bytes(&path);
         match std::fs::remove_file(path) {
@@ -206,6 +215,9 @@ impl NamesWriter {
         self.put(&table)?;
         self.put(&footer)?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        if !self.dir.room.is_checked() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let (before, bytes) = (taken_bytes(&self.path), scan::taken_bytes(&file.as_file().metadata()?));
         file.persist(&self.path).map_err(|error| error.error)?;
         self.dir.room.on_listing(before, bytes);
@@ -401,6 +413,25 @@ mod tests {
         assert!(store.open("d/").expect("no error").is_none());
         assert_eq!(store.open("e/").expect("no error").expect("a listing").len(), 2);
         assert_eq!(store.unfinished.load(super::Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_in_a_folder_that_was_put_in_place_of_the_cache() {
+        let dir = TempDir::new().expect("a folder");
+        let path = dir.path().join("cache");
+        let store = store_of(&path, "s3://bucket");
+        let mut writer = store.write("e/").expect("a listing");
+        keep(&store);
+        std::fs::rename(&path, dir.path().join("elsewhere")).expect("renamed");
+        let mine = store.path("d/");
+        std::fs::create_dir_all(mine.parent().expect("a folder")).expect("made");
+        std::fs::write(&mine, "mine").expect("a file");
+        assert_eq!(store.write("d/").map(drop).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
+        writer.push(None, b"one").expect("a page");
+        assert_eq!(writer.finish().expect_err("it is gone").kind(), io::ErrorKind::NotFound);
+        store.forget("d/").expect("no error");
+        assert_eq!(std::fs::read(&mine).expect("a file"), b"mine");
+        assert!(!store.path("e/").exists());
     }
 
     #[test]

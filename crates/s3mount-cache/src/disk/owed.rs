@@ -16,7 +16,7 @@ const OWED_FOR: Duration = Duration::from_secs(30);
 pub(crate) struct Owed {
     bytes: u64,
     files: u64,
-    /// What was free before, in bytes and in files.
+    /// What was free after it, in bytes and in files.
     free: (u64, u64),
     until: Duration,
 }
@@ -38,11 +38,19 @@ impl Owed {
         Space { free, free_files, ..space }
     }
 
-    /// More was evicted when this was the space.
-    pub(crate) fn add(&mut self, evicted: &Evicted, space: Space, now: Duration) {
-        let (bytes, files) = self.left(space, now);
-        let (bytes, files) = (bytes + evicted.bytes, files + evicted.files);
-        *self = Self { bytes, files, free: (space.free, space.free_files), until: now + OWED_FOR };
+    /// More was evicted. The space was this before, and is this after it. What is back at once is not owed, also where
+    /// others take it within the next second.
+    pub(crate) fn add(&mut self, evicted: &Evicted, before: Space, after: Space, now: Duration) {
+        let (bytes, files) = self.left(before, now);
+        let owed = |owed: u64, evicted: u64, before: u64, after: u64| {
+            owed + evicted.saturating_sub(after.saturating_sub(before))
+        };
+        *self = Self {
+            bytes: owed(bytes, evicted.bytes, before.free, after.free),
+            files: owed(files, evicted.files, before.free_files, after.free_files),
+            free: (after.free, after.free_files),
+            until: now + OWED_FOR,
+        };
     }
 }
 
@@ -63,7 +71,7 @@ mod tests {
         let expected =
             |owed: &Owed, free, after| owed.expected(space(free), now + Duration::from_secs(after)).free;
         assert_eq!(expected(&owed, 3, 0), 3);
-        owed.add(&evicted(10), space(3), now);
+        owed.add(&evicted(10), space(3), space(3), now);
         assert_eq!(
             [3, 8, 13, 20].map(|free| expected(&owed, free, 1)),
             [13, 13, 13, 20],
@@ -71,7 +79,10 @@ mod tests {
         );
         assert_eq!(expected(&owed, 1, 1), 11, "others write");
         assert_eq!(expected(&owed, 3, 30), 3, "it is waited for no longer");
-        owed.add(&evicted(2), space(5), now + Duration::from_secs(2));
+        owed.add(&evicted(2), space(5), space(5), now + Duration::from_secs(2));
         assert_eq!(expected(&owed, 5, 3), 15, "the rest of the first, and the second");
+        let mut owed = Owed::default();
+        owed.add(&evicted(10), space(3), space(12), now);
+        assert_eq!([3, 12, 13].map(|free| expected(&owed, free, 1)), [4, 13, 13], "nine were back at once");
     }
 }

@@ -8,9 +8,8 @@
 //! also goes through all shards slowly: it corrects the counts, deletes what was left over by processes that
 //! were killed, and evicts what is over the limit.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,8 +17,10 @@ use std::time::Duration;
 use rustix::fs::futimens;
 
 use crate::disk::clock::Clock;
+use crate::disk::elected::{Elected, Holder};
 use crate::disk::evict::{Evicted, Evictor};
 use crate::disk::ghosts::Place;
+use crate::disk::identity::Identity;
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::limit::{Limit, NEW_FILES, Need, SharedLimit, Space};
 use crate::disk::listings;
@@ -70,6 +71,7 @@ pub(crate) struct Room {
 #[derive(Debug)]
 pub(crate) struct Shared {
     layout: Layout,
+    identity: Identity,
     clock: Clock,
     limit: SharedLimit,
     usage: Usage,
@@ -97,8 +99,7 @@ struct Signal {
 /// What only the housekeeper uses.
 #[derive(Debug, Default)]
 struct Keeper {
-    /// The directory's lock, if this process has it.
-    elected: Option<File>,
+    elected: Elected,
     pass: Option<Pass>,
     /// Ticks until the pass goes on, or until the next one begins.
     rest: u32,
@@ -143,7 +144,7 @@ impl Room {
     /// Gives the directory's lock back, as the end of the process does.
     #[cfg(any(test, feature = "by-hand"))]
     pub(crate) fn resign(&self) {
-        self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).elected = None;
+        self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).elected = Elected::default();
     }
 
     /// Takes `bytes` if there is room for them. May delete objects, so only writers call it.
@@ -170,7 +171,13 @@ impl Room {
         self.shared.pace.open_again()?;
         self.shared.usage.begin(&self.shared.layout)?;
         self.shared.closed_until.store(0, Ordering::Relaxed);
+        self.shared.identity.renew();
         Ok(())
+    }
+
+    /// Whether the directory is the one that was checked.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.shared.identity.is_there()
     }
 
     /// Gives back what was taken and is not on the disk.
@@ -250,6 +257,7 @@ impl Shared {
         let seed = u64::from(clock.file_time().subsec_nanos()) << 32 | u64::from(process);
         Ok(Self {
             layout: layout.clone(),
+            identity: Identity::new(layout),
             clock,
             limit,
             usage,
@@ -265,7 +273,7 @@ impl Shared {
     }
 
     fn reserve(&self, bytes: u64, now: Duration) -> io::Result<bool> {
-        if self.limit.own.excess(0, bytes, Space::ENDLESS) != Need::NONE {
+        if self.limit.own.excess(0, bytes, Space::ENDLESS) != Need::NONE || !self.identity.is_there() {
             return Ok(false);
         }
         let mut oldest_kept = None;
@@ -374,6 +382,9 @@ impl Shared {
     /// Exchanges what is known with other processes, and does what the elected housekeeper does. At the end
     /// only the former.
     fn tick(&self, now: Duration, is_ending: bool) -> io::Result<()> {
+        if !self.identity.is_there() {
+            return Ok(());
+        }
         if self.pace.exchange()? {
             self.closed_until.store(0, Ordering::Relaxed);
         }
@@ -381,8 +392,13 @@ impl Shared {
         let used = counts.map_or(0, |counts| counts.used);
         self.used.store(used, Ordering::Relaxed);
         let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_ending || !self.is_elected(&mut keeper)? {
+        if is_ending {
             return Ok(());
+        }
+        match keeper.elected.hold(&self.layout)? {
+            Holder::Still => {}
+            Holder::New => keeper.pass = None,
+            Holder::Other => return Ok(()),
         }
         let (space, limit) = (self.space()?, self.limit.read()?);
         let most = limit.listings(space);
@@ -394,7 +410,7 @@ impl Shared {
         // Where all that is left is being filled, the next look finds the same.
         if surplus != Need::NONE && !victims::is_closed(keeper.looks_again, now) {
             let evicted = self.evict(surplus, Duration::MAX, now)?;
-            keeper.owed.add(&evicted, space, now);
+            keeper.owed.add(&evicted, space, self.space()?, now);
             keeper.looks_again = evicted.wait.map_or(Duration::ZERO, |_| now + LOOKS_AGAIN);
         }
         if counts.is_none() {
@@ -421,27 +437,6 @@ impl Shared {
                 counts.used
             })
         })
-    }
-
-    /// Whether this process has the directory's lock, or gets it now.
-    fn is_elected(&self, keeper: &mut Keeper) -> io::Result<bool> {
-        if let Some(lock) = &keeper.elected {
-            // The file, or the whole directory, may have been deleted or replaced.
-            let file = |metadata: Metadata| (metadata.dev(), metadata.ino());
-            let at_path = std::fs::metadata(self.layout.lock()).ok().map(file);
-            if at_path == Some(file(lock.metadata()?)) {
-                return Ok(true);
-            }
-            (keeper.elected, keeper.pass) = (None, None);
-        }
-        let mut options = File::options();
-        let lock = options.write(true).create(true).truncate(false).mode(0o600).open(self.layout.lock())?;
-        match lock.try_lock() {
-            Ok(()) => keeper.elected = Some(lock),
-            Err(TryLockError::WouldBlock) => return Ok(false),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-        Ok(true)
     }
 
     /// Takes the pass on by some shards, and corrects the counts at its end. Returns after how many ticks it goes on, or the

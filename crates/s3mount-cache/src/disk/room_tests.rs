@@ -1,7 +1,7 @@
 //! The room on real directories, with the time set by hand.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +89,42 @@ fn a_directory_that_takes_the_place_of_another_is_counted_anew() {
     assert!(room.reserve(KIB));
     room.step();
     assert!(here.lock().exists() && here.pace().exists(), "it keeps house there");
+}
+
+/// Somebody moves the cache away, and puts a folder of his own there.
+#[test]
+fn nothing_is_written_or_deleted_in_a_folder_that_was_put_in_place_of_the_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cache");
+    let here = layout(&path);
+    let room = Room::open(&here, Some(MIB), clock(), Arc::default()).expect("a room");
+    room.step();
+    std::fs::rename(&path, folder.path().join("elsewhere")).expect("renamed");
+    let old = |path: &Path| {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, "mine").expect("a file");
+        set_use(path, file_time() - DAY * 40);
+    };
+    let notes = [here.listing(&hash(0)), here.whole(&hash(0)), here.ghosts()];
+    notes.iter().for_each(|path| old(path));
+    let before = files(&path);
+    for _ in 0..20 {
+        room.step();
+        assert!(!room.reserve(KIB));
+    }
+    assert_eq!(files(&path), before);
+    assert!(notes.iter().all(|path| std::fs::read(path).expect("a file") == b"mine"));
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a file").path();
+        found.extend(if path.is_dir() { files(&path) } else { vec![path] });
+    }
+    found.sort();
+    found
 }
 
 #[test]
@@ -257,7 +293,8 @@ fn a_pass_corrects_and_tidies_up() {
     // Listings: one of last week, one of last year, and one that was not finished.
     let listings = layout.names().join("001");
     std::fs::create_dir_all(&listings).expect("a folder");
-    let kept = [("1", 7), ("2", 365), (".new3", 1), (".new4", 0)].map(|(name, days)| {
+    let [week, year] = [201, 202].map(|number| hash(number).to_string());
+    let kept = [(&*week, 7), (&*year, 365), (".new3", 1), (".new4", 0)].map(|(name, days)| {
         let path = listings.join(name);
         std::fs::write(&path, "names").expect("a file");
         set_use(&path, now - DAY * days);

@@ -1,0 +1,45 @@
+//! Which process keeps the house of a directory for all that use it: the one that has locked a file there.
+
+use std::fs::{File, Metadata, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use crate::disk::layout::Layout;
+
+/// The lock of a directory, if this process has it.
+#[derive(Debug, Default)]
+pub(crate) struct Elected(Option<File>);
+
+/// Who has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This process, as before.
+    Still,
+    /// This process, from now on.
+    New,
+    /// Another one.
+    Other,
+}
+
+impl Elected {
+    /// Who has the lock. It is taken if nobody has it.
+    pub(crate) fn hold(&mut self, layout: &Layout) -> io::Result<Holder> {
+        if let Some(lock) = &self.0 {
+            // The file, or the whole directory, may have been deleted or replaced.
+            let file = |metadata: Metadata| (metadata.dev(), metadata.ino());
+            let at_path = std::fs::metadata(layout.lock()).ok().map(file);
+            if at_path == Some(file(lock.metadata()?)) {
+                return Ok(Holder::Still);
+            }
+            self.0 = None;
+        }
+        let mut options = File::options();
+        let lock = options.write(true).create(true).truncate(false).mode(0o600).open(layout.lock())?;
+        match lock.try_lock() {
+            Ok(()) => self.0 = Some(lock),
+            Err(TryLockError::WouldBlock) => return Ok(Holder::Other),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        Ok(Holder::New)
+    }
+}
