@@ -36,6 +36,9 @@ const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 /// that s3mount is made for.
 const SLOWEST_LINK: u64 = 2_500_000;
 
+/// A link is slow that carries fewer bytes a second: then a usual window waits at it for more than [`LONG_QUEUE`].
+const SLOW_LINK: u64 = 128 << 20;
+
 /// Where GETs wait for longer than this at the link, it is full.
 pub(crate) const LONG_QUEUE: Duration = Duration::from_millis(500);
 
@@ -58,16 +61,20 @@ struct Class {
 pub(crate) struct Latencies {
     classes: [Class; CLASSES],
     in_flight_bytes: AtomicU64,
-    /// Bytes of GETs that have come since the link was measured last, and the sum of these bytes times the milliseconds
-    /// that each GET took.
+    /// Bytes that came since the last tick.
     landed_bytes: AtomicU64,
-    landed_byte_millis: AtomicU64,
+    /// Bytes of GETs that have come since it was last measured whether the link is slow, and the sum of these bytes times
+    /// the milliseconds that each GET took.
+    spread_bytes: AtomicU64,
+    spread_byte_millis: AtomicU64,
     /// Ticks since then in which GETs were in flight.
     busy_ticks: AtomicU64,
+    /// Bytes a second that the link brought, spread over the time that the GETs took.
+    spread_link: AtomicU64,
     /// Bytes a second that all GETs together brought; 0 before the first GET.
     link: AtomicU64,
-    /// The same when GETs last waited at the link for long, or what it has carried since if that is more. 0 while none
-    /// has.
+    /// `spread_link` when GETs last waited at the link for long, or what it has carried since if that is more. 0 while
+    /// none has.
     full_link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
     last: [AtomicU64; 2],
@@ -85,8 +92,10 @@ impl Default for Latencies {
             }),
             in_flight_bytes: AtomicU64::new(0),
             landed_bytes: AtomicU64::new(0),
-            landed_byte_millis: AtomicU64::new(0),
+            spread_bytes: AtomicU64::new(0),
+            spread_byte_millis: AtomicU64::new(0),
             busy_ticks: AtomicU64::new(0),
+            spread_link: AtomicU64::new(0),
             link: AtomicU64::new(0),
             full_link: AtomicU64::new(0),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -120,7 +129,8 @@ impl Latencies {
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.landed_byte_millis.fetch_add(bytes.saturating_mul(micros / 1000), Ordering::Relaxed);
+        self.spread_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.spread_byte_millis.fetch_add(bytes.saturating_mul(micros / 1000), Ordering::Relaxed);
         self.last[1].store(self.last[0].swap(micros, Ordering::Relaxed), Ordering::Relaxed);
         let class = &self.classes[class(bytes)];
         class.least_long[0].fetch_min(micros, Ordering::Relaxed);
@@ -157,10 +167,8 @@ impl Latencies {
 
     /// The time that the link takes for the bytes in flight.
     fn in_flight(&self) -> Duration {
-        let link = match self.link.load(Ordering::Relaxed) {
-            0 => SLOWEST_LINK,
-            link => link,
-        };
+        let link = self.slow_link().unwrap_or(self.link.load(Ordering::Relaxed));
+        let link = if link == 0 { SLOWEST_LINK } else { link };
         Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
     }
 
@@ -199,7 +207,12 @@ impl Latencies {
     /// Lets the minima rise, and updates the rate of the link. To be called once a second. Returns whether a
     /// period begins, in which the shortest GET is measured anew.
     pub(crate) fn age(&self) -> bool {
-        self.measure_link();
+        let (link, landed) =
+            (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
+        let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
+        let fallen = if is_busy && link > landed { link - (link - landed) / LINK_SHARE } else { link };
+        self.link.store(fallen.max(landed), Ordering::Relaxed);
+        self.measure_slow_link();
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
             // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as good.
@@ -216,42 +229,52 @@ impl Latencies {
 }
 
 impl Latencies {
-    /// Updates the rate of the link, once a second.
+    /// Measures whether the link is slow, once a second.
     ///
     /// The bytes of a GET count when it ends, but they came all the time. Where many GETs share a slow link, they all
     /// end within the same second, after many. So what has come is divided by the seconds in which it came: by as many
     /// ticks as its GETs took.
-    fn measure_link(&self) {
-        let (landed, link) = (self.landed_bytes.load(Ordering::Relaxed), self.link.load(Ordering::Relaxed));
+    fn measure_slow_link(&self) {
+        let (spread, link) =
+            (self.spread_bytes.load(Ordering::Relaxed), self.spread_link.load(Ordering::Relaxed));
         let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
-        if landed == 0 && !is_busy {
+        if spread == 0 && !is_busy {
             self.busy_ticks.store(0, Ordering::Relaxed);
             return;
         }
         let ticks = self.busy_ticks.fetch_add(1, Ordering::Relaxed) + 1;
-        if landed > 0 && self.landed_byte_millis.load(Ordering::Relaxed) / landed > ticks * 1000 {
+        if spread > 0 && self.spread_byte_millis.load(Ordering::Relaxed) / spread > ticks * 1000 {
             return;
         }
-        let rate = landed / ticks;
-        if landed > 0 {
+        let rate = spread / ticks;
+        if spread > 0 {
             // What lands meanwhile counts with the next.
-            self.landed_bytes.fetch_sub(landed, Ordering::Relaxed);
-            self.landed_byte_millis.store(0, Ordering::Relaxed);
+            self.spread_bytes.fetch_sub(spread, Ordering::Relaxed);
+            self.spread_byte_millis.store(0, Ordering::Relaxed);
             self.busy_ticks.store(0, Ordering::Relaxed);
         }
         let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
         let now = fallen.max(rate);
-        self.link.store(now, Ordering::Relaxed);
+        self.spread_link.store(now, Ordering::Relaxed);
         let full = self.full_link.load(Ordering::Relaxed);
-        if landed > 0 && self.queue() > LONG_QUEUE || full > 0 && rate > full {
+        if spread > 0 && self.queue() > LONG_QUEUE || full > 0 && rate > full {
             self.full_link.store(now, Ordering::Relaxed);
         }
     }
 
-    /// How many bytes a second the link carries at most, if GETs have waited there for long.
-    pub(crate) fn full_link(&self) -> Option<u64> {
-        Some(self.full_link.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
+    /// How many bytes a second a slow link carries. Unset if the link is fast, or nothing is known of it.
+    pub(crate) fn slow_link(&self) -> Option<u64> {
+        slow(&self.spread_link)
     }
+
+    /// How many bytes a second a slow link carries at which GETs have waited for long.
+    pub(crate) fn full_link(&self) -> Option<u64> {
+        slow(&self.full_link)
+    }
+}
+
+fn slow(link: &AtomicU64) -> Option<u64> {
+    Some(link.load(Ordering::Relaxed)).filter(|rate| (1..SLOW_LINK).contains(rate))
 }
 
 #[cfg(test)]
@@ -309,19 +332,18 @@ mod tests {
             (0..15).for_each(|_| assert!(!latencies.age()));
             (0..40).for_each(|_| latencies.note(1_000_000, Duration::from_secs(16)));
             latencies.age();
-            assert_eq!(latencies.carried(Duration::from_secs(1)), 2_500_000);
+            assert_eq!(latencies.slow_link(), Some(2_500_000));
             drop(sent);
         }
         assert_eq!(latencies.full_link(), Some(2_500_000));
         (0..5).for_each(|_| assert!(!latencies.age()));
         latencies.note(9_000_000, Duration::from_millis(900));
         latencies.age();
-        assert_eq!(
-            latencies.carried(Duration::from_secs(1)),
-            9_000_000,
-            "seconds without a GET do not count"
-        );
+        assert_eq!(latencies.slow_link(), Some(9_000_000), "seconds without a GET do not count");
         assert_eq!(latencies.full_link(), Some(9_000_000), "it has become faster");
+        latencies.note(200 << 20, Duration::from_millis(900));
+        latencies.age();
+        assert_eq!((latencies.slow_link(), latencies.full_link()), (None, None), "it is not slow any more");
     }
 
     #[test]

@@ -104,8 +104,8 @@ pub(crate) struct WindowLimits<'a> {
     pub(crate) mean: &'a dyn Fn(u64) -> Duration,
     /// The time that the link takes to bring what is in flight.
     pub(crate) queue: Duration,
-    /// How many bytes a second the link carries. 0 as long as that is not known.
-    pub(crate) link: f64,
+    /// How many bytes a second the link carries, if it is slow.
+    pub(crate) slow_link: Option<u64>,
     /// The same where GETs have waited at the link for long, now or before.
     pub(crate) full_link: Option<u64>,
     pub(crate) config: &'a PrefetchConfig,
@@ -150,7 +150,8 @@ impl WindowLimits<'_> {
     /// The rate, or what the link carries where that is less. Behind a slow link, many parts end at once, and the reader
     /// takes them faster than the link brings the next.
     fn fitting(&self, rate: f64) -> f64 {
-        if self.is_queue() && self.link > 0.0 { rate.min(self.link) } else { rate }
+        let link = self.slow_link.filter(|_| self.is_queue());
+        link.map_or(rate, |link| rate.min(link as f64))
     }
 
     fn is_near(&self) -> bool {
@@ -495,7 +496,7 @@ mod tests {
             latency: &latency,
             mean: &latency,
             queue: Duration::ZERO,
-            link: 0.0,
+            slow_link: None,
             full_link: None,
             config: &config,
         })

@@ -1,7 +1,6 @@
 //! The GETs of one object version: those that reads wait for, and those ahead of their readers.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::ByteRange;
@@ -97,7 +96,7 @@ impl ObjectReader {
         let latency = |bytes| self.shared.latencies.least_lately(bytes);
         let mean = |bytes| self.shared.latencies.mean(bytes);
         let queue = self.shared.latencies.queue();
-        let link = self.shared.latencies.carried(Duration::from_secs(1)) as f64;
+        let slow_link = self.shared.latencies.slow_link();
         let streams = self.shared.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let edge_bytes = edge_bytes(share_bytes, config);
         let requests = config.max_requests.min(USUAL) as u64;
@@ -109,7 +108,7 @@ impl ObjectReader {
             latency: &latency,
             mean: &mean,
             queue,
-            link,
+            slow_link,
             full_link: self.shared.latencies.full_link(),
             config,
         })
