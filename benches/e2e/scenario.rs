@@ -169,8 +169,7 @@ pub(crate) enum Pattern {
 }
 
 const fn stream(name: &'static str, streams: usize, bytes: u64, block: u64) -> Scenario {
-    let pattern = Pattern::Streams { streams, bytes, block, direct: false };
-    self::pattern(name, pattern)
+    pattern(name, Pattern::Streams { streams, bytes, block, direct: false })
 }
 
 const fn pattern(name: &'static str, pattern: Pattern) -> Scenario {

@@ -225,6 +225,7 @@ mod tests {
         assert!(!breaker.admit(seconds(14)));
         assert!(breaker.admit(seconds(15)));
     }
+
     #[test]
     fn five_in_a_row_are_too_many_where_a_good_answer_empties_the_score() {
         let mut breaker = Breaker::new(Rule { good: f64::MAX, first_rest: seconds(30) });

@@ -166,17 +166,19 @@ pub(crate) async fn from_nearest(
     // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
     let read = match disk.asks_source(range, source.is_some()) {
         None => disk.read(range, source, into).await,
-        Some(limit) => match before_slow(shared, version, range, into, limit, wanted).await {
-            Ok(came) => return Ok(came),
-            Err(failure @ Failure::GivenUp) => return Err(failure),
-            Err(failure) => {
-                if matches!(failure, Failure::Late(..)) {
-                    disk.on_source_slow();
+        Some(limit) => {
+            match before_slow(shared, version, range, into, (limit, source.is_some()), wanted).await {
+                Ok(came) => return Ok(came),
+                Err(failure @ Failure::GivenUp) => return Err(failure),
+                Err(failure) => {
+                    if matches!(failure, Failure::Late(..)) {
+                        disk.on_source_slow();
+                    }
+                    let into = buffer_for(shared, range, None, wanted).await;
+                    disk.read_anyway(range, source, into).await
                 }
-                let into = buffer_for(shared, range, None, wanted).await;
-                disk.read_anyway(range, source, into).await
             }
-        },
+        }
     };
     let left = match read {
         Ok(bytes) => return Ok(Came { bytes, from: Place::Disk, is_compared: false }),
@@ -191,21 +193,20 @@ pub(crate) async fn from_nearest(
     Ok(came)
 }
 
-/// Fetches what a slow disk holds, unless that takes longer than `limit`, as the disk does.
+/// Fetches what a slow disk holds, unless that takes longer than `limit`, as the disk does. Where it is not known how long
+/// the store takes, the store itself is asked.
 async fn before_slow(
     shared: &Shared,
     version: &Version,
     range: ByteRange,
     buffer: Buffer,
-    limit: Duration,
+    (limit, is_known): (Duration, bool),
     wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let is_known = source_time(shared, range).is_some();
     let get = async {
         if is_known {
             from_afar(shared, version, range, Some(buffer), wanted).await
         } else {
-            // It tells whether the store is faster.
             attempts(shared, &version.object, range, Some(buffer), wanted).await
         }
     };

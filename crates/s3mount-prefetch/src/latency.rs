@@ -210,8 +210,7 @@ impl Latencies {
         let (link, landed) =
             (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
         let is_busy = self.in_flight_bytes.load(Ordering::Relaxed) > 0;
-        let fallen = if is_busy && link > landed { link - (link - landed) / LINK_SHARE } else { link };
-        self.link.store(fallen.max(landed), Ordering::Relaxed);
+        self.link.store(believed(link, landed, is_busy), Ordering::Relaxed);
         self.measure_slow_link();
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
@@ -226,9 +225,7 @@ impl Latencies {
         }
         begins
     }
-}
 
-impl Latencies {
     /// Measures whether the link is slow, once a second.
     ///
     /// The bytes of a GET count when it ends, but they came all the time. Where many GETs share a slow link, they all
@@ -253,8 +250,7 @@ impl Latencies {
             self.spread_byte_millis.store(0, Ordering::Relaxed);
             self.busy_ticks.store(0, Ordering::Relaxed);
         }
-        let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
-        let now = fallen.max(rate);
+        let now = believed(link, rate, is_busy);
         self.spread_link.store(now, Ordering::Relaxed);
         let full = self.full_link.load(Ordering::Relaxed);
         if spread > 0 && self.queue() > LONG_QUEUE || full > 0 && rate > full {
@@ -271,6 +267,12 @@ impl Latencies {
     pub(crate) fn full_link(&self) -> Option<u64> {
         slow(&self.full_link)
     }
+}
+
+/// What the link is believed to carry that carried `rate` lately, and was believed to carry `link`.
+fn believed(link: u64, rate: u64, is_busy: bool) -> u64 {
+    let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
+    fallen.max(rate)
 }
 
 fn slow(link: &AtomicU64) -> Option<u64> {

@@ -162,12 +162,6 @@ pub(crate) fn make_folders(layout: &Layout) -> io::Result<()> {
     make_folder(&layout.names())
 }
 
-/// The device and the inode of the directory, if it is there.
-pub(crate) fn identity(layout: &Layout) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(layout.root()).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
 /// Whoever may write to the directory could plant bytes, and whoever may read it sees the bucket's.
 fn check_owner(root: &Path, metadata: &Metadata, user: u32) -> Result<(), DiskError> {
     let path = root.to_owned();

@@ -7,9 +7,9 @@ use crate::disk::clock::file_time;
 use crate::disk::layout::Hash;
 use crate::disk::limit;
 use crate::disk::listings::{self, UNFINISHED_LISTING};
+use crate::disk::pass::Pass;
 use crate::disk::place;
 use crate::disk::scan;
-use crate::disk::usage::Counts;
 use crate::disk::walk::{CacheDir, WalkError, failed, missing};
 
 /// What was deleted.
@@ -33,7 +33,6 @@ impl CacheDir {
     pub fn clear(&self, mut on_shard: impl FnMut(&Cleared)) -> Result<Cleared, WalkError> {
         let layout = &self.layout;
         let mut cleared = Cleared::default();
-        let before = self.counts()?;
         for number in 0..Self::SHARDS {
             for version in self.shard(number)? {
                 let path = self.file_of(&version);
@@ -55,24 +54,22 @@ impl CacheDir {
         let lock = limit::lock_unused(layout).map_err(|error| failed("open", &layout.limit(), error))?;
         if lock.is_some() {
             self.clear_rest()?;
-        } else if let Some(before) = before {
-            self.correct_counts(before)?;
+        } else {
+            self.count_anew()?;
         }
         Ok(cleared)
     }
 
-    /// Counts what is left. What was counted `before` may have been wrong, and what has gone since was given back.
-    fn correct_counts(&self, before: Counts) -> Result<(), WalkError> {
-        let (mut sum, mut listed) = (0, 0);
-        for number in 0..Self::SHARDS {
-            let shard = scan::shard(&self.layout, number, file_time());
-            sum += shard.map_err(|error| failed("list", &self.layout.shard(number), error))?.disk_bytes;
-            listed += self.listings(number)?.bytes;
+    /// Counts what is left. What was counted may have been wrong.
+    fn count_anew(&self) -> Result<(), WalkError> {
+        let Some(before) = self.counts()? else { return Ok(()) };
+        let mut pass = Pass::new(before);
+        while !pass.is_over() {
+            pass.next(&self.layout, file_time())
+                .map_err(|error| failed("count what is in", self.layout.root(), error))?;
         }
-        self.change_counts(|counts| {
-            let gone = Counts { removed: counts.removed, listings: counts.listings, ..before };
-            counts.correct(gone, sum + listed, listed);
-        })
+        let corrected = self.usage.change(|counts| pass.correct(counts));
+        corrected.map_err(|error| failed("change", &self.layout.usage(), error))
     }
 
     /// Deletes what mounts need to go on. Nobody uses the directory, and nobody begins to meanwhile. The marker goes

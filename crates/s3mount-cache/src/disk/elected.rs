@@ -1,9 +1,10 @@
 //! Which process keeps the house of a directory for all that use it: the one that has locked a file there.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 
+use crate::disk::identity;
 use crate::disk::layout::Layout;
 
 /// The lock of a directory, if this process has it.
@@ -26,9 +27,7 @@ impl Elected {
     pub(crate) fn hold(&mut self, layout: &Layout) -> io::Result<Holder> {
         if let Some(lock) = &self.0 {
             // The file, or the whole directory, may have been deleted or replaced.
-            let file = |metadata: Metadata| (metadata.dev(), metadata.ino());
-            let at_path = std::fs::metadata(layout.lock()).ok().map(file);
-            if at_path == Some(file(lock.metadata()?)) {
+            if identity::at(&layout.lock()) == Some(identity::of(&lock.metadata()?)) {
                 return Ok(Holder::Still);
             }
             self.0 = None;

@@ -340,9 +340,14 @@ impl Health {
         self.condition() == Condition::Healthy && self.may_write()
     }
 
+    /// Whether anything may be read now.
+    pub(crate) fn may_read(&self) -> bool {
+        self.may_begin() && self.slow.may_ask()
+    }
+
     /// Whether anything may be written now.
     pub(crate) fn may_write(&self) -> bool {
-        self.may_begin() && self.slow.may_ask() && self.lock().policy.may_write(self.clock.now())
+        self.may_read() && self.lock().policy.may_write(self.clock.now())
     }
 
     /// Begins an operation, unless the disk must not be asked now.

@@ -1,10 +1,22 @@
 //! Whether the directory at a path is still the one that was checked. Whoever moves a cache away while a mount uses it may
 //! put a folder of his own in its place, and nothing is written there or deleted.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::disk::check;
 use crate::disk::layout::Layout;
+
+/// What tells a file or a directory from all others: its device and its inode.
+pub(crate) fn of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// That of what is at the path, if anything is.
+pub(crate) fn at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().as_ref().map(of)
+}
 
 /// The device and the inode of the directory that was checked.
 #[derive(Debug)]
@@ -16,17 +28,17 @@ pub(crate) struct Identity {
 impl Identity {
     /// The directory that is there now.
     pub(crate) fn new(layout: &Layout) -> Self {
-        Self { layout: layout.clone(), known: Mutex::new(check::identity(layout)) }
+        Self { layout: layout.clone(), known: Mutex::new(at(layout.root())) }
     }
 
     /// Whether it is there.
     pub(crate) fn is_there(&self) -> bool {
-        let found = check::identity(&self.layout);
+        let found = at(self.layout.root());
         found.is_some() && found == *self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another directory that was checked has taken its place.
     pub(crate) fn renew(&self) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = check::identity(&self.layout);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = at(self.layout.root());
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     pub(crate) bytes: u64,
     written: Duration,
     /// Whether its process goes on to write it, or was killed. It is not counted.
-    pub(crate) is_unfinished: bool,
+    is_unfinished: bool,
 }
 
 /// What is known of listings after some of them were deleted.
@@ -52,7 +52,7 @@ pub(crate) fn folder(layout: &Layout, number: u16) -> PathBuf {
 }
 
 /// The listings in a folder that may be missing.
-pub(crate) fn all(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<Listing>>> {
+fn all(folder: &Path) -> io::Result<impl Iterator<Item = io::Result<Listing>>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         entries => Some(entries?),
@@ -129,12 +129,15 @@ pub(crate) fn cut(layout: &Layout, most: u64) -> io::Result<Tidied> {
     Ok(tidied)
 }
 
-/// Calls `then` with each listing that is finished.
-fn each(layout: &Layout, mut then: impl FnMut(Listing)) -> io::Result<()> {
-    for number in 0..SHARDS {
-        for listing in all(&folder(layout, number))? {
-            Some(listing?).filter(|listing| !listing.is_unfinished).into_iter().for_each(&mut then);
-        }
+/// Calls `then` with each listing in a folder that is finished.
+pub(crate) fn each_in(folder: &Path, mut then: impl FnMut(Listing)) -> io::Result<()> {
+    for listing in all(folder)? {
+        Some(listing?).filter(|listing| !listing.is_unfinished).into_iter().for_each(&mut then);
     }
     Ok(())
+}
+
+/// Calls `then` with each listing that is finished.
+fn each(layout: &Layout, mut then: impl FnMut(Listing)) -> io::Result<()> {
+    (0..SHARDS).try_for_each(|number| each_in(&folder(layout, number), &mut then))
 }

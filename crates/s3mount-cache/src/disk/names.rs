@@ -59,6 +59,11 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a kept listing is damaged: {what}"))
 }
 
+/// The folder may have been moved away, and another one may be in its place.
+fn check(dir: &Dir) -> io::Result<()> {
+    if dir.room.is_checked() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
 impl NameStore {
     pub(super) fn new(dir: Arc<Dir>, source: String) -> Self {
         let most_bytes = dir.room.most_listing_bytes().unwrap_or_else(|error| {
@@ -73,18 +78,13 @@ impl NameStore {
         self.dir.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
     }
 
-    /// The folder may have been moved away, and another one may be in its place.
-    fn check(&self) -> io::Result<()> {
-        if self.dir.room.is_checked() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
-    }
-
     /// Begins to keep the listing of `directory`. All that are not finished may take as much as those that are kept: the
     /// next page of one that does not fit is an error.
     ///
     /// # Errors
     /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.
     pub fn write(&self, directory: &str) -> io::Result<NamesWriter> {
-        self.check()?;
+        check(&self.dir)?;
         let path = self.path(directory);
         let folder = path.parent().unwrap_or(Path::new("/"));
         make_folder(&self.dir.layout.names())?;
@@ -116,7 +116,7 @@ impl NameStore {
     /// # Errors
     /// Those of the disk. A listing that is not there is no error.
     pub fn forget(&self, directory: &str) -> io::Result<()> {
-        if self.check().is_err() {
+        if !self.dir.room.is_checked() {
             return Ok(());
         }
         let path = self.path(directory);
@@ -215,9 +215,7 @@ impl NamesWriter {
         self.put(&table)?;
         self.put(&footer)?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        if !self.dir.room.is_checked() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
+        check(&self.dir)?;
         let (before, bytes) = (taken_bytes(&self.path), scan::taken_bytes(&file.as_file().metadata()?));
         file.persist(&self.path).map_err(|error| error.error)?;
         self.dir.room.on_listing(before, bytes);

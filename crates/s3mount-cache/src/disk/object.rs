@@ -407,8 +407,7 @@ impl DiskObject {
     /// Whether there is no use in looking.
     fn is_known(&self, purpose: Look) -> bool {
         let is_use_due = purpose == Look::Use && self.version.is_use_due();
-        let health = &self.disk.dir.health;
-        (self.version.is_known() && !is_use_due) || !health.may_begin() || !health.slow.may_ask()
+        (self.version.is_known() && !is_use_due) || !self.disk.dir.health.may_read()
     }
 
     /// The work that looks.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::disk::blocks::{self, BlockSet};
 use crate::disk::clock::{BootId, SinceBoot};
 use crate::disk::dir::Dir;
+use crate::disk::identity;
 use crate::disk::layout::Hash;
 use crate::disk::record::Record;
 use crate::disk::whole::{self, Named, Whole, disk_bytes};
@@ -120,9 +121,7 @@ impl Part {
         }
         // Whoever had the lock may have finished or deleted the part meanwhile. The name of a part that is
         // finished is left behind by a kill.
-        let is_at_path = std::fs::metadata(&path).is_ok_and(|at_path| {
-            writer.metadata().is_ok_and(|open| (open.dev(), open.ino()) == (at_path.dev(), at_path.ino()))
-        });
+        let is_at_path = writer.metadata().is_ok_and(|open| identity::at(&path) == Some(identity::of(&open)));
         if dir.layout.whole(&named.hash).exists() || !is_at_path {
             if is_at_path {
                 dir.io.remove(&path)?;

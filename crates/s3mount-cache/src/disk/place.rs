@@ -12,6 +12,7 @@ use std::path::Path;
 use crate::disk::blocks;
 use crate::disk::check::{self, DiskNote};
 use crate::disk::error::DiskError;
+use crate::disk::identity;
 use crate::disk::io::Io;
 use crate::disk::layout::{Hash, Layout};
 use crate::disk::limit::Space;
@@ -90,7 +91,7 @@ pub(crate) fn prepare(io: &Io, dirs: &[impl AsRef<Path>]) -> Found {
                 continue;
             }
         };
-        let is_same = |other: &&(Layout, _, _)| check::identity(&other.0) == check::identity(&layout);
+        let is_same = |other: &&(Layout, _, _)| identity::at(other.0.root()) == identity::at(layout.root());
         if let Some((other, ..)) = usable.iter().find(is_same) {
             let (path, other) = (layout.root().to_owned(), other.root().to_owned());
             found.twice.push(DiskNote::Twice { path, other });

@@ -80,7 +80,7 @@ fn advice(error: &io::Error) -> &'static str {
 pub struct CacheDir {
     pub(crate) layout: Layout,
     pub(crate) io: Io,
-    usage: Usage,
+    pub(super) usage: Usage,
 }
 
 /// A version that lies in a cache directory.
@@ -209,15 +209,11 @@ impl CacheDir {
     pub fn listings(&self, number: u16) -> Result<Listings, WalkError> {
         let folder = listings::folder(&self.layout, number);
         let mut found = Listings::default();
-        let all = listings::all(&folder).and_then(|mut all| {
-            all.try_for_each(|listing| {
-                let listing = listing?;
-                found.count += u64::from(!listing.is_unfinished);
-                found.bytes += if listing.is_unfinished { 0 } else { listing.bytes };
-                Ok(())
-            })
+        let each = listings::each_in(&folder, |listing| {
+            found.count += 1;
+            found.bytes += listing.bytes;
         });
-        all.map(|()| found).map_err(|error| failed("list", &folder, error))
+        each.map(|()| found).map_err(|error| failed("list", &folder, error))
     }
 
     /// What is written down about a version. `None` if nothing is, or if it was evicted meanwhile.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use s3mount_bucket::{Bucket, WritableBucket};
+use s3mount_crt::{CrtConfig, usual_event_loops};
 use s3mount_object::{Condition, Encryption};
 use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted};
 
@@ -135,6 +136,7 @@ pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
     let (copying, outcome) = runtime.block_on(async {
         let connect = async |store: &Store, place: &Place| {
             let config = store.crt_config(u32::from(args.concurrency) + 2)?;
+            let config = CrtConfig { event_loops: usual_event_loops(), ..config };
             let (client, _) = store.connect(config, &place.key, 1).await?;
             anyhow::Ok(Bucket::from(Arc::new(client)).with_timeout(TIMEOUT))
         };

@@ -82,8 +82,8 @@ pub(crate) fn event_loops(max_threads: Option<u16>, limit_bytes: u64, has_shared
 
 fn fitting_loops(most: u16, limit_bytes: u64, has_shared: bool) -> (EventLoops, u64) {
     let bytes = |loops: EventLoops| u64::from(loops.all().saturating_sub(2)) * LOOP_BYTES;
-    let candidates = (2..=most).rev().map(|source| EventLoops::new(source, has_shared));
-    let found = candidates.into_iter().find(|loops| bytes(*loops) <= limit_bytes / 16);
+    let mut candidates = (2..=most).rev().map(|source| EventLoops::new(source, has_shared));
+    let found = candidates.find(|loops| bytes(*loops) <= limit_bytes / 16);
     let loops = found.unwrap_or_else(|| EventLoops::new(1, has_shared));
     (loops, bytes(loops))
 }

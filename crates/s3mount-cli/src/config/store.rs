@@ -260,7 +260,8 @@ impl Store {
         self.endpoint_url.as_deref().unwrap_or("S3")
     }
 
-    /// The settings of a client for this store, with at most `max_connections` connections.
+    /// The settings of a client for this store, with at most `max_connections` connections, and one event loop: that is
+    /// enough for a few requests, and starts at once.
     ///
     /// # Errors
     /// For a profile that does not exist, and for one that no mount can use.
@@ -284,6 +285,7 @@ impl Store {
             expected_bucket_owner: self.expected_bucket_owner.clone(),
             requester_pays: self.requester_pays,
             max_connections,
+            event_loops: 1,
             network_interfaces: self.network_interfaces.clone(),
             ..CrtConfig::new(&self.bucket)
         })

@@ -11,8 +11,7 @@ impl DiskObject {
     /// Whether the byte at `offset` is on the disk, and where the run of bytes with that answer ends. From
     /// memory, without I/O. Before [`look`](Self::look), nothing is there, and nothing while the disk is not read.
     pub fn run(&self, offset: u64) -> Run {
-        let health = &self.disk.dir.health;
-        if !health.may_begin() || !health.slow.may_ask() {
+        if !self.disk.dir.health.may_read() {
             return Run { is_here: false, end: self.version.named.size };
         }
         let (is_here, end) = self.version.run(offset);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use s3mount_crt::{CrtConfig, usual_event_loops};
 use s3mount_object::{Condition, ErrorKind, ObjectWriter as _};
 use s3mount_write::{Copier, CopyConfig, CopyError, CopyOrder};
 
@@ -43,7 +44,8 @@ pub(super) fn run(store: &Store, key: &str, parts: &[Size], connections: &[u32])
     }
     let runtime = runtime(cores())?;
     let most = connections.iter().copied().max().unwrap_or(1);
-    let (client, _) = runtime.block_on(store.connect(store.crt_config(most)?, key, 1))?;
+    let config = CrtConfig { event_loops: usual_event_loops(), ..store.crt_config(most)? };
+    let (client, _) = runtime.block_on(store.connect(config, key, 1))?;
     let client = Arc::new(client);
     let target = format!("{key}{SUFFIX}");
     let order = CopyOrder { condition: Some(Condition::Absent), ..CopyOrder::to(&target) };

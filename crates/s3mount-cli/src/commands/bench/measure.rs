@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::Context;
+use s3mount_crt::{CrtConfig, usual_event_loops};
 
 use super::client;
 use super::measured::{Measured, Point};
@@ -13,6 +14,7 @@ impl Bench {
     /// Measures the client alone, with one part in flight on each connection.
     pub(crate) fn client(&self, point: Point) -> anyhow::Result<Measured> {
         let config = self.store.crt_config(point.connections)?;
+        let config = CrtConfig { event_loops: usual_event_loops(), ..config };
         self.runtime.block_on(client::measure(self, config, point)).context("cannot measure the client alone")
     }
 
