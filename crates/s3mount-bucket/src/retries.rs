@@ -28,6 +28,9 @@ use crate::{Class, Operation};
 /// A request that waits for the budget asks it again after this time.
 const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 
+/// A request is not made again so shortly before its deadline.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
 /// An attempt may go on for this time after the deadline. Who waits with the same deadline tells what was waited for.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -181,10 +184,12 @@ impl<'a> Retries<'a> {
         error: ObjectError,
         is_wanted: impl Fn() -> bool,
     ) -> Result<(), ObjectError> {
-        let pause = self.attempts.next_pause();
-        if !error.is_retryable() || self.is_over(Instant::now() + pause) {
+        let (pause, now) = (self.attempts.next_pause(), Instant::now());
+        if !error.is_retryable() || self.is_over(now + pause) && self.is_over(now + LEAST_PAUSE) {
             return Err(error);
         }
+        // The last attempts come before the deadline, and not a pause of seconds before it.
+        let pause = pause.min((self.deadline - now) / 2);
         tracing::warn!(error = &error as &dyn Error, ?pause, "a request failed, trying again");
         sleep(pause).await;
         loop {
@@ -243,7 +248,7 @@ mod tests {
         let bucket = bucket();
         assert_eq!(attempts(&bucket, ErrorKind::Forbidden, true).await, (1, 0));
         let (made, seconds) = attempts(&bucket, ErrorKind::Throttled, true).await;
-        assert!((15..25).contains(&made) && (50..=60).contains(&seconds), "{made} in {seconds} s");
+        assert!((18..32).contains(&made) && (59..=60).contains(&seconds), "{made} in {seconds} s");
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use s3mount_memory::{MemoryBudget, Reservation};
 use tokio::time::Instant;
 
 use crate::EDGE_BYTES;
+use crate::congestion::Congestion;
 use crate::latency::Latencies;
 use crate::need::{AtLimit, Need};
 use crate::sync::{Mutex, lock};
@@ -41,12 +42,16 @@ const UNUSED_TICKS: u32 = 60;
 pub(crate) struct AheadLimiter {
     turns: Arc<Turns>,
     budget: MemoryBudget,
+    /// Bounds their bytes where the link has become too slow for them.
+    pub(crate) congestion: Congestion,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     running: usize,
+    /// The bytes of all of them.
+    bytes: u64,
     /// The most GETs that were running at once, lately.
     peak: usize,
     ticks: u32,
@@ -133,6 +138,7 @@ impl AheadLimiter {
     pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
         let state = State {
             running: 0,
+            bytes: 0,
             peak: 0,
             ticks: 0,
             paid: Vec::new(),
@@ -140,7 +146,7 @@ impl AheadLimiter {
             large: Count::new(most, 1),
             large_bytes: Count::new(most, part_bytes),
         };
-        Arc::new(Self { turns, budget, state: Mutex::new(state) })
+        Arc::new(Self { turns, budget, congestion: Congestion::default(), state: Mutex::new(state) })
     }
 
     /// A permit for a GET of `bytes` that is sent now, if there is room for one more.
@@ -151,7 +157,9 @@ impl AheadLimiter {
             self.turns.on_full();
             return None;
         }
-        if !state.pay(&self.budget) {
+        if self.congestion.bound().is_some_and(|bound| state.bytes + bytes > bound)
+            || !state.pay(&self.budget)
+        {
             return None;
         }
         let mut counts = state.counts(bytes);
@@ -164,6 +172,7 @@ impl AheadLimiter {
             count.need.on_sent(count.used, count.most())
         });
         state.running += 1;
+        state.bytes += bytes;
         state.peak = state.peak.max(state.running);
         drop(state);
         Some(AheadPermit { limiter: self.clone(), bytes, sent: Instant::now(), at_limit })
@@ -217,6 +226,7 @@ impl Drop for AheadPermit {
         }
         let mut state = lock(&self.limiter.state);
         state.running -= 1;
+        state.bytes -= self.bytes;
         for (count, weight) in state.counts(self.bytes).into_iter().flatten() {
             count.used -= weight;
         }

@@ -83,15 +83,25 @@ pub(crate) trait Wanted: Send + Sync {
         self.first_deadline()
     }
 
-    /// Fails the reads that have waited for too long. Returns when to look again, or nothing when the GET has no
-    /// time left.
-    fn look(&self) -> Option<Instant> {
+    /// Fails the reads that have waited for too long. Returns when to look again.
+    fn look(&self) -> Next {
         let deadline = self.first_deadline();
-        (Instant::now() < deadline).then_some(deadline)
+        if Instant::now() < deadline { Next::LookAt(deadline) } else { Next::Fail }
     }
 
     /// Makes readers give memory back for the GETs that queue at the pool.
     fn reclaim(&self) {}
+}
+
+/// What a GET does when it has looked whether reads have waited for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It goes on, and looks again then.
+    LookAt(Instant),
+    /// It has no time left.
+    Fail,
+    /// It gives way to a shorter one for the reads that wait.
+    GiveWay,
 }
 
 /// What a GET has to know that no other reader can join.
@@ -143,8 +153,9 @@ pub(crate) async fn in_time<T>(
         }
         let now = Instant::now();
         match wanted.look() {
-            Some(later) => next = later,
-            None => return Err(Failure::Late(ReadError::TimedOut(shared.config.read_timeout), now)),
+            Next::LookAt(later) => next = later,
+            Next::GiveWay => return Err(Failure::GivenUp),
+            Next::Fail => return Err(Failure::Late(ReadError::TimedOut(shared.config.read_timeout), now)),
         }
     }
 }
@@ -271,9 +282,15 @@ async fn attempts(
     mut buffer: Option<Buffer>,
     wanted: &dyn Wanted,
 ) -> Result<Came, Failure> {
-    let (slow, deadline) = (|| shared.latencies.stalls_after(range.len()), || wanted.deadline());
+    let began = shared.started.elapsed();
+    let slow = || match shared.ahead.congestion.has_landed_since(began) {
+        true => shared.latencies.stalls_after(range.len()),
+        false => shared.latencies.stalls_alone_after(range.len()),
+    };
+    let deadline = || wanted.deadline();
     let first = wanted.first_deadline();
-    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), slow(), first);
+    let stalls_after = shared.latencies.stalls_after(range.len());
+    let retries = shared.bucket.retries_until(Operation::GetObject, object.key(), stalls_after, first);
     let mut retries = retries.joined(&deadline).slow_by(&slow);
     loop {
         let into = buffer_for(shared, range, buffer.take(), wanted).await;
@@ -313,7 +330,7 @@ async fn attempts(
 /// come very late, and a repeated request reaches another server. The first answer counts, and the other GET
 /// is cancelled. A failure counts when both have failed.
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Came, ObjectError> {
-    let (len, began) = (request.range.len(), Instant::now());
+    let (len, began, sent) = (request.range.len(), Instant::now(), shared.started.elapsed());
     let send = |into: Buffer| async {
         let (began, _in_flight) = (Instant::now(), shared.latencies.on_sent(len));
         let GetAnswer { bytes, origin, is_compared, .. } =
@@ -327,6 +344,10 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
     let mut first = pin!(send(into));
     if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
         return result;
+    }
+    if shared.latencies.has_others_in_flight(len) && !shared.ahead.congestion.has_landed_since(sent) {
+        // The link is slow, and not this GET.
+        return first.await;
     }
     let Some(_turn) = shared.turns.spare() else { return first.await };
     let Some(_permit) = shared.bucket.try_permit(Class::Ahead) else { return first.await };

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::congestion::STARVED;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Classes of lengths: up to 64 KiB, up to 128 KiB, and so on.
@@ -35,6 +36,14 @@ const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 /// The assumed rate of a link that has carried nothing yet, in bytes a second: 20 Mbit/s, the slowest link
 /// that s3mount is made for.
 const SLOWEST_LINK: u64 = 2_500_000;
+
+/// The assumed rate of a link on which a reader is starved: 5 Mbit/s.
+const STARVED_LINK: u64 = 625_000;
+
+/// Where nothing else came, a GET may have stalled after the time that its bytes take at this rate, of which an attempt
+/// has four times as much (so that is 1 Mbit/s), and after this time at the latest.
+const LEAST_LINK: u64 = 4 * 125_000;
+const STALLS_ALONE: Duration = Duration::from_secs(4);
 
 /// A link is slow that carries fewer bytes a second: then a usual window waits at it for more than [`LONG_QUEUE`].
 const SLOW_LINK: u64 = 128 << 20;
@@ -157,12 +166,34 @@ impl Latencies {
         self.slow_after(bytes).max(self.in_flight() / 2)
     }
 
+    /// After what time a GET of `bytes` may have stalled where no other has come since it was sent: the link may be as
+    /// slow as ever.
+    pub(crate) fn stalls_alone_after(&self, bytes: u64) -> Duration {
+        self.stalls_after(bytes)
+            .max(Duration::from_secs_f64(bytes as f64 / LEAST_LINK as f64).min(STALLS_ALONE))
+    }
+
     /// How long a GET waits for the GETs before it: the time in which the link brings all bytes in flight.
     /// While streams ramp, more bytes are in flight than the link ever brought in a second, but GETs take no
     /// longer. So the wait is at most the shorter of the last two GETs.
     pub(crate) fn queue(&self) -> Duration {
         let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
         self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
+    }
+
+    /// A reader is starved: the link is slow until it has shown that it is not.
+    pub(crate) fn on_starved(&self) {
+        self.link.fetch_min(STARVED_LINK, Ordering::Relaxed);
+        for link in [&self.spread_link, &self.full_link] {
+            link.store(STARVED_LINK, Ordering::Relaxed);
+        }
+        let waited = u64::try_from(STARVED.as_micros()).unwrap_or(u64::MAX);
+        self.last.iter().for_each(|last| last.store(waited, Ordering::Relaxed));
+    }
+
+    /// Whether others are in flight beside a GET of `bytes`.
+    pub(crate) fn has_others_in_flight(&self, bytes: u64) -> bool {
+        self.in_flight_bytes.load(Ordering::Relaxed) > bytes
     }
 
     /// The time that the link takes for the bytes in flight.

@@ -35,6 +35,7 @@
 mod ahead;
 mod concurrency;
 mod config;
+mod congestion;
 mod error;
 mod fetch;
 mod hedge;

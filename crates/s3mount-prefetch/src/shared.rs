@@ -167,10 +167,12 @@ impl Shared {
     pub(crate) fn stream_share_bytes(&self) -> u64 {
         let limit = self.pool.budget().limit_bytes();
         let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
-        match self.active_streams.load(Ordering::Relaxed) {
-            0 | 1 => usable,
-            streams => usable.min(self.needed_ahead_bytes(streams as u64)) / streams as u64,
-        }
+        let streams = self.active_streams.load(Ordering::Relaxed).max(1) as u64;
+        let share =
+            if streams == 1 { usable } else { usable.min(self.needed_ahead_bytes(streams)) / streams };
+        // Where a reader was starved, parts are as small as where memory is short.
+        let bound = self.ahead.congestion.bound();
+        bound.map_or(share, |bound| share.min((bound / streams).max(self.config.random_read_bytes)))
     }
 
     /// How many bytes so many streams together need ahead of them at most: twice what the link, or the processor, carries

@@ -1,6 +1,7 @@
 //! The GETs of one object version: those that reads wait for, and those ahead of their readers.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use s3mount_memory::{Buffer, Priority};
 use s3mount_object::ByteRange;
@@ -10,7 +11,7 @@ use super::ObjectReader;
 use super::plan::{Planner, edge_bytes};
 use super::state::State;
 use crate::ahead::AheadPermit;
-use crate::fetch::{LOOK, Wanted};
+use crate::fetch::{LOOK, Next, Wanted};
 use crate::need::USUAL;
 use crate::readers::Readers;
 use crate::segment::Purpose;
@@ -193,12 +194,15 @@ impl ObjectReader {
             reader: self.me.clone(),
             start: range.start(),
             id,
+            sent: self.now(),
             deadline: Instant::now() + self.shared.config.read_timeout,
         };
         let task = spawn(&self.shared.runtime, async move {
             let Get { shared, reader, .. } = &get;
             let result = fetch_by(verifier.as_ref(), shared, &version, range, buffer, &get).await;
             if result.is_ok() {
+                let now = shared.started.elapsed();
+                shared.ahead.congestion.on_landed(range.len(), now.saturating_sub(get.sent), now);
                 permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));
             }
             drop(permit);
@@ -221,6 +225,7 @@ struct Get {
     start: u64,
     /// The id of its segment.
     id: u64,
+    sent: Duration,
     deadline: Instant,
 }
 
@@ -239,10 +244,23 @@ impl Wanted for Get {
         last.map_or(self.deadline, |last| last.max(self.deadline))
     }
 
-    fn look(&self) -> Option<Instant> {
-        let next = self.reader.upgrade()?.expire(self.start, self.id).unwrap_or(self.deadline);
+    fn look(&self) -> Next {
+        let Some(reader) = self.reader.upgrade() else { return Next::Fail };
         let now = Instant::now();
-        (now < next).then(|| next.min(now + LOOK))
+        let Some(first) = reader.expire(self.start, self.id) else {
+            return if now < self.deadline {
+                Next::LookAt(self.deadline.min(now + LOOK))
+            } else {
+                Next::Fail
+            };
+        };
+        let waited = (now + self.shared.config.read_timeout).saturating_duration_since(first);
+        self.readers.relieve(&self.shared, waited);
+        let is_starved = self.shared.ahead.congestion.has_begun_since(self.sent);
+        if is_starved && reader.lock().state.is_too_long(self.start, self.id) {
+            return Next::GiveWay;
+        }
+        if now < first { Next::LookAt(first.min(now + LOOK)) } else { Next::Fail }
     }
 
     fn reclaim(&self) {

@@ -37,7 +37,8 @@ impl Planner<'_> {
         is_cached: impl Fn(u64) -> bool,
     ) -> ByteRange {
         let config = self.config;
-        if self.version.size <= config.small_object_bytes && self.segments.held_bytes() == 0 {
+        let is_small = self.version.size <= config.small_object_bytes.min(limits.share_bytes);
+        if is_small && self.segments.held_bytes() == 0 {
             return ByteRange::new(0, self.version.size);
         }
         let after = self.segments.next_start(missing.start()).unwrap_or(self.version.size);

@@ -2,6 +2,7 @@
 //! [`crate::reclaim`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -10,7 +11,7 @@ use super::state::State;
 use super::waiter::Waiter;
 use crate::fetch::Wanted;
 use crate::readers::Readers;
-use crate::reclaim::Spare;
+use crate::reclaim::{Givers, Spare};
 use crate::shared::Shared;
 use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
@@ -24,15 +25,8 @@ impl Readers<ObjectReader> {
         let wanted = shared.pool.wanted_bytes();
         let mut missing = if wanted > 0 { wanted.saturating_sub(givers.cancelled_bytes()) } else { 0 };
         while missing > 0
-            && let Some((id, listed)) = books.next_listed()
+            && let Some(swept) = self.visit_next(givers)
         {
-            let Some(reader) = listed.upgrade() else {
-                givers.forget(id);
-                continue;
-            };
-            books.visits.fetch_add(1, Ordering::Relaxed);
-            let (swept, spare) = reader.visit();
-            givers.note(id, listed, spare);
             missing = missing.saturating_sub(swept);
         }
         if missing > 0 {
@@ -70,6 +64,38 @@ impl Readers<ObjectReader> {
             if detached > 0 {
                 tracing::debug!(detached, "memory is short: reads gave up their buffers");
             }
+        }
+    }
+}
+
+impl Readers<ObjectReader> {
+    /// Visits the next reader that has changed, if there is one. Returns how many bytes it dropped that nobody is
+    /// expected to read again.
+    fn visit_next(&self, givers: &mut Givers<ObjectReader>) -> Option<u64> {
+        let (id, listed) = self.books.next_listed()?;
+        let Some(reader) = listed.upgrade() else {
+            givers.forget(id);
+            return Some(0);
+        };
+        self.books.visits.fetch_add(1, Ordering::Relaxed);
+        let (swept, spare) = reader.visit();
+        givers.note(id, listed, spare);
+        Some(swept)
+    }
+
+    /// Cancels all GETs ahead that nobody waits for, if a read that has waited for `waited` is starved.
+    pub(super) fn relieve(&self, shared: &Shared, waited: Duration) {
+        if !shared.ahead.congestion.on_wait(waited, shared.started.elapsed()) {
+            return;
+        }
+        tracing::debug!(?waited, "nothing came for seconds: cancelling all GETs ahead");
+        shared.latencies.on_starved();
+        let givers = &mut *self.books.givers();
+        while self.visit_next(givers).is_some() {}
+        while let Some((id, reader)) = givers.next(false, u64::MAX) {
+            let (dropped, spare) = reader.drop_far_end(false, u64::MAX);
+            givers.note(id, reader.me.clone(), spare);
+            givers.on_cancel(dropped);
         }
     }
 }

@@ -341,6 +341,14 @@ impl State {
         }
     }
 
+    /// Whether the segment `id` at `start` has more than twice the bytes that the reads need which wait for it.
+    pub(super) fn is_too_long(&mut self, start: u64, id: u64) -> bool {
+        let Some(waiters) = self.waiters(start, id) else { return false };
+        let needed = waiters.iter().map(|waiter| waiter.progress.range.end().saturating_sub(start)).max();
+        let len = self.segments.get_mut(start).map_or(0, |segment| segment.range.len());
+        needed.is_some_and(|needed| len > 2 * needed)
+    }
+
     /// Whether a read waits for the segment `id` at `start`.
     pub(super) fn is_awaited(&mut self, start: u64, id: u64) -> bool {
         self.waiters(start, id).is_some_and(|waiters| !waiters.is_empty())

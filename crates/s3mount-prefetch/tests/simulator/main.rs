@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 mod left;
+mod links;
 mod patterns;
 mod small;
 mod streams;
@@ -66,6 +67,8 @@ struct SimulatedStore {
     /// The number of GETs in flight now. `busiest` is the largest number of them so far.
     in_flight: AtomicU64,
     busiest: AtomicU64,
+    /// How many bytes a second the link carries now.
+    link: Mutex<f64>,
     link_free_at: Mutex<Instant>,
     sequence: Sequence,
     fetched: AtomicU64,
@@ -102,6 +105,7 @@ impl SimulatedStore {
             inner: NullClient::new([]),
             in_flight: AtomicU64::new(0),
             busiest: AtomicU64::new(0),
+            link: Mutex::new(model.link),
             link_free_at: Mutex::new(Instant::now()),
             sequence: Sequence::new(),
             fetched: AtomicU64::new(0),
@@ -134,9 +138,9 @@ impl ObjectClient for SimulatedStore {
             while left > 0 {
                 let turn = left.min(self.model.turn);
                 let through = {
+                    let link = *self.link.lock().await;
                     let mut free_at = self.link_free_at.lock().await;
-                    *free_at = (*free_at).max(Instant::now())
-                        + Duration::from_secs_f64(turn as f64 / self.model.link);
+                    *free_at = (*free_at).max(Instant::now()) + Duration::from_secs_f64(turn as f64 / link);
                     *free_at
                 };
                 sleep_until(through).await;
@@ -266,7 +270,7 @@ async fn read_all(
             let read = result.map(<[u8]>::len).map_err(|error| error.to_string());
             answer.send(read).expect("the trace waits");
         });
-        assert_eq!(answered.await.expect("an answer"), Ok(len as usize));
+        assert_eq!(answered.await.expect("an answer"), Ok(len as usize), "at {offset}");
         done.fetch_add(len, Ordering::Relaxed);
         // The clock ticks in milliseconds.
         owed += len as f64 / PACE;
@@ -590,61 +594,4 @@ fn two_short_readers_of_one_file_leave_little_unread() {
 fn link(bytes_per_second: f64, first_byte_ms: f64) -> Model {
     let connection = if first_byte_ms > 1.0 { 9e7 } else { 1e9 };
     Model::new("", first_byte_ms, connection, bytes_per_second)
-}
-
-/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes a
-/// second, the seconds that the other file took, the number of GETs that were cancelled before the end, and the bytes
-/// that were asked for for each byte read.
-fn stream_and_another(model: Model, memory: u64) -> (f64, f64, u64, f64) {
-    simulate(model, memory, async |bed| {
-        let bytes = ((model.link * 12.0) as u64 / MIB * MIB).clamp(64 * MIB, 4 * GIB);
-        let (stream, other) = (bed.open("stream", 1 << 40), bed.open("other", 1 << 40));
-        let start = Instant::now();
-        let done = Arc::new(AtomicU64::new(0));
-        let reads = (0..bytes / MIB).map(|turn| (turn * MIB, MIB));
-        let reading = tokio::spawn(read_all(stream.clone(), reads, done.clone()));
-        while done.load(Ordering::Relaxed) < bytes / 2 && !reading.is_finished() {
-            sleep(Duration::from_millis(1)).await;
-        }
-        let opened = Instant::now();
-        read_all(other.clone(), [(0, 128 * KIB)], Arc::default()).await;
-        let first_bytes = opened.elapsed().as_secs_f64();
-        reading.await.expect("a reader");
-        let cancelled =
-            bed.store.cancelled.load(Ordering::Relaxed).saturating_sub(bed.prefetcher.metrics().hedges.get());
-        let fetched = bed.store.fetched.load(Ordering::Relaxed) as f64 / bytes as f64;
-        (bytes as f64 / start.elapsed().as_secs_f64(), first_bytes, cancelled, fetched)
-    })
-}
-
-#[test]
-fn links_slow_and_fast_near_and_far() {
-    println!(
-        "{:>8} {:>6} {:>6} {:>9} {:>6} {:>12} {:>9} {:>7}",
-        "Mbit/s", "ms", "", "MB/s", "share", "other file s", "cancelled", "fetched"
-    );
-    for mbits in [20.0, 50.0, 1e3, 1e4, 1e5] {
-        for first_byte_ms in [1.0, 25.0, 200.0] {
-            let queue = link(mbits * 125e3, first_byte_ms);
-            for (model, kind) in [(queue, "queue"), (queue.shared(), "shared")] {
-                let (rate, other, cancelled, fetched) = stream_and_another(model, GIB);
-                println!(
-                    "{mbits:>8} {first_byte_ms:>6} {kind:>6} {:>9.2} {:>6.2} {other:>12.2} {cancelled:>9} {fetched:>7.2}",
-                    rate / 1e6,
-                    rate / model.link.min(PACE)
-                );
-                assert_eq!(cancelled, 0, "without a fault");
-                if mbits == 50.0 {
-                    assert!(other <= 2e-3 * first_byte_ms + 1.0, "{other} s");
-                }
-                if mbits <= 50.0 {
-                    assert!(fetched <= 1.11, "{fetched}");
-                }
-                // What is ahead at the end takes its share of the link from the last bytes.
-                if mbits <= 1e3 {
-                    assert!(rate >= if kind == "queue" { 0.9 } else { 0.8 } * model.link, "{rate}");
-                }
-            }
-        }
-    }
 }
