@@ -15,7 +15,7 @@ use self::list_ahead::Walks;
 use self::open_directory::OpenDirectory;
 use crate::FsError;
 use crate::ahead::sequence::SequenceDetector;
-use crate::attr::{Entry, FileKind};
+use crate::attr::{Attr, Entry, FileKind};
 use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
@@ -209,7 +209,9 @@ impl Directories {
         loop {
             let target = fact.target.as_ref().ok_or(FsError::NotFound)?;
             let look_up = || self.inodes.look_up(open.ino, &prefix, &named.name, target);
-            if let Some(attr) = self.namespace.give(&prefix, &named.name, &fact, changes, look_up) {
+            let forget = |attr: Attr| self.inodes.forget(attr.ino, 1);
+            let place = (&*prefix, &*named.name);
+            if let Some(attr) = self.namespace.give(place, &fact, changes, look_up, forget) {
                 return Ok(Entry { attr, name_ttl: fact.left });
             }
             // A program of this mount has begun to write it, or has ended, or another listing shows a change.

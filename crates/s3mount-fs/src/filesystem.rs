@@ -64,6 +64,7 @@ use crate::inode::InodeTable;
 use crate::logs::Logs;
 use crate::modes::Modes;
 use crate::namespace::Namespace;
+use crate::namespace::listener::ChangeListener;
 use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
@@ -122,7 +123,9 @@ impl Filesystem {
     ) -> Self {
         let inodes = Arc::new(InodeTable::new(&config.prefix, config.mounted_at, config.inode_limit));
         let names = prefetcher.disk().and_then(DiskCache::names);
-        let namespace = Namespace::new(bucket.into(), &config, names, inodes.clone(), runtime);
+        let (root, outdated) = (config.prefix.clone(), inodes.clone());
+        let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
+        let namespace = Namespace::new(bucket.into(), &config, names, listener, runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
         let logs = Arc::<Logs>::default();
@@ -235,7 +238,8 @@ impl Filesystem {
             let is_known = self.ask_attr(parent, prefix, name, target).await?;
             let name_ttl = if is_known { fact.left } else { Duration::ZERO };
             let look_up = || self.inodes.look_up(parent, prefix, name, target);
-            if let Some(attr) = self.namespace.give(prefix, name, &fact, changes, look_up) {
+            let forget = |attr: Attr| self.inodes.forget(attr.ino, 1);
+            if let Some(attr) = self.namespace.give((prefix, name), &fact, changes, look_up, forget) {
                 return Ok(Entry { attr, name_ttl });
             }
             // A program of this mount has begun to write it, or has ended, or a listing shows a change.

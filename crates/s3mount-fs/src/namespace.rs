@@ -15,6 +15,7 @@
 //! - [`changes`]: what this mount writes, deletes and renames;
 //! - [`kept`]: the listings that are kept on a disk;
 //! - [`overlay`]: what this mount has changed;
+//! - [`listener`]: who is told that names have changed;
 //! - [`refresh`]: lists folders that this mount writes to again before their pages expire;
 //! - [`timed_out`]: look-ups that have timed out a moment ago;
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
@@ -24,6 +25,7 @@ pub(crate) mod fact;
 pub(crate) mod gathering;
 pub(crate) mod kept;
 pub(crate) mod list_requests;
+pub(crate) mod listener;
 pub(crate) mod lister;
 pub(crate) mod lookup_allowance;
 pub(crate) mod lookup_limit;
@@ -54,6 +56,7 @@ use tokio::time::Instant;
 use self::fact::{Asked, Fact};
 use self::kept::KeptNames;
 use self::list_requests::ListRequests;
+use self::listener::ChangeListener;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
 use self::names::{File, Target, just_before};
@@ -63,7 +66,6 @@ use self::shared::{ListingReader, SharedListings, Taken};
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use self::timed_out::TimedOut;
 use crate::attr::FileKind;
-use crate::inode::InodeTable;
 use crate::sync::{Mutex, spawn};
 use crate::{FsConfig, FsError, MetadataTtl};
 
@@ -92,18 +94,18 @@ pub(crate) struct Namespace {
     /// The longest time that a caller waits.
     limit: Duration,
     root: Arc<str>,
-    inodes: Arc<InodeTable>,
+    listener: ChangeListener,
     overlay: Overlay,
     timed_out: TimedOut,
 }
 
 impl Namespace {
-    /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When a listing shows that a name has changed, its inode in `inodes` is outdated.
+    /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When an answer shows that names have changed, `listener` is told.
     pub(crate) fn new(
         bucket: Bucket,
         config: &FsConfig,
         names: Option<NameStore>,
-        inodes: Arc<InodeTable>,
+        listener: ChangeListener,
         runtime: &Handle,
     ) -> Arc<Self> {
         let ttl = config.metadata_ttl.duration();
@@ -127,7 +129,7 @@ impl Namespace {
             negative_ttl: config.negative_metadata_ttl,
             limit: config.timeout,
             root: Arc::from(&*config.prefix),
-            inodes,
+            listener,
             overlay: Overlay::default(),
             timed_out: TimedOut::default(),
         })
@@ -248,7 +250,7 @@ impl Namespace {
         let Some(kept) = self.requests.kept() else { return Known::Unknown };
         let Some(page) = kept.page(prefix, name).await else { return Known::Unknown };
         self.listings.close(prefix);
-        self.outdate(prefix, &self.snapshots.fill(prefix, name, page));
+        self.listener.tell(prefix, &self.snapshots.fill(prefix, name, page));
         self.snapshots.get(prefix, name, Instant::now())
     }
 
@@ -297,14 +299,13 @@ impl Namespace {
     /// Forgets what is known of `name`, because a read has shown it wrong.
     pub(crate) fn forget(&self, prefix: &str, name: &str) {
         self.listings.close(prefix);
-        self.outdate(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
+        self.listener.tell(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
         if let Some(kept) = self.requests.kept() {
             kept.forget(prefix);
         }
     }
 
-    /// Keeps a page, where nothing newer is known. If it shows that a name has changed, the inode of that name is
-    /// outdated.
+    /// Keeps a page, where nothing newer is known. If it shows that names have changed, the listener is told.
     pub(crate) fn keep(&self, prefix: &Arc<str>, page: Page) {
         // Who joined a listing from here on could be shown less than this page shows.
         self.listings.close(prefix);
@@ -313,7 +314,7 @@ impl Namespace {
 
     fn note(&self, prefix: &Arc<str>, page: Page) {
         let page = self.overlay.apply(prefix, page);
-        self.outdate(prefix, &self.snapshots.note(prefix, page));
+        self.listener.tell(prefix, &self.snapshots.note(prefix, page));
     }
 
     /// A reader of the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
@@ -340,12 +341,6 @@ impl Namespace {
         match taken {
             Taken::Own(page) => self.keep(prefix, page),
             Taken::Shared(_) => {}
-        }
-    }
-
-    fn outdate(&self, prefix: &str, changed: &[Box<str>]) {
-        if !changed.is_empty() {
-            self.inodes.outdate(&self.root, prefix, changed);
         }
     }
 

@@ -10,7 +10,7 @@ use super::fact::Fact;
 use super::names::{Named, Target};
 use super::snapshots::Known;
 use crate::FsError;
-use crate::attr::{Attr, FileKind};
+use crate::attr::FileKind;
 
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
 const MOST_AGAIN: usize = 2;
@@ -107,27 +107,28 @@ impl Namespace {
 
     /// Gives the kernel a name, as `look_up` does and this fact says, of which the newest was known when there had been
     /// so many `changes`. Nothing if the fact holds no more: this mount has made something else of the name, or a page
-    /// has shown a change that came before the kernel knew the name, and found nothing to outdate.
-    pub(crate) fn give(
+    /// has shown a change that came before the kernel knew the name, when the listener could do nothing. Then the name
+    /// is taken back, as `take_back` does.
+    pub(crate) fn give<T>(
         &self,
-        prefix: &str,
-        name: &str,
+        (prefix, name): (&str, &str),
         fact: &Fact,
         changes: u64,
-        look_up: impl FnOnce() -> Option<Attr>,
-    ) -> Option<Attr> {
-        let attr = self.unless_overtaken(prefix, name, fact, look_up)?;
+        look_up: impl FnOnce() -> Option<T>,
+        take_back: impl FnOnce(T),
+    ) -> Option<T> {
+        let given = self.unless_overtaken(prefix, name, fact, look_up)?;
         let has_changed = self.changes() != changes
             && self.unlike(prefix, name, fact).is_some_and(|known| {
                 // Where it is in doubt, the kernel asks again.
                 known != Known::InDoubt || !fact.left.is_zero()
             });
         if !has_changed {
-            return Some(attr);
+            return Some(given);
         }
-        self.inodes.forget(attr.ino, 1);
+        take_back(given);
         // The kernel may know the name otherwise, and what it knows may have changed, too.
-        self.inodes.outdate(&self.root, prefix, &[name.into()]);
+        self.listener.tell(prefix, &[name.into()]);
         None
     }
 }
