@@ -19,9 +19,8 @@ use crate::attr::{Attr, Entry, FileKind};
 use crate::control::{self, Control};
 use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
-use crate::namespace::Namespace;
-use crate::namespace::fact::Fact;
-use crate::namespace::names::Target;
+use crate::names::Target;
+use crate::names::{Fact, Namespace};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
 /// After how many directories that were listed in the order of their names the next ones are listed ahead,

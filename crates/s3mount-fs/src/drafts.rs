@@ -27,6 +27,7 @@ use self::underway::Underway;
 use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
+use crate::namespace::names::NamedDraft;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::{millis, time};
@@ -109,6 +110,12 @@ impl PartialEq for DraftFile {
 }
 
 impl Eq for DraftFile {}
+
+impl NamedDraft for DraftFile {
+    fn has_name(&self) -> bool {
+        !matches!(self.life(), Life::Failed | Life::GivenUp)
+    }
+}
 
 impl DraftFile {
     /// A draft at `name` in the directory `prefix`, where the store may have an `object`.

@@ -63,7 +63,7 @@ use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::logs::Logs;
 use crate::modes::Modes;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::namespace::listener::ChangeListener;
 use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};

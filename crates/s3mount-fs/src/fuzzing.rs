@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use crate::ahead::hints::{Hints, Next};
 use crate::directory::assembler::Assembler;
+use crate::names::Target;
 use crate::namespace::fact::Asked;
-use crate::namespace::names::{Hidden, Target, is_file_name};
+use crate::namespace::names::{Hidden, is_file_name};
 use crate::namespace::page::Page;
 use crate::open_clock::OpenClock;
 

@@ -23,7 +23,8 @@ use tokio::sync::Notify;
 use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{Found, KnownAttrs};
 use crate::drafts::DraftFile;
-use crate::namespace::names::{File, Target};
+use crate::names::Target;
+use crate::namespace::names::File;
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, RwLock, lock};
@@ -475,7 +476,8 @@ mod tests {
     use s3mount_object::{ETag, ObjectId};
 
     use super::{InodeNo, InodeTable, Node, ROOT};
-    use crate::namespace::names::{File, Target};
+    use crate::names::Target;
+    use crate::namespace::names::File;
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

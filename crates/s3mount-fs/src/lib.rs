@@ -8,6 +8,7 @@
 //!   what the kernel caches for an inode never changes;
 //! - [`control`]: the hidden folder `.s3mount`, with files about the daemon itself;
 //! - [`namespace`]: what a name stands for. Memory answers, or a LIST request to the store;
+//! - [`names`]: the same, for the drafts of this crate;
 //! - [`directory`]: open directories, and the listings ahead of a walk;
 //! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
@@ -42,6 +43,7 @@ mod keep_writer;
 mod logs;
 mod metrics;
 mod modes;
+mod names;
 mod namespace;
 mod numbers;
 mod open_clock;

@@ -59,7 +59,7 @@ use self::list_requests::ListRequests;
 use self::listener::ChangeListener;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
-use self::names::{File, Target, just_before};
+use self::names::{File, NamedDraft, Stored, Target, just_before};
 use self::overlay::Overlay;
 use self::page::Page;
 use self::shared::{ListingReader, SharedListings, Taken};
@@ -80,7 +80,7 @@ const LISTINGS_SHARE: usize = 8;
 
 /// The names of the bucket: those that are known, and the means to find out about others.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub(crate) struct Namespace<D> {
     requests: Arc<ListRequests>,
     listings: Arc<SharedListings>,
     snapshots: Snapshots,
@@ -95,11 +95,11 @@ pub(crate) struct Namespace {
     limit: Duration,
     root: Arc<str>,
     listener: ChangeListener,
-    overlay: Overlay,
+    overlay: Overlay<D>,
     timed_out: TimedOut,
 }
 
-impl Namespace {
+impl<D: NamedDraft> Namespace<D> {
     /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When an answer shows that names have changed, `listener` is told.
     pub(crate) fn new(
         bucket: Bucket,
@@ -168,7 +168,7 @@ impl Namespace {
         self: &Arc<Self>,
         prefix: &Arc<str>,
         name: &str,
-    ) -> Result<(Target, Duration), FsError> {
+    ) -> Result<(Target<D>, Duration), FsError> {
         let fact = self.ask(prefix, name).await?;
         Ok((fact.target.ok_or(FsError::NotFound)?, fact.left))
     }
@@ -178,7 +178,7 @@ impl Namespace {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+    pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
         if let Some(target) = self.overlay.get(prefix, name, self.ttl) {
             return Ok(self.own_fact(Some(target)));
         }
@@ -218,21 +218,21 @@ impl Namespace {
     }
 
     /// What this mount has made of a name.
-    fn own_fact(&self, target: Option<Target>) -> Fact {
+    fn own_fact(&self, target: Option<Target<D>>) -> Fact<D> {
         let left = if matches!(target, Some(Target::Draft(_))) { Duration::ZERO } else { self.ttl };
         Fact { target, at: Instant::now(), left }
     }
 
     /// What pages show of a name, if they do.
-    fn known(&self, prefix: &str, name: &str) -> Option<Fact> {
+    fn known(&self, prefix: &str, name: &str) -> Option<Fact<D>> {
         let now = Instant::now();
         self.fact(self.snapshots.get(prefix, name, now), now)
     }
 
     /// What pages showed of a name not before `now`, as a fact.
-    fn fact(&self, known: Known, now: Instant) -> Option<Fact> {
+    fn fact(&self, known: Known, now: Instant) -> Option<Fact<D>> {
         let (target, left, ttl) = match known {
-            Known::Found(target, left) => (Some(target), left, self.ttl),
+            Known::Found(stored, left) => (Some(stored.into()), left, self.ttl),
             Known::Absent(left) => (None, left, self.negative_ttl),
             Known::InDoubt | Known::Unknown => return None,
         };
@@ -240,7 +240,8 @@ impl Namespace {
     }
 
     /// What the store has answered to a request.
-    fn answered(&self, target: Option<Target>, asked: Asked) -> Fact {
+    fn answered(&self, stored: Option<Stored>, asked: Asked) -> Fact<D> {
+        let target = stored.map(Target::from);
         Fact { target, at: asked.sent, left: self.ttl.saturating_sub(asked.came - asked.sent) }
     }
 
@@ -346,7 +347,7 @@ impl Namespace {
 
     /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
     /// and for a directory of this name, and for the names behind it.
-    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
         let is_ordered = self.requests.lists_in_order();
         match (self.snapshots.keeps_nothing(), is_ordered) {
             (true, true) => return self.find_alone(prefix, name).await,
@@ -371,7 +372,7 @@ impl Namespace {
     }
 
     /// Lists the page that begins at `name`, and keeps it. Returns what it says of the name, if it does.
-    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Fact>, FsError> {
+    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Fact<D>>, FsError> {
         let after = just_before(name);
         let request = ListObjects {
             prefix: prefix.to_string(),
@@ -389,7 +390,7 @@ impl Namespace {
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
-    async fn wait_for_permit(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_>, FsError> {
+    async fn wait_for_permit(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_, D>, FsError> {
         loop {
             let mut page_has_come = pin!(self.page_has_come.notified());
             let permit = tokio::select! {
@@ -411,7 +412,7 @@ impl Namespace {
     }
 
     /// Asks the store for `name` when no pages are kept.
-    async fn find_alone(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+    async fn find_alone(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
         let sent = Instant::now();
@@ -425,21 +426,21 @@ impl Namespace {
 
     /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
     /// lie.
-    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
         let sent = Instant::now();
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
         let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
         let is_folder = !below.objects.is_empty();
         self.keep(prefix, Page::of_folder(name, is_folder, Asked::since(sent)));
         if is_folder {
-            return Ok(self.answered(Some(Target::Directory), Asked::since(sent)));
+            return Ok(self.answered(Some(Stored::Directory), Asked::since(sent)));
         }
         let mut listed = self.requests.list(first(format!("{prefix}{name}"))).await?;
         listed.next = None;
         let asked = Asked::since(sent);
         let target =
             Page::new(prefix, "", &listed, asked, &self.requests.hidden).answer(prefix, name).flatten();
-        let file = if let Some(Target::File(file)) = &target { Some(file) } else { None };
+        let file = if let Some(Stored::File(file)) = &target { Some(file) } else { None };
         self.keep(prefix, Page::of_one(name, file, asked));
         Ok(self.answered(target, asked))
     }
@@ -468,19 +469,19 @@ impl Namespace {
 }
 
 /// What a look-up may do after it has waited.
-enum Waited<'a> {
+enum Waited<'a, D> {
     Permitted(LookupPermit<'a>),
-    Known(Fact),
+    Known(Fact<D>),
 }
 
 /// A directory that is being listed whole, until this is dropped.
-struct Whole<'a> {
-    namespace: &'a Namespace,
+struct Whole<'a, D: NamedDraft> {
+    namespace: &'a Namespace<D>,
     prefix: &'a str,
     outcome: Outcome,
 }
 
-impl Drop for Whole<'_> {
+impl<D: NamedDraft> Drop for Whole<'_, D> {
     fn drop(&mut self) {
         self.namespace.snapshots.listed(self.prefix, self.outcome, Instant::now());
         // Look-ups that waited for its pages may send requests now.

@@ -11,7 +11,7 @@ use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
 use super::sequence::SequenceDetector;
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;

@@ -10,7 +10,7 @@ use super::hints::Hints;
 use super::successors::{FolderNames, Successors};
 use crate::attr::FileKind;
 use crate::inode::InodeTable;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::passthrough::Passthrough;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::namespace::names::{Named, Target};
+use crate::names::{Named, Target};
 use crate::namespace::page::Page;
 
 /// Turns the LIST pages of one directory into its names, in order.

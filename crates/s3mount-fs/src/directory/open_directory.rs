@@ -11,9 +11,8 @@ use tokio::time::Instant;
 use super::assembler::Assembler;
 use super::list_ahead::Walks;
 use crate::FsError;
-use crate::namespace::Namespace;
-use crate::namespace::fact::Fact;
-use crate::namespace::names::Named;
+use crate::names::Namespace;
+use crate::names::{Fact, Named};
 use crate::namespace::shared::ListingReader;
 use crate::numbers::InodeNo;
 

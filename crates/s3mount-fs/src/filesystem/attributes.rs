@@ -18,7 +18,8 @@ use crate::directory::DirEntry;
 use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::inode::Node;
-use crate::namespace::names::{File, Target};
+use crate::names::Target;
+use crate::namespace::names::File;
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
 use crate::sync::spawn;
 

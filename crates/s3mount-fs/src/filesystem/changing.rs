@@ -12,8 +12,9 @@ use crate::attr::Entry;
 use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
+use crate::names::Target;
 use crate::namespace::changes::StoredIn;
-use crate::namespace::names::{File, Target};
+use crate::namespace::names::File;
 use crate::namespace::overlay::folders::Emptying;
 use crate::numbers::InodeNo;
 use crate::writes::{Place, Rights, Writes};
@@ -166,7 +167,7 @@ impl Filesystem {
 
     /// Names are taken from a folder until the guard is dropped. The folder stays when its last file goes, as programs
     /// expect.
-    pub(super) fn emptying(&self, folder: InodeNo) -> Option<Emptying<'_>> {
+    pub(super) fn emptying(&self, folder: InodeNo) -> Option<Emptying<'_, DraftFile>> {
         self.inodes.prefix(folder).ok().map(|prefix| self.namespace.emptying(prefix))
     }
 

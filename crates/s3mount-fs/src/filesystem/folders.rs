@@ -17,8 +17,8 @@ use super::Filesystem;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
+use crate::names::Target;
 use crate::namespace::changes::StoredIn;
-use crate::namespace::names::Target;
 use crate::tree_locks::TreesGuard;
 use crate::writes::Place;
 
@@ -80,16 +80,21 @@ impl Filesystem {
             Err(error) => return Err(error),
         };
         let is_empty = target != StoredIn::Objects && !self.namespace.has_local_names(&renaming.new);
-        if !is_empty || self.namespace.has_drafts_below(&renaming.new) {
+        if !is_empty || self.has_drafts_below(&renaming.new) {
             return Err(FsError::NotEmpty);
         }
         let source = self.namespace.stored_in(&renaming.old).await?;
         let _parent = self.emptying(from.parent);
-        if source == StoredIn::Nothing && !self.namespace.has_drafts_below(&renaming.old) {
+        if source == StoredIn::Nothing && !self.has_drafts_below(&renaming.old) {
             self.switch(&renaming, &[]);
             return Ok(());
         }
         self.move_folder(&renaming, target == StoredIn::Marker).await
+    }
+
+    /// Whether a name below the directory `prefix` stands for a draft.
+    fn has_drafts_below(&self, prefix: &str) -> bool {
+        self.namespace.drafts().iter().any(|draft| draft.place().0.starts_with(prefix))
     }
 
     /// Moves the objects and the drafts of a folder. If there is a marker object at the new prefix, it stays, and the

@@ -8,7 +8,7 @@ use s3mount_memory::trim_heap;
 use crate::directory::list_ahead::Walks;
 use crate::inode::{INODE_BYTES, InodeTable};
 use crate::logs::Logs;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 
 /// How often expired names are dropped.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use crate::FsError;
 use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
 use crate::inode::Node;
-use crate::namespace::names::Target;
+use crate::names::Target;
 use crate::numbers::InodeNo;
 
 static REFUSED: Once = Once::new();

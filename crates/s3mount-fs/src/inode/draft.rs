@@ -10,7 +10,8 @@ use super::{DraftNode, InodeNo, InodeTable, Tables, Version};
 use crate::attributes::known::Found;
 use crate::drafts::DraftFile;
 use crate::drafts::life::Life;
-use crate::namespace::names::{File, Target};
+use crate::names::Target;
+use crate::namespace::names::File;
 use crate::time::millis;
 
 impl DraftNode {

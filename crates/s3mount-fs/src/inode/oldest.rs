@@ -83,7 +83,8 @@ mod tests {
 
     use super::super::{InodeTable, ROOT};
     use super::AT_ONCE;
-    use crate::namespace::names::{File, Target};
+    use crate::names::Target;
+    use crate::namespace::names::File;
 
     #[test]
     fn the_oldest_that_are_not_in_use_are_asked_for() {

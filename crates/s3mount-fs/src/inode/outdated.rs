@@ -113,7 +113,8 @@ mod tests {
     use s3mount_object::{ETag, ObjectId};
 
     use super::super::{InodeTable, ROOT};
-    use crate::namespace::names::{File, Target};
+    use crate::names::Target;
+    use crate::namespace::names::File;
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

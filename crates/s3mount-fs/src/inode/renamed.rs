@@ -181,7 +181,8 @@ mod tests {
 
     use super::super::{InodeNo, InodeTable, Node, ROOT};
     use super::Renamed;
-    use crate::namespace::names::{File, Target};
+    use crate::names::Target;
+    use crate::namespace::names::File;
 
     fn version(etag: &str, size: u64) -> File {
         let object = ObjectId::new("ignored", ETag::new(etag));

@@ -10,16 +10,15 @@ use tokio::time::Instant;
 
 use super::Namespace;
 use super::fact::{Asked, Fact};
-use super::names::{File, Named, Target, is_file_name, split_key};
+use super::names::{File, Named, NamedDraft, Target, is_file_name, split_key};
 use super::overlay::folders::Emptying;
 use super::overlay::{Change, SetDraft};
 use super::page::Page;
 use crate::FsError;
-use crate::drafts::DraftFile;
 
-impl Namespace {
+impl<D: NamedDraft> Namespace<D> {
     /// `name` in the directory `prefix` is a file that is being written.
-    pub(crate) fn note_draft(&self, prefix: &Arc<str>, name: &str, draft: &Arc<DraftFile>) {
+    pub(crate) fn note_draft(&self, prefix: &Arc<str>, name: &str, draft: &Arc<D>) {
         self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
     }
 
@@ -29,14 +28,14 @@ impl Namespace {
         &self,
         prefix: &Arc<str>,
         name: &str,
-        fact: &Fact,
-        make: impl FnOnce() -> Option<Arc<DraftFile>>,
-    ) -> SetDraft {
+        fact: &Fact<D>,
+        make: impl FnOnce() -> Option<Arc<D>>,
+    ) -> SetDraft<D> {
         self.overlay.set_draft(prefix, name, fact, make)
     }
 
     /// Whether this mount has made `name` in the directory `prefix` what it is: nothing, a version, or a draft.
-    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target>) -> bool {
+    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
         self.overlay.has_made(prefix, name, target)
     }
 
@@ -48,7 +47,7 @@ impl Namespace {
     /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
     /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
     /// around it meanwhile may find nothing of it there.
-    pub(crate) fn emptying(&self, prefix: Arc<str>) -> Emptying<'_> {
+    pub(crate) fn emptying(&self, prefix: Arc<str>) -> Emptying<'_, D> {
         self.overlay.emptying(&self.root, prefix)
     }
 
@@ -79,7 +78,7 @@ impl Namespace {
     pub(crate) fn note_sealed(
         &self,
         (prefix, name): (&Arc<str>, &str),
-        draft: &Arc<DraftFile>,
+        draft: &Arc<D>,
         file: &File,
         seal: impl FnOnce() -> bool,
     ) -> bool {
@@ -143,17 +142,17 @@ impl Namespace {
     }
 
     /// `name` stands for what the store has, unless it stands for another draft than this one by now.
-    pub(crate) fn forget_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
+    pub(crate) fn forget_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
         self.overlay.remove_draft(prefix, name, draft);
     }
 
     /// All files that are being written.
-    pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
+    pub(crate) fn drafts(&self) -> Vec<Arc<D>> {
         self.overlay.drafts()
     }
 
     /// The drafts of the directory `prefix`, or the one by this name.
-    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<DraftFile>> {
+    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
         self.overlay.drafts_of(prefix, name)
     }
 
@@ -163,7 +162,7 @@ impl Namespace {
     }
 
     /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.
-    pub(crate) fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named>) {
+    pub(crate) fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named<D>>) {
         let (mut local, now) = (self.overlay.local_names(prefix, page), Instant::now());
         if local.is_empty() {
             return;
@@ -202,11 +201,6 @@ impl Namespace {
     /// Whether the directory `prefix` has a draft, or a folder that was made or emptied here.
     pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
         self.overlay.has_local_names(prefix)
-    }
-
-    /// Whether any draft lies below the directory `prefix`.
-    pub(crate) fn has_drafts_below(&self, prefix: &str) -> bool {
-        self.overlay.drafts().iter().any(|draft| draft.place().0.starts_with(prefix))
     }
 }
 

@@ -46,10 +46,10 @@ impl Asked {
 }
 
 /// What a name stands for as of a moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Fact {
+#[derive(Debug)]
+pub(crate) struct Fact<D> {
     /// `None`: nothing has this name.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<Target<D>>,
     /// When the request was sent that told it. What has changed since, the answer does not know.
     pub(crate) at: Instant,
     /// How long it may be believed.

@@ -5,6 +5,7 @@
 //! of it can't be a file name.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,22 +13,63 @@ use s3mount_object::ObjectId;
 use tokio::time::Instant;
 
 use crate::attr::FileKind;
-use crate::drafts::DraftFile;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest file name, in bytes: `NAME_MAX` of Linux.
 pub(crate) const NAME_MAX: usize = 255;
 
-/// What a name stands for.
+/// A file that is being written, as its name knows it. Two are equal if they are the same file.
+pub(crate) trait NamedDraft: Debug + Eq + Send + Sync + 'static {
+    /// Whether its name stands for it. If it can't be published, its name stands for what the store has.
+    fn has_name(&self) -> bool;
+}
+
+/// What a name stands for in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum Stored {
+    Directory,
+    File(File),
+}
+
+/// What a name stands for. `D` is the type of drafts.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target<D> {
     Directory,
     File(File),
     /// A file that this mount is writing.
-    Draft(Arc<DraftFile>),
+    Draft(Arc<D>),
 }
 
-impl Target {
+impl<D> Clone for Target<D> {
+    fn clone(&self) -> Self {
+        match self {
+            Target::Directory => Target::Directory,
+            Target::File(file) => Target::File(file.clone()),
+            Target::Draft(draft) => Target::Draft(draft.clone()),
+        }
+    }
+}
+
+impl<D> PartialEq<Stored> for Target<D> {
+    fn eq(&self, stored: &Stored) -> bool {
+        match (self, stored) {
+            (Target::Directory, Stored::Directory) => true,
+            (Target::File(file), Stored::File(stored)) => file == stored,
+            (Target::Directory | Target::File(_) | Target::Draft(_), _) => false,
+        }
+    }
+}
+
+impl<D> From<Stored> for Target<D> {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Directory => Target::Directory,
+            Stored::File(file) => Target::File(file),
+        }
+    }
+}
+
+impl<D> Target<D> {
     /// Whether it is a directory or a file.
     pub(crate) fn kind(&self) -> FileKind {
         match self {
@@ -46,15 +88,15 @@ pub(crate) struct File {
 }
 
 /// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Named<D> {
     pub(crate) name: String,
-    pub(crate) target: Target,
+    pub(crate) target: Target<D>,
     /// When the page was requested that shows it, or when this mount made it.
     pub(crate) at: Instant,
 }
 
-impl Named {
+impl<D> Named<D> {
     /// Its key below the directory. That of a folder ends in `/`.
     pub(crate) fn key(&self) -> Cow<'_, str> {
         match self.target {

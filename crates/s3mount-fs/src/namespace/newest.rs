@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Namespace;
 use super::fact::Fact;
-use super::names::{Named, Target};
+use super::names::{Named, NamedDraft, Target};
 use super::snapshots::Known;
 use crate::FsError;
 use crate::attr::FileKind;
@@ -15,18 +15,18 @@ use crate::attr::FileKind;
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
 const MOST_AGAIN: usize = 2;
 
-impl Namespace {
+impl<D: NamedDraft> Namespace<D> {
     /// What is known of names in the order of their keys that listings do not know which have shown them, if anything is.
     /// A name that is in doubt is what it was shown as, and not believed.
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
-        names: impl Iterator<Item = &'a Named> + Clone,
-    ) -> Vec<Option<Fact>> {
+        names: impl Iterator<Item = &'a Named<D>> + Clone,
+    ) -> Vec<Option<Fact<D>>> {
         let shown = names.clone().map(|named| (&*named.name, named.target.kind(), named.at));
         let now = Instant::now();
         let newer = self.snapshots.newer(prefix, shown, now);
-        let merge = |(named, known): (&Named, Option<Known>)| {
+        let merge = |(named, known): (&Named<D>, Option<Known>)| {
             let fact = known.and_then(|known| match known {
                 Known::InDoubt => {
                     Some(Fact { target: Some(named.target.clone()), at: named.at, left: Duration::ZERO })
@@ -48,7 +48,7 @@ impl Namespace {
         prefix: &str,
         (after, upto): (&str, Option<&str>),
         at: Instant,
-    ) -> (Vec<Named>, bool) {
+    ) -> (Vec<Named<D>>, bool) {
         let (mut names, is_in_doubt) = self.snapshots.shown_since(prefix, after, upto, at);
         names.extend(self.overlay.made_since(prefix, (after, upto), at));
         (names, is_in_doubt)
@@ -59,7 +59,7 @@ impl Namespace {
         &self,
         prefix: &str,
         name: &str,
-        fact: &Fact,
+        fact: &Fact<D>,
         act: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         self.overlay.unless_overtaken(prefix, name, fact, act)
@@ -76,7 +76,7 @@ impl Namespace {
         self: &Arc<Self>,
         prefix: &Arc<str>,
         name: &str,
-    ) -> Result<Fact, FsError> {
+    ) -> Result<Fact<D>, FsError> {
         let mut found = self.find(prefix, name).await?;
         for _ in 0..MOST_AGAIN {
             if !self.is_overtaken(prefix, name, &found) {
@@ -89,19 +89,23 @@ impl Namespace {
 
     /// What pages have shown of a name since this answer was asked for, if it is something else, although it may not be
     /// believed any more.
-    fn unlike(&self, prefix: &str, name: &str, answer: &Fact) -> Option<Known> {
+    fn unlike(&self, prefix: &str, name: &str, answer: &Fact<D>) -> Option<Known> {
         let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
         let asked = std::iter::once((name, kind, answer.at));
         let known = self.snapshots.newer(prefix, asked, Instant::now()).pop().flatten()?;
         let is_same = match known {
             Known::InDoubt | Known::Unknown => false,
-            Known::Found(..) | Known::Absent(_) => known.target() == answer.target.as_ref(),
+            Known::Found(..) | Known::Absent(_) => match (known.stored(), &answer.target) {
+                (None, None) => true,
+                (Some(stored), Some(target)) => target == stored,
+                (Some(_), None) | (None, Some(_)) => false,
+            },
         };
         (!is_same).then_some(known)
     }
 
     /// Whether pages have shown something else of a name since this answer was asked for.
-    pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact) -> bool {
+    pub(super) fn is_overtaken(&self, prefix: &str, name: &str, answer: &Fact<D>) -> bool {
         self.unlike(prefix, name, answer).is_some()
     }
 
@@ -112,7 +116,7 @@ impl Namespace {
     pub(crate) fn give<T>(
         &self,
         (prefix, name): (&str, &str),
-        fact: &Fact,
+        fact: &Fact<D>,
         changes: u64,
         look_up: impl FnOnce() -> Option<T>,
         take_back: impl FnOnce(T),

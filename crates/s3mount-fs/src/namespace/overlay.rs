@@ -15,17 +15,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fact::Fact;
-use super::names::{File, Named, Target};
+use super::names::{File, Named, NamedDraft, Target};
 use super::page::Page;
-use crate::drafts::DraftFile;
-use crate::drafts::life::Life;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// What a name has become.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
+#[derive(Debug)]
+pub(crate) enum Change<D> {
     /// A file that is being written.
-    Draft(Arc<DraftFile>),
+    Draft(Arc<D>),
     /// A folder that was made here and may hold no object.
     Folder,
     /// A folder that may hold no object, because names are being taken from it (by so many callers), or were.
@@ -38,13 +36,13 @@ pub(crate) enum Change {
     Gone,
 }
 
-impl Change {
+impl<D: NamedDraft> Change<D> {
     /// Whether listings never show it.
     fn is_local(&self) -> bool {
         matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
     }
 
-    fn draft(&self) -> Option<Arc<DraftFile>> {
+    fn draft(&self) -> Option<Arc<D>> {
         match self {
             Change::Draft(draft) => Some(draft.clone()),
             Change::Folder | Change::Emptied(_) | Change::Stored | Change::File(_) | Change::Gone => None,
@@ -52,9 +50,9 @@ impl Change {
     }
 
     /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
-    fn target(&self) -> Option<Target> {
+    fn target(&self) -> Option<Target<D>> {
         match self {
-            Change::Draft(draft) if matches!(draft.life(), Life::Failed | Life::GivenUp) => None,
+            Change::Draft(draft) if !draft.has_name() => None,
             Change::Draft(draft) => Some(Target::Draft(draft.clone())),
             Change::Folder | Change::Emptied(_) => Some(Target::Directory),
             Change::Stored | Change::File(_) | Change::Gone => None,
@@ -64,21 +62,21 @@ impl Change {
 
 /// What came of noting a draft.
 #[derive(Debug)]
-pub(crate) enum SetDraft {
+pub(crate) enum SetDraft<D> {
     /// The name stands for this draft.
-    Draft(Arc<DraftFile>),
+    Draft(Arc<D>),
     /// No draft was made.
     Nothing,
     /// The name stands for something else by now than was known: it has to be looked up again.
     Overtaken,
 }
 
-type Names = BTreeMap<Box<str>, (Change, Instant)>;
+type Names<D> = BTreeMap<Box<str>, (Change<D>, Instant)>;
 
-type Folders = BTreeMap<Arc<str>, Names>;
+type Folders<D> = BTreeMap<Arc<str>, Names<D>>;
 
 /// The names of the folder `prefix`.
-fn names_of<'a>(folders: &'a mut Folders, prefix: &str) -> &'a mut Names {
+fn names_of<'a, D>(folders: &'a mut Folders<D>, prefix: &str) -> &'a mut Names<D> {
     if !folders.contains_key(prefix) {
         folders.insert(Arc::from(prefix), Names::new());
     }
@@ -86,12 +84,15 @@ fn names_of<'a>(folders: &'a mut Folders, prefix: &str) -> &'a mut Names {
 }
 
 /// Whether the folder `prefix` has a name that listings never show.
-fn has_local(folders: &Folders, prefix: &str) -> bool {
+fn has_local<D: NamedDraft>(folders: &Folders<D>, prefix: &str) -> bool {
     folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
 }
 
 /// What a change says that an answer to a request of the time `at` does not.
-fn newer_than((change, since): &(Change, Instant), at: Instant) -> Option<Option<Target>> {
+fn newer_than<D: NamedDraft>(
+    (change, since): &(Change<D>, Instant),
+    at: Instant,
+) -> Option<Option<Target<D>>> {
     match change {
         Change::Draft(_) | Change::Folder | Change::Emptied(_) => change.target().map(Some),
         Change::Stored if *since >= at => Some(Some(Target::Directory)),
@@ -102,28 +103,34 @@ fn newer_than((change, since): &(Change, Instant), at: Instant) -> Option<Option
 }
 
 /// The names that a page covers.
-fn covered<'a>(
-    names: &'a Names,
+fn covered<'a, D>(
+    names: &'a Names<D>,
     page: &'a Page,
-) -> impl Iterator<Item = (&'a Box<str>, &'a (Change, Instant))> {
+) -> impl Iterator<Item = (&'a Box<str>, &'a (Change<D>, Instant))> {
     let behind = names.range::<str, _>((Bound::Excluded(&*page.after), Bound::Unbounded));
     behind.take_while(|(name, _)| page.covers(name))
 }
 
 /// The changes of a mount, by folder and name. While there are none, a look-up costs one load.
-#[derive(Debug, Default)]
-pub(crate) struct Overlay {
+#[derive(Debug)]
+pub(crate) struct Overlay<D> {
     has_any: AtomicBool,
-    folders: Mutex<Folders>,
+    folders: Mutex<Folders<D>>,
 }
 
-impl Overlay {
-    fn lock(&self) -> MutexGuard<'_, Folders> {
+impl<D> Default for Overlay<D> {
+    fn default() -> Self {
+        Self { has_any: AtomicBool::new(false), folders: Mutex::default() }
+    }
+}
+
+impl<D: NamedDraft> Overlay<D> {
+    fn lock(&self) -> MutexGuard<'_, Folders<D>> {
         lock(&self.folders)
     }
 
     /// Notes what `name` in the folder `prefix` has become.
-    pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change, now: Instant) {
+    pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change<D>, now: Instant) {
         let mut folders = self.lock();
         folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
         self.has_any.store(true, Ordering::Relaxed);
@@ -135,9 +142,9 @@ impl Overlay {
         &self,
         prefix: &Arc<str>,
         name: &str,
-        fact: &Fact,
-        make: impl FnOnce() -> Option<Arc<DraftFile>>,
-    ) -> SetDraft {
+        fact: &Fact<D>,
+        make: impl FnOnce() -> Option<Arc<D>>,
+    ) -> SetDraft<D> {
         let mut folders = self.lock();
         let known = folders.get(prefix).and_then(|names| names.get(name));
         if let Some(newer) = known.and_then(|known| newer_than(known, fact.at)) {
@@ -160,7 +167,7 @@ impl Overlay {
         &self,
         prefix: &str,
         name: &str,
-        fact: &Fact,
+        fact: &Fact<D>,
         act: impl FnOnce() -> Option<T>,
     ) -> Option<T> {
         if !self.has_any.load(Ordering::Relaxed) {
@@ -173,7 +180,7 @@ impl Overlay {
 
     /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied, or filled, longer
     /// than `ttl` ago, the store may tell more.
-    pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target> {
+    pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
         }
@@ -186,7 +193,7 @@ impl Overlay {
 
     /// What this mount has made of `name` since `at`: nothing, or what listings never show (however long ago), or a
     /// version. `None` if it has not changed the name since.
-    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<Target>> {
+    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<Target<D>>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return None;
         }
@@ -194,7 +201,7 @@ impl Overlay {
     }
 
     /// Whether the last change of `name` by this mount has made it what it is: nothing, a version, or a draft.
-    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target>) -> bool {
+    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
         let folders = self.lock();
         match (folders.get(prefix).and_then(|names| names.get(name)), target) {
             (Some((Change::Gone, _)), None) => true,
@@ -205,7 +212,7 @@ impl Overlay {
     }
 
     /// Removes a draft, if `name` still stands for it.
-    pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<DraftFile>) {
+    pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
         if let Some(names) = self.lock().get_mut(prefix)
             && matches!(names.get(name), Some((Change::Draft(known), _)) if Arc::ptr_eq(known, draft))
         {
@@ -218,8 +225,8 @@ impl Overlay {
         &self,
         prefix: &Arc<str>,
         name: &str,
-        draft: &Arc<DraftFile>,
-        change: Change,
+        draft: &Arc<D>,
+        change: Change<D>,
         now: Instant,
         end: impl FnOnce() -> bool,
     ) -> bool {
@@ -238,13 +245,13 @@ impl Overlay {
     }
 
     /// All drafts.
-    pub(crate) fn drafts(&self) -> Vec<Arc<DraftFile>> {
+    pub(crate) fn drafts(&self) -> Vec<Arc<D>> {
         let folders = self.lock();
         folders.values().flat_map(BTreeMap::values).filter_map(|(change, _)| change.draft()).collect()
     }
 
     /// The drafts of the folder `prefix`, or the one by this name.
-    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<DraftFile>> {
+    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -263,7 +270,7 @@ impl Overlay {
         prefix: &str,
         (after, upto): (&str, Option<&str>),
         at: Instant,
-    ) -> Vec<Named> {
+    ) -> Vec<Named<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -321,13 +328,13 @@ impl Overlay {
 
     /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers, and those folders that
     /// were filled since it was requested.
-    pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target> {
+    pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target<D>> {
         if !self.has_any.load(Ordering::Relaxed) {
             return BTreeMap::new();
         }
         let folders = self.lock();
         let local = folders.get(prefix).into_iter().flat_map(|names| covered(names, page));
-        let target = |(change, since): &(Change, Instant)| match change {
+        let target = |(change, since): &(Change<D>, Instant)| match change {
             Change::Stored => (*since >= page.at()).then_some(Target::Directory),
             change => change.target(),
         };
@@ -349,7 +356,7 @@ impl Overlay {
     }
 
     /// Notes what `name` in the folder `prefix` has become, unless it is a draft or a folder of this mount.
-    pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change, now: Instant) {
+    pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change<D>, now: Instant) {
         let mut folders = self.lock();
         let names = names_of(&mut folders, prefix);
         if !names.get(name).is_some_and(|(known, _)| known.is_local()) {
@@ -384,8 +391,18 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Change, Overlay};
-    use crate::namespace::names::{File, Target};
+    use crate::namespace::names::{File, Named, NamedDraft, Target};
     use crate::namespace::page::Page;
+
+    /// Nobody writes a file here.
+    #[derive(Debug, PartialEq, Eq)]
+    enum NoDraft {}
+
+    impl NamedDraft for NoDraft {
+        fn has_name(&self) -> bool {
+            match *self {}
+        }
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -396,17 +413,17 @@ mod tests {
 
     fn shown(page: &Page) -> Vec<String> {
         page.named("d/")
-            .map(|named| match named.target {
+            .map(|named: Named<NoDraft>| match named.target {
                 Target::Directory => format!("{}/", named.name),
                 Target::File(file) => format!("{}={}", named.name, file.object.etag().as_str()),
-                Target::Draft(_) => panic!("no page shows a draft"),
+                Target::Draft(draft) => match *draft {},
             })
             .collect()
     }
 
     #[test]
     fn a_listing_that_began_before_a_change_shows_it_and_a_later_one_is_believed() {
-        let (overlay, start) = (Overlay::default(), Instant::now());
+        let (overlay, start) = (Overlay::<NoDraft>::default(), Instant::now());
         let prefix: Arc<str> = Arc::from("d/");
         let object = ObjectId::new("d/b", ETag::new("new"));
         let file = File { object, size: 2, mtime: SystemTime::UNIX_EPOCH };
@@ -433,7 +450,7 @@ mod tests {
 
     #[test]
     fn changes_go_once_no_listing_can_lack_them_and_folders_stay() {
-        let (overlay, start) = (Overlay::default(), Instant::now());
+        let (overlay, start) = (Overlay::<NoDraft>::default(), Instant::now());
         let prefix: Arc<str> = Arc::from("d/");
         overlay.set(&prefix, "a", Change::Gone, start);
         overlay.set(&prefix, "f", Change::Folder, start);

@@ -15,7 +15,7 @@ use s3mount_object::ListedObject;
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
 use super::fact::Asked;
-use super::names::{File, Hidden, Named, Target, end_before, is_file_name};
+use super::names::{File, Hidden, Named, Stored, end_before, is_file_name};
 use crate::time::{millis, time};
 
 /// One name: where its text ends in the page's text, and what the listing says of its object.
@@ -213,11 +213,11 @@ impl Page {
     }
 
     /// Its names in the order of their keys.
-    pub(crate) fn named(&self, prefix: &str) -> impl Iterator<Item = Named> {
+    pub(crate) fn named<D>(&self, prefix: &str) -> impl Iterator<Item = Named<D>> {
         (0..self.entries.len()).map(move |index| {
             let key = self.key(index);
             let name = key.strip_suffix('/').unwrap_or(key).to_owned();
-            Named { name, target: self.target(prefix, index), at: self.at() }
+            Named { name, target: self.stored(prefix, index).into(), at: self.at() }
         })
     }
 
@@ -278,27 +278,28 @@ impl Page {
         (index < self.entries.len() && self.key(index) == key).then_some(index)
     }
 
-    pub(super) fn target(&self, prefix: &str, index: usize) -> Target {
+    /// What the name with the number `index` stands for.
+    pub(super) fn stored(&self, prefix: &str, index: usize) -> Stored {
         let (key, etag) = self.texts(index);
         if key.ends_with('/') {
-            return Target::Directory;
+            return Stored::Directory;
         }
         let Packed { size, modified, .. } = self.entries[index];
         let object = ObjectId::new(&format!("{prefix}{key}"), ETag::new(etag));
-        Target::File(File { object, size, mtime: time(modified) })
+        Stored::File(File { object, size, mtime: time(modified) })
     }
 
     /// What this page alone says of `name`. `None` if the page does not cover it.
-    pub(crate) fn answer(&self, prefix: &str, name: &str) -> Option<Option<Target>> {
+    pub(crate) fn answer(&self, prefix: &str, name: &str) -> Option<Option<Stored>> {
         let folder = format!("{name}/");
         if let Some(index) = self.find(&folder) {
-            return Some(Some(self.target(prefix, index)));
+            return Some(Some(self.stored(prefix, index)));
         }
         // If a key and a folder have the same name, the folder is shown. So the page must cover both.
         if !self.covers(name) || !self.covers(&folder) {
             return None;
         }
-        Some(self.find(name).map(|index| self.target(prefix, index)))
+        Some(self.find(name).map(|index| self.stored(prefix, index)))
     }
 
     /// The part of the page behind `after` and up to `upto`.

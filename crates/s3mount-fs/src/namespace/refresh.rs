@@ -8,21 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Namespace;
+use super::names::NamedDraft;
 use crate::sync::{lock, spawn};
 
 /// A folder that is being listed again, until this is dropped.
-struct Refresh {
-    namespace: Arc<Namespace>,
+struct Refresh<D: NamedDraft> {
+    namespace: Arc<Namespace<D>>,
     prefix: Arc<str>,
 }
 
-impl Drop for Refresh {
+impl<D: NamedDraft> Drop for Refresh<D> {
     fn drop(&mut self) {
         lock(&self.namespace.refreshing).remove(&self.prefix);
     }
 }
 
-impl Namespace {
+impl<D: NamedDraft> Namespace<D> {
     /// The absent `name` in the directory `prefix` was looked up, and will be believed absent for the time that is
     /// `left`. If this mount writes to the directory, and half of the time is over, lists the names from this one
     /// on again. Nobody waits for that.

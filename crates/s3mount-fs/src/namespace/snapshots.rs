@@ -18,7 +18,7 @@ use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
 use super::fact::Asked;
 use super::lookup_allowance::LookupAllowance;
-use super::names::{Named, Target};
+use super::names::{Named, Stored};
 use super::page::Page;
 use crate::attr::FileKind;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -36,7 +36,7 @@ const MAX_SUMMED: usize = 1 << 15;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// What the name stands for, and how long that may still be believed.
-    Found(Target, Duration),
+    Found(Stored, Duration),
     /// Nothing has this name, and how long that may still be believed.
     Absent(Duration),
     /// Answers differ, and nobody knows which of them is right.
@@ -47,9 +47,9 @@ pub(crate) enum Known {
 
 impl Known {
     /// What the name stands for, if that is known, and anything.
-    pub(crate) fn target(&self) -> Option<&Target> {
+    pub(crate) fn stored(&self) -> Option<&Stored> {
         match self {
-            Self::Found(target, _) => Some(target),
+            Self::Found(stored, _) => Some(stored),
             Self::Absent(_) | Self::InDoubt | Self::Unknown => None,
         }
     }
@@ -176,13 +176,13 @@ impl Snapshots {
         let Some(below) = page(below) else { return Known::Unknown };
         if let Some(index) = below.find(&folder) {
             return left(ttl, below)
-                .map_or(Known::Unknown, |left| Known::Found(below.target(prefix, index), left));
+                .map_or(Known::Unknown, |left| Known::Found(below.stored(prefix, index), left));
         }
         let Some(at) = page(at) else { return Known::Unknown };
         let oldest = if age(at) > age(below) { at } else { below };
         match at.find(name) {
             Some(index) => {
-                left(ttl, oldest).map_or(Known::Unknown, |left| Known::Found(at.target(prefix, index), left))
+                left(ttl, oldest).map_or(Known::Unknown, |left| Known::Found(at.stored(prefix, index), left))
             }
             None => left(negative_ttl, oldest).map_or(Known::Unknown, Known::Absent),
         }
@@ -226,13 +226,13 @@ impl Snapshots {
     /// The names behind the key `after` and up to the key `upto` (unset: the end of the directory `prefix`) of pages that
     /// were asked for after `at`, in the order of their keys. They may not be believed any more. And whether some of
     /// these pages do not tell their names, because they are in doubt.
-    pub(crate) fn shown_since(
+    pub(crate) fn shown_since<D>(
         &self,
         prefix: &str,
         after: &str,
         upto: Option<&str>,
         at: Instant,
-    ) -> (Vec<Named>, bool) {
+    ) -> (Vec<Named<D>>, bool) {
         let state = self.lock();
         let pages = state.directories.get(prefix).map_or(&[][..], |directory| &directory.pages);
         let is_meant = |page: &&Page| {

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::Namespace;
 use super::fact::{Asked, Fact};
-use super::names::{File, Target};
+use super::names::{File, NamedDraft, Stored};
 use super::page::Page;
 use crate::FsError;
 
-impl Namespace {
+impl<D: NamedDraft> Namespace<D> {
     /// Asks the store for `name`, and keeps the answer.
-    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact, FsError> {
+    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
         let (key, sent) = (format!("{prefix}{name}"), Instant::now());
         let below = ListObjects { prefix: format!("{key}/"), max_keys: Some(1), ..ListObjects::default() };
         let (object, below) = tokio::join!(self.requests.head(&key), self.requests.list(below));
@@ -30,7 +30,7 @@ impl Namespace {
         self.keep(prefix, Page::of_folder(name, is_folder, asked));
         self.keep(prefix, Page::of_one(name, file.as_ref(), asked));
         // If a key and a folder have the same name, the folder is shown.
-        let target = if is_folder { Some(Target::Directory) } else { file.map(Target::File) };
-        Ok(self.answered(target, asked))
+        let stored = if is_folder { Some(Stored::Directory) } else { file.map(Stored::File) };
+        Ok(self.answered(stored, asked))
     }
 }

@@ -9,7 +9,7 @@ use super::direct::{Change, Closed, Counts, Direct, LEAST_BYTES, Large, Pieces};
 use super::kind::{Kind, kind_of};
 use crate::PageCacheBytes;
 use crate::inode::InodeTable;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};

@@ -10,28 +10,31 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::super::names::split_key;
+use super::super::names::{NamedDraft, split_key};
 use super::super::page::Page;
 use super::{Change, Folders, Names, Overlay, has_local, names_of};
 use crate::sync::Ordering;
 
 /// What a name takes in a B-tree, in bytes: a third of a node is empty, as a rule.
-const NAME_BYTES: usize = size_of::<(Box<str>, (Change, Instant))>() * 3 / 2;
+const fn name_bytes<D>() -> usize {
+    size_of::<(Box<str>, (Change<D>, Instant))>() * 3 / 2
+}
 
 /// What a folder takes beside its names, in bytes: a node has room for eleven.
-const FOLDER_BYTES: usize =
-    size_of::<(Arc<str>, Names)>() * 3 / 2 + 10 * size_of::<(Box<str>, (Change, Instant))>();
+const fn folder_bytes<D>() -> usize {
+    size_of::<(Arc<str>, Names<D>)>() * 3 / 2 + 10 * size_of::<(Box<str>, (Change<D>, Instant))>()
+}
 
 /// A folder from which this mount takes names, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Emptying<'a> {
-    overlay: &'a Overlay,
+pub(crate) struct Emptying<'a, D: NamedDraft> {
+    overlay: &'a Overlay<D>,
     root: &'a str,
     prefix: Arc<str>,
 }
 
-impl Drop for Emptying<'_> {
+impl<D: NamedDraft> Drop for Emptying<'_, D> {
     fn drop(&mut self) {
         let (mut folders, now) = (self.overlay.lock(), Instant::now());
         for (parent, name) in around(self.root, &self.prefix) {
@@ -57,9 +60,9 @@ fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, 
     })
 }
 
-impl Overlay {
+impl<D: NamedDraft> Overlay<D> {
     /// Notes that names are taken from the folder `prefix`, which lies below the `root`.
-    pub(crate) fn emptying<'a>(&'a self, root: &'a str, prefix: Arc<str>) -> Emptying<'a> {
+    pub(crate) fn emptying<'a>(&'a self, root: &'a str, prefix: Arc<str>) -> Emptying<'a, D> {
         let (mut folders, now) = (self.lock(), Instant::now());
         for (parent, name) in around(root, &prefix) {
             let names = names_of(&mut folders, parent);
@@ -77,7 +80,12 @@ impl Overlay {
 
     /// Forgets those of the folders `names` in the folder `prefix` that a page shows. One with something that only this
     /// mount knows stays noted.
-    pub(super) fn leave_to_store(folders: &mut Folders, prefix: &str, page: &Page, mut names: Vec<Box<str>>) {
+    pub(super) fn leave_to_store(
+        folders: &mut Folders<D>,
+        prefix: &str,
+        page: &Page,
+        mut names: Vec<Box<str>>,
+    ) {
         names.retain(|name| {
             let folder = format!("{name}/");
             page.find(&folder).is_some() && !has_local(folders, &format!("{prefix}{folder}"))
@@ -88,7 +96,7 @@ impl Overlay {
     }
 
     /// Forgets the folders that were emptied longest ago, if all of them take more than `most` bytes.
-    pub(super) fn drop_oldest(folders: &mut Folders, most: usize) {
+    pub(super) fn drop_oldest(folders: &mut Folders<D>, most: usize) {
         let all = emptied_bytes(folders);
         if all <= most {
             return;
@@ -114,26 +122,26 @@ impl Overlay {
     }
 
     /// What all changes take, in bytes.
-    pub(super) fn bytes(folders: &Folders) -> usize {
+    pub(super) fn bytes(folders: &Folders<D>) -> usize {
         bytes_of(folders, |_| true)
     }
 }
 
 /// Since when a folder may hold no object, if nothing is being taken from it now.
-fn emptied((change, since): &(Change, Instant)) -> Option<Instant> {
+fn emptied<D>((change, since): &(Change<D>, Instant)) -> Option<Instant> {
     matches!(change, Change::Emptied(0)).then_some(*since)
 }
 
 /// What the folders take that were emptied, in bytes.
-fn emptied_bytes(folders: &Folders) -> usize {
+fn emptied_bytes<D>(folders: &Folders<D>) -> usize {
     bytes_of(folders, |known| emptied(known).is_some())
 }
 
-fn bytes_of(folders: &Folders, is_counted: impl Fn(&(Change, Instant)) -> bool) -> usize {
-    let of = |(prefix, names): (&Arc<str>, &Names)| {
+fn bytes_of<D>(folders: &Folders<D>, is_counted: impl Fn(&(Change<D>, Instant)) -> bool) -> usize {
+    let of = |(prefix, names): (&Arc<str>, &Names<D>)| {
         let counted = names.iter().filter(|(_, known)| is_counted(known));
-        let bytes: usize = counted.map(|(name, _)| NAME_BYTES + name.len()).sum();
-        if bytes == 0 { 0 } else { FOLDER_BYTES + prefix.len() + bytes }
+        let bytes: usize = counted.map(|(name, _)| name_bytes::<D>() + name.len()).sum();
+        if bytes == 0 { 0 } else { folder_bytes::<D>() + prefix.len() + bytes }
     };
     folders.iter().map(of).sum()
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Known, Limits, Outcome, Snapshots};
 use crate::attr::FileKind;
 use crate::namespace::fact::Asked;
-use crate::namespace::names::{Hidden, Target};
+use crate::namespace::names::{Hidden, Stored};
 use crate::namespace::page::Page;
 use crate::time::{millis, time};
 
@@ -41,12 +41,11 @@ fn note(snapshots: &Snapshots, after: &str, keys: &[&str], is_last: bool, at: In
 /// F for a file, D for a folder, - for nothing, ! for what is in doubt, ? for unknown.
 fn ask(snapshots: &Snapshots, names: &[&str], now: Instant) -> String {
     let mark = |name: &&str| match snapshots.get("d/", name, now) {
-        Known::Found(Target::File(file), _) => {
+        Known::Found(Stored::File(file), _) => {
             assert_eq!((file.object.key(), file.size), (&*format!("d/{name}"), 7));
             'F'
         }
-        Known::Found(Target::Directory, _) => 'D',
-        Known::Found(Target::Draft(_), _) => panic!("listings show no drafts"),
+        Known::Found(Stored::Directory, _) => 'D',
         Known::Absent(_) => '-',
         Known::InDoubt => '!',
         Known::Unknown => '?',
@@ -143,7 +142,7 @@ fn of_two_answers_that_overlap_and_differ_none_is_believed() {
         changed.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let known = |name| match snapshots.get("d/", name, start + Duration::from_millis(900)) {
-        Known::Found(Target::File(file), _) => file.object.etag().as_str().to_owned(),
+        Known::Found(Stored::File(file), _) => file.object.etag().as_str().to_owned(),
         other => format!("{other:?}").split('(').next().unwrap_or_default().to_owned(),
     };
     note((0, 100), &["a", "b"], "1");
@@ -182,7 +181,7 @@ fn a_store_that_does_not_know_start_after_is_no_trouble() {
         &Hidden::default(),
     );
     assert_eq!(page.answer("d/", "n"), None, "it does not reach there");
-    assert!(matches!(page.answer("d/", "a"), Some(Some(Target::File(_)))));
+    assert!(matches!(page.answer("d/", "a"), Some(Some(Stored::File(_)))));
 }
 
 #[test]
@@ -328,7 +327,7 @@ proptest! {
             let files: &[&str] = if version % 3 == 2 { &[] } else { &["a"] };
             snapshots.note(&Arc::from("d/"), between(start, (sent, came), files, &version.to_string()));
             match snapshots.get("d/", "a", start + Duration::from_millis(came)) {
-                Known::Found(Target::File(file), _) => {
+                Known::Found(Stored::File(file), _) => {
                     let version = file.object.etag().as_str().parse().expect("a number");
                     shown.extend([(sent, came, version), (came, came, version)]);
                 }
