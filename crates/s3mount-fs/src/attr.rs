@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
 
 /// What an inode is.
@@ -13,6 +14,15 @@ pub enum FileKind {
     File,
     /// A symbolic link.
     Link,
+}
+
+impl From<NameKind> for FileKind {
+    fn from(kind: NameKind) -> Self {
+        match kind {
+            NameKind::Directory => FileKind::Directory,
+            NameKind::File => FileKind::File,
+        }
+    }
 }
 
 /// How long the kernel may believe the attributes of an inode that stands for one version of an object, for a

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use globset::GlobSet;
 
+use crate::namespace::config::NamesConfig;
+
 /// Returns how many bytes the page cache may hold for a process.
 pub type PageCacheBytes = fn(pid: u32) -> u64;
 
@@ -64,6 +66,22 @@ impl Default for FsConfig {
             direct_auto: None,
             allows_writes: false,
             timeout: minute,
+        }
+    }
+}
+
+impl FsConfig {
+    /// The settings of names.
+    pub(crate) fn names(&self) -> NamesConfig {
+        NamesConfig {
+            root: self.prefix.clone(),
+            mounted_at: self.mounted_at,
+            ttl: self.metadata_ttl.duration(),
+            negative_ttl: self.negative_metadata_ttl,
+            is_immutable: self.metadata_ttl == MetadataTtl::Indefinite,
+            limit_bytes: self.metadata_limit_bytes,
+            allows_writes: self.allows_writes,
+            timeout: self.timeout,
         }
     }
 }

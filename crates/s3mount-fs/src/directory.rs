@@ -21,6 +21,7 @@ use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::names::Target;
 use crate::names::{Fact, Namespace};
+use crate::namespace::names::NameKind;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 
 /// After how many directories that were listed in the order of their names the next ones are listed ahead,
@@ -156,9 +157,9 @@ impl Directories {
                 continue;
             }
             let names = listing.from(first, count);
-            entries.extend(
-                names.map(|(index, named)| entry((DOTS + index, (&*named.name, named.target.kind(), None)))),
-            );
+            entries.extend(names.map(|(index, named)| {
+                entry((DOTS + index, (&*named.name, named.target.kind().into(), None)))
+            }));
             // An answer without names is the end.
             if count == 0 || !entries.is_empty() {
                 return Ok(entries);
@@ -175,7 +176,7 @@ impl Directories {
         let key = format!("{name}/");
         let parent = Arc::from(open.prefix().strip_suffix(&*key).unwrap_or_default());
         let following =
-            |after: &str, count| self.namespace.following(&parent, after, count, FileKind::Directory);
+            |after: &str, count| self.namespace.following(&parent, after, count, NameKind::Directory);
         self.sequences.on_open(&parent, &key, following, |next| {
             for key in next {
                 let directory = format!("{parent}{key}");

@@ -7,6 +7,7 @@ use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::{KeepError, ReadError};
 use s3mount_write::{CopyError, WriteError};
 
+use crate::namespace::error::NamesError;
 use crate::{FileHandle, InodeNo};
 
 /// Why an operation failed.
@@ -93,6 +94,18 @@ pub enum FsError {
     /// The disk cache can't keep a file.
     #[error(transparent)]
     Keep(KeepError),
+}
+
+impl From<NamesError> for FsError {
+    fn from(error: NamesError) -> Self {
+        match error {
+            NamesError::NotFound => FsError::NotFound,
+            NamesError::IsDirectory => FsError::IsDirectory,
+            NamesError::Object(error) => FsError::Object(error),
+            NamesError::TimedOut(limit) => FsError::TimedOut(limit),
+            NamesError::TooManyNames(limit) => FsError::TooManyNames(limit),
+        }
+    }
 }
 
 impl From<KeepError> for FsError {

@@ -125,7 +125,7 @@ impl Filesystem {
         let names = prefetcher.disk().and_then(DiskCache::names);
         let (root, outdated) = (config.prefix.clone(), inodes.clone());
         let listener = ChangeListener::new(move |prefix, names| outdated.outdate(&root, prefix, names));
-        let namespace = Namespace::new(bucket.into(), &config, names, listener, runtime);
+        let namespace = Namespace::new(bucket.into(), &config.names(), names, listener, runtime);
         let directories = Directories::new(namespace.clone(), inodes.clone());
         let walks = Arc::downgrade(directories.walks());
         let logs = Arc::<Logs>::default();

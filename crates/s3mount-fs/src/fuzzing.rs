@@ -36,8 +36,8 @@ pub fn names(prefix: &str, listed: ListPage, name: &str) {
         assert!(is_file_name(&named.name), "{named:?}");
         assert!(shown[..at].iter().all(|other| other.name != named.name), "{named:?} twice");
         let answer = packed.answer(prefix, &named.name);
-        let kind = |target: &Target| matches!(target, Target::Directory);
-        assert_eq!(answer.map(|found| found.map(|found| kind(&found))), Some(Some(kind(&named.target))));
+        let kind = answer.map(|found| found.map(|found| Target::from(found).kind()));
+        assert_eq!(kind, Some(Some(named.target.kind())));
     }
     if is_whole && is_file_name(name) && shown.iter().all(|named| named.name != name) {
         assert_eq!(packed.answer(prefix, name), Some(None), "{name:?}");

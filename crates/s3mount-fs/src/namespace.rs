@@ -21,6 +21,8 @@
 //! - [`pace`]: how many LIST requests may be in flight before anybody waits for them.
 
 pub(crate) mod changes;
+pub(crate) mod config;
+pub(crate) mod error;
 pub(crate) mod fact;
 pub(crate) mod gathering;
 pub(crate) mod kept;
@@ -53,21 +55,21 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::config::NamesConfig;
+use self::error::NamesError;
 use self::fact::{Asked, Fact};
 use self::kept::KeptNames;
 use self::list_requests::ListRequests;
 use self::listener::ChangeListener;
 use self::lookup_allowance::PATIENCE;
 use self::lookup_limit::{LookupLimiter, LookupPermit};
-use self::names::{File, NamedDraft, Stored, Target, just_before};
+use self::names::{File, NameKind, NamedDraft, Stored, Target, just_before};
 use self::overlay::Overlay;
 use self::page::Page;
 use self::shared::{ListingReader, SharedListings, Taken};
 use self::snapshots::{Known, Limits, Outcome, Snapshots};
 use self::timed_out::TimedOut;
-use crate::attr::FileKind;
 use crate::sync::{Mutex, spawn};
-use crate::{FsConfig, FsError, MetadataTtl};
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
 /// 20,000 names, this took 141 LISTs without a bound, and takes some 80 with this one. A lower bound would be
@@ -103,18 +105,16 @@ impl<D: NamedDraft> Namespace<D> {
     /// A namespace that knows nothing yet. Background listings run on `runtime`. Listings are kept in `names`. When an answer shows that names have changed, `listener` is told.
     pub(crate) fn new(
         bucket: Bucket,
-        config: &FsConfig,
+        config: &NamesConfig,
         names: Option<NameStore>,
         listener: ChangeListener,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let ttl = config.metadata_ttl.duration();
-        let limits =
-            Limits { ttl, negative_ttl: config.negative_metadata_ttl, bytes: config.metadata_limit_bytes };
-        let is_immutable = config.metadata_ttl == MetadataTtl::Indefinite;
+        let NamesConfig { ttl, negative_ttl, .. } = *config;
+        let limits = Limits { ttl, negative_ttl, bytes: config.limit_bytes };
         // What is kept on the disk would not know what this mount writes.
         let kept = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
-        let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, is_immutable, runtime));
+        let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, config.is_immutable, runtime));
         let snapshots = Snapshots::new(limits);
         let requests = ListRequests::new(bucket, config.timeout, kept, runtime.clone());
         let requests = Arc::new(requests.with_most_gathered(snapshots.most_of_one()));
@@ -126,9 +126,9 @@ impl<D: NamedDraft> Namespace<D> {
             page_has_come: Notify::new(),
             refreshing: Mutex::default(),
             ttl,
-            negative_ttl: config.negative_metadata_ttl,
+            negative_ttl,
             limit: config.timeout,
-            root: Arc::from(&*config.prefix),
+            root: Arc::from(&*config.root),
             listener,
             overlay: Overlay::default(),
             timed_out: TimedOut::default(),
@@ -168,9 +168,9 @@ impl<D: NamedDraft> Namespace<D> {
         self: &Arc<Self>,
         prefix: &Arc<str>,
         name: &str,
-    ) -> Result<(Target<D>, Duration), FsError> {
+    ) -> Result<(Target<D>, Duration), NamesError> {
         let fact = self.ask(prefix, name).await?;
-        Ok((fact.target.ok_or(FsError::NotFound)?, fact.left))
+        Ok((fact.target.ok_or(NamesError::NotFound)?, fact.left))
     }
 
     /// What is known of `name` in the directory `prefix`: the newest of what this mount has made of the name, what pages
@@ -178,7 +178,7 @@ impl<D: NamedDraft> Namespace<D> {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
+    pub(crate) async fn ask(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         if let Some(target) = self.overlay.get(prefix, name, self.ttl) {
             return Ok(self.own_fact(Some(target)));
         }
@@ -195,10 +195,10 @@ impl<D: NamedDraft> Namespace<D> {
             Some(fact) => fact,
             None => {
                 if self.timed_out.has(prefix, name) {
-                    return Err(FsError::TimedOut(self.limit));
+                    return Err(NamesError::TimedOut(self.limit));
                 }
                 let found = self.in_time(self.find_newest(prefix, name)).await.inspect_err(|error| {
-                    if matches!(error, FsError::TimedOut(_)) {
+                    if matches!(error, NamesError::TimedOut(_)) {
                         self.timed_out.note(prefix, name);
                     }
                 })?;
@@ -259,12 +259,16 @@ impl<D: NamedDraft> Namespace<D> {
     ///
     /// # Errors
     /// `IsDirectory` for a directory, and those of [`get`](Self::get).
-    pub(crate) async fn find_file(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<File, FsError> {
+    pub(crate) async fn find_file(
+        self: &Arc<Self>,
+        prefix: &Arc<str>,
+        name: &str,
+    ) -> Result<File, NamesError> {
         match self.get(prefix, name).await?.0 {
             Target::File(file) => Ok(file),
-            Target::Directory => Err(FsError::IsDirectory),
+            Target::Directory => Err(NamesError::IsDirectory),
             // There is no version to fetch yet.
-            Target::Draft(_) => Err(FsError::NotFound),
+            Target::Draft(_) => Err(NamesError::NotFound),
         }
     }
 
@@ -278,16 +282,17 @@ impl<D: NamedDraft> Namespace<D> {
     ///
     /// # Errors
     /// `TimedOut`, or the error of `answer`.
-    pub(crate) async fn in_time<T>(
+    pub(crate) async fn in_time<T, E: From<NamesError>>(
         &self,
-        answer: impl Future<Output = Result<T, FsError>>,
-    ) -> Result<T, FsError> {
-        tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(FsError::TimedOut(self.limit)))
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let timed_out = |_| Err(NamesError::TimedOut(self.limit).into());
+        tokio::time::timeout(self.limit, answer).await.unwrap_or_else(timed_out)
     }
 
     /// The names of up to `count` files, or subdirectories, behind the key `after` in the directory `prefix`.
     /// Only names that are known without a gap are returned.
-    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, kind: FileKind) -> Vec<Box<str>> {
+    pub(crate) fn following(&self, prefix: &str, after: &str, count: usize, kind: NameKind) -> Vec<Box<str>> {
         self.snapshots.following(prefix, after, count, kind, Instant::now())
     }
 
@@ -333,7 +338,7 @@ impl<D: NamedDraft> Namespace<D> {
         &self,
         prefix: &Arc<str>,
         reader: &mut ListingReader,
-    ) -> Result<Option<Taken>, FsError> {
+    ) -> Result<Option<Taken>, NamesError> {
         reader.next(|page| self.note(prefix, page.clone())).await
     }
 
@@ -347,7 +352,7 @@ impl<D: NamedDraft> Namespace<D> {
 
     /// Asks the store for `name`, with one LIST whose page begins at the name. The page answers for a file
     /// and for a directory of this name, and for the names behind it.
-    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
+    async fn find(self: &Arc<Self>, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let is_ordered = self.requests.lists_in_order();
         match (self.snapshots.keeps_nothing(), is_ordered) {
             (true, true) => return self.find_alone(prefix, name).await,
@@ -372,7 +377,7 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// Lists the page that begins at `name`, and keeps it. Returns what it says of the name, if it does.
-    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Fact<D>>, FsError> {
+    async fn list_page(&self, prefix: &Arc<str>, name: &str) -> Result<Option<Fact<D>>, NamesError> {
         let after = just_before(name);
         let request = ListObjects {
             prefix: prefix.to_string(),
@@ -390,7 +395,7 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// Waits until a LIST may be sent for `name` alone, or the page of another LIST has answered.
-    async fn wait_for_permit(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_, D>, FsError> {
+    async fn wait_for_permit(&self, prefix: &Arc<str>, name: &str) -> Result<Waited<'_, D>, NamesError> {
         loop {
             let mut page_has_come = pin!(self.page_has_come.notified());
             let permit = tokio::select! {
@@ -412,7 +417,7 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// Asks the store for `name` when no pages are kept.
-    async fn find_alone(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
+    async fn find_alone(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let request =
             ListObjects { prefix: format!("{prefix}{name}"), delimiter: true, ..ListObjects::default() };
         let sent = Instant::now();
@@ -426,7 +431,7 @@ impl<D: NamedDraft> Namespace<D> {
 
     /// Asks the store for the directory `name`, then for the key. This takes two requests, wherever the two
     /// lie.
-    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
+    async fn find_exactly(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let sent = Instant::now();
         let first = |prefix| ListObjects { prefix, max_keys: Some(1), ..ListObjects::default() };
         let below = self.requests.list(first(format!("{prefix}{name}/"))).await?;
@@ -458,7 +463,7 @@ impl<D: NamedDraft> Namespace<D> {
                     self.page_has_come.notify_waiters();
                 }
                 Ok(None) => return listing.outcome = Outcome::Known,
-                Err(FsError::TooManyNames(_)) => return listing.outcome = Outcome::TooLarge,
+                Err(NamesError::TooManyNames(_)) => return listing.outcome = Outcome::TooLarge,
                 Err(error) => return tracing::debug!(%prefix, %error, "listing ahead failed"),
             }
             if bytes > self.snapshots.most_of_one() {

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
 use super::sequence::SequenceDetector;
-use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::names::Namespace;
 use crate::namespace::names::File;
+use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::passthrough::Passthrough;
@@ -59,7 +59,7 @@ impl Fetcher {
     /// (`was_opened_before`), call it at the first READ, because the kernel may have the file's pages.
     pub(crate) fn follow_sequence(self: &Arc<Self>, ino: InodeNo, key: &str, was_opened_before: bool) {
         let Some((parent, prefix, name)) = self.place(ino, key) else { return };
-        let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
+        let following = |after: &str, count| self.namespace.following(&prefix, after, count, NameKind::File);
         self.sequences.on_open(&prefix, &name, following, |ahead| {
             let given_at = self.inodes.open_clock();
             let guess = |name| Guess { parent, prefix: prefix.clone(), name, given_at, was_opened_before };
@@ -73,7 +73,7 @@ impl Fetcher {
     /// next files may be on the disk as well. The next file that is not there has those behind it fetched.
     pub(crate) fn pass_sequence(&self, ino: InodeNo, key: &str) {
         let Some((_, prefix, name)) = self.place(ino, key) else { return };
-        let following = |after: &str, count| self.namespace.following(&prefix, after, count, FileKind::File);
+        let following = |after: &str, count| self.namespace.following(&prefix, after, count, NameKind::File);
         self.sequences.pass(&prefix, &name, following);
     }
 

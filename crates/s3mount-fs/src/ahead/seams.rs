@@ -8,9 +8,9 @@ use s3mount_prefetch::{ObjectReader, Prefetcher};
 
 use super::hints::Hints;
 use super::successors::{FolderNames, Successors};
-use crate::attr::FileKind;
 use crate::inode::InodeTable;
 use crate::names::Namespace;
+use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::passthrough::Passthrough;
@@ -36,7 +36,7 @@ struct Folder<'a> {
 
 impl FolderNames for Folder<'_> {
     fn following(&self, after: &str, count: usize) -> Vec<Box<str>> {
-        self.seams.namespace.following(self.prefix, after, count, FileKind::File)
+        self.seams.namespace.following(self.prefix, after, count, NameKind::File)
     }
 
     fn is_opened(&self, name: &str, since: OpenClock) -> bool {

@@ -13,7 +13,7 @@ use s3mount_object::{ListObjects, ListPage};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::namespace::fact::Asked;
 use crate::namespace::list_requests::ListRequests;
 use crate::sync::{JoinHandle, Mutex, MutexGuard, lock, spawn};
@@ -116,7 +116,12 @@ impl Walks {
         state.listed.insert(directory, (Instant::now(), Listed::UnderWay(task)));
     }
 
-    async fn list(&self, parent: &Arc<str>, prefix: &Arc<str>, by_itself: bool) -> Result<ListPage, FsError> {
+    async fn list(
+        &self,
+        parent: &Arc<str>,
+        prefix: &Arc<str>,
+        by_itself: bool,
+    ) -> Result<ListPage, NamesError> {
         if by_itself {
             return self.requests.first_page(prefix).await;
         }

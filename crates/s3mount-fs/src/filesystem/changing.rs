@@ -14,6 +14,7 @@ use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
 use crate::names::Target;
 use crate::namespace::changes::StoredIn;
+use crate::namespace::error::NamesError;
 use crate::namespace::names::File;
 use crate::namespace::overlay::folders::Emptying;
 use crate::numbers::InodeNo;
@@ -46,9 +47,9 @@ impl Filesystem {
         self.writes()?;
         let (prefix, _name) = self.hold_name(parent, name).await?;
         match self.namespace.get(&prefix, name).await {
-            Err(FsError::NotFound) => {}
+            Err(NamesError::NotFound) => {}
             Ok(_) => return Err(FsError::Exists),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         self.put_marker(&format!("{prefix}{name}/"), attr).await?;
         self.namespace.note_new_folder(&prefix, name);
@@ -132,11 +133,11 @@ impl Filesystem {
                     }
                 }
                 // Somebody else has deleted what had replaced it.
-                Err(FsError::NotFound) if replaced > 0 => {
+                Err(NamesError::NotFound) if replaced > 0 => {
                     self.note_removed(&prefix, name);
                     return Ok(());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
             self.forget_names(&[(&prefix, name)]);
             replaced += 1;
@@ -193,7 +194,7 @@ impl Filesystem {
         let (prefixes, _names) = loop {
             let prefixes = self.prefixes(from, to)?;
             let source = match self.namespace.get(&prefixes.0, from.name).await {
-                Err(FsError::NotFound) if self.inodes.has_moved(from.parent, &prefixes.0) => continue,
+                Err(NamesError::NotFound) if self.inodes.has_moved(from.parent, &prefixes.0) => continue,
                 found => found?.0,
             };
             if source == Target::Directory {
@@ -224,8 +225,8 @@ impl Filesystem {
             }
             let target = match self.namespace.get(&prefixes.1, to.name).await {
                 Ok((target, _)) => Some(target),
-                Err(FsError::NotFound) => None,
-                Err(error) => return Err(error),
+                Err(NamesError::NotFound) => None,
+                Err(error) => return Err(error.into()),
             };
             // Nothing is published under either name meanwhile. The kernel renames one file at a time in a folder,
             // so nobody waits for these two in the other order.

@@ -18,7 +18,8 @@ use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
 use crate::names::Target;
-use crate::namespace::changes::StoredIn;
+use crate::namespace::changes::{MovedFile, StoredIn};
+use crate::namespace::error::NamesError;
 use crate::tree_locks::TreesGuard;
 use crate::writes::Place;
 
@@ -76,8 +77,8 @@ impl Filesystem {
             Ok(_) if keeps_target => return Err(FsError::Exists),
             Ok((Target::Directory, _)) => self.namespace.stored_in(&renaming.new).await?,
             Ok((Target::File(_) | Target::Draft(_), _)) => return Err(FsError::NotDirectory),
-            Err(FsError::NotFound) => StoredIn::Nothing,
-            Err(error) => return Err(error),
+            Err(NamesError::NotFound) => StoredIn::Nothing,
+            Err(error) => return Err(error.into()),
         };
         let is_empty = target != StoredIn::Objects && !self.namespace.has_local_names(&renaming.new);
         if !is_empty || self.has_drafts_below(&renaming.new) {
@@ -205,13 +206,19 @@ impl Filesystem {
     fn switch(&self, renaming: &Renaming<'_>, moved: &[Moved]) {
         let Renaming { from, to, parents, old, new } = renaming;
         let _moving = self.inodes.moving();
-        self.namespace.folder_moved((old, new), moved);
+        let files = moved.iter().map(|copy| MovedFile {
+            old_key: copy.from.key(),
+            object: &copy.to,
+            size: copy.size,
+            mtime: copy.modified,
+        });
+        self.namespace.folder_moved((old, new), files);
         self.modes.move_below(old, new);
         if let Some(writes) = &self.writes {
             moved.iter().for_each(|copy| writes.writer.note_written(&copy.to));
         }
         self.namespace.note_gone(parents.0, from.name);
-        self.namespace.note_moved_folder(parents.1, to.name, moved);
+        self.namespace.note_moved_folder(parents.1, to.name, !moved.is_empty());
         self.inodes.rename((from.parent, from.name), (to.parent, to.name), Renamed::Folder);
         self.inodes.set_etags(self.namespace.root(), moved);
     }

@@ -15,6 +15,7 @@ use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
 use crate::inode::Node;
 use crate::names::Target;
+use crate::namespace::error::NamesError;
 use crate::numbers::InodeNo;
 
 static REFUSED: Once = Once::new();
@@ -44,9 +45,9 @@ impl Filesystem {
             return Err(FsError::NameTooLong);
         }
         match self.namespace.get(&prefix, name).await {
-            Err(FsError::NotFound) => {}
+            Err(NamesError::NotFound) => {}
             Ok(_) => return Err(FsError::Exists),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         let now = attrs.now();
         let attr = StoredAttr { mtime: Some(crate::attributes::stored::seconds(now)), ..attr };

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use s3mount_object::ListObjects;
-use s3mount_write::Moved;
+use s3mount_object::{ListObjects, ObjectId};
 use tokio::time::Instant;
 
 use super::Namespace;
@@ -14,7 +14,7 @@ use super::names::{File, Named, NamedDraft, Target, is_file_name, split_key};
 use super::overlay::folders::Emptying;
 use super::overlay::{Change, SetDraft};
 use super::page::Page;
-use crate::FsError;
+use crate::namespace::error::NamesError;
 
 impl<D: NamedDraft> Namespace<D> {
     /// `name` in the directory `prefix` is a file that is being written.
@@ -99,9 +99,9 @@ impl<D: NamedDraft> Namespace<D> {
         }
     }
 
-    /// The folder `name` in the directory `prefix` was moved there, with these objects.
-    pub(crate) fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, moved: &[Moved]) {
-        if moved.is_empty() {
+    /// The folder `name` in the directory `prefix` was moved there, and may have objects.
+    pub(crate) fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, has_objects: bool) {
+        if !has_objects {
             return self.note_folder(prefix, name);
         }
         let now = Instant::now();
@@ -110,13 +110,17 @@ impl<D: NamedDraft> Namespace<D> {
     }
 
     /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.
-    pub(crate) fn folder_moved(&self, (from, to): (&str, &str), moved: &[Moved]) {
+    pub(crate) fn folder_moved<'a>(
+        &self,
+        (from, to): (&str, &str),
+        moved: impl Iterator<Item = MovedFile<'a>>,
+    ) {
         let now = Instant::now();
         self.overlay.move_folder(from, to);
         let mut folders = BTreeSet::new();
-        for Moved { from: old, to: new, size, modified } in moved {
-            let file = File { object: new.clone(), size: *size, mtime: *modified };
-            for (key, root, change) in [(old.key(), from, Change::Gone), (new.key(), to, Change::File(file))]
+        for MovedFile { old_key, object, size, mtime } in moved {
+            let file = File { object: object.clone(), size, mtime };
+            for (key, root, change) in [(old_key, from, Change::Gone), (object.key(), to, Change::File(file))]
             {
                 let (prefix, name) = split_key(key);
                 if is_file_name(name) {
@@ -186,7 +190,7 @@ impl<D: NamedDraft> Namespace<D> {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn stored_in(&self, prefix: &str) -> Result<StoredIn, FsError> {
+    pub(crate) async fn stored_in(&self, prefix: &str) -> Result<StoredIn, NamesError> {
         let request = ListObjects { prefix: prefix.to_owned(), max_keys: Some(2), ..ListObjects::default() };
         let page = self.in_time(self.requests.list(request)).await?;
         let (markers, others): (Vec<_>, Vec<_>) =
@@ -202,6 +206,17 @@ impl<D: NamedDraft> Namespace<D> {
     pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
         self.overlay.has_local_names(prefix)
     }
+}
+
+/// A file that has got another key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MovedFile<'a> {
+    /// The key that it had.
+    pub(crate) old_key: &'a str,
+    /// The version that it is now.
+    pub(crate) object: &'a ObjectId,
+    pub(crate) size: u64,
+    pub(crate) mtime: SystemTime,
 }
 
 /// What the store has in a directory.

@@ -13,7 +13,7 @@ use super::fact::Asked;
 use super::list_requests::ListRequests;
 use super::page::Page;
 use super::page::sorted::Sorted;
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::sync::Ordering;
 
 /// A directory whose names are gathered, and then handed out in order.
@@ -59,7 +59,7 @@ impl Gathering {
     ///
     /// # Errors
     /// Those of the store. `TooManyNames`. An integrity error if the listing has no end.
-    pub(super) async fn next(&mut self) -> Result<Option<Page>, FsError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Page>, NamesError> {
         loop {
             if let Some(sorted) = &mut self.sorted {
                 let page = sorted.next();
@@ -73,7 +73,7 @@ impl Gathering {
     }
 
     /// Requests one more page. After the last, sorts the names.
-    async fn gather(&mut self) -> Result<(), FsError> {
+    async fn gather(&mut self) -> Result<(), NamesError> {
         let (listed, asked) = match self.first.take() {
             Some(first) => first,
             None => {
@@ -89,7 +89,7 @@ impl Gathering {
         };
         if listed.next.is_some() && listed.next == self.continuation {
             let error = ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &self.prefix);
-            return Err(FsError::Object(error.with_source("the listing has no end")));
+            return Err(NamesError::Object(error.with_source("the listing has no end")));
         }
         let asked = self.asked.map_or(asked, |first| Asked { sent: first.sent, ..asked });
         self.asked = Some(asked);
@@ -101,7 +101,7 @@ impl Gathering {
             // Whoever has opened the folder may keep it open.
             (self.pages, self.asked, self.continuation) = (Vec::new(), None, None);
             self.count(0);
-            return Err(FsError::TooManyNames(limit));
+            return Err(NamesError::TooManyNames(limit));
         }
         match listed.next {
             Some(next) => self.continuation = Some(next),

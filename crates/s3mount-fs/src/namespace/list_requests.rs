@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::kept::KeptNames;
 use super::names::Hidden;
 use super::pace::Pace;
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sends the LIST requests of a mount.
@@ -90,7 +90,7 @@ impl ListRequests {
     ///
     /// # Errors
     /// Those of [`list`](Self::list).
-    pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, FsError> {
+    pub(crate) async fn first_page(&self, prefix: &str) -> Result<ListPage, NamesError> {
         self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
     }
 
@@ -98,7 +98,7 @@ impl ListRequests {
     ///
     /// # Errors
     /// Those of the store, if retries don't help. `TimedOut`.
-    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, FsError> {
+    pub(crate) async fn list(&self, request: ListObjects) -> Result<ListPage, NamesError> {
         self.in_time(self.attempts(request, false)).await
     }
 
@@ -106,7 +106,7 @@ impl ListRequests {
     ///
     /// # Errors
     /// Those of [`list`](Self::list), and that the store throttles.
-    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, FsError> {
+    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, NamesError> {
         self.in_time(self.attempts(request, true)).await
     }
 
@@ -114,17 +114,20 @@ impl ListRequests {
     ///
     /// # Errors
     /// Those of [`list`](Self::list).
-    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, FsError> {
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, NamesError> {
         self.in_time(self.bucket.head(key)).await
     }
 
-    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ObjectError>>) -> Result<T, FsError> {
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ObjectError>>,
+    ) -> Result<T, NamesError> {
         let limit = self.bucket.timeout();
         match timeout(limit, answer).await {
             // The last attempt may end at the same moment.
-            Ok(Err(error)) if *error.kind() == ErrorKind::TimedOut => Err(FsError::TimedOut(limit)),
+            Ok(Err(error)) if *error.kind() == ErrorKind::TimedOut => Err(NamesError::TimedOut(limit)),
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(FsError::TimedOut(limit)),
+            Err(_) => Err(NamesError::TimedOut(limit)),
         }
     }
 

@@ -12,7 +12,7 @@ use super::kept::{KeptListing, Recorder};
 use super::list_requests::ListRequests;
 use super::page::Page;
 use super::split::{Ask, Fault, Split};
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::sync::{JoinError, JoinSet, Ordering};
 
 /// The most names in pages that wait for their turn, in all listings: some 12 MiB. Beyond that, only the page
@@ -39,7 +39,7 @@ pub(crate) struct Lister {
 }
 
 /// The number of a piece, a page of it, and when the page was asked for.
-type Landed = (u32, Result<ListPage, FsError>, Asked);
+type Landed = (u32, Result<ListPage, NamesError>, Asked);
 
 impl Lister {
     /// Lists the directory `prefix`. If its `first` page was listed ahead, it comes with the time at which it was
@@ -93,7 +93,7 @@ impl Lister {
     ///
     /// # Errors
     /// Those of the store. An integrity error if the listing goes back or has no end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Page>, FsError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Page>, NamesError> {
         if let Some(kept) = &mut self.kept {
             return kept.next().map_err(|error| self.broken(error.to_string()));
         }
@@ -156,7 +156,7 @@ impl Lister {
         }
     }
 
-    fn join(&mut self, landed: Result<Landed, JoinError>) -> Result<(), FsError> {
+    fn join(&mut self, landed: Result<Landed, JoinError>) -> Result<(), NamesError> {
         match landed {
             Ok(landed) => self.land(landed),
             // A task has panicked, and it is not known which piece it was for.
@@ -168,7 +168,7 @@ impl Lister {
         }
     }
 
-    fn land(&mut self, (piece, page, asked): Landed) -> Result<(), FsError> {
+    fn land(&mut self, (piece, page, asked): Landed) -> Result<(), NamesError> {
         match page {
             Ok(page) => {
                 let landed = self.split.landed(piece, page, asked, &self.requests.hidden);
@@ -177,13 +177,13 @@ impl Lister {
             }
             Err(error) => {
                 let is_throttled =
-                    matches!(&error, FsError::Object(error) if *error.kind() == ErrorKind::Throttled);
+                    matches!(&error, NamesError::Object(error) if *error.kind() == ErrorKind::Throttled);
                 if self.split.failed(piece, is_throttled) { Err(error) } else { Ok(()) }
             }
         }
     }
 
-    fn fault(&self, fault: Fault) -> FsError {
+    fn fault(&self, fault: Fault) -> NamesError {
         let why = match fault {
             Fault::GoesBack => "a page of the listing goes back behind the page before it",
             Fault::HasNoEnd => "the listing has no end",
@@ -191,9 +191,9 @@ impl Lister {
         self.broken(why.to_owned())
     }
 
-    fn broken(&self, why: String) -> FsError {
+    fn broken(&self, why: String) -> NamesError {
         let error = ObjectError::new(ErrorKind::Integrity, "ListObjectsV2", &self.prefix);
-        FsError::Object(error.with_source(why))
+        NamesError::Object(error.with_source(why))
     }
 
     /// Updates the number of names that wait, in all listings.

@@ -12,7 +12,6 @@ use std::time::SystemTime;
 use s3mount_object::ObjectId;
 use tokio::time::Instant;
 
-use crate::attr::FileKind;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest file name, in bytes: `NAME_MAX` of Linux.
@@ -22,6 +21,13 @@ pub(crate) const NAME_MAX: usize = 255;
 pub(crate) trait NamedDraft: Debug + Eq + Send + Sync + 'static {
     /// Whether its name stands for it. If it can't be published, its name stands for what the store has.
     fn has_name(&self) -> bool;
+}
+
+/// Whether a name stands for a directory or a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameKind {
+    Directory,
+    File,
 }
 
 /// What a name stands for in the store.
@@ -71,10 +77,10 @@ impl<D> From<Stored> for Target<D> {
 
 impl<D> Target<D> {
     /// Whether it is a directory or a file.
-    pub(crate) fn kind(&self) -> FileKind {
+    pub(crate) fn kind(&self) -> NameKind {
         match self {
-            Target::Directory => FileKind::Directory,
-            Target::File(_) | Target::Draft(_) => FileKind::File,
+            Target::Directory => NameKind::Directory,
+            Target::File(_) | Target::Draft(_) => NameKind::File,
         }
     }
 }

@@ -7,10 +7,9 @@ use tokio::time::Instant;
 
 use super::Namespace;
 use super::fact::Fact;
-use super::names::{Named, NamedDraft, Target};
+use super::names::{NameKind, Named, NamedDraft, Target};
 use super::snapshots::Known;
-use crate::FsError;
-use crate::attr::FileKind;
+use crate::namespace::error::NamesError;
 
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
 const MOST_AGAIN: usize = 2;
@@ -76,7 +75,7 @@ impl<D: NamedDraft> Namespace<D> {
         self: &Arc<Self>,
         prefix: &Arc<str>,
         name: &str,
-    ) -> Result<Fact<D>, FsError> {
+    ) -> Result<Fact<D>, NamesError> {
         let mut found = self.find(prefix, name).await?;
         for _ in 0..MOST_AGAIN {
             if !self.is_overtaken(prefix, name, &found) {
@@ -90,7 +89,7 @@ impl<D: NamedDraft> Namespace<D> {
     /// What pages have shown of a name since this answer was asked for, if it is something else, although it may not be
     /// believed any more.
     fn unlike(&self, prefix: &str, name: &str, answer: &Fact<D>) -> Option<Known> {
-        let kind = answer.target.as_ref().map_or(FileKind::File, Target::kind);
+        let kind = answer.target.as_ref().map_or(NameKind::File, Target::kind);
         let asked = std::iter::once((name, kind, answer.at));
         let known = self.snapshots.newer(prefix, asked, Instant::now()).pop().flatten()?;
         let is_same = match known {

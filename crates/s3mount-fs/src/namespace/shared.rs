@@ -29,7 +29,7 @@ use super::fact::Asked;
 use super::list_requests::ListRequests;
 use super::lister::Lister;
 use super::page::Page;
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// How old a listing may be that a reader joins. Programs that begin together do so within much less. What they are
@@ -108,7 +108,12 @@ impl SharedListings {
         others.for_each(|listing| listing.close());
     }
 
-    async fn next(&self, seat: &mut Seat, patience: Duration, keep: impl Fn(&Page)) -> Result<Next, FsError> {
+    async fn next(
+        &self,
+        seat: &mut Seat,
+        patience: Duration,
+        keep: impl Fn(&Page),
+    ) -> Result<Next, NamesError> {
         let listing = seat.listing.clone();
         let keep = |page: &Page| {
             self.close_others(&listing);
@@ -172,7 +177,7 @@ impl ListingReader {
     ///
     /// # Errors
     /// Those of the store. An integrity error if the listing goes back or has no end.
-    pub(crate) async fn next(&mut self, keep: impl Fn(&Page)) -> Result<Option<Taken>, FsError> {
+    pub(crate) async fn next(&mut self, keep: impl Fn(&Page)) -> Result<Option<Taken>, NamesError> {
         loop {
             let (taken, is_complete) = match &mut self.source {
                 Source::Alone(lister) => {

@@ -18,9 +18,8 @@ use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
 use super::fact::Asked;
 use super::lookup_allowance::LookupAllowance;
-use super::names::{Named, Stored};
+use super::names::{NameKind, Named, Stored};
 use super::page::Page;
-use crate::attr::FileKind;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// After how many look-ups that no page answered a directory is listed whole.
@@ -116,13 +115,13 @@ impl Snapshots {
     pub(crate) fn newer<'a>(
         &self,
         prefix: &str,
-        names: impl Iterator<Item = (&'a str, FileKind, Instant)>,
+        names: impl Iterator<Item = (&'a str, NameKind, Instant)>,
         now: Instant,
     ) -> Vec<Option<Known>> {
         let mut state = self.lock();
         let mut last = 0;
-        let known = |(name, kind, at): (&str, FileKind, Instant)| {
-            let folder = if kind == FileKind::Directory { format!("{name}/") } else { String::new() };
+        let known = |(name, kind, at): (&str, NameKind, Instant)| {
+            let folder = if kind == NameKind::Directory { format!("{name}/") } else { String::new() };
             let key = if folder.is_empty() { name } else { &folder };
             let directory = state.directories.get(prefix)?;
             if directory.was_wrong.is_some_and(|wrong| at <= wrong) {
@@ -195,7 +194,7 @@ impl Snapshots {
         prefix: &str,
         after: &str,
         count: usize,
-        kind: FileKind,
+        kind: NameKind,
         now: Instant,
     ) -> Vec<Box<str>> {
         let state = self.lock();
@@ -213,7 +212,7 @@ impl Snapshots {
             }
             names.extend(
                 page.keys_behind(at)
-                    .filter(|key| key.ends_with('/') == (kind == FileKind::Directory))
+                    .filter(|key| key.ends_with('/') == (kind == NameKind::Directory))
                     .take(count - names.len())
                     .map(Into::into),
             );

@@ -12,11 +12,11 @@ use super::Namespace;
 use super::fact::{Asked, Fact};
 use super::names::{File, NamedDraft, Stored};
 use super::page::Page;
-use crate::FsError;
+use crate::namespace::error::NamesError;
 
 impl<D: NamedDraft> Namespace<D> {
     /// Asks the store for `name`, and keeps the answer.
-    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, FsError> {
+    pub(super) async fn find_unordered(&self, prefix: &Arc<str>, name: &str) -> Result<Fact<D>, NamesError> {
         let (key, sent) = (format!("{prefix}{name}"), Instant::now());
         let below = ListObjects { prefix: format!("{key}/"), max_keys: Some(1), ..ListObjects::default() };
         let (object, below) = tokio::join!(self.requests.head(&key), self.requests.list(below));

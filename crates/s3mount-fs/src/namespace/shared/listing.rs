@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::namespace::list_requests::ListRequests;
 use crate::namespace::lister::Lister;
 use crate::namespace::page::Page;
@@ -228,7 +228,11 @@ pub(super) struct Seat {
 impl Seat {
     /// The next page. See [`ListingReader::next`](super::ListingReader::next). If another reader waits for it, this one
     /// does so no longer than `patience`.
-    pub(super) async fn next(&mut self, patience: Duration, keep: impl Fn(&Page)) -> Result<Next, FsError> {
+    pub(super) async fn next(
+        &mut self,
+        patience: Duration,
+        keep: impl Fn(&Page),
+    ) -> Result<Next, NamesError> {
         loop {
             if let Some(next) = self.take() {
                 return Ok(next);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::listing::KEPT;
 use super::{JOIN_WITHIN, ListingReader, SharedListings};
-use crate::FsError;
+use crate::namespace::error::NamesError;
 use crate::namespace::list_requests::ListRequests;
 
 const LIST: Duration = Duration::from_millis(60);
@@ -40,7 +40,7 @@ impl Directory {
     }
 
     /// Reads the directory to its end. Returns how many names it has, each of which is there once and in order.
-    async fn read(&self) -> Result<usize, FsError> {
+    async fn read(&self) -> Result<usize, NamesError> {
         count_from(0, &mut self.reader().await).await
     }
 
@@ -54,7 +54,7 @@ impl Directory {
 }
 
 /// Reads the rest, which begins with the name of this number.
-async fn count_from(mut index: usize, reader: &mut ListingReader) -> Result<usize, FsError> {
+async fn count_from(mut index: usize, reader: &mut ListingReader) -> Result<usize, NamesError> {
     while let Some(taken) = reader.next(|_| {}).await? {
         for key in taken.page().keys() {
             assert_eq!(key, format!("{index:06}"));

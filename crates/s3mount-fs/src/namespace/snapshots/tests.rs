@@ -7,8 +7,8 @@ use s3mount_object::{ETag, ListPage, ListedObject, ObjectMeta};
 use tokio::time::Instant;
 
 use super::{Known, Limits, Outcome, Snapshots};
-use crate::attr::FileKind;
 use crate::namespace::fact::Asked;
+use crate::namespace::names::NameKind;
 use crate::namespace::names::{Hidden, Stored};
 use crate::namespace::page::Page;
 use crate::time::{millis, time};
@@ -371,7 +371,7 @@ fn names_beside_one_that_was_wrong_are_still_compared_with_what_comes() {
         snapshots.note(&prefix, page).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let newer = |asked| {
-        let names = ["a", "b", "c"].map(|name| (name, FileKind::File, at(asked)));
+        let names = ["a", "b", "c"].map(|name| (name, NameKind::File, at(asked)));
         snapshots.newer("d/", names.into_iter(), at(9))
     };
     note(2, &["a", "b", "c"], "1");
