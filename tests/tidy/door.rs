@@ -10,7 +10,8 @@ const BEHIND_THE_DOOR: &[&str] =
     &["ObjectWriter", "ObjectClient", "RetryBudget", "Retries", "MeasuredClient"];
 
 /// The crates above the door.
-const ABOVE: &[&str] = &["s3mount-fs", "s3mount-fuse", "s3mount-prefetch", "s3mount-shared", "s3mount-write"];
+const ABOVE: &[&str] =
+    &["s3mount-fs", "s3mount-fuse", "s3mount-names", "s3mount-prefetch", "s3mount-shared", "s3mount-write"];
 
 /// The modules of the command line that join clients and buckets together, or try a client out. All others have a
 /// bucket, if anything.

@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-cache",
             "s3mount-memory",
             "s3mount-metrics",
+            "s3mount-names",
             "s3mount-object",
             "s3mount-prefetch",
             "s3mount-write",
@@ -54,6 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-crt", &["s3mount-object"]),
     ("s3mount-memory", &[]),
     ("s3mount-metrics", &[]),
+    ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),
     ("s3mount-object", &[]),
     ("s3mount-shared", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     (

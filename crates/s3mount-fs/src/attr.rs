@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
+use s3mount_names::NameKind;
 
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

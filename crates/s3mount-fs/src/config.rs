@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use globset::GlobSet;
 
-use crate::namespace::config::NamesConfig;
+use s3mount_names::NamesConfig;
 
 /// Returns how many bytes the page cache may hold for a process.
 pub type PageCacheBytes = fn(pid: u32) -> u64;

@@ -21,8 +21,8 @@ use crate::handle_table::HandleTable;
 use crate::inode::InodeTable;
 use crate::names::Target;
 use crate::names::{Fact, Namespace};
-use crate::namespace::names::NameKind;
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
+use s3mount_names::NameKind;
 
 /// After how many directories that were listed in the order of their names the next ones are listed ahead,
 /// and how many of these. The first number is small because a needless LIST costs little. At 60 ms a LIST,

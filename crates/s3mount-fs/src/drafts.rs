@@ -27,10 +27,10 @@ use self::underway::Underway;
 use self::writers::{Close, WriterId, Writers};
 use crate::attr::{Attr, FileKind};
 use crate::attributes::of_draft::DraftAttr;
-use crate::namespace::names::NamedDraft;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
-use crate::time::{millis, time};
+use s3mount_names::NamedDraft;
+use s3mount_names::time::{millis, time};
 
 /// Nobody else changes a draft, its name, or what its name stands for, while this lives.
 pub(crate) type Turn = tokio::sync::OwnedMutexGuard<()>;

@@ -7,8 +7,8 @@ use s3mount_object::{ErrorKind, ObjectError};
 use s3mount_prefetch::{KeepError, ReadError};
 use s3mount_write::{CopyError, WriteError};
 
-use crate::namespace::error::NamesError;
 use crate::{FileHandle, InodeNo};
+use s3mount_names::NamesError;
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]

@@ -64,8 +64,6 @@ use crate::inode::InodeTable;
 use crate::logs::Logs;
 use crate::modes::Modes;
 use crate::names::Namespace;
-use crate::namespace::listener::ChangeListener;
-use crate::namespace::names::{NAME_MAX, is_file_name};
 use crate::numbers::{DirOffset, FileHandle, InodeNo, ROOT};
 use crate::page_cache::direct_io::DirectIo;
 use crate::page_cache::fills::Fills;
@@ -75,6 +73,7 @@ use crate::sync::spawn;
 use crate::tree_locks::TreeLocks;
 use crate::writes::Writes;
 use crate::{FsConfig, FsError, FsMetrics};
+use s3mount_names::{ChangeListener, NAME_MAX, is_file_name};
 
 /// How long the kernel may believe the names of the daemon's own files, which never change.
 const OWN_NAMES_TTL: Duration = Duration::from_secs(3600);

@@ -9,10 +9,8 @@ use tokio::time::Instant;
 use crate::ahead::hints::{Hints, Next};
 use crate::directory::assembler::Assembler;
 use crate::names::Target;
-use crate::namespace::fact::Asked;
-use crate::namespace::names::{Hidden, is_file_name};
-use crate::namespace::page::Page;
 use crate::open_clock::OpenClock;
+use s3mount_names::{Asked, Hidden, Page, is_file_name};
 
 /// A page of these keys below `prefix`; those that end in `/` are folders.
 pub fn page(prefix: &str, keys: &[&str], has_more: bool) -> ListPage {

@@ -24,11 +24,11 @@ use crate::attr::{Attr, FIXED_ATTR_TTL, FileKind};
 use crate::attributes::known::{Found, KnownAttrs};
 use crate::drafts::DraftFile;
 use crate::names::Target;
-use crate::namespace::names::File;
 use crate::numbers::{FIRST_FREE, InodeNo, ROOT};
 use crate::open_clock::OpenClock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, RwLock, lock};
-use crate::time::{millis, time};
+use s3mount_names::File;
+use s3mount_names::time::{millis, time};
 
 /// About how many bytes an inode takes. A million inodes take 294 MiB together with the listings of their
 /// names.
@@ -477,7 +477,7 @@ mod tests {
 
     use super::{InodeNo, InodeTable, Node, ROOT};
     use crate::names::Target;
-    use crate::namespace::names::File;
+    use s3mount_names::File;
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

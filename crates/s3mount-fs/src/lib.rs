@@ -1,4 +1,4 @@
-//! The filesystem, without FUSE: names, inodes, handles, listings, errno.
+//! The filesystem, without FUSE: inodes, handles, open folders, errno.
 //!
 //! [`Filesystem`] answers the requests of a kernel, in plain types. A metadata operation is a future. It
 //! is ready at once if memory holds what it needs. [`Filesystem::read`] takes a reply and never waits.
@@ -7,8 +7,7 @@
 //! - [`inode`]: the inodes that the kernel knows. A file's inode stands for one *version* (key and ETag), so
 //!   what the kernel caches for an inode never changes;
 //! - [`control`]: the hidden folder `.s3mount`, with files about the daemon itself;
-//! - [`namespace`]: what a name stands for. Memory answers, or a LIST request to the store;
-//! - [`names`]: the same, for the drafts of this crate;
+//! - [`names`]: what a name stands for, from `s3mount-names`;
 //! - [`directory`]: open directories, and the listings ahead of a walk;
 //! - [`ahead`]: which files and directories will be read next;
 //! - [`page_cache`]: how files use the kernel's page cache;
@@ -20,7 +19,7 @@
 //! - [`writes`]: the means and the rights to write, and what is asked for;
 //! - [`filesystem`]: the operations that the kernel requests.
 //!
-//! **Lock order:** a sequence detector's lock comes before the snapshots' lock. The walks' lock comes before
+//! **Lock order:** a sequence detector's lock comes before the locks of `s3mount-names`. The walks' lock comes before
 //! the lock of the open directories. No other two locks of this crate are held at once. No lock is held
 //! across a request.
 
@@ -44,13 +43,11 @@ mod logs;
 mod metrics;
 mod modes;
 mod names;
-mod namespace;
 mod numbers;
 mod open_clock;
 mod page_cache;
 mod passthrough;
 mod sync;
-mod time;
 mod tree_locks;
 mod writes;
 

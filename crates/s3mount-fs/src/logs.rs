@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::FsError;
 use crate::drafts::DraftFile;
-use crate::namespace::names::File;
 use crate::sync::{Mutex, lock};
+use s3mount_names::File;
 
 /// The most drafts that are kept after they have become versions. Each writer of TensorBoard has one file.
 const MOST_KEPT: usize = 16;

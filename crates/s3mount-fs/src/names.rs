@@ -3,13 +3,13 @@
 use crate::drafts::DraftFile;
 
 /// The names of the bucket.
-pub(crate) type Namespace = crate::namespace::Namespace<DraftFile>;
+pub(crate) type Namespace = s3mount_names::Namespace<DraftFile>;
 
 /// What a name stands for.
-pub(crate) type Target = crate::namespace::names::Target<DraftFile>;
+pub(crate) type Target = s3mount_names::Target<DraftFile>;
 
 /// A name in a directory.
-pub(crate) type Named = crate::namespace::names::Named<DraftFile>;
+pub(crate) type Named = s3mount_names::Named<DraftFile>;
 
 /// What a name stands for as of a moment.
-pub(crate) type Fact = crate::namespace::fact::Fact<DraftFile>;
+pub(crate) type Fact = s3mount_names::Fact<DraftFile>;

@@ -2,9 +2,6 @@
 //!
 //! Time comes from tokio's clock ([`tokio::time::Instant`]), which tests pause and move on by hand.
 
-#[cfg(feature = "shuttle")]
-mod join_set;
-
 use std::future::Future;
 
 use tokio::runtime::Handle;
@@ -15,19 +12,16 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use tokio::task::{JoinError, JoinHandle, JoinSet};
+pub(crate) use tokio::task::JoinHandle;
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::{
-    future::{JoinError, JoinHandle},
+    future::JoinHandle,
     sync::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
-
-#[cfg(feature = "shuttle")]
-pub(crate) use self::join_set::JoinSet;
 
 /// Locks, also when a panic poisoned the lock: the state behind it is valid after every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

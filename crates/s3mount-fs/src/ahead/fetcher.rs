@@ -11,12 +11,11 @@ use super::hints::{Guess, HintSource, HintWriter, Hints, Next, Todo};
 use super::sequence::SequenceDetector;
 use crate::inode::InodeTable;
 use crate::names::Namespace;
-use crate::namespace::names::File;
-use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::passthrough::Passthrough;
 use crate::sync::spawn;
+use s3mount_names::{File, NameKind};
 
 /// How often to check whether there is memory and a free request for the next hint.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -10,11 +10,11 @@ use super::hints::Hints;
 use super::successors::{FolderNames, Successors};
 use crate::inode::InodeTable;
 use crate::names::Namespace;
-use crate::namespace::names::NameKind;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
 use crate::passthrough::Passthrough;
 use crate::sync::spawn;
+use s3mount_names::NameKind;
 
 /// Joins large files that are read one after another.
 #[derive(Debug)]

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use super::stored::StoredAttr;
 use crate::FsError;
-use crate::namespace::names::File;
 use crate::sync::{Mutex, lock};
-use crate::time::millis;
+use s3mount_names::File;
+use s3mount_names::time::millis;
 
 /// How many HEADs are in flight at once. S3 answers a HEAD in some 30 ms, so this is 2,000 a second.
 const AT_ONCE: usize = 64;

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use s3mount_object::UserMetadata;
 
 use crate::attr::{Attr, FileKind};
-use crate::time::{millis, time};
+use s3mount_names::time::{millis, time};
 
 /// The bits of a mode that say who may do what. Those that give a program the rights of its owner or its group are not
 /// among them: whoever writes to the bucket could choose them, and a copy on another file system would have them. Nor is

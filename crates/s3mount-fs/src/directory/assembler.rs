@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::names::{Named, Target};
-use crate::namespace::page::Page;
+use s3mount_names::Page;
 
 /// Turns the LIST pages of one directory into its names, in order.
 ///
@@ -47,8 +47,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Assembler, Named, Page, Target};
-    use crate::namespace::fact::Asked;
-    use crate::namespace::names::Hidden;
+    use s3mount_names::{Asked, Hidden};
 
     /// A page of the directory `prefix`, with more behind it if there is a `next`.
     fn page(prefix: &str, keys: &[&str], prefixes: &[&str], next: Option<&str>) -> Page {

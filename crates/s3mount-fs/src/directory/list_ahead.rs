@@ -13,10 +13,8 @@ use s3mount_object::{ListObjects, ListPage};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::namespace::error::NamesError;
-use crate::namespace::fact::Asked;
-use crate::namespace::list_requests::ListRequests;
 use crate::sync::{JoinHandle, Mutex, MutexGuard, lock, spawn};
+use s3mount_names::{Asked, ListRequests, NamesError};
 
 /// How many LISTs ahead of walks are in flight at a time.
 const AT_ONCE: usize = 32;
@@ -215,7 +213,7 @@ mod tests {
     use tokio::runtime::Handle;
 
     use super::{AT_ONCE, MOST_NAMES, Walks, directories, names};
-    use crate::namespace::list_requests::ListRequests;
+    use s3mount_names::ListRequests;
 
     #[tokio::test]
     async fn pages_that_nobody_takes_are_bounded() {

@@ -13,8 +13,8 @@ use super::list_ahead::Walks;
 use crate::FsError;
 use crate::names::Namespace;
 use crate::names::{Fact, Named};
-use crate::namespace::shared::ListingReader;
 use crate::numbers::InodeNo;
+use s3mount_names::ListingReader;
 
 /// How many names an open directory keeps after they were read. The kernel takes fewer at once, so a reader
 /// can also seek back a little.

@@ -19,9 +19,9 @@ use crate::drafts::DraftFile;
 use crate::drafts::life::{Life, Step, Verdict};
 use crate::inode::Node;
 use crate::names::Target;
-use crate::namespace::names::File;
 use crate::numbers::{DirOffset, FileHandle, InodeNo};
 use crate::sync::spawn;
+use s3mount_names::File;
 
 /// How long a file that was written stays a draft after it was closed. Programs that copy a file set its attributes
 /// right after they have closed it, one by one, and then rename it.

@@ -13,12 +13,9 @@ use crate::attributes::stored::StoredAttr;
 use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
 use crate::names::Target;
-use crate::namespace::changes::StoredIn;
-use crate::namespace::error::NamesError;
-use crate::namespace::names::File;
-use crate::namespace::overlay::folders::Emptying;
 use crate::numbers::InodeNo;
 use crate::writes::{Place, Rights, Writes};
+use s3mount_names::{Emptying, File, NamesError, StoredIn};
 
 /// How often a file that is to be deleted may turn out to be replaced.
 const MOST_REPLACED: usize = 3;

@@ -20,11 +20,10 @@ use crate::drafts::life::{Life, Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::inode::Node;
 use crate::names::{Fact, Target};
-use crate::namespace::names::File;
-use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::tree_locks::NamesGuard;
 use crate::writes::{OpenDraft, Opener, WriteOpen};
+use s3mount_names::{File, SetDraft};
 
 impl Filesystem {
     /// Opens a file for writing.

@@ -18,10 +18,9 @@ use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::renamed::Renamed;
 use crate::names::Target;
-use crate::namespace::changes::{MovedFile, StoredIn};
-use crate::namespace::error::NamesError;
 use crate::tree_locks::TreesGuard;
 use crate::writes::Place;
+use s3mount_names::{MovedFile, NamesError, StoredIn};
 
 impl From<MoveError> for FsError {
     fn from(error: MoveError) -> Self {

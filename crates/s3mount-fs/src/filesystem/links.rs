@@ -15,8 +15,8 @@ use crate::attr::{Entry, FileKind};
 use crate::attributes::stored::StoredAttr;
 use crate::inode::Node;
 use crate::names::Target;
-use crate::namespace::error::NamesError;
 use crate::numbers::InodeNo;
+use s3mount_names::NamesError;
 
 static REFUSED: Once = Once::new();
 

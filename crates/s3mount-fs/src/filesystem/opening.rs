@@ -17,7 +17,6 @@ use crate::drafts::life::{Step, Verdict};
 use crate::inode::Node;
 use crate::inode::draft::Since;
 use crate::metrics::OpenedAs;
-use crate::namespace::names;
 use crate::numbers::InodeNo;
 use crate::writes::WriteOpen;
 
@@ -43,7 +42,7 @@ struct ObjectOpening {
     /// How often this mount had renamed anything when the inode stood for this file.
     renames: u64,
     pid: u32,
-    file: names::File,
+    file: s3mount_names::File,
     /// Set once the disk was asked. It keeps what the disk has told.
     reader: Option<Arc<ObjectReader>>,
     /// Whether the whole version lies on a disk.

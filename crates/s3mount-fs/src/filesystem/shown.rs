@@ -20,7 +20,7 @@ impl Filesystem {
         let (hints_queued, hints_ahead) = self.hints.counts();
         let direct = self.direct_io.counts();
         metrics.list_requests.set(self.namespace.requests().succeeded());
-        metrics.hidden_keys.set(self.namespace.requests().hidden.get());
+        metrics.hidden_keys.set(self.namespace.requests().hidden_keys());
         metrics.metadata.set_len(self.namespace.bytes());
         metrics.hints_queued.set_len(hints_queued);
         metrics.hints_ahead.set_len(hints_ahead);

@@ -18,11 +18,10 @@ use crate::drafts::life::{Step, Verdict};
 use crate::drafts::writers::WriterId;
 use crate::inode::Node;
 use crate::names::{Fact, Target};
-use crate::namespace::names::{File, is_file_name};
-use crate::namespace::overlay::SetDraft;
 use crate::numbers::{FileHandle, InodeNo, ROOT};
 use crate::tree_locks::NamesGuard;
 use crate::writes::{Later, LaterWrite, Opener, To, WriteOpen};
+use s3mount_names::{File, SetDraft, is_file_name};
 
 impl Filesystem {
     pub(super) fn writer(&self) -> Result<&Writer, FsError> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::{InodeNo, InodeTable, Tables, Version};
 use crate::attr::Attr;
 use crate::attributes::known::{Found, KnownAttrs};
-use crate::namespace::names::File;
 use crate::numbers::ROOT;
-use crate::time::millis;
+use s3mount_names::File;
+use s3mount_names::time::millis;
 
 impl Version {
     /// Notes when the store says that the version was written, and what is known of its attributes. The same bytes

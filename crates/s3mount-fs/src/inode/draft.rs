@@ -11,8 +11,8 @@ use crate::attributes::known::Found;
 use crate::drafts::DraftFile;
 use crate::drafts::life::Life;
 use crate::names::Target;
-use crate::namespace::names::File;
-use crate::time::millis;
+use s3mount_names::File;
+use s3mount_names::time::millis;
 
 impl DraftNode {
     /// The kernel forgets `count` look-ups. Returns whether it does not know the inode any more.

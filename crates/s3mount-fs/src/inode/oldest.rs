@@ -84,7 +84,7 @@ mod tests {
     use super::super::{InodeTable, ROOT};
     use super::AT_ONCE;
     use crate::names::Target;
-    use crate::namespace::names::File;
+    use s3mount_names::File;
 
     #[test]
     fn the_oldest_that_are_not_in_use_are_asked_for() {

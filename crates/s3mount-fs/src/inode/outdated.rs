@@ -114,7 +114,7 @@ mod tests {
 
     use super::super::{InodeTable, ROOT};
     use crate::names::Target;
-    use crate::namespace::names::File;
+    use s3mount_names::File;
 
     fn version(etag: &str) -> Target {
         let object = ObjectId::new("a", ETag::new(etag));

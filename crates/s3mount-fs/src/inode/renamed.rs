@@ -8,8 +8,8 @@ use s3mount_write::Moved;
 use super::{InodeNo, InodeTable, Node, Tables, Version};
 use crate::FsError;
 use crate::drafts::DraftFile;
-use crate::namespace::names::{File, split_key};
 use crate::sync::{Ordering, PoisonError, RwLockWriteGuard};
+use s3mount_names::{File, split_key};
 
 /// What gets another name.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +182,7 @@ mod tests {
     use super::super::{InodeNo, InodeTable, Node, ROOT};
     use super::Renamed;
     use crate::names::Target;
-    use crate::namespace::names::File;
+    use s3mount_names::File;
 
     fn version(etag: &str, size: u64) -> File {
         let object = ObjectId::new("ignored", ETag::new(etag));

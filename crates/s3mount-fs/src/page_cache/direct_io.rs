@@ -10,9 +10,9 @@ use super::kind::{Kind, kind_of};
 use crate::PageCacheBytes;
 use crate::inode::InodeTable;
 use crate::names::Namespace;
-use crate::namespace::names::File;
 use crate::numbers::InodeNo;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use s3mount_names::File;
 
 /// The kernel's default readahead, in bytes. If the readahead was not set, a first READ of this size shows
 /// that the reader asked for a large piece.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::window::HintSource;
-use crate::namespace::names::is_file_name;
 use crate::numbers::InodeNo;
 use crate::open_clock::OpenClock;
+use s3mount_names::is_file_name;
 
 /// The longest line, in bytes: S3's longest key, and two numbers.
 pub(crate) const MAX_LINE: usize = 1024 + 2 * 21;

@@ -1,0 +1,152 @@
+//! Sends LIST requests, with retries and a deadline, and holds what all listings of a mount share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use s3mount_bucket::Bucket;
+use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError, ObjectMeta};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::kept::KeptNames;
+use super::name::Hidden;
+use super::pace::Pace;
+use crate::error::NamesError;
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// Sends the LIST requests of a mount.
+#[derive(Debug)]
+pub struct ListRequests {
+    /// A request, including its retries, may take as long as the bucket allows.
+    bucket: Bucket,
+    succeeded: AtomicU64,
+    pace: Arc<Pace>,
+    /// The listings on the disk, if the mount has a disk cache.
+    kept: Option<KeptNames>,
+    /// The runtime for requests that nobody waits for yet.
+    runtime: Handle,
+    /// Keys in pages that are hidden.
+    pub(crate) hidden: Hidden,
+    /// How many names wait in pages for their turn, in all listings.
+    pub(crate) waiting_names: AtomicUsize,
+    /// What the names take that are gathered to be sorted, in all listings, in bytes. See
+    /// [`gathering`](super::gathering).
+    pub(crate) gathered_bytes: AtomicUsize,
+    most_gathered: usize,
+}
+
+impl ListRequests {
+    /// Sends requests to `bucket`. A request fails if it has no answer after `limit`. Listings are `kept` on the disk.
+    pub fn new(bucket: Bucket, limit: Duration, kept: Option<KeptNames>, runtime: Handle) -> Self {
+        Self {
+            bucket: bucket.with_timeout(limit),
+            succeeded: AtomicU64::new(0),
+            pace: Arc::default(),
+            kept,
+            runtime,
+            hidden: Hidden::default(),
+            waiting_names: AtomicUsize::new(0),
+            gathered_bytes: AtomicUsize::new(0),
+            most_gathered: usize::MAX,
+        }
+    }
+
+    /// Names that are gathered may take this much memory, in bytes.
+    pub(crate) fn with_most_gathered(self, most_gathered: usize) -> Self {
+        Self { most_gathered, ..self }
+    }
+
+    /// How much memory names may take that are gathered, in bytes.
+    pub(crate) fn most_gathered(&self) -> usize {
+        self.most_gathered
+    }
+
+    /// Whether the store lists in the order of keys.
+    pub(crate) fn lists_in_order(&self) -> bool {
+        self.bucket.lists_in_order()
+    }
+
+    /// How many requests succeeded.
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// How many keys in pages were hidden. A key that is listed again counts again.
+    pub fn hidden_keys(&self) -> u64 {
+        self.hidden.get()
+    }
+
+    /// The listings on the disk, if the mount has a disk cache.
+    pub fn kept(&self) -> Option<&KeptNames> {
+        self.kept.as_ref()
+    }
+
+    /// The bound on requests that nobody waits for yet.
+    pub(crate) fn pace(&self) -> &Arc<Pace> {
+        &self.pace
+    }
+
+    /// The runtime for requests that nobody waits for yet.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The first page of the directory `prefix`.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list).
+    pub async fn first_page(&self, prefix: &str) -> Result<ListPage, NamesError> {
+        self.list(ListObjects { prefix: prefix.to_owned(), delimiter: true, ..ListObjects::default() }).await
+    }
+
+    /// Requests a page that somebody waits for.
+    ///
+    /// # Errors
+    /// Those of the store, if retries don't help. `TimedOut`.
+    pub async fn list(&self, request: ListObjects) -> Result<ListPage, NamesError> {
+        self.in_time(self.attempts(request, false)).await
+    }
+
+    /// Requests a page that nobody waits for yet. It is not tried again if the store throttles it.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list), and that the store throttles.
+    pub(crate) async fn list_ahead(&self, request: ListObjects) -> Result<ListPage, NamesError> {
+        self.in_time(self.attempts(request, true)).await
+    }
+
+    /// What is at `key`, if anything is.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list).
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, NamesError> {
+        self.in_time(self.bucket.head(key)).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ObjectError>>,
+    ) -> Result<T, NamesError> {
+        let limit = self.bucket.timeout();
+        match timeout(limit, answer).await {
+            // The last attempt may end at the same moment.
+            Ok(Err(error)) if *error.kind() == ErrorKind::TimedOut => Err(NamesError::TimedOut(limit)),
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(NamesError::TimedOut(limit)),
+        }
+    }
+
+    async fn attempts(&self, request: ListObjects, is_ahead: bool) -> Result<ListPage, ObjectError> {
+        let goes_on = |error: &ObjectError| {
+            let is_throttled = *error.kind() == ErrorKind::Throttled;
+            if is_throttled {
+                self.pace.on_throttled();
+            }
+            !(is_throttled && is_ahead)
+        };
+        let page = self.bucket.list_while(&request, goes_on).await?;
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+        self.pace.on_success();
+        Ok(page)
+    }
+}

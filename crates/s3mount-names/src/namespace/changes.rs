@@ -1,0 +1,229 @@
+//! What this mount changes: drafts, folders, and objects that it has written or deleted.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use s3mount_object::{ListObjects, ObjectId};
+use tokio::time::Instant;
+
+use super::Namespace;
+use crate::error::NamesError;
+use crate::fact::{Asked, Fact};
+use crate::name::{File, Named, NamedDraft, Target, is_file_name, split_key};
+use crate::overlay::folders::Emptying;
+use crate::overlay::{Change, SetDraft};
+use crate::page::Page;
+
+impl<D: NamedDraft> Namespace<D> {
+    /// `name` in the directory `prefix` is a file that is being written.
+    pub fn note_draft(&self, prefix: &Arc<str>, name: &str, draft: &Arc<D>) {
+        self.overlay.set(prefix, name, Change::Draft(draft.clone()), Instant::now());
+    }
+
+    /// `name` in the directory `prefix`, of which this fact is known, is the draft that `make` returns, unless somebody
+    /// else has made a draft meanwhile, or the fact does not hold any more.
+    pub fn begin_draft(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        fact: &Fact<D>,
+        make: impl FnOnce() -> Option<Arc<D>>,
+    ) -> SetDraft<D> {
+        self.overlay.set_draft(prefix, name, fact, make)
+    }
+
+    /// Whether this mount has made `name` in the directory `prefix` what it is: nothing, a version, or a draft.
+    pub fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
+        self.overlay.has_made(prefix, name, target)
+    }
+
+    /// `name` in the directory `prefix` is a folder, also if it holds no object.
+    pub(crate) fn note_folder(&self, prefix: &Arc<str>, name: &str) {
+        self.overlay.set(prefix, name, Change::Folder, Instant::now());
+    }
+
+    /// This mount takes names from the directory `prefix` until the guard is dropped. The directory stays, and so do those
+    /// around it, also if no object is left below. This is noted before the store is asked: whoever lists a directory
+    /// around it meanwhile may find nothing of it there.
+    pub fn emptying(&self, prefix: Arc<str>) -> Emptying<'_, D> {
+        self.overlay.emptying(&self.root, prefix)
+    }
+
+    /// This mount has made the folder `name` in the directory `prefix`, where there was none: nothing lies below it
+    /// as of the listing that did not have it.
+    pub fn note_new_folder(&self, prefix: &Arc<str>, name: &str) {
+        self.note_folder(prefix, name);
+        if let Some(asked) = self.snapshots.has_no_folder_as_of(prefix, name) {
+            let below = Arc::from(format!("{prefix}{name}/"));
+            let page = self.overlay.apply(&below, Page::empty(asked));
+            self.listings.close(&below);
+            self.snapshots.note_first(&below, page);
+        }
+    }
+
+    /// This mount has written a version.
+    pub fn note_file(&self, prefix: &Arc<str>, name: &str, file: &File) {
+        let now = Instant::now();
+        // What is looked up here from now on is in the pages. A page that was requested before and comes now may
+        // replace this one, so it is kept again once the overlay knows of the version.
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        self.overlay.set(prefix, name, Change::File(file.clone()), now);
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+    }
+
+    /// The draft that `name` stands for becomes this version, if it still can, as `seal` tells: nobody sees the name
+    /// in between. Returns whether it has.
+    pub fn note_sealed(
+        &self,
+        (prefix, name): (&Arc<str>, &str),
+        draft: &Arc<D>,
+        file: &File,
+        seal: impl FnOnce() -> bool,
+    ) -> bool {
+        let now = Instant::now();
+        // As in `note_file`.
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        let is_sealed = self.overlay.end_draft(prefix, name, draft, Change::File(file.clone()), now, seal);
+        self.keep(prefix, Page::of_one(name, Some(file), Asked::at(now)));
+        is_sealed
+    }
+
+    /// This mount has deleted or renamed what had this name, a file or a folder.
+    pub fn note_gone(&self, prefix: &Arc<str>, name: &str) {
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::Gone, now);
+        for key in [name.to_owned(), format!("{name}/")] {
+            self.keep(prefix, Page::of_one(&key, None, Asked::at(now)));
+        }
+    }
+
+    /// The folder `name` in the directory `prefix` was moved there, and may have objects.
+    pub fn note_moved_folder(&self, prefix: &Arc<str>, name: &str, has_objects: bool) {
+        if !has_objects {
+            return self.note_folder(prefix, name);
+        }
+        let now = Instant::now();
+        self.overlay.set(prefix, name, Change::Stored, now);
+        self.keep(prefix, Page::of_folder(name, true, Asked::at(now)));
+    }
+
+    /// All below the folder `from` lies below the folder `to` now. Of its objects, these have `moved`.
+    pub fn folder_moved<'a>(&self, (from, to): (&str, &str), moved: impl Iterator<Item = MovedFile<'a>>) {
+        let now = Instant::now();
+        self.overlay.move_folder(from, to);
+        let mut folders = BTreeSet::new();
+        for MovedFile { old_key, object, size, mtime } in moved {
+            let file = File { object: object.clone(), size, mtime };
+            for (key, root, change) in [(old_key, from, Change::Gone), (object.key(), to, Change::File(file))]
+            {
+                let (prefix, name) = split_key(key);
+                if is_file_name(name) {
+                    self.overlay.set_unless_local(prefix, name, change, now);
+                }
+                let mut folder = prefix;
+                while folder.len() > root.len() && folders.insert((folder, root == to)) {
+                    folder = split_key(&folder[..folder.len() - 1]).0;
+                }
+            }
+        }
+        for (folder, is_new) in folders {
+            let (prefix, name) = split_key(&folder[..folder.len() - 1]);
+            if is_file_name(name) {
+                let change = if is_new { Change::Stored } else { Change::Gone };
+                self.overlay.set_unless_local(prefix, name, change, now);
+            }
+        }
+        for prefix in [from, to] {
+            self.listings.close_below(prefix);
+            self.snapshots.forget_below(prefix, now);
+        }
+    }
+
+    /// `name` stands for what the store has, unless it stands for another draft than this one by now.
+    pub fn forget_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
+        self.overlay.remove_draft(prefix, name, draft);
+    }
+
+    /// All files that are being written.
+    pub fn drafts(&self) -> Vec<Arc<D>> {
+        self.overlay.drafts()
+    }
+
+    /// The drafts of the directory `prefix`, or the one by this name.
+    pub fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
+        self.overlay.drafts_of(prefix, name)
+    }
+
+    /// A page of the directory `prefix` with what this mount has changed since it was requested.
+    pub fn as_of_now<'a>(&self, prefix: &str, page: &'a Page) -> Cow<'a, Page> {
+        self.overlay.applied(prefix, page).map_or(Cow::Borrowed(page), Cow::Owned)
+    }
+
+    /// Adds the drafts and folders of this mount to the names of the directory `prefix` that `page` covers.
+    pub fn add_local_names(&self, prefix: &str, page: &Page, names: &mut Vec<Named<D>>) {
+        let (mut local, now) = (self.overlay.local_names(prefix, page), Instant::now());
+        if local.is_empty() {
+            return;
+        }
+        for named in names.iter_mut() {
+            if let Some(target) = local.remove(named.name.as_str()) {
+                (named.target, named.at) = (target, now);
+            }
+        }
+        let is_shown = |name: &str| page.find(name).is_some() || page.find(&format!("{name}/")).is_some();
+        for (name, target) in local {
+            // What the page shows may be held back, and comes later.
+            if !is_shown(&name) {
+                names.push(Named { name: name.into(), target, at: now });
+            }
+        }
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// What the store has in the directory `prefix`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn stored_in(&self, prefix: &str) -> Result<StoredIn, NamesError> {
+        let request = ListObjects { prefix: prefix.to_owned(), max_keys: Some(2), ..ListObjects::default() };
+        let page = self.in_time(self.requests.list(request)).await?;
+        let (markers, others): (Vec<_>, Vec<_>) =
+            page.objects.iter().partition(|object| object.key == prefix);
+        Ok(match (others.is_empty(), markers.is_empty()) {
+            (false, _) => StoredIn::Objects,
+            (true, false) => StoredIn::Marker,
+            (true, true) => StoredIn::Nothing,
+        })
+    }
+
+    /// Whether the directory `prefix` has a draft, or a folder that was made or emptied here.
+    pub fn has_local_names(&self, prefix: &str) -> bool {
+        self.overlay.has_local_names(prefix)
+    }
+}
+
+/// A file that has got another key.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedFile<'a> {
+    /// The key that it had.
+    pub old_key: &'a str,
+    /// The version that it is now.
+    pub object: &'a ObjectId,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written.
+    pub mtime: SystemTime,
+}
+
+/// What the store has in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredIn {
+    /// Nothing.
+    Nothing,
+    /// The directory's own marker object, and nothing else.
+    Marker,
+    /// Objects below it.
+    Objects,
+}

@@ -1,0 +1,463 @@
+//! What this mount has changed, where listings do not show it (yet).
+//!
+//! A LIST that was requested before a change knows nothing of it, and its pages may come later. So each change of
+//! an object is applied to the pages of such listings, and to all other answers, as long as any may still come. A draft
+//! and a folder that was made or emptied here are in no listing at all: they stay until the draft has become an object,
+//! or the folder is removed, or a listing shows it ([`folders`]).
+
+pub(crate) mod folders;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::fact::Fact;
+use super::name::{File, Named, NamedDraft, Target};
+use super::page::Page;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// What a name has become.
+#[derive(Debug)]
+pub(crate) enum Change<D> {
+    /// A file that is being written.
+    Draft(Arc<D>),
+    /// A folder that was made here and may hold no object.
+    Folder,
+    /// A folder that may hold no object, because names are being taken from it (by so many callers), or were.
+    Emptied(u32),
+    /// A folder to which this mount has moved objects: the store has it.
+    Stored,
+    /// A version of an object that this mount has written.
+    File(File),
+    /// Nothing: this mount has deleted or renamed it.
+    Gone,
+}
+
+impl<D: NamedDraft> Change<D> {
+    /// Whether listings never show it.
+    fn is_local(&self) -> bool {
+        matches!(self, Change::Draft(_) | Change::Folder | Change::Emptied(_))
+    }
+
+    fn draft(&self) -> Option<Arc<D>> {
+        match self {
+            Change::Draft(draft) => Some(draft.clone()),
+            Change::Folder | Change::Emptied(_) | Change::Stored | Change::File(_) | Change::Gone => None,
+        }
+    }
+
+    /// What the name stands for, if listings never show it. A draft that has failed stands for nothing.
+    fn target(&self) -> Option<Target<D>> {
+        match self {
+            Change::Draft(draft) if !draft.has_name() => None,
+            Change::Draft(draft) => Some(Target::Draft(draft.clone())),
+            Change::Folder | Change::Emptied(_) => Some(Target::Directory),
+            Change::Stored | Change::File(_) | Change::Gone => None,
+        }
+    }
+}
+
+/// What came of noting a draft.
+#[derive(Debug)]
+pub enum SetDraft<D> {
+    /// The name stands for this draft.
+    Draft(Arc<D>),
+    /// No draft was made.
+    Nothing,
+    /// The name stands for something else by now than was known: it has to be looked up again.
+    Overtaken,
+}
+
+type Names<D> = BTreeMap<Box<str>, (Change<D>, Instant)>;
+
+type Folders<D> = BTreeMap<Arc<str>, Names<D>>;
+
+/// The names of the folder `prefix`.
+fn names_of<'a, D>(folders: &'a mut Folders<D>, prefix: &str) -> &'a mut Names<D> {
+    if !folders.contains_key(prefix) {
+        folders.insert(Arc::from(prefix), Names::new());
+    }
+    folders.get_mut(prefix).expect("it was inserted")
+}
+
+/// Whether the folder `prefix` has a name that listings never show.
+fn has_local<D: NamedDraft>(folders: &Folders<D>, prefix: &str) -> bool {
+    folders.get(prefix).is_some_and(|names| names.values().any(|(change, _)| change.is_local()))
+}
+
+/// What a change says that an answer to a request of the time `at` does not.
+fn newer_than<D: NamedDraft>(
+    (change, since): &(Change<D>, Instant),
+    at: Instant,
+) -> Option<Option<Target<D>>> {
+    match change {
+        Change::Draft(_) | Change::Folder | Change::Emptied(_) => change.target().map(Some),
+        Change::Stored if *since >= at => Some(Some(Target::Directory)),
+        Change::File(file) if *since >= at => Some(Some(Target::File(file.clone()))),
+        Change::Gone if *since >= at => Some(None),
+        Change::Stored | Change::File(_) | Change::Gone => None,
+    }
+}
+
+/// The names that a page covers.
+fn covered<'a, D>(
+    names: &'a Names<D>,
+    page: &'a Page,
+) -> impl Iterator<Item = (&'a Box<str>, &'a (Change<D>, Instant))> {
+    let behind = names.range::<str, _>((Bound::Excluded(&*page.after), Bound::Unbounded));
+    behind.take_while(|(name, _)| page.covers(name))
+}
+
+/// The changes of a mount, by folder and name. While there are none, a look-up costs one load.
+#[derive(Debug)]
+pub(crate) struct Overlay<D> {
+    has_any: AtomicBool,
+    folders: Mutex<Folders<D>>,
+}
+
+impl<D> Default for Overlay<D> {
+    fn default() -> Self {
+        Self { has_any: AtomicBool::new(false), folders: Mutex::default() }
+    }
+}
+
+impl<D: NamedDraft> Overlay<D> {
+    fn lock(&self) -> MutexGuard<'_, Folders<D>> {
+        lock(&self.folders)
+    }
+
+    /// Notes what `name` in the folder `prefix` has become.
+    pub(crate) fn set(&self, prefix: &Arc<str>, name: &str, change: Change<D>, now: Instant) {
+        let mut folders = self.lock();
+        folders.entry(prefix.clone()).or_default().insert(name.into(), (change, now));
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that `name` in the folder `prefix`, of which this fact is known, has become the draft that `make` returns,
+    /// unless it is one already. Of two callers, only one makes a draft.
+    pub(crate) fn set_draft(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        fact: &Fact<D>,
+        make: impl FnOnce() -> Option<Arc<D>>,
+    ) -> SetDraft<D> {
+        let mut folders = self.lock();
+        let known = folders.get(prefix).and_then(|names| names.get(name));
+        if let Some(newer) = known.and_then(|known| newer_than(known, fact.at)) {
+            match newer {
+                Some(Target::Draft(draft)) => return SetDraft::Draft(draft),
+                newer if newer.as_ref() != fact.target.as_ref() => return SetDraft::Overtaken,
+                _ => {}
+            }
+        }
+        let Some(draft) = make() else { return SetDraft::Nothing };
+        let change = (Change::Draft(draft.clone()), Instant::now());
+        folders.entry(prefix.clone()).or_default().insert(name.into(), change);
+        self.has_any.store(true, Ordering::Relaxed);
+        SetDraft::Draft(draft)
+    }
+
+    /// Does what `act` says of a name of which this fact is known, unless this mount has made something else of the name
+    /// since. Nobody changes the name meanwhile.
+    pub(crate) fn unless_overtaken<T>(
+        &self,
+        prefix: &str,
+        name: &str,
+        fact: &Fact<D>,
+        act: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return act();
+        }
+        let folders = self.lock();
+        let newer = folders.get(prefix).and_then(|names| newer_than(names.get(name)?, fact.at));
+        if newer.is_some_and(|newer| newer != fact.target) { None } else { act() }
+    }
+
+    /// What `name` stands for, if it is a draft or a folder of this mount. Of a folder that was emptied, or filled, longer
+    /// than `ttl` ago, the store may tell more.
+    pub(crate) fn get(&self, prefix: &str, name: &str, ttl: Duration) -> Option<Target<D>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        match self.lock().get(prefix)?.get(name)? {
+            (Change::Emptied(0), since) if since.elapsed() >= ttl => None,
+            (Change::Stored, since) if since.elapsed() < ttl => Some(Target::Directory),
+            (change, _) => change.target(),
+        }
+    }
+
+    /// What this mount has made of `name` since `at`: nothing, or what listings never show (however long ago), or a
+    /// version. `None` if it has not changed the name since.
+    pub(crate) fn since(&self, prefix: &str, name: &str, at: Instant) -> Option<Option<Target<D>>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        newer_than(self.lock().get(prefix)?.get(name)?, at)
+    }
+
+    /// Whether the last change of `name` by this mount has made it what it is: nothing, a version, or a draft.
+    pub(crate) fn has_made(&self, prefix: &str, name: &str, target: Option<&Target<D>>) -> bool {
+        let folders = self.lock();
+        match (folders.get(prefix).and_then(|names| names.get(name)), target) {
+            (Some((Change::Gone, _)), None) => true,
+            (Some((Change::File(made), _)), Some(Target::File(file))) => made.object == file.object,
+            (Some((Change::Draft(made), _)), Some(Target::Draft(draft))) => Arc::ptr_eq(made, draft),
+            _ => false,
+        }
+    }
+
+    /// Removes a draft, if `name` still stands for it.
+    pub(crate) fn remove_draft(&self, prefix: &str, name: &str, draft: &Arc<D>) {
+        if let Some(names) = self.lock().get_mut(prefix)
+            && matches!(names.get(name), Some((Change::Draft(known), _)) if Arc::ptr_eq(known, draft))
+        {
+            names.remove(name);
+        }
+    }
+
+    /// `name` stands for what the draft has become, `change`, if it stands for the draft, and `end` ends that.
+    pub(crate) fn end_draft(
+        &self,
+        prefix: &Arc<str>,
+        name: &str,
+        draft: &Arc<D>,
+        change: Change<D>,
+        now: Instant,
+        end: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut folders = self.lock();
+        let known = folders.get_mut(prefix).and_then(|names| names.get_mut(name));
+        match known {
+            Some(known) if matches!(&known.0, Change::Draft(known) if Arc::ptr_eq(known, draft)) => {
+                let has_ended = end();
+                if has_ended {
+                    *known = (change, now);
+                }
+                has_ended
+            }
+            _ => false,
+        }
+    }
+
+    /// All drafts.
+    pub(crate) fn drafts(&self) -> Vec<Arc<D>> {
+        let folders = self.lock();
+        folders.values().flat_map(BTreeMap::values).filter_map(|(change, _)| change.draft()).collect()
+    }
+
+    /// The drafts of the folder `prefix`, or the one by this name.
+    pub(crate) fn drafts_of(&self, prefix: &str, name: Option<&str>) -> Vec<Arc<D>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let folders = self.lock();
+        let Some(names) = folders.get(prefix) else { return Vec::new() };
+        match name {
+            Some(name) => names.get(name).and_then(|(change, _)| change.draft()).into_iter().collect(),
+            None => names.values().filter_map(|(change, _)| change.draft()).collect(),
+        }
+    }
+
+    /// The names that this mount has made behind the key `after` and up to the key `upto` (unset: the end) in the folder
+    /// `prefix`, since `at`, in their order.
+    pub(crate) fn made_since(
+        &self,
+        prefix: &str,
+        (after, upto): (&str, Option<&str>),
+        at: Instant,
+    ) -> Vec<Named<D>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let folders = self.lock();
+        let upto = upto.map_or(Bound::Unbounded, Bound::Included);
+        let names = folders.get(prefix).into_iter();
+        let within = names.flat_map(|names| names.range::<str, _>((Bound::Excluded(after), upto)));
+        let made = within.filter(|(_, (_, since))| *since >= at).filter_map(|(name, known)| {
+            Some(Named { name: (**name).to_owned(), target: newer_than(known, at)??, at: known.1 })
+        });
+        made.collect()
+    }
+
+    /// Whether this mount has changed a name in the folder `prefix` lately, or has a draft or a folder there.
+    pub(crate) fn has_changes(&self, prefix: &str) -> bool {
+        self.has_any.load(Ordering::Relaxed) && self.lock().contains_key(prefix)
+    }
+
+    /// Whether the folder `prefix` has a draft, or a folder that was made or emptied here.
+    pub(crate) fn has_local_names(&self, prefix: &str) -> bool {
+        has_local(&self.lock(), prefix)
+    }
+
+    /// The page of the folder `prefix` as it would be if it had been requested after all changes of objects. Folders of
+    /// this mount that it shows are the store's from now on.
+    pub(crate) fn apply(&self, prefix: &str, page: Page) -> Page {
+        self.applied(prefix, &page).unwrap_or(page)
+    }
+
+    /// As [`apply`](Self::apply). Nothing if the page is as it would be.
+    pub(crate) fn applied(&self, prefix: &str, page: &Page) -> Option<Page> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut changes = BTreeMap::new();
+        let mut folders = self.lock();
+        if let Some(names) = folders.get(prefix) {
+            let mut shown = Vec::new();
+            for (name, (change, since)) in covered(names, page) {
+                match change {
+                    Change::Folder | Change::Emptied(0) if *since < page.at() => shown.push(name.clone()),
+                    Change::Draft(_) | Change::Folder | Change::Emptied(_) | Change::Stored => {}
+                    // A page that was requested later shows what is there, whoever wrote it. One that was requested
+                    // before may still come after it.
+                    Change::File(_) | Change::Gone if *since < page.at() => {}
+                    Change::File(file) => drop(changes.insert(name.clone(), Some(file.clone()))),
+                    Change::Gone => drop(changes.insert(name.clone(), None)),
+                }
+            }
+            Self::leave_to_store(&mut folders, prefix, page, shown);
+        }
+        drop(folders);
+        (!changes.is_empty()).then(|| page.changed_by(&changes))
+    }
+
+    /// The drafts and the folders of this mount whose names `page` of the folder `prefix` covers, and those folders that
+    /// were filled since it was requested.
+    pub(crate) fn local_names(&self, prefix: &str, page: &Page) -> BTreeMap<Box<str>, Target<D>> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return BTreeMap::new();
+        }
+        let folders = self.lock();
+        let local = folders.get(prefix).into_iter().flat_map(|names| covered(names, page));
+        let target = |(change, since): &(Change<D>, Instant)| match change {
+            Change::Stored => (*since >= page.at()).then_some(Target::Directory),
+            change => change.target(),
+        };
+        local.filter_map(|(name, known)| Some((name.clone(), target(known)?))).collect()
+    }
+
+    /// Moves the drafts and the folders of this mount that lie below the folder `from` to the folder `to`. What
+    /// is known of objects below `from` is dropped.
+    pub(crate) fn move_folder(&self, from: &str, to: &str) {
+        let mut folders = self.lock();
+        let moved: Vec<_> = folders.keys().filter(|prefix| prefix.starts_with(from)).cloned().collect();
+        for prefix in moved {
+            if let Some(mut names) = folders.remove(&prefix) {
+                names.retain(|_, (change, _)| change.is_local());
+                let now: Arc<str> = Arc::from(format!("{to}{}", &prefix[from.len()..]));
+                folders.entry(now).or_default().extend(names);
+            }
+        }
+    }
+
+    /// Notes what `name` in the folder `prefix` has become, unless it is a draft or a folder of this mount.
+    pub(crate) fn set_unless_local(&self, prefix: &str, name: &str, change: Change<D>, now: Instant) {
+        let mut folders = self.lock();
+        let names = names_of(&mut folders, prefix);
+        if !names.get(name).is_some_and(|(known, _)| known.is_local()) {
+            names.insert(name.into(), (change, now));
+        }
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Drops changes of objects that are older than `longest`, the longest time from a LIST to its page. Folders that
+    /// were emptied take `most_emptied` bytes at most from now on. Returns how many bytes all changes take.
+    pub(crate) fn expire(&self, now: Instant, longest: Duration, most_emptied: usize) -> usize {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let mut folders = self.lock();
+        for names in folders.values_mut() {
+            names.retain(|_, (change, at)| change.is_local() || now.saturating_duration_since(*at) < longest);
+        }
+        Self::drop_oldest(&mut folders, most_emptied);
+        folders.retain(|_, names| !names.is_empty());
+        self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
+        Self::bytes(&folders)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use s3mount_object::{ETag, ObjectId};
+    use tokio::time::Instant;
+
+    use super::{Change, Overlay};
+    use crate::name::{File, Named, NamedDraft, Target};
+    use crate::page::Page;
+
+    /// Nobody writes a file here.
+    #[derive(Debug, PartialEq, Eq)]
+    enum NoDraft {}
+
+    impl NamedDraft for NoDraft {
+        fn has_name(&self) -> bool {
+            match *self {}
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A page of the folder `d/` that was requested `at`.
+    fn page(keys: &[&str], folders: &[&str], at: Instant) -> Page {
+        Page::of_names(keys, folders, "old", at)
+    }
+
+    fn shown(page: &Page) -> Vec<String> {
+        page.named("d/")
+            .map(|named: Named<NoDraft>| match named.target {
+                Target::Directory => format!("{}/", named.name),
+                Target::File(file) => format!("{}={}", named.name, file.object.etag().as_str()),
+                Target::Draft(draft) => match *draft {},
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_listing_that_began_before_a_change_shows_it_and_a_later_one_is_believed() {
+        let (overlay, start) = (Overlay::<NoDraft>::default(), Instant::now());
+        let prefix: Arc<str> = Arc::from("d/");
+        let object = ObjectId::new("d/b", ETag::new("new"));
+        let file = File { object, size: 2, mtime: SystemTime::UNIX_EPOCH };
+        overlay.set(&prefix, "b", Change::File(file), start + SECOND);
+        overlay.set(&prefix, "c", Change::Gone, start + SECOND);
+        overlay.set(&prefix, "e", Change::Gone, start + SECOND);
+        overlay.set(&prefix, "f", Change::Folder, start + SECOND);
+        let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
+        assert_eq!(shown(&early), ["a=old", "b=new"]);
+        assert_eq!(early.at(), start, "it is no younger for that");
+        assert_eq!(overlay.local_names("d/", &early).keys().map(|name| &**name).collect::<Vec<_>>(), ["f"]);
+        assert_eq!(shown(&overlay.apply("elsewhere/", page(&["c"], &[], start))), ["c=old"]);
+        // Somebody else has made c again, and deleted b.
+        let late = overlay.apply("d/", page(&["a", "c"], &[], start + 2 * SECOND));
+        assert_eq!(shown(&late), ["a=old", "c=old"]);
+        assert!(
+            matches!(overlay.get("d/", "f", SECOND), Some(Target::Directory))
+                && overlay.get("d/", "b", SECOND).is_none()
+        );
+        // Of two answers, the one to the earlier request may come last.
+        let early = overlay.apply("d/", page(&["a", "c"], &["e"], start));
+        assert_eq!(shown(&early), ["a=old", "b=new"]);
+    }
+
+    #[test]
+    fn changes_go_once_no_listing_can_lack_them_and_folders_stay() {
+        let (overlay, start) = (Overlay::<NoDraft>::default(), Instant::now());
+        let prefix: Arc<str> = Arc::from("d/");
+        overlay.set(&prefix, "a", Change::Gone, start);
+        overlay.set(&prefix, "f", Change::Folder, start);
+        overlay.expire(start + 10 * SECOND, 10 * SECOND, usize::MAX);
+        assert_eq!(shown(&overlay.apply("d/", page(&["a"], &[], start))), ["a=old"]);
+        assert!(overlay.has_local_names("d/"));
+        overlay.move_folder("d/", "g/h/");
+        assert!(!overlay.has_local_names("d/") && overlay.get("g/h/", "f", SECOND).is_some());
+    }
+}

@@ -1,0 +1,147 @@
+//! Folders that may hold no object, and stay nevertheless.
+//!
+//! A folder stays when its last file is deleted or moved away here, as on any file system: its program goes on in it. The
+//! store knows nothing of it then, and nobody knows whether others have left anything there. So the folder is noted, with
+//! those around it. A listing that was requested after the change and shows the folder ends that: from then on it is
+//! there for as long as the store has something in it. Others stay until they are removed, or until too many are noted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::super::name::{NamedDraft, split_key};
+use super::super::page::Page;
+use super::{Change, Folders, Names, Overlay, has_local, names_of};
+use crate::sync::Ordering;
+
+/// What a name takes in a B-tree, in bytes: a third of a node is empty, as a rule.
+const fn name_bytes<D>() -> usize {
+    size_of::<(Box<str>, (Change<D>, Instant))>() * 3 / 2
+}
+
+/// What a folder takes beside its names, in bytes: a node has room for eleven.
+const fn folder_bytes<D>() -> usize {
+    size_of::<(Arc<str>, Names<D>)>() * 3 / 2 + 10 * size_of::<(Box<str>, (Change<D>, Instant))>()
+}
+
+/// A folder from which this mount takes names, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Emptying<'a, D: NamedDraft> {
+    overlay: &'a Overlay<D>,
+    root: &'a str,
+    prefix: Arc<str>,
+}
+
+impl<D: NamedDraft> Drop for Emptying<'_, D> {
+    fn drop(&mut self) {
+        let (mut folders, now) = (self.overlay.lock(), Instant::now());
+        for (parent, name) in around(self.root, &self.prefix) {
+            let known = folders.get_mut(parent).and_then(|names| names.get_mut(name));
+            if let Some((Change::Emptied(by), since)) = known {
+                // A listing that was requested before may show what is gone by now.
+                (*by, *since) = (by.saturating_sub(1), now);
+            }
+        }
+    }
+}
+
+/// The folder `prefix` and those around it below the `root`, each as the prefix that it lies in, and its name.
+fn around<'a>(root: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let mut folder = prefix;
+    std::iter::from_fn(move || {
+        if folder.len() <= root.len() {
+            return None;
+        }
+        let (parent, name) = split_key(&folder[..folder.len() - 1]);
+        folder = parent;
+        Some((parent, name))
+    })
+}
+
+impl<D: NamedDraft> Overlay<D> {
+    /// Notes that names are taken from the folder `prefix`, which lies below the `root`.
+    pub(crate) fn emptying<'a>(&'a self, root: &'a str, prefix: Arc<str>) -> Emptying<'a, D> {
+        let (mut folders, now) = (self.lock(), Instant::now());
+        for (parent, name) in around(root, &prefix) {
+            let names = names_of(&mut folders, parent);
+            let by = match names.get(name) {
+                Some((Change::Draft(_), _)) => continue,
+                Some((Change::Emptied(by), _)) => *by,
+                _ => 0,
+            };
+            names.insert(name.into(), (Change::Emptied(by + 1), now));
+        }
+        self.has_any.store(!folders.is_empty(), Ordering::Relaxed);
+        drop(folders);
+        Emptying { overlay: self, root, prefix }
+    }
+
+    /// Forgets those of the folders `names` in the folder `prefix` that a page shows. One with something that only this
+    /// mount knows stays noted.
+    pub(super) fn leave_to_store(
+        folders: &mut Folders<D>,
+        prefix: &str,
+        page: &Page,
+        mut names: Vec<Box<str>>,
+    ) {
+        names.retain(|name| {
+            let folder = format!("{name}/");
+            page.find(&folder).is_some() && !has_local(folders, &format!("{prefix}{folder}"))
+        });
+        if let Some(known) = folders.get_mut(prefix) {
+            names.iter().for_each(|name| drop(known.remove(name)));
+        }
+    }
+
+    /// Forgets the folders that were emptied longest ago, if all of them take more than `most` bytes.
+    pub(super) fn drop_oldest(folders: &mut Folders<D>, most: usize) {
+        let all = emptied_bytes(folders);
+        if all <= most {
+            return;
+        }
+        let mut times: Vec<Instant> =
+            folders.values().flat_map(BTreeMap::values).filter_map(emptied).collect();
+        times.sort_unstable();
+        // More than needed goes, so that the next folder need not sort them again.
+        let count = times.len() - times.len() * (most / 8 * 7) / all;
+        let Some(last) = count.checked_sub(1).and_then(|last| times.get(last)).copied() else { return };
+        // What lies in a folder goes before the folder.
+        let prefixes: Vec<Arc<str>> = folders.keys().rev().cloned().collect();
+        for prefix in prefixes {
+            let old = folders[&prefix].iter().filter(|(name, known)| {
+                let is_old = emptied(known).is_some_and(|since| since <= last);
+                is_old && !has_local(folders, &format!("{prefix}{name}/"))
+            });
+            let old: Vec<Box<str>> = old.map(|(name, _)| name.clone()).collect();
+            if let Some(names) = folders.get_mut(&prefix) {
+                old.iter().for_each(|name| drop(names.remove(name)));
+            }
+        }
+    }
+
+    /// What all changes take, in bytes.
+    pub(super) fn bytes(folders: &Folders<D>) -> usize {
+        bytes_of(folders, |_| true)
+    }
+}
+
+/// Since when a folder may hold no object, if nothing is being taken from it now.
+fn emptied<D>((change, since): &(Change<D>, Instant)) -> Option<Instant> {
+    matches!(change, Change::Emptied(0)).then_some(*since)
+}
+
+/// What the folders take that were emptied, in bytes.
+fn emptied_bytes<D>(folders: &Folders<D>) -> usize {
+    bytes_of(folders, |known| emptied(known).is_some())
+}
+
+fn bytes_of<D>(folders: &Folders<D>, is_counted: impl Fn(&(Change<D>, Instant)) -> bool) -> usize {
+    let of = |(prefix, names): (&Arc<str>, &Names<D>)| {
+        let counted = names.iter().filter(|(_, known)| is_counted(known));
+        let bytes: usize = counted.map(|(name, _)| name_bytes::<D>() + name.len()).sum();
+        if bytes == 0 { 0 } else { folder_bytes::<D>() + prefix.len() + bytes }
+    };
+    folders.iter().map(of).sum()
+}
