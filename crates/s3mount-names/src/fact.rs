@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::name::Target;
+use crate::name::Target;
 
 /// When a request was sent, and when its answer came. What this mount has made so itself has one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,18 +10,9 @@
 //!
 //! - [`name`]: which keys can be file names, and what a name stands for;
 //! - [`fact`]: what is known of a name, and as of when;
-//! - [`page`]: the packed page of one LIST request;
-//! - [`snapshots`]: the pages of each directory, with their ages;
-//! - [`kept`]: the listings that are kept on a disk;
-//! - [`lookup_limit`]: few look-ups in one directory send LIST requests at a time;
-//! - [`lookup_allowance`]: fewer do so while the whole directory is being listed;
-//! - [`timed_out`]: look-ups that have timed out a moment ago;
-//! - [`list_requests`]: sends LIST requests, with retries and a deadline;
-//! - [`pace`]: how many LIST requests may be in flight before anybody waits for them;
-//! - [`lister`]: lists the pages of one directory side by side;
-//! - [`split`]: cuts the listing of a directory into pieces;
-//! - [`gathering`]: sorts the names of a directory whose store lists in no order;
-//! - [`shared`]: programs that list one directory at the same time share one listing;
+//! - [`pages`]: the pages of listings, in memory and on the disk;
+//! - [`list`]: lists directories, page by page;
+//! - [`lookup`]: which look-ups ask the store, and when;
 //! - [`overlay`]: what this mount has changed;
 //! - [`listener`]: who is told that names have changed;
 //! - [`namespace`]: all of that together.
@@ -33,30 +24,21 @@
 mod config;
 mod error;
 mod fact;
-mod gathering;
-mod kept;
-mod list_requests;
+mod list;
 mod listener;
-mod lister;
-mod lookup_allowance;
-mod lookup_limit;
+mod lookup;
 mod name;
 mod namespace;
 mod overlay;
-mod pace;
-mod page;
-mod shared;
-mod snapshots;
-mod split;
+mod pages;
 mod sync;
 pub mod time;
-mod timed_out;
 
 pub use config::NamesConfig;
 pub use error::NamesError;
 pub use fact::{Asked, Fact};
-pub use kept::KeptNames;
-pub use list_requests::ListRequests;
+pub use list::requests::ListRequests;
+pub use list::shared::{ListingReader, Taken};
 pub use listener::ChangeListener;
 pub use name::{
     File, Hidden, NAME_MAX, NameKind, Named, NamedDraft, Stored, Target, is_file_name, split_key,
@@ -65,5 +47,5 @@ pub use namespace::Namespace;
 pub use namespace::changes::{MovedFile, StoredIn};
 pub use overlay::SetDraft;
 pub use overlay::folders::Emptying;
-pub use page::Page;
-pub use shared::{ListingReader, Taken};
+pub use pages::kept::KeptNames;
+pub use pages::page::Page;

@@ -25,18 +25,18 @@ use tokio::time::Instant;
 use crate::config::NamesConfig;
 use crate::error::NamesError;
 use crate::fact::{Asked, Fact};
-use crate::kept::KeptNames;
-use crate::list_requests::ListRequests;
+use crate::list::requests::ListRequests;
+use crate::list::shared::{ListingReader, SharedListings, Taken};
 use crate::listener::ChangeListener;
-use crate::lookup_allowance::PATIENCE;
-use crate::lookup_limit::{LookupLimiter, LookupPermit};
+use crate::lookup::allowance::PATIENCE;
+use crate::lookup::limit::{LookupLimiter, LookupPermit};
+use crate::lookup::timed_out::TimedOut;
 use crate::name::{File, NameKind, NamedDraft, Stored, Target, just_before};
 use crate::overlay::Overlay;
-use crate::page::Page;
-use crate::shared::{ListingReader, SharedListings, Taken};
-use crate::snapshots::{Known, Limits, Outcome, Snapshots};
+use crate::pages::kept::KeptNames;
+use crate::pages::page::Page;
+use crate::pages::snapshots::{Known, Limits, Outcome, Snapshots};
 use crate::sync::{Mutex, spawn};
-use crate::timed_out::TimedOut;
 
 /// How many LIST requests look-ups may have in flight in one directory. When 32 threads looked up 2,000 of
 /// 20,000 names, this took 141 LISTs without a bound, and takes some 80 with this one. A lower bound would be

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fact::Fact;
-use super::name::{File, Named, NamedDraft, Target};
-use super::page::Page;
+use crate::fact::Fact;
+use crate::name::{File, Named, NamedDraft, Target};
+use crate::pages::page::Page;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// What a name has become.
@@ -392,7 +392,7 @@ mod tests {
 
     use super::{Change, Overlay};
     use crate::name::{File, Named, NamedDraft, Target};
-    use crate::page::Page;
+    use crate::pages::page::Page;
 
     /// Nobody writes a file here.
     #[derive(Debug, PartialEq, Eq)]

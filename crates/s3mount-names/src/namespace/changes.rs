@@ -14,7 +14,7 @@ use crate::fact::{Asked, Fact};
 use crate::name::{File, Named, NamedDraft, Target, is_file_name, split_key};
 use crate::overlay::folders::Emptying;
 use crate::overlay::{Change, SetDraft};
-use crate::page::Page;
+use crate::pages::page::Page;
 
 impl<D: NamedDraft> Namespace<D> {
     /// `name` in the directory `prefix` is a file that is being written.

@@ -9,7 +9,7 @@ use super::Namespace;
 use crate::error::NamesError;
 use crate::fact::Fact;
 use crate::name::{NameKind, Named, NamedDraft, Target};
-use crate::snapshots::Known;
+use crate::pages::snapshots::Known;
 
 /// How often a look-up asks again at most because its answer was late. Then it gives an answer that nobody believes.
 const MOST_AGAIN: usize = 2;

@@ -12,7 +12,7 @@ use super::Namespace;
 use crate::error::NamesError;
 use crate::fact::{Asked, Fact};
 use crate::name::{File, NamedDraft, Stored};
-use crate::page::Page;
+use crate::pages::page::Page;
 
 impl<D: NamedDraft> Namespace<D> {
     /// Asks the store for `name`, and keeps the answer.

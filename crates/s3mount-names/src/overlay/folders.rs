@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::super::name::{NamedDraft, split_key};
-use super::super::page::Page;
 use super::{Change, Folders, Names, Overlay, has_local, names_of};
+use crate::name::{NamedDraft, split_key};
+use crate::pages::page::Page;
 use crate::sync::Ordering;
 
 /// What a name takes in a B-tree, in bytes: a third of a node is empty, as a rule.

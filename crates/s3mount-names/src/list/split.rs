@@ -12,7 +12,7 @@
 //! - Nothing is cut if wasted pages, with those that are expected, would exceed a few and a tenth of all
 //!   pages.
 //!
-//! This is policy: pages come in, requests go out. [`Lister`](crate::lister::Lister) sends them.
+//! This is policy: pages come in, requests go out. [`Lister`](crate::list::lister::Lister) sends them.
 
 mod outlook;
 mod scale;
@@ -23,7 +23,7 @@ use s3mount_object::ListPage;
 
 use crate::fact::Asked;
 use crate::name::Hidden;
-use crate::page::Page;
+use crate::pages::page::Page;
 use outlook::{Cuts, Outlook};
 
 /// Pages that are listed one after another before the first cut.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::fact::Asked;
-use crate::lookup_allowance::LookupAllowance;
-use crate::page::Page;
+use crate::lookup::allowance::LookupAllowance;
+use crate::pages::page::Page;
 
 /// How long a directory is not listed whole again after that has failed.
 const LISTING_PAUSE: Duration = Duration::from_secs(10);

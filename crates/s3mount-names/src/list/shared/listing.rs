@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::error::NamesError;
-use crate::list_requests::ListRequests;
-use crate::lister::Lister;
-use crate::page::Page;
+use crate::list::lister::Lister;
+use crate::list::requests::ListRequests;
+use crate::pages::page::Page;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// How long a page is kept for readers that have not taken it.

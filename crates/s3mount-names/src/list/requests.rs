@@ -8,10 +8,10 @@ use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError, ObjectMeta};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::kept::KeptNames;
-use super::name::Hidden;
-use super::pace::Pace;
 use crate::error::NamesError;
+use crate::list::pace::Pace;
+use crate::name::Hidden;
+use crate::pages::kept::KeptNames;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sends the LIST requests of a mount.

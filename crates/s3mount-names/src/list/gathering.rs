@@ -9,11 +9,11 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
-use super::fact::Asked;
-use super::list_requests::ListRequests;
-use super::page::Page;
-use super::page::sorted::Sorted;
 use crate::error::NamesError;
+use crate::fact::Asked;
+use crate::list::requests::ListRequests;
+use crate::pages::page::Page;
+use crate::pages::sorted::Sorted;
 use crate::sync::Ordering;
 
 /// A directory whose names are gathered, and then handed out in order.

@@ -25,11 +25,11 @@ use tokio::time::Instant;
 
 pub use self::listing::Taken;
 use self::listing::{Common, Next, Seat, SharedListing};
-use super::fact::Asked;
-use super::list_requests::ListRequests;
-use super::lister::Lister;
-use super::page::Page;
 use crate::error::NamesError;
+use crate::fact::Asked;
+use crate::list::lister::Lister;
+use crate::list::requests::ListRequests;
+use crate::pages::page::Page;
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// How old a listing may be that a reader joins. Programs that begin together do so within much less. What they are

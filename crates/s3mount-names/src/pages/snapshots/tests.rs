@@ -10,7 +10,7 @@ use super::{Known, Limits, Outcome, Snapshots};
 use crate::fact::Asked;
 use crate::name::NameKind;
 use crate::name::{Hidden, Stored};
-use crate::page::Page;
+use crate::pages::page::Page;
 use crate::time::{millis, time};
 
 const LIMITS: Limits =

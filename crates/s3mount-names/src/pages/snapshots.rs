@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use self::directory::DirectorySnapshot;
 pub(crate) use self::directory::Outcome;
-use super::fact::Asked;
-use super::lookup_allowance::LookupAllowance;
-use super::name::{NameKind, Named, Stored};
-use super::page::Page;
+use crate::fact::Asked;
+use crate::lookup::allowance::LookupAllowance;
+use crate::name::{NameKind, Named, Stored};
+use crate::pages::page::Page;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// After how many look-ups that no page answered a directory is listed whole.

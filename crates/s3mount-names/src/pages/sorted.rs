@@ -1,6 +1,6 @@
 //! The pages of a listing in no order, made into pages in order.
 
-use super::{Packed, Page};
+use super::page::Page;
 use crate::fact::Asked;
 
 /// How many names a page gets: as many as a page of S3 has.
@@ -23,9 +23,8 @@ impl Sorted {
     /// right: the name has changed between the two.
     pub(crate) fn new(pages: Vec<Page>, asked: Asked) -> Self {
         let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
-        let names = |(index, page): (usize, &Page)| {
-            (0..page.entries.len()).map(move |entry| (number(index), number(entry)))
-        };
+        let names =
+            |(index, page): (usize, &Page)| (0..page.len()).map(move |entry| (number(index), number(entry)));
         let mut order: Vec<(u32, u32)> = pages.iter().enumerate().flat_map(names).collect();
         let key = |(page, entry): (u32, u32)| pages[page as usize].key(entry as usize);
         // Each page is sorted already, which this sort makes use of.
@@ -53,10 +52,7 @@ impl Sorted {
         let end = self.order.len().min(self.returned + NAMES);
         let texts = |index: usize| {
             let (page, entry) = self.order[index];
-            let page = &self.pages[page as usize];
-            let Packed { size, modified, .. } = page.entries[entry as usize];
-            let (key, etag) = page.texts(entry as usize);
-            (key, etag, size, modified)
+            self.pages[page as usize].packed(entry as usize)
         };
         let last = |index: usize| index.checked_sub(1).map_or("", |index| texts(index).0);
         let upto = (end < self.order.len()).then(|| last(end));
@@ -101,7 +97,8 @@ mod tests {
         let pages = vec![page(&["b", "a"], &["f"], "old"), page(&["a"], &["f"], "new")];
         let mut sorted = Sorted::new(pages, Asked::at(Instant::now()));
         let only = sorted.next().expect("a page");
-        let texts: Vec<_> = (0..only.len()).map(|index| only.texts(index)).collect();
+        let texts: Vec<_> =
+            (0..only.len()).map(|index| only.packed(index)).map(|(key, etag, ..)| (key, etag)).collect();
         assert_eq!(texts, [("a", "new"), ("b", "old"), ("f/", "")]);
         assert!(sorted.is_complete());
         let empty = Sorted::new(Vec::new(), Asked::at(Instant::now())).next().expect("a page");

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use self::recorder::{Recording, Writer};
-use super::page::Page;
+use crate::pages::page::Page;
 use crate::sync::{Mutex, lock};
 use crate::time::{millis, time};
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::listing::KEPT;
 use super::{JOIN_WITHIN, ListingReader, SharedListings};
 use crate::error::NamesError;
-use crate::list_requests::ListRequests;
+use crate::list::requests::ListRequests;
 
 const LIST: Duration = Duration::from_millis(60);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectError};
 use tokio::time::Instant;
 
-use super::fact::Asked;
-use super::gathering::Gathering;
-use super::kept::{KeptListing, Recorder};
-use super::list_requests::ListRequests;
-use super::page::Page;
-use super::split::{Ask, Fault, Split};
 use crate::error::NamesError;
+use crate::fact::Asked;
+use crate::list::gathering::Gathering;
+use crate::list::requests::ListRequests;
+use crate::list::split::{Ask, Fault, Split};
+use crate::pages::kept::{KeptListing, Recorder};
+use crate::pages::page::Page;
 use crate::sync::{JoinError, JoinSet, Ordering};
 
 /// The most names in pages that wait for their turn, in all listings: some 12 MiB. Beyond that, only the page

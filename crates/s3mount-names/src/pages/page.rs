@@ -3,8 +3,7 @@
 //! A page shows *all* names between two keys. So it answers for names that are there, and for names that are
 //! absent. It packs its names in the order of their keys. A million names take some 90 bytes each.
 
-mod kept;
-pub(super) mod sorted;
+mod bytes;
 
 use std::collections::BTreeMap;
 
@@ -14,8 +13,8 @@ use tokio::time::Instant;
 use s3mount_object::ListedObject;
 use s3mount_object::{ETag, ListPage, ObjectId, ObjectMeta};
 
-use super::fact::Asked;
-use super::name::{File, Hidden, Named, Stored, end_before, is_file_name};
+use crate::fact::Asked;
+use crate::name::{File, Hidden, Named, Stored, end_before, is_file_name};
 use crate::time::{millis, time};
 
 /// One name: where its text ends in the page's text, and what the listing says of its object.
@@ -34,7 +33,7 @@ struct Packed {
 #[derive(Clone, Debug)]
 pub struct Page {
     /// All names of the page lie behind this key.
-    pub(super) after: Box<str>,
+    pub(crate) after: Box<str>,
     /// The last key that the page covers. Unset if the page covers the rest of the directory.
     pub(super) upto: Option<Box<str>>,
     /// When it was asked for.
@@ -110,7 +109,7 @@ impl Page {
     }
 
     /// Packs names, in the order of their keys: key, `ETag`, size, and time in milliseconds.
-    fn pack<'a>(
+    pub(super) fn pack<'a>(
         after: &str,
         upto: Option<&str>,
         asked: Asked,
@@ -192,8 +191,15 @@ impl Page {
         (&self.text[start..end - etag_len as usize], &self.text[end - etag_len as usize..end])
     }
 
-    fn key(&self, index: usize) -> &str {
+    /// The key with the number `index`.
+    pub(super) fn key(&self, index: usize) -> &str {
         self.texts(index).0
+    }
+
+    /// What it knows of the name with the number `index`, as [`pack`](Self::pack) takes it.
+    pub(super) fn packed(&self, index: usize) -> (&str, &str, u64, i64) {
+        let ((key, etag), Packed { size, modified, .. }) = (self.texts(index), self.entries[index]);
+        (key, etag, size, modified)
     }
 
     /// Its keys, in order. The keys of folders end in `/`.

@@ -1,0 +1,11 @@
+//! What is known of names: the pages of listings.
+//!
+//! - [`page`]: the packed page of one LIST request;
+//! - [`sorted`]: the pages of a listing in no order, made into pages in order;
+//! - [`snapshots`]: the pages of each directory, with their ages;
+//! - [`kept`]: the listings that are kept on a disk.
+
+pub(crate) mod kept;
+pub(crate) mod page;
+pub(crate) mod snapshots;
+pub(crate) mod sorted;
