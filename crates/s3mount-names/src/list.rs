@@ -1,7 +1,7 @@
 //! Lists directories.
 //!
 //! - [`requests`]: sends LIST requests, with retries and a deadline;
-//! - [`pace`]: how many LIST requests may be in flight before anybody waits for them;
+//! - [`throttle`]: how many LIST requests may be in flight before anybody waits for them;
 //! - [`lister`]: lists the pages of one directory side by side;
 //! - [`split`]: cuts the listing of a directory into pieces;
 //! - [`gathering`]: sorts the names of a directory whose store lists in no order;
@@ -9,7 +9,7 @@
 
 pub(crate) mod gathering;
 pub(crate) mod lister;
-mod pace;
 pub(crate) mod requests;
 pub(crate) mod shared;
 pub(crate) mod split;
+mod throttle;

@@ -132,9 +132,9 @@ impl Lister {
     fn ask(&mut self) {
         loop {
             let has_room = self.requests.waiting_names.load(Ordering::Relaxed) < MOST_WAITING;
-            let pace = self.requests.pace();
-            let permit = if has_room { pace.permit() } else { None };
-            let spare = if permit.is_some() { 1 + pace.spare() } else { 0 };
+            let throttle = self.requests.throttle();
+            let permit = if has_room { throttle.permit() } else { None };
+            let spare = if permit.is_some() { 1 + throttle.spare() } else { 0 };
             let Some(Ask { piece, is_first, start_after, continuation }) = self.split.ask(spare) else {
                 return;
             };

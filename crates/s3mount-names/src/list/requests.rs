@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::error::NamesError;
-use crate::list::pace::Pace;
+use crate::list::throttle::ListThrottle;
 use crate::name::Hidden;
 use crate::pages::kept::KeptNames;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub struct ListRequests {
     /// A request, including its retries, may take as long as the bucket allows.
     bucket: Bucket,
     succeeded: AtomicU64,
-    pace: Arc<Pace>,
+    throttle: Arc<ListThrottle>,
     /// The listings on the disk, if the mount has a disk cache.
     kept: Option<KeptNames>,
     /// The runtime for requests that nobody waits for yet.
@@ -41,7 +41,7 @@ impl ListRequests {
         Self {
             bucket: bucket.with_timeout(limit),
             succeeded: AtomicU64::new(0),
-            pace: Arc::default(),
+            throttle: Arc::default(),
             kept,
             runtime,
             hidden: Hidden::default(),
@@ -82,8 +82,8 @@ impl ListRequests {
     }
 
     /// The bound on requests that nobody waits for yet.
-    pub(crate) fn pace(&self) -> &Arc<Pace> {
-        &self.pace
+    pub(crate) fn throttle(&self) -> &Arc<ListThrottle> {
+        &self.throttle
     }
 
     /// The runtime for requests that nobody waits for yet.
@@ -140,13 +140,13 @@ impl ListRequests {
         let goes_on = |error: &ObjectError| {
             let is_throttled = *error.kind() == ErrorKind::Throttled;
             if is_throttled {
-                self.pace.on_throttled();
+                self.throttle.on_throttled();
             }
             !(is_throttled && is_ahead)
         };
         let page = self.bucket.list_while(&request, goes_on).await?;
         self.succeeded.fetch_add(1, Ordering::Relaxed);
-        self.pace.on_success();
+        self.throttle.on_success();
         Ok(page)
     }
 }

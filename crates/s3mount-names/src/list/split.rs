@@ -2,11 +2,11 @@
 //!
 //! S3 lists one page after another, so a million names take a minute. Therefore a directory of more than a
 //! few pages is cut into pieces. A piece has the keys behind one text and up to another, and each piece is
-//! listed by itself. The keys of earlier pages suggest where to cut ([`Scale`](scale::Scale)). A wrong guess
+//! listed by itself. The keys of earlier pages suggest where to cut ([`KeyScale`](key_scale::KeyScale)). A wrong guess
 //! costs requests, but no name: the pieces leave no gap between them, and what a page holds beyond its piece
 //! is dropped. So each name is listed once and in order, also while the bucket changes.
 //!
-//! - If the keys at both ends of a piece are equally dense, the piece is cut every [`PIECE`](outlook::PIECE)
+//! - If the keys at both ends of a piece are equally dense, the piece is cut every [`PIECE`](estimate::PIECE)
 //!   pages. Cuts begin at its front, because the reader takes the names in order.
 //! - Any other piece is cut once, at a distance that doubles while the cuts are right.
 //! - Nothing is cut if wasted pages, with those that are expected, would exceed a few and a tenth of all
@@ -14,8 +14,8 @@
 //!
 //! This is policy: pages come in, requests go out. [`Lister`](crate::list::lister::Lister) sends them.
 
-mod outlook;
-mod scale;
+mod estimate;
+mod key_scale;
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ use s3mount_object::ListPage;
 use crate::fact::Asked;
 use crate::name::Hidden;
 use crate::pages::page::Page;
-use outlook::{Cuts, Outlook};
+use estimate::{Cuts, SplitEstimate};
 
 /// Pages that are listed one after another before the first cut.
 const FIRST: u32 = 4;
@@ -72,7 +72,7 @@ struct Piece {
     has_begun: bool,
     has_failed: bool,
     empty_pages: u32,
-    outlook: Outlook,
+    estimate: SplitEstimate,
     /// The pages that wait for the reader, in order.
     pages: VecDeque<Page>,
 }
@@ -88,7 +88,7 @@ impl Piece {
             has_begun: false,
             has_failed: false,
             empty_pages: 0,
-            outlook: Outlook::default(),
+            estimate: SplitEstimate::default(),
             pages: VecDeque::new(),
         }
     }
@@ -164,7 +164,7 @@ impl Split {
         let mut largest: Option<(u128, usize, String)> = None;
         for index in 0..self.pieces.len() {
             self.look(index);
-            match self.pieces[index].outlook.cuts() {
+            match self.pieces[index].estimate.cuts() {
                 Cuts::None => {}
                 Cuts::At(texts) => {
                     if self.cut_at(index, texts.into_iter().take(most)) {
@@ -197,15 +197,15 @@ impl Split {
         let end = neighbour.map(|neighbour| neighbour.after.clone());
         // The keys around its end are known once its right neighbour has begun.
         let is_known = neighbour.is_none_or(|neighbour| neighbour.has_begun);
-        let beside = self.pieces.get_mut(index + 1).and_then(|neighbour| neighbour.outlook.first.take());
+        let beside = self.pieces.get_mut(index + 1).and_then(|neighbour| neighbour.estimate.first.take());
         let piece = &mut self.pieces[index];
         if piece.stage == Stage::Done || !is_known {
-            piece.outlook.forget();
+            piece.estimate.forget();
         } else {
-            piece.outlook.look(&piece.cursor, end.as_deref(), beside.as_ref());
+            piece.estimate.update(&piece.cursor, end.as_deref(), beside.as_ref());
         }
         if let Some(neighbour) = self.pieces.get_mut(index + 1) {
-            neighbour.outlook.first = beside;
+            neighbour.estimate.first = beside;
         }
     }
 
@@ -220,12 +220,12 @@ impl Split {
             if is_plain && text > *before && end.as_ref().is_none_or(|end| text < *end) {
                 at += 1;
                 let mut piece = Piece::new(self.next_number, text);
-                piece.outlook.reach = self.pieces[index].outlook.further_reach();
+                piece.estimate.reach = self.pieces[index].estimate.further_reach();
                 self.next_number += 1;
                 self.pieces.insert(at, piece);
             }
         }
-        self.pieces[index].outlook.forget();
+        self.pieces[index].estimate.forget();
         at > index
     }
 
@@ -301,7 +301,7 @@ impl Split {
         keep(&mut page, &self.prefix, &after, end.as_deref());
         let kept = count(&page);
         if end.is_some() || page.next.is_some() {
-            piece.outlook.sample(&page, &self.prefix);
+            piece.estimate.sample(&page, &self.prefix);
         }
         if end.is_some() || !piece.after.is_empty() {
             let dropped = if names == 0 { 1 } else { names - kept };
@@ -331,9 +331,9 @@ impl Split {
     fn meet(&mut self, index: usize) {
         let mut both = self.pieces.iter_mut().skip(index);
         let (Some(piece), Some(neighbour)) = (both.next(), both.next()) else { return };
-        piece.outlook.forget();
+        piece.estimate.forget();
         if piece.stage == Stage::Done && neighbour.has_begun {
-            neighbour.outlook.follow(&mut piece.outlook);
+            neighbour.estimate.follow(&mut piece.estimate);
         }
     }
 

@@ -98,7 +98,7 @@ impl Position {
 
 /// The rule by which keys near a page become numbers.
 #[derive(Debug)]
-pub(crate) struct Scale {
+pub(crate) struct KeyScale {
     /// The text that all keys begin with.
     fixed: String,
     positions: Vec<Position>,
@@ -121,7 +121,7 @@ fn bits(radix: u128) -> u32 {
     u128::BITS - radix.leading_zeros()
 }
 
-impl Scale {
+impl KeyScale {
     /// A scale for keys near `samples`, which are some keys of a page in order, and up to `end`. `None` if
     /// the samples show nothing.
     pub(crate) fn new(samples: &[&str], end: Option<&str>) -> Option<Self> {
@@ -245,10 +245,10 @@ impl Scale {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Scale;
+    use super::KeyScale;
 
-    fn scale(samples: &[&str], end: Option<&str>) -> Scale {
-        Scale::new(samples, end).expect("a scale")
+    fn scale(samples: &[&str], end: Option<&str>) -> KeyScale {
+        KeyScale::new(samples, end).expect("a scale")
     }
 
     /// The text `names` names behind the last sample, if the samples are each name there is.
@@ -289,7 +289,7 @@ mod tests {
         assert!(*further(&keys, 12) > *"c");
         let keys = ["犬", "犬二", "猫一", "猫二"];
         assert!(*further(&keys, 4) > *"猫二");
-        assert!(Scale::new(&["a"], None).is_none() && Scale::new(&["a", "a"], None).is_none());
+        assert!(KeyScale::new(&["a"], None).is_none() && KeyScale::new(&["a", "a"], None).is_none());
     }
 
     proptest! {

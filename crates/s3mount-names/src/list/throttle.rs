@@ -14,7 +14,7 @@ const MOST: usize = 15;
 const GOOD: u32 = 64;
 
 #[derive(Debug)]
-struct State {
+struct Permits {
     most: usize,
     under_way: usize,
     good: u32,
@@ -22,20 +22,20 @@ struct State {
 
 /// The permits for LIST requests that nobody waits for yet.
 #[derive(Debug)]
-pub(crate) struct Pace(Mutex<State>);
+pub(crate) struct ListThrottle(Mutex<Permits>);
 
 /// One permit.
 #[derive(Debug)]
-pub(crate) struct ListPermit(Arc<Pace>);
+pub(crate) struct ListPermit(Arc<ListThrottle>);
 
-impl Default for Pace {
+impl Default for ListThrottle {
     fn default() -> Self {
-        Self(Mutex::new(State { most: MOST, under_way: 0, good: 0 }))
+        Self(Mutex::new(Permits { most: MOST, under_way: 0, good: 0 }))
     }
 }
 
-impl Pace {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ListThrottle {
+    fn lock(&self) -> MutexGuard<'_, Permits> {
         lock(&self.0)
     }
 
@@ -80,19 +80,19 @@ impl Drop for ListPermit {
 mod tests {
     use std::sync::Arc;
 
-    use super::{GOOD, MOST, Pace};
+    use super::{GOOD, ListThrottle, MOST};
 
     #[test]
     fn places_are_halved_and_come_back() {
-        let pace = Arc::new(Pace::default());
-        let permits: Vec<_> = std::iter::from_fn(|| pace.permit()).collect();
-        assert_eq!((permits.len(), pace.spare()), (MOST, 0));
-        pace.on_throttled();
+        let throttle = Arc::new(ListThrottle::default());
+        let permits: Vec<_> = std::iter::from_fn(|| throttle.permit()).collect();
+        assert_eq!((permits.len(), throttle.spare()), (MOST, 0));
+        throttle.on_throttled();
         drop(permits);
-        assert_eq!(pace.spare(), MOST / 2);
-        (0..4).for_each(|_| pace.on_throttled());
-        assert!(pace.permit().is_none(), "one page after another");
-        (0..GOOD * 5).for_each(|_| pace.on_success());
-        assert_eq!(pace.spare(), MOST);
+        assert_eq!(throttle.spare(), MOST / 2);
+        (0..4).for_each(|_| throttle.on_throttled());
+        assert!(throttle.permit().is_none(), "one page after another");
+        (0..GOOD * 5).for_each(|_| throttle.on_success());
+        assert_eq!(throttle.spare(), MOST);
     }
 }

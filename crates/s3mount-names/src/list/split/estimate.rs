@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use s3mount_object::ListPage;
 
-use super::scale::Scale;
+use super::key_scale::KeyScale;
 
 /// About how many pages a piece has. Shorter pieces cost more requests, because half of a piece's last page
 /// belongs to its neighbour. With longer pieces, more pages wait for the reader.
@@ -49,7 +49,7 @@ impl Sample {
     }
 
     /// How many numbers its names span, and how many names come after the first.
-    fn span(&self, scale: &Scale) -> Option<(u128, u128)> {
+    fn span(&self, scale: &KeyScale) -> Option<(u128, u128)> {
         let (first, last) = (scale.number(self.keys.first()?)?, scale.number(self.keys.last()?)?);
         Some((last.checked_sub(first)?, self.names - 1))
     }
@@ -67,7 +67,7 @@ pub(super) enum Cuts {
 
 /// What is known and guessed about the keys of one piece.
 #[derive(Debug)]
-pub(super) struct Outlook {
+pub(super) struct SplitEstimate {
     /// Samples of its first page, and of its last page so far.
     pub(super) first: Option<Sample>,
     last: Option<Sample>,
@@ -79,7 +79,7 @@ pub(super) struct Outlook {
     cuts: Option<Cuts>,
 }
 
-impl Default for Outlook {
+impl Default for SplitEstimate {
     fn default() -> Self {
         Self { first: None, last: None, recent: VecDeque::new(), reach: FIRST_REACH, cuts: None }
     }
@@ -87,7 +87,7 @@ impl Default for Outlook {
 
 /// The rest of a piece, in numbers of its scale.
 struct Rest {
-    scale: Scale,
+    scale: KeyScale,
     /// The number of its beginning, and the number of its end. If it has no end, the last possible number.
     at: u128,
     end: u128,
@@ -116,7 +116,7 @@ impl Rest {
     }
 }
 
-impl Outlook {
+impl SplitEstimate {
     /// Takes a page of the piece.
     pub(super) fn sample(&mut self, page: &ListPage, prefix: &str) {
         if let Some(sample) = Sample::of(page, prefix) {
@@ -160,7 +160,7 @@ impl Outlook {
 
     /// Makes a guess, if anything has changed. The piece was listed up to `cursor`, and ends with `end`.
     /// `beside` is a sample from behind that end.
-    pub(super) fn look(&mut self, cursor: &str, end: Option<&str>, beside: Option<&Sample>) {
+    pub(super) fn update(&mut self, cursor: &str, end: Option<&str>, beside: Option<&Sample>) {
         if self.cuts.is_none() {
             self.cuts = Some(self.guess(cursor, end, beside).unwrap_or(Cuts::None));
         }
@@ -170,7 +170,7 @@ impl Outlook {
         let sample = self.last.as_ref()?;
         let (first, _) = self.recent.front()?;
         let keys: Vec<&str> = std::iter::once(first).chain(&sample.keys).map(String::as_str).collect();
-        let scale = Scale::new(&keys, end)?;
+        let scale = KeyScale::new(&keys, end)?;
         let at = scale.number(cursor.trim_end_matches('/'))?;
         let span = at.checked_sub(scale.number(first)?).filter(|span| *span > 0)?;
         let names = self.recent.iter().map(|(_, names)| names).sum::<u128>() - 1;
