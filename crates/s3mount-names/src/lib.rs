@@ -47,5 +47,5 @@ pub use namespace::Namespace;
 pub use namespace::changes::{MovedFile, StoredIn};
 pub use overlay::SetDraft;
 pub use overlay::folders::Emptying;
-pub use pages::kept::KeptNames;
+pub use pages::listing_cache::ListingCache;
 pub use pages::page::Page;

@@ -33,7 +33,7 @@ use crate::lookup::limit::LookupLimiter;
 use crate::lookup::timed_out::TimedOut;
 use crate::name::{File, NameKind, NamedDraft, Stored, Target};
 use crate::overlay::Overlay;
-use crate::pages::kept::KeptNames;
+use crate::pages::listing_cache::ListingCache;
 use crate::pages::page::Page;
 use crate::pages::snapshots::{Known, Limits, Snapshots};
 use crate::sync::Mutex;
@@ -80,10 +80,11 @@ impl<D: NamedDraft> Namespace<D> {
         let NamesConfig { ttl, negative_ttl, .. } = *config;
         let limits = Limits { ttl, negative_ttl, bytes: config.limit_bytes };
         // What is kept on the disk would not know what this mount writes.
-        let kept = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
-        let kept = kept.map(|store| KeptNames::new(store, config.mounted_at, config.is_immutable, runtime));
+        let store = names.filter(|_| !ttl.is_zero() && !config.allows_writes);
+        let cache =
+            store.map(|store| ListingCache::new(store, config.mounted_at, config.is_immutable, runtime));
         let snapshots = Snapshots::new(limits);
-        let requests = ListRequests::new(bucket, config.timeout, kept, runtime.clone());
+        let requests = ListRequests::new(bucket, config.timeout, cache, runtime.clone());
         let requests = Arc::new(requests.with_most_gathered(snapshots.most_of_one()));
         Arc::new(Self {
             listings: SharedListings::new(requests.clone(), ttl, snapshots.most_bytes() / LISTINGS_SHARE),
@@ -215,8 +216,8 @@ impl<D: NamedDraft> Namespace<D> {
     /// What the listing on the disk says of `name`. What newer pages do not cover of its page is kept in
     /// memory from now on.
     async fn get_kept(&self, prefix: &Arc<str>, name: &str) -> Known {
-        let Some(kept) = self.requests.kept() else { return Known::Unknown };
-        let Some(page) = kept.page(prefix, name).await else { return Known::Unknown };
+        let Some(cache) = self.requests.listing_cache() else { return Known::Unknown };
+        let Some(page) = cache.page(prefix, name).await else { return Known::Unknown };
         self.listings.close(prefix);
         self.listener.tell(prefix, &self.snapshots.fill(prefix, name, page));
         self.snapshots.get(prefix, name, Instant::now())
@@ -269,8 +270,8 @@ impl<D: NamedDraft> Namespace<D> {
     pub fn forget(&self, prefix: &str, name: &str) {
         self.listings.close(prefix);
         self.listener.tell(prefix, &self.snapshots.forget(prefix, name, Instant::now()));
-        if let Some(kept) = self.requests.kept() {
-            kept.forget(prefix);
+        if let Some(cache) = self.requests.listing_cache() {
+            cache.forget(prefix);
         }
     }
 

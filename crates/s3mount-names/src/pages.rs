@@ -3,9 +3,9 @@
 //! - [`page`]: the packed page of one LIST request;
 //! - [`sorted`]: the pages of a listing in no order, made into pages in order;
 //! - [`snapshots`]: the pages of each directory, with their ages;
-//! - [`kept`]: the listings that are kept on a disk.
+//! - [`listing_cache`]: the listings that are kept on a disk.
 
-pub(crate) mod kept;
+pub(crate) mod listing_cache;
 pub(crate) mod page;
 pub(crate) mod snapshots;
 pub(crate) mod sorted;

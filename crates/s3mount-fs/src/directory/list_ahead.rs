@@ -100,8 +100,8 @@ impl Walks {
         let task = spawn(self.requests.runtime(), async move {
             // The semaphore is never closed.
             let _permit = walks.at_once.acquire().await.ok()?;
-            if let Some(kept) = walks.requests.kept()
-                && kept.has_listing(&prefix).await
+            if let Some(cache) = walks.requests.listing_cache()
+                && cache.has_listing(&prefix).await
             {
                 // The walk reads it from the disk by itself.
                 return None;

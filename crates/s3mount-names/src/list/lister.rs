@@ -11,7 +11,7 @@ use crate::fact::Asked;
 use crate::list::gathering::Gathering;
 use crate::list::requests::ListRequests;
 use crate::list::split::{Ask, Fault, Split};
-use crate::pages::kept::{KeptListing, Recorder};
+use crate::pages::listing_cache::{KeptListing, Recorder};
 use crate::pages::page::Page;
 use crate::sync::{JoinError, JoinSet, Ordering};
 
@@ -49,12 +49,12 @@ impl Lister {
         prefix: &Arc<str>,
         first: Option<(ListPage, Asked)>,
     ) -> Self {
-        let names = requests.kept();
-        let kept = match names {
-            Some(names) => names.listing(prefix).await,
+        let cache = requests.listing_cache();
+        let kept = match cache {
+            Some(cache) => cache.listing(prefix).await,
             None => None,
         };
-        let recorder = names.filter(|_| kept.is_none()).map(|names| names.recorder(prefix));
+        let recorder = cache.filter(|_| kept.is_none()).map(|cache| cache.recorder(prefix));
         let is_gathered = kept.is_none() && !requests.lists_in_order();
         let (first, gathering) = match is_gathered {
             true => (None, Some(Gathering::new(requests, prefix, first))),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::error::NamesError;
 use crate::list::throttle::ListThrottle;
 use crate::name::Hidden;
-use crate::pages::kept::KeptNames;
+use crate::pages::listing_cache::ListingCache;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sends the LIST requests of a mount.
@@ -22,7 +22,7 @@ pub struct ListRequests {
     succeeded: AtomicU64,
     throttle: Arc<ListThrottle>,
     /// The listings on the disk, if the mount has a disk cache.
-    kept: Option<KeptNames>,
+    listing_cache: Option<ListingCache>,
     /// The runtime for requests that nobody waits for yet.
     runtime: Handle,
     /// Keys in pages that are hidden.
@@ -36,13 +36,19 @@ pub struct ListRequests {
 }
 
 impl ListRequests {
-    /// Sends requests to `bucket`. A request fails if it has no answer after `limit`. Listings are `kept` on the disk.
-    pub fn new(bucket: Bucket, limit: Duration, kept: Option<KeptNames>, runtime: Handle) -> Self {
+    /// Sends requests to `bucket`. A request fails if it has no answer after `limit`. Whole listings are kept in
+    /// `listing_cache`.
+    pub fn new(
+        bucket: Bucket,
+        limit: Duration,
+        listing_cache: Option<ListingCache>,
+        runtime: Handle,
+    ) -> Self {
         Self {
             bucket: bucket.with_timeout(limit),
             succeeded: AtomicU64::new(0),
             throttle: Arc::default(),
-            kept,
+            listing_cache,
             runtime,
             hidden: Hidden::default(),
             waiting_names: AtomicUsize::new(0),
@@ -77,8 +83,8 @@ impl ListRequests {
     }
 
     /// The listings on the disk, if the mount has a disk cache.
-    pub fn kept(&self) -> Option<&KeptNames> {
-        self.kept.as_ref()
+    pub fn listing_cache(&self) -> Option<&ListingCache> {
+        self.listing_cache.as_ref()
     }
 
     /// The bound on requests that nobody waits for yet.

@@ -13,6 +13,7 @@ const MOST: usize = 15;
 /// throttles one in thirty.
 const GOOD: u32 = 64;
 
+/// How many permits there are, and how many were given.
 #[derive(Debug)]
 struct Permits {
     most: usize,

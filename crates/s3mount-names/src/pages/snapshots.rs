@@ -54,8 +54,9 @@ impl Known {
     }
 }
 
+/// The snapshots by the prefixes of their directories, and what they take.
 #[derive(Debug, Default)]
-struct State {
+struct SnapshotTable {
     directories: HashMap<Arc<str>, DirectorySnapshot>,
     bytes: usize,
     clock: u64,
@@ -63,7 +64,7 @@ struct State {
     others: usize,
 }
 
-impl State {
+impl SnapshotTable {
     /// Applies `change` to the snapshot of a directory, if there is one, and updates the sum of memory.
     fn change(&mut self, prefix: &str, change: impl FnOnce(&mut DirectorySnapshot)) {
         if let Some(directory) = self.directories.get_mut(prefix) {
@@ -89,7 +90,7 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     limits: Limits,
-    state: Mutex<State>,
+    state: Mutex<SnapshotTable>,
     /// How many pages have shown that names had changed. It changes with the pages, under their lock.
     changes: AtomicU64,
 }
@@ -99,7 +100,7 @@ impl Snapshots {
         Self { limits, state: Mutex::default(), changes: AtomicU64::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SnapshotTable> {
         lock(&self.state)
     }
 
@@ -141,7 +142,7 @@ impl Snapshots {
 
     fn known(
         &self,
-        state: &mut State,
+        state: &mut SnapshotTable,
         prefix: &str,
         name: &str,
         now: Instant,
@@ -333,7 +334,7 @@ impl Snapshots {
     }
 
     /// Drops the least recently used pages once the limit is exceeded.
-    fn shrink(&self, state: &mut State) {
+    fn shrink(&self, state: &mut SnapshotTable) {
         // Others may take most of the memory for a while, but not all of it.
         let limit = self.limits.bytes - state.others.min(self.limits.bytes / 2);
         if state.bytes <= limit {
@@ -354,7 +355,7 @@ impl Snapshots {
     }
 
     /// Drops all pages for which `is_kept` does not hold, and the directories without pages.
-    fn retain(&self, state: &mut State, is_kept: impl Fn(&Page) -> bool) {
+    fn retain(&self, state: &mut SnapshotTable, is_kept: impl Fn(&Page) -> bool) {
         for directory in state.directories.values_mut() {
             directory.retain(&is_kept);
         }

@@ -32,8 +32,9 @@ impl Common {
     }
 }
 
+/// The pages that wait for readers, and how far the readers are.
 #[derive(Debug)]
-struct State {
+struct ListedPages {
     /// Whether others may still join.
     is_open: bool,
     /// Whether all pages have come.
@@ -46,7 +47,7 @@ struct State {
     last_reader: u64,
 }
 
-impl State {
+impl ListedPages {
     /// How many pages have come.
     fn end(&self) -> usize {
         self.first + self.pages.len()
@@ -62,14 +63,14 @@ pub(super) struct SharedListing {
     began: Instant,
     /// Who holds it brings the next page. It is unset until the first page is wanted.
     lister: tokio::sync::Mutex<Option<Lister>>,
-    state: Mutex<State>,
+    state: Mutex<ListedPages>,
     common: Arc<Common>,
 }
 
 impl SharedListing {
     /// A listing of the names behind a key that begins now, and its first reader.
     pub(super) fn begin(common: &Arc<Common>, prefix: &Arc<str>, behind: &str) -> Seat {
-        let state = State {
+        let state = ListedPages {
             is_open: true,
             is_over: false,
             first: 0,
@@ -88,7 +89,7 @@ impl SharedListing {
         Seat { listing, reader: 0 }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ListedPages> {
         lock(&self.state)
     }
 
@@ -131,7 +132,7 @@ impl SharedListing {
         }
     }
 
-    fn pop(&self, state: &mut State) {
+    fn pop(&self, state: &mut ListedPages) {
         if let Some(page) = state.pages.pop_front() {
             state.first += 1;
             self.common.bytes.fetch_sub(page.bytes(), Ordering::Relaxed);
@@ -139,7 +140,7 @@ impl SharedListing {
     }
 
     /// Drops the pages that nobody wants any more.
-    fn trim(&self, state: &mut State, now: Instant) {
+    fn trim(&self, state: &mut ListedPages, now: Instant) {
         let is_late = now.saturating_duration_since(self.began) > self.common.within;
         state.is_open &= !state.is_over && !is_late && state.first == 0;
         if state.is_open {

@@ -32,11 +32,12 @@ pub(super) struct Recording {
     steps: SyncSender<Step>,
     listing: u64,
     directory: Arc<str>,
-    state: State,
+    stage: RecordingStage,
 }
 
+/// How far a recording is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordingStage {
     New,
     Begun,
     /// It is complete, or was given up.
@@ -64,34 +65,39 @@ impl Writer {
     /// Begins to keep the listing of `directory`.
     pub(super) fn record(&self, directory: &Arc<str>) -> Recording {
         let listing = self.next.fetch_add(1, Ordering::Relaxed);
-        Recording { steps: self.steps.clone(), listing, directory: directory.clone(), state: State::New }
+        Recording {
+            steps: self.steps.clone(),
+            listing,
+            directory: directory.clone(),
+            stage: RecordingStage::New,
+        }
     }
 }
 
 impl Recording {
     /// Whether the next page is kept.
     pub(super) fn goes_on(&self) -> bool {
-        self.state != State::Ended
+        self.stage != RecordingStage::Ended
     }
 
     /// Keeps the next page, which covers all keys up to `upto`, or up to the end of the directory.
     pub(super) fn keep(&mut self, upto: Option<Box<str>>, page: Vec<u8>) {
-        let Self { listing, ref directory, state, .. } = *self;
-        let (is_first, is_last) = (state == State::New, upto.is_none());
+        let Self { listing, ref directory, stage, .. } = *self;
+        let (is_first, is_last) = (stage == RecordingStage::New, upto.is_none());
         let step = Step::Keep { listing, directory: directory.clone(), is_first, upto, page };
         if self.steps.try_send(step).is_err() {
             self.give_up();
         } else {
-            self.state = if is_last { State::Ended } else { State::Begun };
+            self.stage = if is_last { RecordingStage::Ended } else { RecordingStage::Begun };
         }
     }
 
     fn give_up(&mut self) {
-        if self.state == State::Begun {
+        if self.stage == RecordingStage::Begun {
             // If it is full, its file is closed when others need the place.
             let _ = self.steps.try_send(Step::GiveUp { listing: self.listing });
         }
-        self.state = State::Ended;
+        self.stage = RecordingStage::Ended;
     }
 }
 

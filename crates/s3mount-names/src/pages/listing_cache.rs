@@ -1,4 +1,4 @@
-//! Listings that are kept on the disk of this machine, for the next mount.
+//! A cache of listings on the disk of this machine, for the next mount.
 //!
 //! Each listing of a whole directory is kept as it comes. A look-up that memory does not answer reads the one
 //! page that covers the name, if it is not older than `--metadata-ttl`. Where names never change
@@ -32,7 +32,7 @@ const WHOLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The listings on the disk.
 #[derive(Debug)]
-pub struct KeptNames {
+pub struct ListingCache {
     store: NameStore,
     writer: Writer,
     /// When the mount began, by both clocks.
@@ -72,7 +72,7 @@ impl Clocks {
     }
 }
 
-impl KeptNames {
+impl ListingCache {
     /// Keeps listings in `store`. The mount began at `mounted_at`, which is now.
     pub(crate) fn new(
         store: NameStore,
@@ -206,7 +206,7 @@ pub(crate) struct Recorder {
     clocks: Clocks,
 }
 
-impl KeptNames {
+impl ListingCache {
     /// Begins to keep the listing of the directory `prefix`.
     pub(crate) fn recorder(&self, prefix: &Arc<str>) -> Recorder {
         Recorder { recording: self.writer.record(prefix), clocks: self.clocks() }
