@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 pub struct NamesConfig {
     /// Only keys below this prefix are shown. It is empty, or ends in `/`.
     pub root: String,
-    /// When the bucket was mounted: a listing on the disk is as old as that at most, if names never change.
+    /// When the bucket was mounted, by the time of day: it tells how old a listing on the disk is.
     pub mounted_at: SystemTime,
     /// How long a name that a listing has shown is taken to be there.
     pub ttl: Duration,
