@@ -26,8 +26,8 @@ pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
 use crate::config::Config;
-use crate::flags::helper::Helper;
 use crate::flags::mount::MountArgs;
+use crate::helper::Helper;
 use crate::system::descriptors::close_all_but;
 use crate::system::terminal;
 

@@ -15,20 +15,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Command, CommandFactory, Error, FromArgMatches, ValueEnum};
+use clap::{ArgMatches, Command, Error, Parser, ValueEnum};
 
 use self::environment::Variables;
 use self::layer::{Setting, Values, flag, is_switch};
 use self::origin::{Origin, Origins};
 use crate::flags::preset::Preset;
-use crate::flags::{Args, foreign, options};
-
-/// The commands that take the settings of a mount.
-const OF_MOUNTS: &[&str] = &["mount", "config", "doctor"];
+use crate::flags::{foreign, options};
 
 /// A command line that was read.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct Parsed<Args> {
     pub(crate) args: Args,
     /// What clap has read, for the values as they were written.
     pub(crate) matches: ArgMatches,
@@ -46,16 +43,17 @@ struct Given {
     preset: Option<OsString>,
 }
 
-/// Reads the command line `args`, and for a mount the layers below it.
+/// Reads the command line `args`, and for a mount the layers below it. `Args` are the flags of a mount, and the commands
+/// beside them.
 ///
 /// # Errors
 /// Fails for flags, variables and files that can't be read. The error says where the value comes from.
-pub(crate) fn parse(
+pub(crate) fn parse<Args: Parser>(
     args: impl IntoIterator<Item = OsString>,
     variables: &Variables,
-) -> Result<Parsed, Error> {
+) -> Result<Parsed<Args>, Error> {
     let mut command = Args::command();
-    let args = options::expand(args)?;
+    let args = options::expand(&mut command, args)?;
     let mut parsed = Lines { args, ..Lines::default() };
     if takes_settings(&command, &parsed.args) {
         let added = parsed.add_layers(&command, variables);
@@ -68,10 +66,11 @@ pub(crate) fn parse(
     Ok(Parsed { args, matches, origins, warnings })
 }
 
-/// Whether the command is one that takes the settings of a mount. Flags can't come before a command's name.
+/// Whether the command is one that takes the settings of a mount: it can read them from a file. Flags can't come before
+/// a command's name.
 fn takes_settings(command: &Command, args: &[OsString]) -> bool {
     let Some(first) = args.get(1).and_then(|arg| arg.to_str()) else { return false };
-    OF_MOUNTS.contains(&first) || command.find_subcommand(first).is_none()
+    command.find_subcommand(first).is_none_or(|command| flag(command, "config").is_some())
 }
 
 /// The command line as it grows.
@@ -256,7 +255,10 @@ fn explained(command: &mut Command, error: Error, origins: &Origins) -> Error {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{Parsed, parse};
+    use super::parse;
+    use crate::for_tests::Args;
+
+    type Parsed = super::Parsed<Args>;
 
     const COMMAND: [&str; 3] = ["s3mount", "bucket", "/mnt"];
 
@@ -374,9 +376,10 @@ mod tests {
     #[test]
     fn other_commands_take_no_settings() {
         let variables = vec![("S3MOUNT_PART_SIZE".into(), "banana".into())];
-        let parsed = parse(["s3mount", "umount", "/mnt"].map(OsString::from), &variables).expect("umount");
+        let read = |args: &[&str]| parse::<Args>(args.iter().map(OsString::from), &variables);
+        let parsed = read(&["s3mount", "trace", "/mnt"]).expect("a trace");
         assert!(parsed.origins.0.is_empty());
-        assert!(parse(["s3mount", "mount", "b", "/mnt"].map(OsString::from), &variables).is_err());
+        assert!(read(&["s3mount", "mount", "b", "/mnt"]).is_err());
     }
 
     #[test]
@@ -392,7 +395,7 @@ mod tests {
     fn what_follows_two_hyphens_stays_behind_them() {
         let args = ["s3mount", "--", "bucket", "/mnt"].map(OsString::from);
         let variables = vec![("S3MOUNT_DEBUG".into(), "1".into())];
-        let parsed = parse(args, &variables).expect("settings");
+        let parsed: Parsed = parse(args, &variables).expect("settings");
         assert!(parsed.args.mount.debug);
         assert_eq!(parsed.args.mount.source.as_deref(), Some("bucket"));
     }

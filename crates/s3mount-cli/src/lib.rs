@@ -2,10 +2,14 @@
 //! joins the layers together. No crate below this one reads flags or the environment.
 #![expect(clippy::disallowed_methods, reason = "the command line measures, and waits for other processes")]
 
+mod command_line;
 mod commands;
 mod config;
 mod daemon;
 mod flags;
+#[cfg(test)]
+mod for_tests;
+mod helper;
 mod layers;
 mod system;
 mod watch;
@@ -13,13 +17,13 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use command_line::{Args, Command};
 use commands::{
     bench, cache, cleanup, config as config_command, cp, doctor, generate, stats, top, trace, tune, umount,
     warm,
 };
 pub use daemon::DaemonMetrics;
 use daemon::{start, warden};
-use flags::{Command, helper};
 use layers::Parsed;
 pub use layers::page::configuration_page;
 use system::{home, probe, terminal};
@@ -74,7 +78,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn parse(args: Vec<OsString>) -> Result<Parsed, clap::Error> {
+fn parse(args: Vec<OsString>) -> Result<Parsed<Args>, clap::Error> {
     layers::parse(args, &std::env::vars_os().collect())
 }
 

@@ -9,7 +9,8 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::flags::{Args, helper};
+use crate::command_line::Args;
+use crate::helper;
 
 /// The program's name, to which completions are bound.
 const NAME: &str = "s3mount";

@@ -266,7 +266,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::{TOOLS, explain};
-    use crate::flags::Args;
+    use crate::for_tests::Args;
 
     #[test]
     fn what_the_table_names_is_there() {

@@ -3,10 +3,10 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::error::ErrorKind;
-use clap::{Arg, Command, CommandFactory, Error};
+use clap::{Arg, Command, Error};
 
+use crate::flags::foreign;
 use crate::flags::nearest::nearest;
-use crate::flags::{Args, foreign};
 
 /// Options that s3mount accepts and ignores. Some are meant for mount(8), fstab or libfuse's programs. Others
 /// ask for what s3mount does anyway: it sets the source and the type of the mount itself, and it unmounts
@@ -52,15 +52,17 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "users",
 ];
 
-/// Replaces each `-o` by the flags that it names. Commands that write a file have an `-o` of their own.
+/// Replaces each `-o` by the flags of `command` that it names. Commands that write a file have an `-o` of their own.
 ///
 /// # Errors
 /// Fails if an option is no flag, or lacks its value. The error looks like that for a flag that can't be
 /// read.
-pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Error> {
-    let mut command = Args::command();
+pub(crate) fn expand(
+    command: &mut Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Vec<OsString>, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
-    if args.get(1).is_some_and(|name| has_own(&command, name)) {
+    if args.get(1).is_some_and(|name| has_own(command, name)) {
         return Ok(args);
     }
     let mut expanded = Vec::new();
@@ -86,7 +88,7 @@ pub(crate) fn expand(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsS
             break;
         };
         for option in options.to_string_lossy().split(',') {
-            match flag(&command, option) {
+            match flag(command, option) {
                 // `ro,read_only` names the same flag twice.
                 Ok(flag) => {
                     expanded.extend(flag.filter(|flag| flag != "--read-only" || !expanded.contains(flag)));
@@ -149,15 +151,20 @@ fn is_option(long: &str) -> bool {
 mod tests {
     use std::ffi::OsString;
 
-    use super::expand;
+    use clap::{CommandFactory, Error};
+
+    use crate::for_tests::Args;
+
+    fn expand(args: &[&str]) -> Result<Vec<OsString>, Error> {
+        super::expand(&mut Args::command(), args.iter().map(OsString::from))
+    }
 
     fn check(args: &[&str], expected: &[&str]) {
-        let args = args.iter().map(OsString::from);
         assert_eq!(expand(args).expect("known options"), expected);
     }
 
     fn check_error(args: &[&str], expected: &str) {
-        let error = expand(args.iter().map(OsString::from)).expect_err("a bad option").to_string();
+        let error = expand(args).expect_err("a bad option").to_string();
         assert!(error.contains(expected), "{error}");
     }
 

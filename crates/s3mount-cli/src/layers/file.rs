@@ -123,7 +123,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::parse;
-    use crate::flags::Args;
+    use crate::for_tests::Args;
 
     fn settings(text: &str) -> Result<Vec<String>, String> {
         let settings = parse(&Args::command(), Path::new("a.toml"), text)?;

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, Command, CommandFactory, ValueEnum};
+use clap::{Arg, Args as _, Command, ValueEnum};
 
 use super::environment::variable;
 use super::layer::{is_list, is_switch, settable};
-use crate::flags::Args;
 use crate::flags::foreign::TOOLS;
+use crate::flags::mount::MountArgs;
 use crate::flags::preset::Preset;
 
 const INTRODUCTION: &str = r#"# Configuration
@@ -54,7 +54,7 @@ The variables of AWS (`AWS_REGION`, `AWS_PROFILE`, `AWS_ENDPOINT_URL`, ...) are 
 
 /// The page as Markdown.
 pub fn configuration_page() -> String {
-    let command = Args::command();
+    let command = MountArgs::augment_args(Command::new("s3mount"));
     let mut page = INTRODUCTION.to_owned();
     presets(&mut page);
     settings(&mut page, &command);

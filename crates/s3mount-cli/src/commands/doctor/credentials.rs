@@ -190,7 +190,7 @@ mod tests {
     use super::super::finding::State;
     use super::{Places, find};
     use crate::config::profile::Aws;
-    use crate::flags::Args;
+    use crate::for_tests::Args;
 
     /// 2026-01-01.
     const NOW_S: u64 = 1_767_225_600;

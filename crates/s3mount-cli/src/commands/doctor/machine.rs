@@ -315,7 +315,7 @@ mod tests {
 
     use super::super::finding::State;
     use super::{Finding, Machine, check, version};
-    use crate::flags::Args;
+    use crate::for_tests::Args;
 
     const GIB: u64 = 1 << 30;
 
