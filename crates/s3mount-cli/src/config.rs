@@ -25,6 +25,7 @@ use globset::GlobSet;
 use hyper::Uri;
 use s3mount_cache::DiskConfig;
 use s3mount_prefetch::KeyFilter;
+use s3mount_system::threads::EventLoops;
 
 use self::globs::globs;
 use self::shared_cache::SharedCache;
@@ -35,7 +36,6 @@ use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
 use crate::flags::ttl::MetadataTtl;
 use crate::flags::writing::WriteArgs;
-use crate::system::threads::EventLoops;
 
 const MIB: u64 = 1 << 20;
 

@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use nix::sys::signal::SigSet;
+use s3mount_system::descriptors::close_all_but;
+use s3mount_system::terminal;
 
 pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
@@ -28,8 +30,6 @@ pub use self::metrics::DaemonMetrics;
 use crate::config::Config;
 use crate::flags::mount::MountArgs;
 use crate::helper::Helper;
-use crate::system::descriptors::close_all_but;
-use crate::system::terminal;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,
 /// if mount(8) has called.

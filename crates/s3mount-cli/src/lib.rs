@@ -11,7 +11,6 @@ mod flags;
 mod for_tests;
 mod helper;
 mod layers;
-mod system;
 mod watch;
 
 use std::ffi::OsString;
@@ -26,7 +25,7 @@ pub use daemon::DaemonMetrics;
 use daemon::{start, warden};
 use layers::Parsed;
 pub use layers::page::configuration_page;
-use system::{home, probe, terminal};
+use s3mount_system::{home, probe, terminal};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and

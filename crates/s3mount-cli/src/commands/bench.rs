@@ -14,19 +14,18 @@ mod subject;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
+pub(crate) use measured::{Measured, Point};
+use report::{Report, Row};
+pub(crate) use report::{columns, headings};
+use s3mount_system::terminal;
+use steps::given;
+pub(crate) use steps::progress;
+pub(crate) use subject::{Bench, runtime};
 
 use crate::config::source;
 use crate::config::store::Store;
 use crate::flags::access::{AccessArgs, READING};
 use crate::flags::size::Size;
-use crate::system::terminal;
-
-pub(crate) use measured::{Measured, Point};
-use report::{Report, Row};
-pub(crate) use report::{columns, headings};
-use steps::given;
-pub(crate) use steps::progress;
-pub(crate) use subject::{Bench, runtime};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use s3mount_system::terminal;
 use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 
@@ -19,7 +20,6 @@ use crate::config::store::Store;
 use crate::flags::access::AccessArgs;
 use crate::flags::age::Age;
 use crate::flags::journal::JournalArgs;
-use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CleanupArgs {

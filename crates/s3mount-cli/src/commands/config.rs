@@ -1,13 +1,13 @@
 //! `s3mount config`: the settings that a mount would have, and where they come from.
 
 use clap::{ArgMatches, CommandFactory};
+use s3mount_system::terminal;
 use serde_json::{Map, Value, json};
 
 use crate::config::{self, defaults};
 use crate::flags::mount::{MountArgs, optional};
 use crate::layers::effective::{Effective, effective, shown};
 use crate::layers::origin::Origins;
-use crate::system::terminal;
 
 /// The flags of `s3mount config`.
 #[derive(Debug, clap::Parser)]

@@ -13,6 +13,8 @@ use anyhow::{bail, ensure};
 use s3mount_bucket::{Bucket, WritableBucket};
 use s3mount_crt::{CrtConfig, usual_event_loops};
 use s3mount_object::{Condition, Encryption};
+use s3mount_system::terminal;
+use s3mount_system::threads::cores;
 use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted};
 
 use self::bar::{Bar, Sum};
@@ -23,8 +25,6 @@ use crate::config::directory_bucket;
 use crate::config::store::Store;
 use crate::flags::access::AccessArgs;
 use crate::flags::size::Size;
-use crate::system::terminal;
-use crate::system::threads::cores;
 
 const COPYING: &str = "Copying";
 

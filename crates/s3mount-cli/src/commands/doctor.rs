@@ -9,6 +9,7 @@ mod store;
 
 use std::process::ExitCode;
 
+use s3mount_system::{mounts, terminal};
 use serde_json::json;
 
 use self::finding::{Finding, State};
@@ -17,7 +18,6 @@ use crate::config::source::{self, Source};
 use crate::config::store::Store;
 use crate::config::{Config, defaults};
 use crate::flags::mount::{MountArgs, optional};
-use crate::system::{mounts, terminal};
 
 /// The flags of `s3mount doctor`.
 #[derive(Debug, clap::Parser)]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::HumanCount;
+use s3mount_system::terminal::{self, plain};
 
-use crate::system::terminal::{self, plain};
 use crate::watch::daemon::Daemon;
 use crate::watch::prices::Prices;
 use crate::watch::report::{Report, Reporter, Verdict, Waiting};

@@ -13,10 +13,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use s3mount_system::ending::Ending;
 
 use self::draw::Screen;
 use super::stats::seconds;
-use crate::system::ending::Ending;
 use crate::watch::daemon::Daemon;
 use crate::watch::prices::Prices;
 use crate::watch::report::{Report, Reporter};

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use s3mount_system::ending::Ending;
+use s3mount_system::terminal;
 use tempfile::NamedTempFile;
 
 use self::recording::Recording;
 use super::stats::{answer, seconds};
-use crate::system::ending::Ending;
-use crate::system::terminal;
 use crate::watch::daemon::Daemon;
 use crate::watch::prices::Prices;
 use crate::watch::sample::Sample;

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use anyhow::Context;
 use s3mount_object::{ListObjects, ListedObject, ObjectClient};
+use s3mount_system::terminal;
 
 use crate::commands::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
 use crate::config::source;
 use crate::config::store::Store;
 use crate::flags::access::{AccessArgs, READING};
 use crate::flags::size::Size;
-use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TuneArgs {

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
-
-use crate::system::mounts::{self, MountedAt, inside, mount_at, others_of, resolve};
-use crate::system::probe::{Life, check_above, probe};
-use crate::system::terminal::{self, plain};
-use crate::system::unmounting::{detach, unmount};
+use s3mount_system::mounts::{self, MountedAt, inside, mount_at, others_of, resolve};
+use s3mount_system::probe::{Life, check_above, probe};
+use s3mount_system::terminal::{self, plain};
+use s3mount_system::unmounting::{detach, unmount};
 
 /// The time that the kernel may take to remove the mount.
 const GONE_LIMIT: Duration = Duration::from_secs(10);

@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
+use s3mount_system::patience::Progress;
+use s3mount_system::terminal;
 
 use self::keep::MAX_TOLD;
-use crate::system::patience::Progress;
-use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WarmArgs {

@@ -4,9 +4,9 @@ use anyhow::ensure;
 use s3mount_crt::usual_event_loops;
 use s3mount_fs::INODE_BYTES;
 use s3mount_memory::{group_bytes, machine_bytes};
+use s3mount_system::threads::{EventLoops, cores};
 
 use crate::flags::size::Size;
-use crate::system::threads::{EventLoops, cores};
 
 const MIB: u64 = 1 << 20;
 

@@ -5,9 +5,8 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-
-use crate::system::mounts;
-use crate::system::probe::check_above;
+use s3mount_system::mounts;
+use s3mount_system::probe::check_above;
 
 /// The folder of the descriptors that a process was started with.
 const DESCRIPTORS: &str = "/dev/fd/";

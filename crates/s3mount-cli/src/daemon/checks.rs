@@ -8,14 +8,14 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use nix::errno::Errno;
 use s3mount_fuse::MountPoint;
+use s3mount_system::mounts::{self, MountedAt, inside, mount_at};
+use s3mount_system::probe::{Life, probe};
+use s3mount_system::terminal;
+use s3mount_system::unmounting::detach;
 
 use super::device;
 use crate::config::Config;
 use crate::config::target::Target;
-use crate::system::mounts::{self, MountedAt, inside, mount_at};
-use crate::system::probe::{Life, probe};
-use crate::system::terminal;
-use crate::system::unmounting::detach;
 
 /// The options that a container needs for FUSE.
 const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";

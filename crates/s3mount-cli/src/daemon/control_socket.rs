@@ -25,6 +25,7 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 use s3mount_fs::{FileHandle, Filesystem, FsError, ROOT};
+use s3mount_system::terminal::shown;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -32,7 +33,6 @@ use tokio::time::timeout;
 
 use super::guests::Guests;
 use super::places::{Client, Places};
-use crate::system::terminal::shown;
 
 /// The longest first line, in bytes.
 const MAX_COMMAND: u64 = 64;

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use nix::unistd::geteuid;
+use s3mount_system::terminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
@@ -22,7 +23,6 @@ use self::file::{LogFile, tidy};
 use self::folding::Folding;
 use crate::config::environment::variable;
 use crate::config::{Config, journal};
-use crate::system::terminal;
 
 /// The socket of the system's log.
 const SYSLOG: &str = "/dev/log";

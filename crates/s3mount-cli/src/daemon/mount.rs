@@ -17,6 +17,9 @@ use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
 use s3mount_shared::SharedTier;
+use s3mount_system::connections::connections;
+use s3mount_system::mounts::{MountedAt, by_id};
+use s3mount_system::{cpu_time, open_files, terminal, threads};
 use s3mount_write::{WriteConfig, Writer};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,9 +36,6 @@ use super::taking_down::take_down;
 use super::warden;
 use crate::config::{self, Config};
 use crate::flags::mount::Verify;
-use crate::system::connections::connections;
-use crate::system::mounts::{MountedAt, by_id};
-use crate::system::{cpu_time, open_files, terminal, threads};
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);

@@ -2,9 +2,8 @@
 
 use anyhow::{Context, bail};
 use s3mount_fuse::{Mount, Place};
-
-use crate::system::mounts::{MountedAt, by_id, cover_of, inside, others_of};
-use crate::system::terminal::shown;
+use s3mount_system::mounts::{MountedAt, by_id, cover_of, inside, others_of};
+use s3mount_system::terminal::shown;
 
 /// Takes `mount` down, also while it is in use. `began` is where it was mounted, if that is known. Returns whether it
 /// was still mounted. A mount that another process has mounted is left to it.

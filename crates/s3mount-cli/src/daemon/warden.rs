@@ -21,9 +21,8 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use s3mount_fuse::MountId;
-
-use crate::system::descriptors::close_all_but;
-use crate::system::mounts::{MountedAt, by_id};
+use s3mount_system::descriptors::close_all_but;
+use s3mount_system::mounts::{MountedAt, by_id};
 
 /// The signal by which the kernel tells of the daemon's end.
 const ENDED: Signal = Signal::SIGUSR1;

@@ -1,8 +1,7 @@
 //! How numbers and names are shown.
 
 use indicatif::BinaryBytes;
-
-use crate::system::terminal::plain;
+use s3mount_system::terminal::plain;
 
 /// A number of bytes a second.
 pub(crate) fn rate(bytes: f64) -> String {

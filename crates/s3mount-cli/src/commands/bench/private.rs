@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use s3mount_system::mounts::mount_at;
+use s3mount_system::unmounting::detach;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::measured::{Measured, usage};
 use super::subject::Bench;
 use crate::layers::environment;
-use crate::system::mounts::mount_at;
-use crate::system::unmounting::detach;
 
 /// The time that a mount may take to appear, without the time that the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);

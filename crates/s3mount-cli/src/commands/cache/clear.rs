@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use s3mount_cache::CacheDir;
+use s3mount_system::terminal;
 use serde::Serialize;
 
 use super::dirs::Dirs;
 use super::shown;
-use crate::system::terminal;
 
 /// What was deleted from a folder, as JSON.
 #[derive(Serialize)]

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use s3mount_cache::CacheDir;
-
-use crate::system::probe::check_within;
+use s3mount_system::probe::check_within;
 
 /// The folders to work on, and how to tell the result.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,10 +2,10 @@
 
 use indicatif::BinaryBytes;
 use s3mount_cache::{CacheDir, Cached, Described};
+use s3mount_system::terminal;
 
 use super::dirs::Dirs;
 use super::shown::{self, Object, short, since};
-use crate::system::terminal;
 
 /// Lists what is cached, shard by shard, so that a list of a million objects needs no memory.
 pub(super) fn run(dirs: &Dirs) -> anyhow::Result<()> {

@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use s3mount_cache::{Cached, Described};
+use s3mount_system::terminal;
 use serde::Serialize;
-
-use crate::system::terminal;
 
 /// The bucket and the key of a cached object, as users write them. What is stored under `source` is the URL of
 /// the bucket.

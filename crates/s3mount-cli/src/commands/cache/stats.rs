@@ -4,11 +4,11 @@ use std::path::Path;
 
 use indicatif::{BinaryBytes, HumanCount};
 use s3mount_cache::{CacheDir, Stats};
+use s3mount_system::terminal;
 use serde::Serialize;
 
 use super::dirs::Dirs;
 use super::shown::{self, short};
-use crate::system::terminal;
 
 /// What was counted in one folder.
 #[derive(Default)]

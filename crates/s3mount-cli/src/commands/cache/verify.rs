@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::ensure;
 use indicatif::ProgressBar;
 use s3mount_cache::{CacheDir, Cached, Evicted, Verdict};
+use s3mount_system::terminal;
 use serde::Serialize;
 
 use super::dirs::Dirs;
 use super::shown;
-use crate::system::terminal;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VerifyArgs {

@@ -3,10 +3,9 @@
 use std::time::UNIX_EPOCH;
 
 use s3mount_object::{ListedUpload, ObjectError};
+use s3mount_system::terminal;
 use s3mount_write::{Intent, MoveError, Owner, Record, Recovered, Sides};
 use serde::Serialize;
-
-use crate::system::terminal;
 
 /// What was found, and what became of it.
 #[derive(Debug, Default, Serialize)]

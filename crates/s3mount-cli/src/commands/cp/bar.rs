@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
+use s3mount_system::terminal;
 use s3mount_write::{Copied, Proof};
-
-use crate::system::terminal;
 
 /// Failures that are told one by one.
 const MOST_TOLD: u64 = 20;

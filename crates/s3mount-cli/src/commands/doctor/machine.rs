@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
+use s3mount_system::open_files;
 
 use super::finding::Finding;
 use crate::config::journal::log_directory;
@@ -13,7 +14,6 @@ use crate::config::store::ca_bundle;
 use crate::daemon::checks::{check_allowed, check_bundle, check_device};
 use crate::flags::mount::MountArgs;
 use crate::flags::size::Size;
-use crate::system::open_files;
 
 /// The kernel of RHEL 8, the oldest system that s3mount is made for.
 const OLDEST: (u32, u32) = (4, 18);

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::UNIX_EPOCH;
 
 use indicatif::HumanCount;
+use s3mount_system::terminal::plain;
 
 use super::recording::Recording;
 use crate::commands::stats::answer;
-use crate::system::terminal::plain;
 use crate::watch::shown::{bytes, dollars, percent, rate};
 
 /// The page without its contents, and the program that draws its charts.

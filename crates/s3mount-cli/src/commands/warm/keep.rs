@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use nix::errno::Errno;
-
-use crate::system::mounts;
-use crate::system::patience::Progress;
-use crate::system::terminal;
+use s3mount_system::mounts;
+use s3mount_system::patience::Progress;
+use s3mount_system::terminal;
 
 /// The largest number of failures that are reported one by one.
 pub(super) const MAX_TOLD: u64 = 10;

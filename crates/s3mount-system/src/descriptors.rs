@@ -8,7 +8,7 @@ use nix::unistd::close;
 /// Closes all files but the standard streams and `kept`.
 ///
 /// Must be called while the process has one thread, and while nothing has opened a file that is used afterwards.
-pub(crate) fn close_all_but(kept: &[RawFd]) {
+pub fn close_all_but(kept: &[RawFd]) {
     let Ok(files) = fs::read_dir("/proc/self/fd") else { return };
     // The folder's own descriptor is among them. It is closed by then.
     let files: Vec<RawFd> =

@@ -17,9 +17,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 
-use super::descriptors::close_all_but;
-use super::mounts::{MountedAt, enclosing};
-use super::terminal::shown;
+use crate::descriptors::close_all_but;
+use crate::mounts::{MountedAt, enclosing};
+use crate::terminal::shown;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ const GONE: u8 = 3;
 
 /// What is known of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub enum Life {
     /// It answers, or can't be asked.
     Alive,
     /// It is there, and does not answer.
@@ -39,7 +39,7 @@ pub(crate) enum Life {
 }
 
 /// Asks the daemon of a mount.
-pub(crate) fn probe(mount: &MountedAt) -> Life {
+pub fn probe(mount: &MountedAt) -> Life {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("s3mount").arg("probe").arg(&mount.dir);
     // To root, too, the kernel says only EACCES of another user's mount.
@@ -66,7 +66,7 @@ pub(crate) fn probe(mount: &MountedAt) -> Life {
 ///
 /// # Errors
 /// Names the mount whose daemon does not answer.
-pub(crate) fn check_above(path: &Path) -> anyhow::Result<()> {
+pub fn check_above(path: &Path) -> anyhow::Result<()> {
     let path = std::path::absolute(path)?;
     check(&path, enclosing(&path).filter(|mount| mount.dir != path))
 }
@@ -76,7 +76,7 @@ pub(crate) fn check_above(path: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Names the mount whose daemon does not answer.
-pub(crate) fn check_within(path: &Path) -> anyhow::Result<()> {
+pub fn check_within(path: &Path) -> anyhow::Result<()> {
     let path = std::path::absolute(path)?;
     check(&path, enclosing(&path))
 }
@@ -95,7 +95,7 @@ fn check(path: &Path, mount: Option<MountedAt>) -> anyhow::Result<()> {
 }
 
 /// Opens the folder `root` as the user and the group `owner`, and returns the exit code that says how that went.
-pub(crate) fn run(root: &Path, owner: Option<(u32, u32)>) -> ExitCode {
+pub fn run(root: &Path, owner: Option<(u32, u32)>) -> ExitCode {
     // This process may have to stay. What it has open without knowing must not stay open.
     close_all_but(&[]);
     // The path may be closed to the user.

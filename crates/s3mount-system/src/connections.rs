@@ -11,7 +11,7 @@ use nix::sys::socket::{AddressFamily, SockaddrLike as _, SockaddrStorage, getpee
 /// open. So this function asks the kernel about each file that the process has open, which takes some 2 µs a
 /// file. To read the socket table of the system (`/proc/net/tcp`) takes 6 ms on a machine with 24 GiB that
 /// has 500 connections, and longer on larger machines.
-pub(crate) fn connections() -> usize {
+pub fn connections() -> usize {
     let Ok(files) = fs::read_dir("/proc/self/fd") else { return 0 };
     let numbers = files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok());
     numbers.filter(|number| is_connection(*number)).count()

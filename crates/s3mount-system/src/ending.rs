@@ -8,14 +8,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Whether the process was asked to end, by SIGINT, SIGTERM or SIGHUP.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending(Arc<AtomicBool>);
+pub struct Ending(Arc<AtomicBool>);
 
 impl Ending {
     /// From now on, these signals are only noticed.
     ///
     /// # Errors
     /// Fails if they can't be caught.
-    pub(crate) fn watch() -> io::Result<Self> {
+    pub fn watch() -> io::Result<Self> {
         let ending = Self::default();
         let noticed = ending.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -36,7 +36,7 @@ impl Ending {
     }
 
     /// Whether a signal came.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -19,7 +19,7 @@ const FEWEST: u64 = 64;
 ///
 /// # Errors
 /// Says what to do where the limit leaves no room for a mount.
-pub(crate) fn make_room(connections: u32) -> anyhow::Result<u32> {
+pub fn make_room(connections: u32) -> anyhow::Result<u32> {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(connections) };
     ensure!(
         hard >= FEWEST,
@@ -44,7 +44,7 @@ pub(crate) fn make_room(connections: u32) -> anyhow::Result<u32> {
 }
 
 /// The soft limit to set, and the number of connections that fit into it.
-pub(crate) fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
+pub fn plan(soft: u64, hard: u64, connections: u32) -> (u64, u32) {
     let limit = soft.max(hard.min(MOST));
     // If the limit is very low, connections get half of it.
     let room = limit.saturating_sub(OTHERS).max(limit / 2).max(1);

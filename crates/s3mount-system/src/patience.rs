@@ -9,14 +9,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::terminal::shown;
+use crate::terminal::shown;
 
 /// How long nothing may come before the user is told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far a command has come. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<State>);
+pub struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,19 +29,19 @@ struct State {
 /// Looks at a command's progress until it is dropped.
 #[derive(Debug)]
 #[must_use = "it looks until it is dropped"]
-pub(crate) struct Watcher {
+pub struct Watcher {
     /// The thread notices when this is dropped.
     _end: Sender<()>,
 }
 
 impl Progress {
     /// Something is asked for now.
-    pub(crate) fn ask(&self, path: &Path) {
+    pub fn ask(&self, path: &Path) {
         path.clone_into(&mut self.0.asked.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Something has come.
-    pub(crate) fn step(&self) {
+    pub fn step(&self) {
         self.0.steps.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -49,7 +49,7 @@ impl Progress {
     ///
     /// # Errors
     /// Those of starting a thread.
-    pub(crate) fn watch(&self, tell: impl Fn(&str) + Send + 'static) -> std::io::Result<Watcher> {
+    pub fn watch(&self, tell: impl Fn(&str) + Send + 'static) -> std::io::Result<Watcher> {
         let (end, ended) = mpsc::channel();
         let progress = self.clone();
         std::thread::Builder::new().name("patience".into()).spawn(move || {

@@ -10,34 +10,35 @@ use std::{fmt, io};
 use anyhow::Context as _;
 use nix::unistd::{Uid, User, geteuid};
 
-use super::terminal::{plain, shown};
+use crate::terminal::{plain, shown};
 
 /// Where the kernel lists the mounts.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountedAt {
+pub struct MountedAt {
     /// The kernel's number of the mount. It tells mounts apart that are stacked in one folder.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The number of the mount that its folder lies on.
     pub(crate) parent: u64,
     /// The minor number of its device, by which the kernel names a FUSE connection.
-    pub(crate) device: u64,
+    pub device: u64,
     /// The folder of its file system that it shows: `/`, or another one for a bind mount.
-    pub(crate) root: PathBuf,
-    pub(crate) dir: PathBuf,
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub dir: PathBuf,
     /// The type of the mount, such as `fuse.s3mount`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The source of the mount, such as `s3://bucket/`.
-    pub(crate) source: String,
+    pub source: String,
     /// The user and the group that have mounted it, if it is one of FUSE.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
 impl MountedAt {
     /// The user who has mounted it, if it is one of FUSE and he is not this one.
-    pub(crate) fn other_user(&self) -> Option<String> {
+    pub fn other_user(&self) -> Option<String> {
         let uid = self.owner.map(|(uid, _)| Uid::from_raw(uid)).filter(|uid| *uid != geteuid())?;
         let name = User::from_uid(uid).ok().flatten().map(|user| user.name);
         Some(name.map_or_else(|| uid.to_string(), |name| format!("{name} ({uid})")))
@@ -54,7 +55,7 @@ impl fmt::Display for MountedAt {
 ///
 /// # Errors
 /// Says what to do where `/proc` is not mounted, as in a chroot.
-pub(crate) fn check() -> anyhow::Result<()> {
+pub fn check() -> anyhow::Result<()> {
     File::open(MOUNTINFO).map(drop).with_context(|| {
         format!(
             "cannot read {MOUNTINFO}, by which mounts are found; mount /proc here: mount -t proc proc /proc"
@@ -64,7 +65,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 /// The path of `dir` as mountinfo has it: absolute and without symbolic links. If `dir` can't be resolved
 /// because the daemon of its mount is dead, this resolves only the links before the last name.
-pub(crate) fn resolve(dir: &Path) -> io::Result<PathBuf> {
+pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
     if let Ok(path) = dir.canonicalize() {
         return Ok(path);
     }
@@ -77,23 +78,23 @@ pub(crate) fn resolve(dir: &Path) -> io::Result<PathBuf> {
 }
 
 /// The topmost mount at `dir` itself.
-pub(crate) fn mount_at(dir: &Path) -> Option<MountedAt> {
+pub fn mount_at(dir: &Path) -> Option<MountedAt> {
     mounts().into_iter().rfind(|mount| mount.dir == dir)
 }
 
 /// The mount with the number `id`, at the path that it has now.
-pub(crate) fn by_id(id: u64) -> Option<MountedAt> {
+pub fn by_id(id: u64) -> Option<MountedAt> {
     mounts().into_iter().find(|mount| mount.id == id)
 }
 
 /// The mount that holds `dir`: the innermost one whose folder is `dir` or lies above it.
-pub(crate) fn enclosing(dir: &Path) -> Option<MountedAt> {
+pub fn enclosing(dir: &Path) -> Option<MountedAt> {
     let above = mounts().into_iter().filter(|mount| dir.starts_with(&mount.dir));
     above.max_by_key(|mount| mount.dir.components().count())
 }
 
 /// The mounts that lie inside of the mount `id`, and inside of these: they are taken down with it.
-pub(crate) fn inside(id: u64) -> Vec<MountedAt> {
+pub fn inside(id: u64) -> Vec<MountedAt> {
     let (mut rest, mut ids, mut found) = (mounts(), vec![id], Vec::new());
     // A mount that was moved may come before the one that it lies on.
     loop {
@@ -107,7 +108,7 @@ pub(crate) fn inside(id: u64) -> Vec<MountedAt> {
 }
 
 /// The other mounts of the same file system.
-pub(crate) fn others_of(mount: &MountedAt) -> Vec<MountedAt> {
+pub fn others_of(mount: &MountedAt) -> Vec<MountedAt> {
     let is_other = |other: &MountedAt| {
         (other.device, &other.kind) == (mount.device, &mount.kind) && other.id != mount.id
     };
@@ -115,7 +116,7 @@ pub(crate) fn others_of(mount: &MountedAt) -> Vec<MountedAt> {
 }
 
 /// The mount that hides `mount` from who goes along its path: it lies at its folder, or above.
-pub(crate) fn cover_of(mount: &MountedAt) -> Option<MountedAt> {
+pub fn cover_of(mount: &MountedAt) -> Option<MountedAt> {
     let mounts = mounts();
     let mut under = vec![mount.id, mount.parent];
     while let Some(next) = mounts.iter().find(|above| under.last() == Some(&above.id))

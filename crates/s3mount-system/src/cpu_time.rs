@@ -4,7 +4,7 @@ use nix::libc::RLIM_INFINITY;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Raises the soft limit to the hard one. The kernel kills who reaches that one, so the log says when.
-pub(crate) fn make_room() {
+pub fn make_room() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_CPU) else { return };
     if soft != hard {
         match setrlimit(Resource::RLIMIT_CPU, hard, hard) {

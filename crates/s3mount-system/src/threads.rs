@@ -17,26 +17,27 @@ const THREAD_BYTES: u64 = (2 << 20) + (64 << 10);
 
 /// How many event loops the clients of a mount have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EventLoops {
+pub struct EventLoops {
     /// Those of the source's client.
-    pub(crate) source: u16,
+    pub source: u16,
     /// Those of the shared tier's. 0 where there is none.
-    pub(crate) shared: u16,
+    pub shared: u16,
 }
 
 impl EventLoops {
     /// `source` loops for the source, and half as many for a shared tier.
-    pub(crate) fn new(source: u16, has_shared: bool) -> Self {
+    pub fn new(source: u16, has_shared: bool) -> Self {
         Self { source, shared: if has_shared { (source / 2).max(1) } else { 0 } }
     }
 
-    pub(crate) fn all(self) -> u16 {
+    /// How many there are together.
+    pub fn all(self) -> u16 {
         self.source + self.shared
     }
 }
 
 /// How many processors there are, from 2 to 16: so many threads does a mount or a copy have by default.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16)
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn cores() -> usize {
 ///
 /// # Errors
 /// Says which limits to look at if they can't be started.
-pub(crate) fn check(max_threads: usize, event_loops: EventLoops) -> anyhow::Result<()> {
+pub fn check(max_threads: usize, event_loops: EventLoops) -> anyhow::Result<()> {
     // Each loop has a thread beside it that hands bodies over.
     let wanted = 2 * max_threads + 2 * usize::from(event_loops.all()) + OTHERS;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -10,12 +10,12 @@ use std::path::Path;
 use serde::Serialize;
 
 /// Prints a result. It may have more than one line.
-pub(crate) fn result(text: &str) {
+pub fn result(text: &str) {
     let _ = writeln!(io::stdout(), "{}", lines(text));
 }
 
 /// Prints a result as one line of JSON. Returns whether anybody reads it.
-pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<bool> {
+pub fn json(value: &impl Serialize) -> anyhow::Result<bool> {
     let text = serde_json::to_string(value)?;
     // Outside of its strings, JSON has no such characters.
     let text = escaped(&text, changes_terminal, |character| {
@@ -27,17 +27,17 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<bool> {
 }
 
 /// Prints an error, or something else that the user should know.
-pub(crate) fn notice(text: &str) {
+pub fn notice(text: &str) {
     let _ = writeln!(io::stderr(), "s3mount: {}", lines(text));
 }
 
 /// A name of a file or a process: what could change what the terminal shows is escaped.
-pub(crate) fn plain(name: &str) -> Cow<'_, str> {
+pub fn plain(name: &str) -> Cow<'_, str> {
     escaped(name, changes_terminal, |character| character.escape_default().to_string())
 }
 
 /// The same for a path.
-pub(crate) fn shown(path: &Path) -> String {
+pub fn shown(path: &Path) -> String {
     plain(&path.to_string_lossy()).into_owned()
 }
 

@@ -9,15 +9,15 @@ use nix::errno::Errno;
 use nix::unistd::geteuid;
 use s3mount_fuse::{MountId, Place};
 
-use super::mounts::MountedAt;
+use crate::mounts::MountedAt;
 
 /// Takes a mount out of the tree, also while it is in use. Another mount that is in its place by now stays.
-pub(crate) fn detach(mount: &MountedAt) -> anyhow::Result<()> {
+pub fn detach(mount: &MountedAt) -> anyhow::Result<()> {
     take_down(mount, |place, id| place.detach(id).map(drop), &["-u", "-z"])
 }
 
 /// Takes a mount down, unless it is in use. Another mount that is in its place by now stays.
-pub(crate) fn unmount(mount: &MountedAt) -> anyhow::Result<()> {
+pub fn unmount(mount: &MountedAt) -> anyhow::Result<()> {
     take_down(mount, Place::unmount, &["-u"])
 }
 

@@ -1,0 +1,18 @@
+//! What s3mount asks of the machine: its mounts and whether their daemons live, its limits, room for threads, FUSE's
+//! helper, the terminal. The daemon, its settings and the tools ask alike, so that they say the same of what they find.
+//!
+//! Nothing here knows a flag or a setting.
+#![expect(clippy::disallowed_methods, reason = "it waits for other processes")]
+
+pub mod connections;
+pub mod cpu_time;
+pub mod descriptors;
+pub mod ending;
+pub mod home;
+pub mod mounts;
+pub mod open_files;
+pub mod patience;
+pub mod probe;
+pub mod terminal;
+pub mod threads;
+pub mod unmounting;
