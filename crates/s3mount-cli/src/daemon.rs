@@ -1,6 +1,6 @@
 //! The process that serves a mount.
 
-pub(crate) mod checks;
+mod checks;
 mod conditions;
 mod control_socket;
 mod device;
@@ -24,7 +24,6 @@ use nix::sys::signal::SigSet;
 use s3mount_system::descriptors::close_all_but;
 use s3mount_system::terminal;
 
-pub(crate) use self::control_socket::OWNER_ONLY;
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
 use crate::config::Config;

@@ -8,6 +8,9 @@ use crate::numbers::InodeNo;
 /// The name of the folder.
 pub(crate) const NAME: &str = ".s3mount";
 
+/// What those are told who may not open a file, where no mode can tell them: at the control socket.
+pub const OWNER_ONLY: &str = "only the user who mounted may ask for this, and root";
+
 /// The folder, and its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {

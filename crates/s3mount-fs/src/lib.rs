@@ -55,6 +55,7 @@ pub use attr::{Attr, Entry, FileKind};
 pub use attributes::stored::{AttrChange, NewTime, StoredAttr};
 pub use callers::Caller;
 pub use config::{FsConfig, MetadataTtl, PageCacheBytes};
+pub use control::OWNER_ONLY;
 pub use directory::DirEntry;
 pub use error::FsError;
 pub use filesystem::cuts::Cutting;

@@ -1,7 +1,7 @@
 //! What s3mount asks of the machine: its mounts and whether their daemons live, its limits, room for threads, FUSE's
 //! helper, the terminal. The daemon, its settings and the tools ask alike, so that they say the same of what they find.
 //!
-//! Nothing here knows a flag or a setting.
+//! Nothing here reads a flag or a setting; messages name the flags that help.
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes")]
 
 pub mod connections;
@@ -9,6 +9,7 @@ pub mod cpu_time;
 pub mod descriptors;
 pub mod ending;
 pub mod home;
+pub mod mountable;
 pub mod mounts;
 pub mod open_files;
 pub mod patience;

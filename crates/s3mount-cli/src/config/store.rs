@@ -1,10 +1,11 @@
 //! The store and the credentials that the flags name, and the first connection to the store.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use s3mount_bucket::first_answer;
 use s3mount_crt::directory_bucket::is_directory_bucket;
 use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variants};
@@ -55,6 +56,16 @@ pub(crate) fn region(args: &AccessArgs) -> Option<(String, String)> {
 pub(crate) fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
     let flag = args.ca_bundle.clone().map(|path| (path, "--ca-bundle".to_owned()));
     flag.or_else(|| first(["AWS_CA_BUNDLE"].into_iter()).map(|(path, from)| (path.into(), from)))
+}
+
+/// Checks that the CA bundle can be read.
+pub(crate) fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
+    let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
+    let readable = File::open(bundle).and_then(|file| file.metadata());
+    let metadata =
+        readable.with_context(|| format!("cannot read the CA bundle {}; {remedy}", bundle.display()))?;
+    ensure!(!metadata.is_dir(), "the CA bundle {} is a folder; {remedy}", bundle.display());
+    Ok(())
 }
 
 /// The endpoint that the flag or the environment names, and which of them.

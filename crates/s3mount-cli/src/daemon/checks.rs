@@ -1,24 +1,19 @@
 //! Finds the reasons why a mount would fail, before anything is started.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
-use nix::errno::Errno;
+use anyhow::Context;
 use s3mount_fuse::MountPoint;
-use s3mount_system::mounts::{self, MountedAt, inside, mount_at};
-use s3mount_system::probe::{Life, probe};
+use s3mount_system::mountable::{check_allowed, check_device, check_dir};
+use s3mount_system::mounts::{self, MountedAt, inside};
 use s3mount_system::terminal;
 use s3mount_system::unmounting::detach;
 
 use super::device;
 use crate::config::Config;
+use crate::config::store::check_bundle;
 use crate::config::target::Target;
-
-/// The options that a container needs for FUSE.
-const CONTAINER: &str = "`--device /dev/fuse --cap-add SYS_ADMIN`";
 
 /// Where the bucket is mounted, as open files.
 #[derive(Debug)]
@@ -50,83 +45,6 @@ fn check_mounting(config: &Config, dir: &Path) -> anyhow::Result<MountPoint> {
     Ok(point)
 }
 
-/// A user other than root may open a mount to other users only if fuse.conf allows it.
-pub(crate) fn check_allowed(allow_other: bool, allow_root: bool, fuse_conf: &str) -> anyhow::Result<()> {
-    let flag = match (allow_other, allow_root) {
-        (true, _) => "--allow-other",
-        (_, true) => "--allow-root",
-        _ => return Ok(()),
-    };
-    ensure!(
-        fuse_conf.lines().any(|line| line.trim() == "user_allow_other"),
-        "{flag} needs the line `user_allow_other` in /etc/fuse.conf; ask root to add it, or leave {flag} out"
-    );
-    Ok(())
-}
-
-pub(crate) fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
-    let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
-    let readable = File::open(bundle).and_then(|file| file.metadata());
-    let metadata =
-        readable.with_context(|| format!("cannot read the CA bundle {}; {remedy}", bundle.display()))?;
-    ensure!(!metadata.is_dir(), "the CA bundle {} is a folder; {remedy}", bundle.display());
-    Ok(())
-}
-
-/// Checks that the folder can be mounted at, and holds it from then on. `dead` is called for a mount whose daemon is
-/// gone; if it succeeds, the folder is looked at again.
-pub(crate) fn check_dir(
-    dir: &Path,
-    nonempty: bool,
-    dead: impl Fn(&MountedAt) -> anyhow::Result<()>,
-) -> anyhow::Result<MountPoint> {
-    let shown = terminal::shown(dir);
-    // The daemon of a mount may hang, so the folder is opened only when nothing is mounted there.
-    if let Some(mount) = mount_at(dir) {
-        let is_fuse = mount.kind.starts_with("fuse");
-        let life = if is_fuse { probe(&mount) } else { Life::Alive };
-        if life == Life::Gone {
-            // Each call unmounts one dead mount, so the recursion ends.
-            dead(&mount)?;
-            return check_dir(dir, nonempty, dead);
-        }
-        let umount = if mount.kind == "fuse.s3mount" { "s3mount umount" } else { "umount" };
-        let by = mount.other_user().map_or_else(String::new, |user| format!(", by {user}"));
-        let (source, kind) = (terminal::plain(&mount.source), terminal::plain(&mount.kind));
-        if life == Life::Silent {
-            bail!(
-                "{source} is mounted at {shown} already ({kind}{by}), and its daemon does not answer: it is stopped, or \
-                 it hangs; end it, or unmount it with: {umount} --lazy {shown}"
-            );
-        }
-        bail!(
-            "{source} is mounted at {shown} already ({kind}{by}); unmount it first, with: {umount} {shown}"
-        );
-    }
-    let point = MountPoint::open(dir);
-    let entries = point.and_then(|point| Ok((std::fs::read_dir(point.folder())?, point)));
-    let (mut entries, point) = match entries {
-        Ok(opened) => opened,
-        Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
-            bail!(
-                "{shown} lies in a mount whose daemon is gone; unmount that first, with: s3mount umount FOLDER"
-            )
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            bail!("the folder {shown} does not exist; make it with: mkdir -p {shown}")
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            bail!("{shown} is not a folder; give an empty folder to mount at")
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read the folder {shown}")),
-    };
-    ensure!(
-        nonempty || entries.next().is_none(),
-        "the folder {shown} is not empty; give an empty one, or pass --nonempty to hide what is in it"
-    );
-    Ok(point)
-}
-
 /// Unmounts what a killed daemon has left.
 fn recover(mount: &MountedAt) -> anyhow::Result<()> {
     let shown = terminal::shown(&mount.dir);
@@ -142,47 +60,4 @@ fn recover(mount: &MountedAt) -> anyhow::Result<()> {
         terminal::notice(&format!("{other} lay inside of it, and was taken down with it"));
     }
     Ok(())
-}
-
-pub(crate) fn check_device(device: &Path) -> anyhow::Result<()> {
-    match File::options().read(true).write(true).open(device) {
-        Ok(_) => Ok(()),
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound
-                || error.raw_os_error() == Some(Errno::ENODEV as i32) =>
-        {
-            bail!(
-                "{} does not exist; load FUSE with `modprobe fuse`, or start the container with {CONTAINER}",
-                device.display()
-            )
-        }
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot open {}; a container needs {CONTAINER}", device.display())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::{check_allowed, check_device};
-
-    #[test]
-    fn others_are_let_in_where_fuse_conf_says_so() {
-        let error = check_allowed(true, false, "# user_allow_other\n").expect_err("a comment").to_string();
-        assert!(error.starts_with("--allow-other needs the line `user_allow_other`"), "{error}");
-        assert!(check_allowed(false, true, "").is_err());
-        assert!(check_allowed(true, false, "mount_max = 9\n user_allow_other\n").is_ok());
-        assert!(check_allowed(false, false, "").is_ok());
-    }
-
-    #[test]
-    fn a_missing_device_says_what_to_do() {
-        let error = check_device(Path::new("/dev/no-such-fuse")).expect_err("there is none");
-        let text = error.to_string();
-        assert!(
-            text.contains("/dev/no-such-fuse does not exist") && text.contains("modprobe fuse"),
-            "{text}"
-        );
-    }
 }

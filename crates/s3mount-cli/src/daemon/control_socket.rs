@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
-use s3mount_fs::{FileHandle, Filesystem, FsError, ROOT};
+use s3mount_fs::{FileHandle, Filesystem, FsError, OWNER_ONLY, ROOT};
 use s3mount_system::terminal::shown;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -49,9 +49,6 @@ const EVENTS: &str = "events";
 
 /// Files that show what each user does.
 const PRIVATE: [&str; 2] = ["streams", EVENTS];
-
-/// Why such a file is not shown.
-pub(crate) const OWNER_ONLY: &str = "only the user who mounted may ask for this, and root";
 
 /// How often new events are sent.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);

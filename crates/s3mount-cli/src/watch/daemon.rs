@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nix::errno::Errno;
+use s3mount_fs::OWNER_ONLY;
 use s3mount_system::mounts::{self, enclosing, mount_at, others_of, resolve};
 use s3mount_system::terminal::{plain, shown};
 
 use super::events::Event;
-use crate::daemon::OWNER_ONLY;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,10 +5,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::bail;
+use s3mount_system::mountable::check_dir;
 use s3mount_system::mounts::{MountedAt, mount_at, resolve};
 
 use super::finding::Finding;
-use crate::daemon::checks::check_dir;
 
 const NAME: &str = "folder";
 

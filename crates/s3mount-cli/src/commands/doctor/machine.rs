@@ -5,13 +5,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
+use s3mount_system::mountable::{check_allowed, check_device};
 use s3mount_system::open_files;
 
 use super::finding::Finding;
 use crate::config::journal::log_directory;
 use crate::config::memory;
-use crate::config::store::ca_bundle;
-use crate::daemon::checks::{check_allowed, check_bundle, check_device};
+use crate::config::store::{ca_bundle, check_bundle};
 use crate::flags::mount::MountArgs;
 use crate::flags::size::Size;
 
