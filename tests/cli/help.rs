@@ -111,7 +111,7 @@ fn check_page(path: &str, page: &str) {
 /// The page about the configuration. `WRITE_PAGES=1 cargo test --test cli` writes it anew.
 #[test]
 fn the_page_of_the_configuration_is_current() {
-    let page = s3mount_cli::configuration_page();
+    let page = s3mount_settings::layers::page::configuration_page();
     if std::env::var_os("WRITE_PAGES").is_some() {
         std::fs::write("docs/CONFIGURATION.md", &page).expect("the page");
     }

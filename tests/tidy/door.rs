@@ -13,14 +13,17 @@ const BEHIND_THE_DOOR: &[&str] =
 const ABOVE: &[&str] =
     &["s3mount-fs", "s3mount-fuse", "s3mount-names", "s3mount-prefetch", "s3mount-shared", "s3mount-write"];
 
+/// The crates of the command line.
+const COMMAND_LINE: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-system"];
+
 /// The modules of the command line that join clients and buckets together, or try a client out. All others have a
 /// bucket, if anything.
 const WIRING: &[&str] = &[
     "s3mount-cli/src/commands/bench",
     "s3mount-cli/src/commands/doctor",
     "s3mount-cli/src/commands/tune.rs",
-    "s3mount-cli/src/config/store.rs",
     "s3mount-cli/src/daemon/mount.rs",
+    "s3mount-settings/src/resolved/store.rs",
 ];
 
 #[derive(Default)]
@@ -43,7 +46,7 @@ fn is_above(path: &str) -> bool {
     let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
     let of = |name: &&str| path.contains(&format!("crates/{name}/src/"));
     let is_wiring = WIRING.iter().any(|wiring| path.contains(wiring));
-    !is_test && (ABOVE.iter().any(of) || path.contains("crates/s3mount-cli/src/") && !is_wiring)
+    !is_test && (ABOVE.iter().any(of) || COMMAND_LINE.iter().any(of) && !is_wiring)
 }
 
 #[test]

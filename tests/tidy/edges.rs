@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "s3mount-metrics",
             "s3mount-object",
             "s3mount-prefetch",
+            "s3mount-settings",
             "s3mount-shared",
             "s3mount-system",
             "s3mount-write",
@@ -58,6 +59,22 @@ const EDGES: &[(&str, &[&str])] = &[
     ("s3mount-metrics", &[]),
     ("s3mount-names", &["s3mount-bucket", "s3mount-cache", "s3mount-object"]),
     ("s3mount-object", &[]),
+    (
+        "s3mount-settings",
+        &[
+            "s3mount-bucket",
+            "s3mount-cache",
+            "s3mount-credentials",
+            "s3mount-crt",
+            "s3mount-fs",
+            "s3mount-memory",
+            "s3mount-object",
+            "s3mount-prefetch",
+            "s3mount-shared",
+            "s3mount-system",
+            "s3mount-write",
+        ],
+    ),
     ("s3mount-shared", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
     (
         "s3mount-sim",
@@ -86,7 +103,7 @@ const OWNERS: &[(&str, &str)] = &[
 ];
 
 /// The crates of the command line, which meet the machine and read its environment, and the test kit.
-const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-system", "s3mount-testkit"];
+const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-system", "s3mount-testkit"];
 
 /// What each crate of the workspace depends on outside of its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use s3mount_settings::flags::mount::MountArgs;
+use s3mount_settings::show::ConfigArgs;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::cache::CacheArgs;
 use crate::commands::cleanup::CleanupArgs;
-use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CopyArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::stats::StatsArgs;
@@ -17,7 +18,6 @@ use crate::commands::top::TopArgs;
 use crate::commands::trace::TraceArgs;
 use crate::commands::tune::TuneArgs;
 use crate::commands::warm::WarmArgs;
-use crate::flags::mount::MountArgs;
 
 /// Mount an S3 bucket as a folder, and read at the speed of the network.
 ///

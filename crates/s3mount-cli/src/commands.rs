@@ -3,7 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod cleanup;
-pub(crate) mod config;
 pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod generate;

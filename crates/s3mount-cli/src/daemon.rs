@@ -21,13 +21,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use nix::sys::signal::SigSet;
+use s3mount_settings::flags::mount::MountArgs;
+use s3mount_settings::resolved::Config;
 use s3mount_system::descriptors::close_all_but;
 use s3mount_system::terminal;
 
 use self::fork::{Outcome, Role, daemonise};
 pub use self::metrics::DaemonMetrics;
-use crate::config::Config;
-use crate::flags::mount::MountArgs;
 use crate::helper::Helper;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,

@@ -4,27 +4,19 @@
 
 mod command_line;
 mod commands;
-mod config;
 mod daemon;
-mod flags;
-#[cfg(test)]
-mod for_tests;
 mod helper;
-mod layers;
 mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use command_line::{Args, Command};
-use commands::{
-    bench, cache, cleanup, config as config_command, cp, doctor, generate, stats, top, trace, tune, umount,
-    warm,
-};
+use commands::{bench, cache, cleanup, cp, doctor, generate, stats, top, trace, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::{start, warden};
-use layers::Parsed;
-pub use layers::page::configuration_page;
+use s3mount_settings::layers::{self, Parsed};
+use s3mount_settings::show;
 use s3mount_system::{home, probe, terminal};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
@@ -48,9 +40,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Mount(mount)) => start(&mount, None),
         Some(Command::Warm(args)) => warm::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cache(args)) => cache::run(&args).map(|()| ExitCode::SUCCESS),
-        Some(Command::Config(args)) => {
-            config_command::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS)
-        }
+        Some(Command::Config(args)) => show::run(&args, &matches, &origins).map(|()| ExitCode::SUCCESS),
         Some(Command::Cp(args)) => cp::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Command::Cleanup(args)) => cleanup::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
@@ -101,19 +91,6 @@ fn run_helper(args: Vec<OsString>) -> ExitCode {
         Err(error) => {
             terminal::notice(&format!("{error:#}"));
             ExitCode::from(helper::FAILURE)
-        }
-    }
-}
-
-/// The functions of this crate that fuzzers call. Only `cargo fuzz` builds this module.
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub mod fuzzing {
-    use crate::flags::size::Size;
-
-    pub fn size(text: &str) {
-        if let Ok(size) = text.parse::<Size>() {
-            assert_eq!(size.to_string().parse(), Ok(size), "it is shown as it can be read");
         }
     }
 }

@@ -17,15 +17,14 @@ use anyhow::{Context, ensure};
 pub(crate) use measured::{Measured, Point};
 use report::{Report, Row};
 pub(crate) use report::{columns, headings};
+use s3mount_settings::flags::access::{AccessArgs, READING};
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::source;
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 use steps::given;
 pub(crate) use steps::progress;
 pub(crate) use subject::{Bench, runtime};
-
-use crate::config::source;
-use crate::config::store::Store;
-use crate::flags::access::{AccessArgs, READING};
-use crate::flags::size::Size;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -135,7 +134,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         let (parts, connections) = (given(&args.part_sizes, &PARTS), given(&args.connections, &CONNECTIONS));
         (parts, connections, args.seconds)
     };
-    let limit = crate::config::memory::limit(args.memory_limit)?;
+    let limit = s3mount_settings::resolved::memory::limit(args.memory_limit)?;
     let bench = Bench::new(Store::new(bucket, &args.access)?, &key, limit, args.bytes.0, seconds)?;
     let points: Vec<Point> = parts
         .iter()

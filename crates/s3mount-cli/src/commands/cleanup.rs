@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use s3mount_settings::flags::access::AccessArgs;
+use s3mount_settings::flags::age::Age;
+use s3mount_settings::flags::journal::JournalArgs;
+use s3mount_settings::resolved::journal;
+use s3mount_settings::resolved::source::{self, Source};
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 
 use self::item::Item;
 use crate::commands::bench::runtime;
-use crate::config::journal;
-use crate::config::source::{self, Source};
-use crate::config::store::Store;
-use crate::flags::access::AccessArgs;
-use crate::flags::age::Age;
-use crate::flags::journal::JournalArgs;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CleanupArgs {

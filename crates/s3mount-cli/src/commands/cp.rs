@@ -13,6 +13,10 @@ use anyhow::{bail, ensure};
 use s3mount_bucket::{Bucket, WritableBucket};
 use s3mount_crt::{CrtConfig, usual_event_loops};
 use s3mount_object::{Condition, Encryption};
+use s3mount_settings::flags::access::AccessArgs;
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::directory_bucket;
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 use s3mount_system::threads::cores;
 use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted};
@@ -21,10 +25,6 @@ use self::bar::{Bar, Sum};
 use self::explain::{explain, explain_source};
 use self::place::Place;
 use crate::commands::bench::runtime;
-use crate::config::directory_bucket;
-use crate::config::store::Store;
-use crate::flags::access::AccessArgs;
-use crate::flags::size::Size;
 
 const COPYING: &str = "Copying";
 

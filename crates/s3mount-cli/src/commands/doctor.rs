@@ -9,15 +9,15 @@ mod store;
 
 use std::process::ExitCode;
 
+use s3mount_settings::flags::mount::{MountArgs, optional};
+use s3mount_settings::resolved::source::{self, Source};
+use s3mount_settings::resolved::store::Store;
+use s3mount_settings::resolved::{Config, defaults};
 use s3mount_system::{mounts, terminal};
 use serde_json::json;
 
 use self::finding::{Finding, State};
 use self::machine::Machine;
-use crate::config::source::{self, Source};
-use crate::config::store::Store;
-use crate::config::{Config, defaults};
-use crate::flags::mount::{MountArgs, optional};
 
 /// The flags of `s3mount doctor`.
 #[derive(Debug, clap::Parser)]

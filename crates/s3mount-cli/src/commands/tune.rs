@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use anyhow::Context;
 use s3mount_object::{ListObjects, ListedObject, ObjectClient};
+use s3mount_settings::flags::access::{AccessArgs, READING};
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::source;
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 
 use crate::commands::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
-use crate::config::source;
-use crate::config::store::Store;
-use crate::flags::access::{AccessArgs, READING};
-use crate::flags::size::Size;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TuneArgs {
@@ -62,7 +62,7 @@ const PASSES: usize = 3;
 /// Measures, and prints the flags.
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     let source = source::parse(&args.source, None)?;
-    let limit = crate::config::memory::limit(args.memory_limit)?;
+    let limit = s3mount_settings::resolved::memory::limit(args.memory_limit)?;
     let store = Store::new(source.bucket, &args.access)?;
     let (objects, is_cut) = sizes(&store, &source.prefix)?;
     let largest = objects.last().with_context(|| {
@@ -174,7 +174,7 @@ impl Flags {
         // The window is twice the bytes in flight: parts arrive out of order, and parts that have arrived
         // wait for their reader.
         let window = in_flight * 2;
-        if window > crate::config::memory::window(limit) {
+        if window > s3mount_settings::resolved::memory::window(limit) {
             let why =
                 format!("one stream needs twice the {} that are in flight at this speed", Size(in_flight));
             flags.push(("--prefetch-window", Size(window).to_string(), why));

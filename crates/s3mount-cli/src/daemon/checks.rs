@@ -5,15 +5,15 @@ use std::path::Path;
 
 use anyhow::Context;
 use s3mount_fuse::MountPoint;
+use s3mount_settings::resolved::Config;
+use s3mount_settings::resolved::store::check_bundle;
+use s3mount_settings::resolved::target::Target;
 use s3mount_system::mountable::{check_allowed, check_device, check_dir};
 use s3mount_system::mounts::{self, MountedAt, inside};
 use s3mount_system::terminal;
 use s3mount_system::unmounting::detach;
 
 use super::device;
-use crate::config::Config;
-use crate::config::store::check_bundle;
-use crate::config::target::Target;
 
 /// Where the bucket is mounted, as open files.
 #[derive(Debug)]

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use s3mount_bucket::WritableBucket;
 use s3mount_crt::CrtClient;
+use s3mount_settings::resolved::Config;
 use s3mount_system::terminal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use crate::config::Config;
 
 /// How long the question may take, with its retries. Nobody waits for the answer that long.
 const TIMEOUT: Duration = Duration::from_secs(10);

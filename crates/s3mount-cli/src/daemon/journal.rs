@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use s3mount_bucket::WritableBucket;
+use s3mount_settings::resolved::store::Store;
+use s3mount_settings::resolved::writes::JournalConfig;
 use s3mount_write::{Found, Intent, Journal, Left, Owner, Recovered, Recovery};
 use tokio::runtime::Handle;
-
-use crate::config::store::Store;
-use crate::config::writes::JournalConfig;
 
 /// Opens a journal. Only a folder that the command line names has to be usable.
 pub(super) fn open(config: &JournalConfig, store: &Store) -> anyhow::Result<Journal> {

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use nix::unistd::geteuid;
+use s3mount_settings::resolved::environment::variable;
+use s3mount_settings::resolved::{Config, journal};
 use s3mount_system::terminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -21,8 +23,6 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use self::file::{LogFile, tidy};
 use self::folding::Folding;
-use crate::config::environment::variable;
-use crate::config::{Config, journal};
 
 /// The socket of the system's log.
 const SYSLOG: &str = "/dev/log";

@@ -16,6 +16,8 @@ use s3mount_fuse::{FuseConfig, Mount};
 use s3mount_memory::{BufferPool, MemoryBudget};
 use s3mount_metrics::Registry;
 use s3mount_prefetch::{PrefetchConfig, Prefetcher, Tiers};
+use s3mount_settings::flags::mount::Verify;
+use s3mount_settings::resolved::{self, Config};
 use s3mount_shared::SharedTier;
 use s3mount_system::connections::connections;
 use s3mount_system::mounts::{MountedAt, by_id};
@@ -34,8 +36,6 @@ use super::metrics_server;
 use super::otlp::Exporter;
 use super::taking_down::take_down;
 use super::warden;
-use crate::config::{self, Config};
-use crate::flags::mount::Verify;
 
 /// The time that readers may take to close their files after the mount was unmounted.
 const GRACE: Duration = Duration::from_secs(2);
@@ -117,7 +117,7 @@ pub(crate) fn mount(config: &Config, place: Given, ready: impl FnOnce()) -> anyh
         let writer = Writer::with(bucket.clone(), pool, given, runtime.handle(), reclaim);
         writer.register(fs.registry());
         measured.register_writes(fs.registry());
-        let config::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
+        let resolved::writes::WriteConfig { rights, publishes_on_fsync, append_delay, .. } = *writes;
         let object = writes.object.clone();
         fs = fs.with_writes(Writes { writer, rights, object, append_delay, publishes_on_fsync });
         if writes.has_folder_markers {
@@ -300,7 +300,7 @@ fn end_writes(runtime: &Runtime, fs: &Arc<Filesystem>, limit: Duration) -> anyho
     }
 }
 
-fn write_config(config: &Config, writes: &config::writes::WriteConfig) -> WriteConfig {
+fn write_config(config: &Config, writes: &resolved::writes::WriteConfig) -> WriteConfig {
     WriteConfig {
         part_bytes: writes.part_bytes,
         memory_bytes: writes.memory_bytes,
@@ -337,8 +337,8 @@ fn fs_config(config: &Config) -> FsConfig {
         gid: config.gid,
         dir_mode: config.dir_mode,
         file_mode: config.file_mode,
-        metadata_ttl: config.metadata_ttl.0,
-        negative_metadata_ttl: config.negative_metadata_ttl.0.duration(),
+        metadata_ttl: config.metadata_ttl,
+        negative_metadata_ttl: config.negative_metadata_ttl.duration(),
         metadata_limit_bytes: config.metadata_limit_bytes,
         inode_limit: config.inode_limit,
         direct_io: config.direct_io.clone(),

@@ -21,13 +21,13 @@ use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use s3mount_fs::Filesystem;
+use s3mount_settings::resolved::Config;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use self::message::{Times, request};
 use self::settings::Settings;
-use crate::config::Config;
 
 /// How long a collector may take for its answer: the default of OpenTelemetry's exporters.
 const TIMEOUT: Duration = Duration::from_secs(10);

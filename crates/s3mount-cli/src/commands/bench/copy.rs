@@ -6,14 +6,14 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use s3mount_crt::{CrtConfig, usual_event_loops};
 use s3mount_object::{Condition, ErrorKind, ObjectWriter as _};
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 use s3mount_system::threads::cores;
 use s3mount_write::{Copier, CopyConfig, CopyError, CopyOrder};
 
 use super::steps::{given, progress};
 use super::subject::runtime;
-use crate::config::store::Store;
-use crate::flags::size::Size;
 
 const MIB: u64 = 1 << 20;
 

@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 
+use s3mount_settings::flags::size::Size;
 use serde::Serialize;
-
-use crate::flags::size::Size;
 
 /// The settings that a measurement varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

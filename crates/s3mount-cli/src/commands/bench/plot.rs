@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use anyhow::anyhow;
 use plotters::prelude::*;
+use s3mount_settings::flags::size::Size;
 
 use super::measured::{Measured, Part};
 use super::report::{Report, Row};
-use crate::flags::size::Size;
 
 const WIDTH: u32 = 1000;
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use s3mount_settings::layers::environment;
 use s3mount_system::mounts::mount_at;
 use s3mount_system::unmounting::detach;
 use serde::Deserialize;
@@ -17,7 +18,6 @@ use tempfile::TempDir;
 
 use super::measured::{Measured, usage};
 use super::subject::Bench;
-use crate::layers::environment;
 
 /// The time that a mount may take to appear, without the time that the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);

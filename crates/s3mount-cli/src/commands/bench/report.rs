@@ -1,10 +1,10 @@
 //! Makes the table and the JSON of a bench.
 
+use s3mount_settings::flags::size::Size;
 use serde::Serialize;
 
 use super::measured::{Measured, Point};
 use super::subject::Bench;
-use crate::flags::size::Size;
 
 /// A line of the table. A measurement is missing if it did not fit into the memory limit, if a mount can't
 /// have this part size, or if it was not wanted.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use s3mount_object::{ErrorKind, ObjectClient, ObjectId};
+use s3mount_settings::resolved::store::Store;
 use s3mount_system::threads::cores;
 use tokio::runtime::Runtime;
 
 use super::measured::Point;
-use crate::config::store::Store;
 
 /// The object that is read, and the limits of each measurement.
 pub(crate) struct Bench {

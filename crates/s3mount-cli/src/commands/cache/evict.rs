@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use s3mount_cache::{CacheDir, Cached, Evicted};
+use s3mount_settings::flags::age::Age;
+use s3mount_settings::flags::size::Size;
 use s3mount_system::terminal;
 use serde::Serialize;
 
 use super::dirs::Dirs;
 use super::shown;
-use crate::flags::age::Age;
-use crate::flags::size::Size;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct EvictArgs {

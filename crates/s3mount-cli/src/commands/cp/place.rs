@@ -3,9 +3,8 @@
 use std::fmt;
 
 use anyhow::{Context as _, ensure};
+use s3mount_settings::resolved::source;
 use s3mount_system::terminal::plain;
-
-use crate::config::source;
 
 /// An object, or a folder: a key that is empty or ends in a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use s3mount_credentials::Kind;
 use s3mount_crt::CredentialSource as _;
+use s3mount_settings::flags::access::AccessArgs;
+use s3mount_settings::resolved::credentials::{missing, source};
+use s3mount_settings::resolved::profile::Aws;
+use s3mount_settings::resolved::store;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::finding::Finding;
-use crate::config::credentials::{missing, source};
-use crate::config::profile::Aws;
-use crate::config::store;
-use crate::flags::access::AccessArgs;
 
 const NAME: &str = "credentials";
 
@@ -186,17 +186,17 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use clap::Parser as _;
+    use s3mount_settings::resolved::profile::Aws;
 
+    use super::super::DoctorArgs;
     use super::super::finding::State;
     use super::{Places, find};
-    use crate::config::profile::Aws;
-    use crate::for_tests::Args;
 
     /// 2026-01-01.
     const NOW_S: u64 = 1_767_225_600;
 
     fn check(flags: &[&str], variables: &[(&str, &str)], files: &[(&str, &str)], state: State, said: &str) {
-        let args = Args::try_parse_from(["s3mount", "b", "/d"].iter().chain(flags)).expect("flags");
+        let args = DoctorArgs::try_parse_from(["doctor", "b", "/d"].iter().chain(flags)).expect("flags");
         let look_up = |list: &[(&str, &str)], name: &str| {
             list.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use s3mount_cache::DiskNote;
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::cache::{shares, there};
 
 use super::finding::Finding;
-use crate::config::cache::{shares, there};
-use crate::flags::size::Size;
 
 const NAME: &str = "cache";
 
@@ -91,9 +91,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
+    use s3mount_settings::resolved::cache::total_bytes;
+
     use super::super::finding::State;
     use super::{check, check_all};
-    use crate::config::cache::total_bytes;
 
     #[test]
     fn folders_that_can_be_no_cache() {

@@ -5,15 +5,15 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
+use s3mount_settings::flags::mount::MountArgs;
+use s3mount_settings::flags::size::Size;
+use s3mount_settings::resolved::journal::log_directory;
+use s3mount_settings::resolved::memory;
+use s3mount_settings::resolved::store::{ca_bundle, check_bundle};
 use s3mount_system::mountable::{check_allowed, check_device};
 use s3mount_system::open_files;
 
 use super::finding::Finding;
-use crate::config::journal::log_directory;
-use crate::config::memory;
-use crate::config::store::{ca_bundle, check_bundle};
-use crate::flags::mount::MountArgs;
-use crate::flags::size::Size;
 
 /// The kernel of RHEL 8, the oldest system that s3mount is made for.
 const OLDEST: (u32, u32) = (4, 18);
@@ -313,9 +313,9 @@ fn io_limits(machine: &Machine) -> Option<Finding> {
 mod tests {
     use clap::Parser as _;
 
+    use super::super::DoctorArgs;
     use super::super::finding::State;
     use super::{Finding, Machine, check, version};
-    use crate::for_tests::Args;
 
     const GIB: u64 = 1 << 30;
 
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn found(machine: &Machine, flags: &[&str]) -> Vec<Finding> {
-        let args = Args::try_parse_from(["s3mount", "b", "/d"].iter().chain(flags)).expect("flags");
+        let args = DoctorArgs::try_parse_from(["doctor", "b", "/d"].iter().chain(flags)).expect("flags");
         check(machine, &args.mount)
     }
 

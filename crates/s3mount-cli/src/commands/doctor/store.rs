@@ -8,9 +8,9 @@ use s3mount_object::{
     Body, ByteRange, ErrorKind, GetObject, ListObjects, ListPage, ListedObject, NewObject, ObjectClient as _,
     ObjectError, ObjectId, ObjectWriter as _,
 };
+use s3mount_settings::resolved::store::{SILENCE, Store, explain};
 
 use super::finding::Finding;
-use crate::config::store::{SILENCE, Store, explain};
 
 /// The time that the store may take for one answer.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -7,8 +7,7 @@ use anyhow::{Context as _, ensure};
 use hyper::header::{HeaderName, HeaderValue};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-
-use crate::config::Config;
+use s3mount_settings::resolved::Config;
 
 /// How often metrics are sent, unless a variable says otherwise: the default of OpenTelemetry.
 const INTERVAL: Duration = Duration::from_secs(60);

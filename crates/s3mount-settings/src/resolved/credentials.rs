@@ -8,7 +8,7 @@ use anyhow::bail;
 use s3mount_credentials::{Kind, ProfileSource, SourceConfig};
 use s3mount_crt::Credentials;
 
-use crate::config::profile::Aws;
+use crate::resolved::profile::Aws;
 
 /// How long the services that give credentials may take together. A mount waits for its store for longer, so
 /// the reason is said.
@@ -50,7 +50,7 @@ pub(crate) fn finder(flag: Option<&str>, aws: &Aws<'_>) -> anyhow::Result<Finder
 }
 
 /// Says that a profile does not exist.
-pub(crate) fn missing(profile: &str, aws: &Aws<'_>) -> String {
+pub fn missing(profile: &str, aws: &Aws<'_>) -> String {
     let [config, keys] = aws.files().map(|file| file.display().to_string());
     format!(
         "the profile {profile:?} is neither in {config} nor in {keys}; aws configure list-profiles shows those that \
@@ -59,12 +59,7 @@ pub(crate) fn missing(profile: &str, aws: &Aws<'_>) -> String {
 }
 
 /// The source of a profile that the CRT cannot load.
-pub(crate) fn source(
-    profile: String,
-    kind: Kind,
-    region: Option<&str>,
-    ca_bundle: Option<&Path>,
-) -> ProfileSource {
+pub fn source(profile: String, kind: Kind, region: Option<&str>, ca_bundle: Option<&Path>) -> ProfileSource {
     ProfileSource::new(SourceConfig {
         profile,
         kind,
@@ -95,7 +90,7 @@ mod tests {
     use s3mount_credentials::Kind;
 
     use super::{Finder, finder};
-    use crate::config::profile::Aws;
+    use crate::resolved::profile::Aws;
 
     const CONFIG: &str = "\
 [default]

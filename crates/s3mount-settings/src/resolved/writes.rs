@@ -26,36 +26,45 @@ const WAITING_SHARE: u64 = 8;
 
 /// How files are written, if they may be.
 #[derive(Clone, Debug)]
-pub(crate) struct WriteConfig {
-    pub(crate) rights: Rights,
-    pub(crate) part_bytes: u64,
-    pub(crate) memory_bytes: u64,
-    pub(crate) body_bytes: u64,
-    pub(crate) spool: Option<SpoolConfig>,
-    pub(crate) has_checksums: bool,
-    pub(crate) publishes_on_fsync: bool,
-    pub(crate) journal: JournalConfig,
+pub struct WriteConfig {
+    /// What programs may do with files.
+    pub rights: Rights,
+    /// The size of a part of an upload.
+    pub part_bytes: u64,
+    /// The part of the memory limit that files may take which are being written.
+    pub memory_bytes: u64,
+    /// The part of the memory limit for bodies of requests whose pieces the client has to join.
+    pub body_bytes: u64,
+    /// Where files are kept that are not written from front to back, if anywhere.
+    pub spool: Option<SpoolConfig>,
+    /// Whether uploads have checksums.
+    pub has_checksums: bool,
+    /// Whether `fsync` makes an object of what was written.
+    pub publishes_on_fsync: bool,
+    /// The journal of uploads and folder renames.
+    pub journal: JournalConfig,
     /// Whether new folders are objects.
-    pub(crate) has_folder_markers: bool,
-    pub(crate) append_delay: Duration,
+    pub has_folder_markers: bool,
+    /// How long the object of a file waits for more that is appended.
+    pub append_delay: Duration,
     /// What new objects have beside their bytes.
-    pub(crate) object: NewObject,
+    pub object: NewObject,
 }
 
 impl WriteConfig {
     /// How many bytes of the memory limit are not the pool's.
-    pub(crate) fn beside_pool(&self, memory_limit_bytes: u64) -> u64 {
+    pub fn beside_pool(&self, memory_limit_bytes: u64) -> u64 {
         self.body_bytes + memory_limit_bytes / WAITING_SHARE
     }
 }
 
 /// Where the journal is.
 #[derive(Clone, Debug)]
-pub(crate) struct JournalConfig {
+pub struct JournalConfig {
     /// The folder; unset if there is none for this user.
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// Whether the command line names it.
-    pub(crate) is_named: bool,
+    pub is_named: bool,
 }
 
 /// Checks the flags.

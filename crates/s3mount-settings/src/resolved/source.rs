@@ -4,14 +4,15 @@ use anyhow::{bail, ensure};
 
 /// The source of a mount that the command line names.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) bucket: String,
+pub struct Source {
+    /// The bucket, the ARN of an access point, or its alias.
+    pub bucket: String,
     /// The prefix below the bucket. It is empty or ends in `/`.
-    pub(crate) prefix: String,
+    pub prefix: String,
 }
 
 /// Reads `[s3://]BUCKET[/PREFIX]` and the value of `--prefix`.
-pub(crate) fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> {
+pub fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> {
     let path = source.strip_prefix("s3://").unwrap_or(source);
     let (bucket, prefix) = split(path);
     let prefix = match (prefix, flag.unwrap_or_default()) {
@@ -25,7 +26,7 @@ pub(crate) fn parse(source: &str, flag: Option<&str>) -> anyhow::Result<Source> 
 }
 
 /// Reads `[s3://]BUCKET/KEY`.
-pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
+pub fn object(source: &str) -> anyhow::Result<(String, String)> {
     let (bucket, key) = split(source.strip_prefix("s3://").unwrap_or(source));
     ensure!(
         !key.is_empty() && !key.ends_with('/'),
@@ -36,7 +37,7 @@ pub(crate) fn object(source: &str) -> anyhow::Result<(String, String)> {
 
 /// Splits a source into bucket and rest at the first slash. An ARN such as
 /// `arn:aws:s3:eu-west-1:123456789012:accesspoint/name` has a slash of its own, so the next slash ends it.
-pub(crate) fn split(path: &str) -> (&str, &str) {
+pub fn split(path: &str) -> (&str, &str) {
     let own = match path.find(":accesspoint/") {
         Some(at) if path.starts_with("arn:") => at + ":accesspoint/".len(),
         _ => 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The value of `--idle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Age(pub(crate) Duration);
+pub struct Age(pub Duration);
 
 impl FromStr for Age {
     type Err = String;

@@ -35,11 +35,7 @@ pub(super) fn region(bucket: &str, flag: Option<&str>) -> anyhow::Result<Option<
 }
 
 /// Refuses what objects of a directory bucket can't have.
-pub(crate) fn check_objects(
-    bucket: &str,
-    class: Option<&str>,
-    encryption: Option<&str>,
-) -> anyhow::Result<()> {
+pub fn check_objects(bucket: &str, class: Option<&str>, encryption: Option<&str>) -> anyhow::Result<()> {
     if !is_directory_bucket(bucket) {
         return Ok(());
     }

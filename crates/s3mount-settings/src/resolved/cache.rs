@@ -16,18 +16,18 @@ use crate::flags::size::Size;
 const QUEUE_SHARE: u64 = 4;
 
 /// The folder, or the one that it would be made in.
-pub(crate) fn there(dir: &Path) -> &Path {
+pub fn there(dir: &Path) -> &Path {
     let above = || dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() { dir } else { above() }
 }
 
 /// How large the disk of the folder is; 0 if nobody knows.
-pub(crate) fn total_bytes(dir: &Path) -> u64 {
+pub fn total_bytes(dir: &Path) -> u64 {
     statvfs(there(dir)).map_or(0, |disk| disk.blocks().saturating_mul(disk.fragment_size()))
 }
 
 /// How many of `max_bytes` each of the folders may take: they share them by the sizes of their disks.
-pub(crate) fn shares(dirs: &[PathBuf], max_bytes: u64) -> Vec<u64> {
+pub fn shares(dirs: &[PathBuf], max_bytes: u64) -> Vec<u64> {
     let sizes: Vec<u64> = dirs.iter().map(|dir| total_bytes(dir).max(1)).collect();
     let all: u128 = sizes.iter().copied().map(u128::from).sum();
     sizes.into_iter().map(|size| (u128::from(max_bytes) * u128::from(size) / all) as u64).collect()

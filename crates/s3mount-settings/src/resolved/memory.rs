@@ -28,7 +28,7 @@ const MIN_PARTS: u64 = 16;
 
 /// The limit on object data: the flag's value, or an eighth of the memory that the machine and the cgroup
 /// allow.
-pub(crate) fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
+pub fn limit(flag: Option<Size>) -> anyhow::Result<u64> {
     if let Some(Size(bytes)) = flag {
         ensure!(
             bytes >= MIN_LIMIT_BYTES,
@@ -112,12 +112,12 @@ fn share(bound_bytes: u64) -> u64 {
 }
 
 /// The memory that a process takes with `limit_bytes` for object data and `names_bytes` for names, else their default.
-pub(crate) fn needed(limit_bytes: u64, names_bytes: Option<u64>) -> u64 {
+pub fn needed(limit_bytes: u64, names_bytes: Option<u64>) -> u64 {
     limit_bytes.saturating_add(OVERHEAD_BYTES).saturating_add(names_bytes.unwrap_or_else(names))
 }
 
 /// The memory that the machine and the cgroup allow.
-pub(crate) fn bound() -> u64 {
+pub fn bound() -> u64 {
     let machine = machine_bytes().unwrap_or(8 << 30);
     group_bytes().map_or(machine, |limit| limit.min(machine))
 }
@@ -145,7 +145,7 @@ pub(crate) fn part(flag: Option<Size>, limit_bytes: u64) -> anyhow::Result<(u64,
 }
 
 /// The default of the largest window of a stream. A stream that is alone may have most of the memory.
-pub(crate) fn window(limit_bytes: u64) -> u64 {
+pub fn window(limit_bytes: u64) -> u64 {
     (limit_bytes / 4 * 3).min(512 * MIB)
 }
 

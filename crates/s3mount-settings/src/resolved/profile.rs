@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::config::environment::{self, variable};
+use crate::resolved::environment::{self, variable};
 
 /// The variables and files that say which credentials there are.
 #[derive(Clone, Copy)]
-pub(crate) struct Aws<'a> {
+pub struct Aws<'a> {
     /// The value of a variable that is set and not empty.
-    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// The text of a file that can be read.
-    pub(crate) read: &'a dyn Fn(&Path) -> Option<String>,
+    pub read: &'a dyn Fn(&Path) -> Option<String>,
 }
 
 impl Aws<'_> {
     /// Those of this process.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         Self { variable: &environment::variable, read: &|path| std::fs::read_to_string(path).ok() }
     }
 
@@ -29,7 +29,7 @@ impl Aws<'_> {
     }
 
     /// What both files say of a profile.
-    pub(crate) fn settings(&self, profile: &str) -> BTreeMap<String, String> {
+    pub fn settings(&self, profile: &str) -> BTreeMap<String, String> {
         let [config, keys] = self.files().map(|file| (self.read)(&file).unwrap_or_default());
         let mut settings = section(&config, profile, Form::Config);
         settings.extend(section(&keys, profile, Form::Credentials));

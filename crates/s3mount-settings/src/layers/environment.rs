@@ -74,7 +74,7 @@ fn switch(value: &OsStr) -> Option<bool> {
 
 /// Whether `name` is a variable that a mount would take as a setting. Commands that mount by themselves, to measure,
 /// take these away.
-pub(crate) fn is_setting(name: &OsStr) -> bool {
+pub fn is_setting(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !NO_SETTINGS.contains(&name))
 }
 

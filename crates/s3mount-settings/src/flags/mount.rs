@@ -21,14 +21,15 @@ const CACHE: &str = "Disk cache";
 const SHARED: &str = "Shared cache";
 const RUNNING: &str = "Running and logging";
 
+/// The flags of a mount.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct MountArgs {
+pub struct MountArgs {
     /// Bucket, with or without s3://, and the prefix to show.
     ///
     /// s3://data/train/ shows the key train/a/0.tar as a/0.tar. The ARN of an access
     /// point, or its alias, can stand in for the bucket.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]", required = true)]
-    pub(crate) source: Option<String>,
+    pub source: Option<String>,
 
     /// Empty folder to mount at.
     ///
@@ -36,7 +37,7 @@ pub(crate) struct MountArgs {
     /// the program which starts s3mount has mounted, as CSI drivers do; s3mount then needs no
     /// privileges.
     #[arg(value_name = "DIR", required = true)]
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 
     /// Read settings from this file.
     ///
@@ -55,7 +56,7 @@ pub(crate) struct MountArgs {
     ///
     /// The same as BUCKET/PREFIX; give one of them. A slash is added to a prefix that does not end in one.
     #[arg(long, value_name = "PREFIX", help_heading = SOURCE)]
-    pub(crate) prefix: Option<String>,
+    pub prefix: Option<String>,
 
     /// Have the kernel refuse all writes.
     ///
@@ -70,10 +71,12 @@ pub(crate) struct MountArgs {
 
     /// Mount over a folder that is not empty, and hide what is in it.
     #[arg(long, help_heading = SOURCE)]
-    pub(crate) nonempty: bool,
+    pub nonempty: bool,
 
+    // A doc comment here would be part of the help.
+    #[expect(missing_docs, reason = "its type says it")]
     #[command(flatten)]
-    pub(crate) access: AccessArgs,
+    pub access: AccessArgs,
 
     #[command(flatten)]
     pub(crate) writing: WriteArgs,
@@ -83,14 +86,14 @@ pub(crate) struct MountArgs {
     /// Needed where the jobs run as another user. If you are not root, /etc/fuse.conf
     /// must contain the line user_allow_other.
     #[arg(long, help_heading = PERMISSIONS)]
-    pub(crate) allow_other: bool,
+    pub allow_other: bool,
 
     /// Let root use the mount, besides you.
     ///
     /// Needs the same line as --allow-other. Of names that you or root have looked at just now, others can see size,
     /// owner and time, because the kernel answers that by itself. They can open nothing.
     #[arg(long, conflicts_with = "allow_other", help_heading = PERMISSIONS)]
-    pub(crate) allow_root: bool,
+    pub allow_root: bool,
 
     /// Owner of all files [default: you].
     #[arg(long, value_name = "UID", help_heading = PERMISSIONS)]
@@ -119,7 +122,7 @@ pub(crate) struct MountArgs {
     /// names, and 1MiB for each write that waits beyond an eighth of it. Raise it for many streams at once, lower it where the loaders
     /// need the memory. At least 64MiB.
     #[arg(long, value_name = "SIZE", help_heading = READING)]
-    pub(crate) memory_limit: Option<Size>,
+    pub memory_limit: Option<Size>,
 
     /// Largest GET [default: 8MiB, less below 128MiB of memory].
     ///
@@ -211,7 +214,7 @@ pub(crate) struct MountArgs {
     /// once, and by more as long as the requests take no longer for it. Lower it where the store or
     /// a proxy takes few connections.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = RESOURCES)]
-    pub(crate) max_connections: u32,
+    pub max_connections: u32,
 
     /// Threads that answer the kernel, and as many again that run its requests [default: one per
     /// core, 2 to 16].
@@ -250,7 +253,7 @@ pub(crate) struct MountArgs {
     /// A name takes 70 to 150 bytes. The names that were not used for longest are
     /// dropped, and listed again when somebody asks for them.
     #[arg(long, value_name = "SIZE", help_heading = METADATA)]
-    pub(crate) metadata_limit: Option<Size>,
+    pub metadata_limit: Option<Size>,
 
     /// Keep what is read in this folder, on a disk of this machine; may be repeated.
     ///
@@ -260,14 +263,14 @@ pub(crate) struct MountArgs {
     /// left out, and the log says why. A missing folder is made. Only you may have access to it. See
     /// `s3mount cache`.
     #[arg(long, value_name = "DIR", action = ArgAction::Append, help_heading = CACHE)]
-    pub(crate) cache: Vec<PathBuf>,
+    pub cache: Vec<PathBuf>,
 
     /// Room for the disk cache, over all of its folders [default: all but 5 % of each disk].
     ///
     /// What is there stays there while it is used: a file that does not fit is not kept, so that
     /// each epoch finds as much as fits.
     #[arg(long, value_name = "SIZE", requires = "cache", help_heading = CACHE)]
-    pub(crate) max_cache_size: Option<Size>,
+    pub max_cache_size: Option<Size>,
 
     /// Keep only files that match in the disk cache; may be repeated [default: all files].
     ///
@@ -315,7 +318,7 @@ pub(crate) struct MountArgs {
     ///
     /// For systemd units (Type=notify) and containers. Ctrl-C unmounts.
     #[arg(short, long, help_heading = RUNNING)]
-    pub(crate) foreground: bool,
+    pub foreground: bool,
 
     /// Listen on a Unix socket at this path for hints and questions.
     ///
@@ -351,7 +354,7 @@ pub(crate) struct MountArgs {
     /// where there are 64 files at most, and the mount says to which. With --foreground they go to the terminal. A line
     /// that comes again and again is written once in a while, with how often it came.
     #[arg(short, long, value_name = "DIR", help_heading = RUNNING)]
-    pub(crate) log_directory: Option<PathBuf>,
+    pub log_directory: Option<PathBuf>,
 
     /// Log in detail.
     ///
@@ -368,7 +371,7 @@ pub(crate) struct MountArgs {
 
 /// When checksums are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Verify {
+pub enum Verify {
     /// Where the store sends one that covers what was fetched.
     Free,
     /// Also when all of an object has been fetched in parts.
@@ -379,7 +382,7 @@ pub(crate) enum Verify {
 
 /// The argument of a mount as other commands take it: it can be left out, and its help is that of the mount. The
 /// flags of a mount have headings, and those of the commands have none.
-pub(crate) fn optional(arg: Arg) -> Arg {
+pub fn optional(arg: Arg) -> Arg {
     let is_of_mount = arg.get_help_heading().is_some();
     arg.required(false).hide(is_of_mount)
 }

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Where the journal is.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct JournalArgs {
+pub struct JournalArgs {
     /// Folder in which mounts note what they have under way at the store, for s3mount cleanup [default:
     /// $XDG_STATE_HOME/s3mount, else /var/lib/s3mount for root and ~/.local/state/s3mount for others].
     #[arg(long, value_name = "DIR", help_heading = "Writing")]

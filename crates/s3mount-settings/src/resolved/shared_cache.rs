@@ -26,9 +26,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A bucket that the mounts of a fleet share.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedCache {
+pub struct SharedCache {
     store: Store,
-    pub(crate) config: SharedConfig,
+    pub config: SharedConfig,
 }
 
 /// The settings of the shared cache, if the flags ask for one.
@@ -66,7 +66,7 @@ impl SharedCache {
     /// # Errors
     /// When the bucket does not exist, is in another region than the flag says, or when its client can't be
     /// made.
-    pub(crate) async fn connect(&self, event_loops: u16) -> anyhow::Result<WritableBucket> {
+    pub async fn connect(&self, event_loops: u16) -> anyhow::Result<WritableBucket> {
         // Blocks have checksums of their own.
         let crt = CrtConfig { verify: false, event_loops, ..self.store.crt_config(CONNECTIONS)? };
         let bucket = &self.store.bucket;

@@ -16,7 +16,7 @@ const FIRST: RawFd = 3;
 
 /// Where a bucket is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// A folder, as mountinfo has it: an absolute path without symbolic links, as long as the links can be
     /// resolved.
     Dir(PathBuf),
@@ -49,7 +49,7 @@ impl Target {
     }
 
     /// The descriptor, if another process has mounted.
-    pub(crate) fn device(&self) -> Option<RawFd> {
+    pub fn device(&self) -> Option<RawFd> {
         match self {
             Self::Dir(_) => None,
             Self::Device(number) => Some(*number),

@@ -6,7 +6,8 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 use s3mount_crt::{Addressing, Variants};
 
 const ACCESS: &str = "Endpoint and credentials";
-pub(crate) const READING: &str = "Memory and reading ahead";
+/// The heading of the flags of memory and reading ahead.
+pub const READING: &str = "Memory and reading ahead";
 
 /// Where the bucket's name goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,7 +22,7 @@ pub(crate) enum AddressingArg {
 
 /// Which store, and with which credentials.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct AccessArgs {
+pub struct AccessArgs {
     /// Region of the bucket [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, else found
     /// out].
     ///
@@ -68,11 +69,11 @@ pub(crate) struct AccessArgs {
     /// Take the credentials from this profile of ~/.aws [default: the environment, $AWS_PROFILE,
     /// web identity, ECS, EC2, in this order].
     #[arg(long, value_name = "PROFILE", help_heading = ACCESS)]
-    pub(crate) profile: Option<String>,
+    pub profile: Option<String>,
 
     /// Do not sign requests: for public buckets.
     #[arg(long, conflicts_with = "profile", help_heading = ACCESS)]
-    pub(crate) no_sign_request: bool,
+    pub no_sign_request: bool,
 
     /// Account that the bucket has to belong to.
     ///
@@ -110,7 +111,7 @@ fn interface(name: &str) -> Result<String, String> {
 
 impl AccessArgs {
     /// Whether no flag is set.
-    pub(crate) fn is_default(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         let names = [&self.region, &self.endpoint_url, &self.profile, &self.expected_bucket_owner];
         let is_set =
             names.iter().any(|name| name.is_some()) || self.ca_bundle.is_some() || !self.bind.is_empty();

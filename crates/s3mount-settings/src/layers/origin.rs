@@ -51,7 +51,7 @@ impl fmt::Display for Origin {
 
 /// Where each setting comes from that somebody has set, by the name of its flag.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origins(pub(crate) BTreeMap<String, Origin>);
+pub struct Origins(pub(crate) BTreeMap<String, Origin>);
 
 impl Origins {
     /// The origin of the setting `name`.
@@ -61,7 +61,7 @@ impl Origins {
 
     /// Where the flags come from that an error names, if they were not given as flags. Who reads `--part-size 3` in
     /// a message, and has given no such flag, learns where to look.
-    pub(crate) fn explain(&self, error: &str) -> Option<String> {
+    pub fn explain(&self, error: &str) -> Option<String> {
         let names = |name: &str| {
             error
                 .split(&format!("--{name}"))

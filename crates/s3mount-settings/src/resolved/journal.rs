@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 
-use crate::config::environment::variable;
 use crate::flags::journal::JournalArgs;
+use crate::resolved::environment::variable;
 
 /// The folder of the journals: that of the flag, or the user's own for state that outlives a process. It lies
 /// neither in the folder for written files, which not every mount has, nor in that of a cache, which may be deleted
 /// at any time.
-pub(crate) fn dir(args: &JournalArgs) -> anyhow::Result<PathBuf> {
+pub fn dir(args: &JournalArgs) -> anyhow::Result<PathBuf> {
     if let Some(dir) = &args.journal {
         return std::path::absolute(dir).with_context(|| format!("cannot find --journal {}", dir.display()));
     }
@@ -18,7 +18,7 @@ pub(crate) fn dir(args: &JournalArgs) -> anyhow::Result<PathBuf> {
 }
 
 /// The folder of the logs where there is no syslog, and no flag names one.
-pub(crate) fn log_directory() -> anyhow::Result<PathBuf> {
+pub fn log_directory() -> anyhow::Result<PathBuf> {
     Ok(state().context("a home folder: there is no $HOME")?.join("log"))
 }
 

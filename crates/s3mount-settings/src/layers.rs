@@ -1,13 +1,13 @@
 //! Settings in layers: a flag overrides the environment, the environment the file, the file the preset, and the
-//! preset the default ([`docs/CONFIGURATION.md`]). What the lower layers set is added to the
+//! preset the default (`docs/CONFIGURATION.md`). What the lower layers set is added to the
 //! command line as flags, so that each setting is read, checked and explained in one way.
 
 pub(crate) mod effective;
-pub(crate) mod environment;
+pub mod environment;
 mod file;
 mod layer;
-pub(crate) mod origin;
-pub(crate) mod page;
+pub mod origin;
+pub mod page;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -25,13 +25,15 @@ use crate::flags::{foreign, options};
 
 /// A command line that was read.
 #[derive(Debug)]
-pub(crate) struct Parsed<Args> {
-    pub(crate) args: Args,
+pub struct Parsed<Args> {
+    /// The flags, or the command.
+    pub args: Args,
     /// What clap has read, for the values as they were written.
-    pub(crate) matches: ArgMatches,
-    pub(crate) origins: Origins,
+    pub matches: ArgMatches,
+    /// Where each setting comes from.
+    pub origins: Origins,
     /// What the user should know before anything happens.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What the command line says by itself.
@@ -48,7 +50,7 @@ struct Given {
 ///
 /// # Errors
 /// Fails for flags, variables and files that can't be read. The error says where the value comes from.
-pub(crate) fn parse<Args: Parser>(
+pub fn parse<Args: Parser>(
     args: impl IntoIterator<Item = OsString>,
     variables: &Variables,
 ) -> Result<Parsed<Args>, Error> {

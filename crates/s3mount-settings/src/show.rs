@@ -4,15 +4,15 @@ use clap::{ArgMatches, CommandFactory};
 use s3mount_system::terminal;
 use serde_json::{Map, Value, json};
 
-use crate::config::{self, defaults};
 use crate::flags::mount::{MountArgs, optional};
 use crate::layers::effective::{Effective, effective, shown};
 use crate::layers::origin::Origins;
+use crate::resolved::{Config, defaults};
 
 /// The flags of `s3mount config`.
 #[derive(Debug, clap::Parser)]
 #[command(mut_args(optional))]
-pub(crate) struct ConfigArgs {
+pub struct ConfigArgs {
     #[command(flatten)]
     pub(crate) mount: MountArgs,
 
@@ -25,10 +25,10 @@ pub(crate) struct ConfigArgs {
 ///
 /// # Errors
 /// When a value can't be used, as it would fail a mount.
-pub(crate) fn run(args: &ConfigArgs, matches: &ArgMatches, origins: &Origins) -> anyhow::Result<()> {
+pub fn run(args: &ConfigArgs, matches: &ArgMatches, origins: &Origins) -> anyhow::Result<()> {
     let mount = &args.mount;
     if mount.source.is_some() && mount.dir.is_some() {
-        config::Config::new(mount)?;
+        Config::new(mount)?;
     }
     let Some((_, matches)) = matches.subcommand() else { return Ok(()) };
     let mut settings = effective(&ConfigArgs::command(), matches, origins);

@@ -1,20 +1,20 @@
 //! Makes the settings from flags and environment, and checks them once.
 
-pub(crate) mod cache;
-pub(crate) mod credentials;
-pub(crate) mod defaults;
-pub(crate) mod directory_bucket;
-pub(crate) mod environment;
+pub mod cache;
+pub mod credentials;
+pub mod defaults;
+pub mod directory_bucket;
+pub mod environment;
 pub(crate) mod globs;
-pub(crate) mod journal;
-pub(crate) mod memory;
+pub mod journal;
+pub mod memory;
 pub(crate) mod place;
-pub(crate) mod profile;
+pub mod profile;
 pub(crate) mod shared_cache;
-pub(crate) mod source;
-pub(crate) mod store;
-pub(crate) mod target;
-pub(crate) mod writes;
+pub mod source;
+pub mod store;
+pub mod target;
+pub mod writes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ use anyhow::{Context, ensure};
 use globset::GlobSet;
 use hyper::Uri;
 use s3mount_cache::DiskConfig;
+use s3mount_fs::MetadataTtl;
 use s3mount_prefetch::KeyFilter;
 use s3mount_system::threads::EventLoops;
 
@@ -34,77 +35,113 @@ use self::target::Target;
 use self::writes::WriteConfig;
 use crate::flags::mount::{MountArgs, Verify};
 use crate::flags::size::Size;
-use crate::flags::ttl::MetadataTtl;
 use crate::flags::writing::WriteArgs;
 
 const MIB: u64 = 1 << 20;
 
 /// All settings of a mount.
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) store: Store,
+pub struct Config {
+    /// The bucket, and how to reach it.
+    pub store: Store,
     /// The prefix of the keys that the mount shows. It is empty or ends in `/`.
-    pub(crate) prefix: String,
+    pub prefix: String,
     /// What `mount` and `df` show as the source of the mount.
-    pub(crate) fs_name: String,
-    pub(crate) target: Target,
-    pub(crate) nonempty: bool,
-    pub(crate) read_only: bool,
-    pub(crate) noexec: bool,
-    pub(crate) allow_other: bool,
-    pub(crate) allow_root: bool,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) dir_mode: u16,
-    pub(crate) file_mode: u16,
-    pub(crate) memory_limit_bytes: u64,
+    pub fs_name: String,
+    /// The folder to mount at, or the device that is mounted already.
+    pub target: Target,
+    /// Whether the folder may have something in it.
+    pub nonempty: bool,
+    /// Whether the kernel refuses all writes.
+    pub read_only: bool,
+    /// Whether the kernel runs no program of the mount.
+    pub noexec: bool,
+    /// Whether all users may use the mount.
+    pub allow_other: bool,
+    /// Whether root may use the mount, beside its user.
+    pub allow_root: bool,
+    /// The owner of all files and folders.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+    /// The permission bits of folders.
+    pub dir_mode: u16,
+    /// The permission bits of files.
+    pub file_mode: u16,
+    /// The bound on memory.
+    pub memory_limit_bytes: u64,
     /// The part of the limit that threads take.
-    pub(crate) threads_bytes: u64,
-    pub(crate) part_bytes: u64,
-    pub(crate) max_window_bytes: u64,
-    pub(crate) initial_window_bytes: u64,
-    pub(crate) random_read_bytes: u64,
-    pub(crate) small_object_bytes: u64,
-    pub(crate) read_ahead_bytes: u64,
-    pub(crate) read_timeout: Duration,
-    pub(crate) verify: Verify,
-    pub(crate) no_hedging: bool,
-    pub(crate) direct_io: GlobSet,
-    pub(crate) direct_auto: bool,
-    pub(crate) max_connections: u32,
-    pub(crate) threads: usize,
-    pub(crate) event_loops: EventLoops,
-    pub(crate) metadata_ttl: MetadataTtl,
-    pub(crate) negative_metadata_ttl: MetadataTtl,
-    pub(crate) metadata_limit_bytes: usize,
-    pub(crate) inode_limit: usize,
-    pub(crate) cache: Option<DiskConfig>,
+    pub threads_bytes: u64,
+    /// The size of a GET of a stream.
+    pub part_bytes: u64,
+    /// How far a stream is read ahead at most.
+    pub max_window_bytes: u64,
+    /// How far a stream is read ahead at first.
+    pub initial_window_bytes: u64,
+    /// The unit of random reads.
+    pub random_read_bytes: u64,
+    /// Objects up to this size are fetched whole when they are opened.
+    pub small_object_bytes: u64,
+    /// How far the kernel reads ahead.
+    pub read_ahead_bytes: u64,
+    /// How long a read waits for the store.
+    pub read_timeout: Duration,
+    /// When bytes are compared with checksums.
+    pub verify: Verify,
+    /// Whether slow GETs are not sent a second time.
+    pub no_hedging: bool,
+    /// The files that are read without the page cache.
+    pub direct_io: GlobSet,
+    /// Whether the mount chooses such files by itself.
+    pub direct_auto: bool,
+    /// The most connections to the store.
+    pub max_connections: u32,
+    /// The threads for the requests of the kernel, and as many for tasks.
+    pub threads: usize,
+    /// The event loops of the clients.
+    pub event_loops: EventLoops,
+    /// How long a name and its attributes are believed.
+    pub metadata_ttl: MetadataTtl,
+    /// How long it is believed that a name is absent.
+    pub negative_metadata_ttl: MetadataTtl,
+    /// The bound on the memory for names.
+    pub metadata_limit_bytes: usize,
+    /// The most names that the kernel may know.
+    pub inode_limit: usize,
+    /// The disk cache, if there is one.
+    pub cache: Option<DiskConfig>,
     /// Which files are kept in the cache.
-    pub(crate) kept: KeyFilter,
-    pub(crate) passthrough: bool,
-    pub(crate) shared_cache: Option<SharedCache>,
+    pub kept: KeyFilter,
+    /// Whether the kernel reads files of the disk cache by itself.
+    pub passthrough: bool,
+    /// The shared cache, if there is one.
+    pub shared_cache: Option<SharedCache>,
     /// Unset if nothing may be written.
-    pub(crate) writes: Option<WriteConfig>,
+    pub writes: Option<WriteConfig>,
     /// Whether owner, mode and time of files are kept beside the objects.
-    pub(crate) keeps_attributes: bool,
-    pub(crate) foreground: bool,
-    pub(crate) control_socket: Option<PathBuf>,
+    pub keeps_attributes: bool,
+    /// Whether the process stays where it was started.
+    pub foreground: bool,
+    /// Where the mount listens for hints and questions.
+    pub control_socket: Option<PathBuf>,
     /// Where the metrics are served over HTTP.
-    pub(crate) metrics_listen: Option<SocketAddr>,
+    pub metrics_listen: Option<SocketAddr>,
     /// The collector of OpenTelemetry that metrics are sent to.
-    pub(crate) otlp_endpoint: Option<Uri>,
-    pub(crate) log_directory: Option<PathBuf>,
-    pub(crate) debug: bool,
+    pub otlp_endpoint: Option<Uri>,
+    /// The folder for logs, if one is named.
+    pub log_directory: Option<PathBuf>,
+    /// Whether details are logged.
+    pub debug: bool,
     /// Warnings that the user gets before the mount starts.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// The time for which `--immutable` believes a listing.
-const FOR_EVER: MetadataTtl = MetadataTtl(s3mount_fs::MetadataTtl::Indefinite);
+const FOR_EVER: MetadataTtl = MetadataTtl::Indefinite;
 
 impl Config {
     /// Checks the flags, and fills in the defaults of flags that were not given.
-    pub(crate) fn new(args: &MountArgs) -> anyhow::Result<Self> {
+    pub fn new(args: &MountArgs) -> anyhow::Result<Self> {
         let source = args.source.as_deref().context("no bucket was given; see s3mount --help")?;
         let dir = args.dir.as_deref().context("no folder was given; see s3mount --help")?;
         let source = source::parse(source, args.prefix.as_deref())?;
@@ -162,8 +199,8 @@ impl Config {
             max_connections: args.max_connections,
             threads,
             event_loops,
-            metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl },
-            negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl },
+            metadata_ttl: if args.immutable { FOR_EVER } else { args.metadata_ttl.0 },
+            negative_metadata_ttl: if args.immutable { FOR_EVER } else { args.negative_metadata_ttl.0 },
             metadata_limit_bytes,
             inode_limit: memory::inodes(),
             cache,

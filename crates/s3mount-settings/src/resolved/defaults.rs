@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::store::{ca_bundle, endpoint_url, region};
 use super::{journal, memory, metadata_limit};
-use crate::config::environment::variable;
 use crate::flags::mount::MountArgs;
 use crate::flags::size::Size;
+use crate::resolved::environment::variable;
 
 /// A setting that is found out.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// The name of its flag.
     pub(crate) name: &'static str,
     pub(crate) value: Value,
@@ -24,7 +24,7 @@ pub(crate) struct Found {
 ///
 /// # Errors
 /// When a size that others follow from can't be used.
-pub(crate) fn found(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
+pub fn found(args: &MountArgs) -> anyhow::Result<Vec<Found>> {
     let mut found = machine(args)?;
     found.extend(aws(args)?);
     if args.immutable {

@@ -12,21 +12,22 @@ use s3mount_crt::{Addressing, Credentials, CrtClient, CrtConfig, NoKeys, Variant
 use s3mount_object::{ErrorKind, ListObjects, ListPage, ObjectClient, ObjectError};
 use s3mount_write::StoreAddress;
 
-use crate::config::environment::variable;
-use crate::config::{credentials, directory_bucket, place, profile, source};
 use crate::flags::access::AccessArgs;
+use crate::resolved::environment::variable;
+use crate::resolved::{credentials, directory_bucket, place, profile, source};
 
 /// The time that the store may take for its first answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The advice for a store that does not answer. An untrusted certificate also looks like no answer, because
 /// s2n waits for up to 30 s before it reports the certificate.
-pub(crate) const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
+pub const SILENCE: &str = "check the network, and whether its certificate needs --ca-bundle FILE";
 
 /// A bucket, the endpoint of its store, and the credentials to use.
 #[derive(Clone, Debug)]
-pub(crate) struct Store {
-    pub(crate) bucket: String,
+pub struct Store {
+    /// The bucket, the ARN of an access point, or its alias.
+    pub bucket: String,
     region: Option<String>,
     endpoint_url: Option<String>,
     addressing: Addressing,
@@ -35,13 +36,14 @@ pub(crate) struct Store {
     no_sign_request: bool,
     expected_bucket_owner: Option<String>,
     requester_pays: bool,
-    pub(crate) ca_bundle: Option<PathBuf>,
+    /// The file with the certificates to trust, if one is named.
+    pub ca_bundle: Option<PathBuf>,
     network_interfaces: Vec<String>,
 }
 
 /// The region that the flag, the environment or the profile names, and which of them. `None` if none of them names a
 /// region: the client then asks the store.
-pub(crate) fn region(args: &AccessArgs) -> Option<(String, String)> {
+pub fn region(args: &AccessArgs) -> Option<(String, String)> {
     let flag = args.region.clone().map(|region| (region, "--region".to_owned()));
     let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter();
     let profile = || {
@@ -53,13 +55,13 @@ pub(crate) fn region(args: &AccessArgs) -> Option<(String, String)> {
 
 /// The CA bundle that the flag or the environment names, and which of them. The daemon's working folder is `/`, so
 /// the caller must make the path absolute.
-pub(crate) fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
+pub fn ca_bundle(args: &AccessArgs) -> Option<(PathBuf, String)> {
     let flag = args.ca_bundle.clone().map(|path| (path, "--ca-bundle".to_owned()));
     flag.or_else(|| first(["AWS_CA_BUNDLE"].into_iter()).map(|(path, from)| (path.into(), from)))
 }
 
 /// Checks that the CA bundle can be read.
-pub(crate) fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
+pub fn check_bundle(bundle: &Path) -> anyhow::Result<()> {
     let remedy = "give a readable PEM file with --ca-bundle or $AWS_CA_BUNDLE";
     let readable = File::open(bundle).and_then(|file| file.metadata());
     let metadata =
@@ -114,7 +116,7 @@ fn bucket_owner(named: Option<&str>, is_aws: bool) -> anyhow::Result<Option<Stri
 
 impl Store {
     /// The store of `bucket`, as the flags and the environment describe it.
-    pub(crate) fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
+    pub fn new(bucket: String, args: &AccessArgs) -> anyhow::Result<Self> {
         let endpoint = endpoint_url(args.endpoint_url.as_deref())?;
         source::check_name(&bucket, endpoint.is_none())?;
         directory_bucket::check(&bucket, args)?;
@@ -147,7 +149,7 @@ impl Store {
 
     /// The same store for a bucket that another one is copied from. At AWS it may be in a region of its own, which
     /// is found out unless it is given.
-    pub(crate) fn of_another_bucket(self, region: Option<&str>) -> Self {
+    pub fn of_another_bucket(self, region: Option<&str>) -> Self {
         let is_aws = self.endpoint_url.is_none();
         let region = region.map(str::to_owned).or_else(|| self.region.filter(|_| !is_aws));
         Self { region, ..self }
@@ -155,7 +157,7 @@ impl Store {
 
     /// The bucket and its store, in the form of a URL. Two stores never have the same: what is kept on a disk
     /// is filed under this. The names of AWS's buckets are unique without an endpoint.
-    pub(crate) fn identity(&self) -> String {
+    pub fn identity(&self) -> String {
         match &self.endpoint_url {
             Some(url) => format!("{}/{}", url.trim_end_matches('/'), self.bucket),
             None => format!("s3://{}", self.bucket),
@@ -198,7 +200,7 @@ impl Store {
     }
 
     /// The store that a journal names.
-    pub(crate) fn at(address: &StoreAddress) -> Self {
+    pub fn at(address: &StoreAddress) -> Self {
         let StoreAddress {
             bucket,
             endpoint_url,
@@ -234,7 +236,7 @@ impl Store {
     }
 
     /// What a journal says of this store.
-    pub(crate) fn address(&self) -> StoreAddress {
+    pub fn address(&self) -> StoreAddress {
         let Self {
             bucket,
             region,
@@ -267,7 +269,7 @@ impl Store {
     }
 
     /// The name of the store for messages.
-    pub(crate) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         self.endpoint_url.as_deref().unwrap_or("S3")
     }
 
@@ -276,7 +278,7 @@ impl Store {
     ///
     /// # Errors
     /// For a profile that does not exist, and for one that no mount can use.
-    pub(crate) fn crt_config(&self, max_connections: u32) -> anyhow::Result<CrtConfig> {
+    pub fn crt_config(&self, max_connections: u32) -> anyhow::Result<CrtConfig> {
         let credentials = if self.no_sign_request {
             Credentials::Anonymous
         } else {
@@ -303,7 +305,7 @@ impl Store {
     }
 
     /// The flags that name this store, for a command line that we start ourselves.
-    pub(crate) fn flags(&self) -> Vec<OsString> {
+    pub fn flags(&self) -> Vec<OsString> {
         let values = [
             ("--region", self.region.clone().map(OsString::from)),
             ("--endpoint-url", self.endpoint_url.clone().map(OsString::from)),
@@ -329,7 +331,7 @@ impl Store {
 
     /// Makes a client, and asks the store for a page of at most `max_keys` keys below `prefix`. So an error
     /// is reported before anything is built on the client.
-    pub(crate) async fn connect(
+    pub async fn connect(
         &self,
         config: CrtConfig,
         prefix: &str,
@@ -355,7 +357,7 @@ impl Store {
 }
 
 /// Explains an error: what failed, with which value, and what the user can do.
-pub(crate) fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
+pub fn explain(store: &Store, error: ObjectError) -> anyhow::Error {
     let Store { bucket, region, expected_bucket_owner: owner, .. } = store;
     let store = store.shown();
     let detail = error.detail();
