@@ -14,16 +14,16 @@ const ABOVE: &[&str] =
     &["s3mount-fs", "s3mount-fuse", "s3mount-names", "s3mount-prefetch", "s3mount-shared", "s3mount-write"];
 
 /// The crates of the command line.
-const COMMAND_LINE: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-system"];
+const COMMAND_LINE: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-system", "s3mount-tools"];
 
 /// The modules of the command line that join clients and buckets together, or try a client out. All others have a
 /// bucket, if anything.
 const WIRING: &[&str] = &[
-    "s3mount-cli/src/commands/bench",
-    "s3mount-cli/src/commands/doctor",
-    "s3mount-cli/src/commands/tune.rs",
     "s3mount-cli/src/daemon/mount.rs",
     "s3mount-settings/src/resolved/store.rs",
+    "s3mount-tools/src/bench",
+    "s3mount-tools/src/doctor",
+    "s3mount-tools/src/tune.rs",
 ];
 
 #[derive(Default)]

@@ -12,17 +12,16 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "s3mount-bucket",
             "s3mount-cache",
-            "s3mount-credentials",
             "s3mount-crt",
             "s3mount-fs",
             "s3mount-fuse",
             "s3mount-memory",
             "s3mount-metrics",
-            "s3mount-object",
             "s3mount-prefetch",
             "s3mount-settings",
             "s3mount-shared",
             "s3mount-system",
+            "s3mount-tools",
             "s3mount-write",
         ],
     ),
@@ -91,6 +90,21 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("s3mount-system", &["s3mount-fuse"]),
     ("s3mount-testkit", &["s3mount-object"]),
+    (
+        "s3mount-tools",
+        &[
+            "s3mount-bucket",
+            "s3mount-cache",
+            "s3mount-credentials",
+            "s3mount-crt",
+            "s3mount-fs",
+            "s3mount-memory",
+            "s3mount-object",
+            "s3mount-settings",
+            "s3mount-system",
+            "s3mount-write",
+        ],
+    ),
     ("s3mount-write", &["s3mount-bucket", "s3mount-memory", "s3mount-metrics", "s3mount-object"]),
 ];
 
@@ -103,7 +117,8 @@ const OWNERS: &[(&str, &str)] = &[
 ];
 
 /// The crates of the command line, which meet the machine and read its environment, and the test kit.
-const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-system", "s3mount-testkit"];
+const READ_ENVIRONMENT: &[&str] =
+    &["s3mount-cli", "s3mount-settings", "s3mount-system", "s3mount-testkit", "s3mount-tools"];
 
 /// What each crate of the workspace depends on outside of its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

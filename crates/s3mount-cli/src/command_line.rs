@@ -7,17 +7,16 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use s3mount_settings::flags::mount::MountArgs;
 use s3mount_settings::show::ConfigArgs;
-
-use crate::commands::bench::BenchArgs;
-use crate::commands::cache::CacheArgs;
-use crate::commands::cleanup::CleanupArgs;
-use crate::commands::cp::CopyArgs;
-use crate::commands::doctor::DoctorArgs;
-use crate::commands::stats::StatsArgs;
-use crate::commands::top::TopArgs;
-use crate::commands::trace::TraceArgs;
-use crate::commands::tune::TuneArgs;
-use crate::commands::warm::WarmArgs;
+use s3mount_tools::bench::BenchArgs;
+use s3mount_tools::cache::CacheArgs;
+use s3mount_tools::cleanup::CleanupArgs;
+use s3mount_tools::cp::CopyArgs;
+use s3mount_tools::doctor::DoctorArgs;
+use s3mount_tools::stats::StatsArgs;
+use s3mount_tools::top::TopArgs;
+use s3mount_tools::trace::TraceArgs;
+use s3mount_tools::tune::TuneArgs;
+use s3mount_tools::warm::WarmArgs;
 
 /// Mount an S3 bucket as a folder, and read at the speed of the network.
 ///

@@ -1,23 +1,23 @@
-//! The command line: it turns flags into settings, checks them, and runs the daemon. Only [`daemon::mount`]
-//! joins the layers together. No crate below this one reads flags or the environment.
-#![expect(clippy::disallowed_methods, reason = "the command line measures, and waits for other processes")]
+//! The command line on top of all crates: it reads what the user asks for, and calls the daemon, which mounts, or a
+//! tool. Only [`daemon::mount`] joins the layers together.
+#![expect(clippy::disallowed_methods, reason = "a daemon and `umount` wait for other processes")]
 
 mod command_line;
-mod commands;
 mod daemon;
+mod generate;
 mod helper;
-mod watch;
+mod umount;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use command_line::{Args, Command};
-use commands::{bench, cache, cleanup, cp, doctor, generate, stats, top, trace, tune, umount, warm};
 pub use daemon::DaemonMetrics;
 use daemon::{start, warden};
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
 use s3mount_system::{home, probe, terminal};
+use s3mount_tools::{bench, cache, cleanup, cp, doctor, stats, top, trace, tune, warm};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a
 /// failure, 2 for flags that can't be read. As `mount.s3mount` it is the mount helper that mount(8) calls, and

@@ -22,7 +22,7 @@ use self::machine::Machine;
 /// The flags of `s3mount doctor`.
 #[derive(Debug, clap::Parser)]
 #[command(mut_args(optional))]
-pub(crate) struct DoctorArgs {
+pub struct DoctorArgs {
     #[command(flatten)]
     pub(crate) mount: MountArgs,
 
@@ -41,7 +41,7 @@ pub(crate) struct DoctorArgs {
 ///
 /// # Errors
 /// When nothing can be checked at all.
-pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = Vec::new();
     let mut report = |finding: Finding| {
         if !args.json {

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use s3mount_system::terminal::plain;
 
-use crate::commands::stats::answer;
+use crate::stats::answer;
 use crate::watch::report::{Memory, Report, Verdict};
 use crate::watch::sample::OpenFile;
 use crate::watch::shown::{bytes, dollars, percent, rate, tail};

@@ -24,12 +24,13 @@ use s3mount_write::{Copied, Copier, CopyConfig, CopyError, CopyOrder, Encrypted}
 use self::bar::{Bar, Sum};
 use self::explain::{explain, explain_source};
 use self::place::Place;
-use crate::commands::bench::runtime;
+use crate::bench::runtime;
 
 const COPYING: &str = "Copying";
 
+/// The flags of `s3mount cp`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CopyArgs {
+pub struct CopyArgs {
     /// Object to copy; with --recursive, the folder whose objects are copied, or a whole bucket.
     #[arg(value_name = "s3://BUCKET/KEY")]
     source: String,
@@ -121,7 +122,7 @@ struct Copying {
 }
 
 /// Copies, and says what was copied.
-pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<()> {
+pub fn run(args: &CopyArgs) -> anyhow::Result<()> {
     let (from, to) = (Place::new(&args.source)?, Place::new(&args.target)?);
     check(args, &from, &to)?;
     let start = Instant::now();

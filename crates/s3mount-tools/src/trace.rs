@@ -20,8 +20,9 @@ use crate::watch::daemon::Daemon;
 use crate::watch::prices::Prices;
 use crate::watch::sample::Sample;
 
+/// The flags of `s3mount trace`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct TraceArgs {
+pub struct TraceArgs {
     /// Folder where the bucket is mounted, or the control socket of the mount.
     #[arg(value_name = "DIR|SOCKET")]
     mount: PathBuf,
@@ -39,7 +40,7 @@ pub(crate) struct TraceArgs {
 }
 
 /// Records, and writes the page.
-pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
+pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let daemon = Daemon::at(&args.mount)?;
     Sample::take(&daemon)?;
     // A file that can't be written shall not be found out about after the recording.

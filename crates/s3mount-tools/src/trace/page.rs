@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 use s3mount_system::terminal::plain;
 
 use super::recording::Recording;
-use crate::commands::stats::answer;
+use crate::stats::answer;
 use crate::watch::shown::{bytes, dollars, percent, rate};
 
 /// The page without its contents, and the program that draws its charts.
@@ -133,7 +133,7 @@ fn write_tables(html: &mut String, recording: &Recording) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::html;
-    use crate::commands::trace::recording::recording_of;
+    use crate::trace::recording::recording_of;
     use crate::watch::events::{Call, Request};
 
     #[test]

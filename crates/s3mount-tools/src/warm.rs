@@ -18,8 +18,9 @@ use s3mount_system::terminal;
 
 use self::keep::MAX_TOLD;
 
+/// The flags of `s3mount warm`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct WarmArgs {
+pub struct WarmArgs {
     /// Folder on a mount, with all that is below it; or a text file that has a path on each line.
     ///
     /// A relative path counts from the folder of the text file. `-` is standard input, whose relative
@@ -68,7 +69,7 @@ struct Walk {
 }
 
 /// Walks the tree, reads its files, and reports the totals.
-pub(crate) fn run(args: &WarmArgs) -> anyhow::Result<()> {
+pub fn run(args: &WarmArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("a template that is right");
     let (progress, bar) = (Progress::default(), ProgressBar::new_spinner().with_style(style));

@@ -10,10 +10,11 @@ use s3mount_settings::resolved::source;
 use s3mount_settings::resolved::store::Store;
 use s3mount_system::terminal;
 
-use crate::commands::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
+use crate::bench::{Bench, MEASURING, Measured, Point, columns, headings, progress, runtime};
 
+/// The flags of `s3mount tune`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct TuneArgs {
+pub struct TuneArgs {
     /// Bucket, with or without s3://, and the prefix of the objects that the jobs read.
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]")]
     source: String,
@@ -60,7 +61,7 @@ const AS_GOOD: f64 = 0.95;
 const PASSES: usize = 3;
 
 /// Measures, and prints the flags.
-pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
+pub fn run(args: &TuneArgs) -> anyhow::Result<()> {
     let source = source::parse(&args.source, None)?;
     let limit = s3mount_settings::resolved::memory::limit(args.memory_limit)?;
     let store = Store::new(source.bucket, &args.access)?;
@@ -255,7 +256,7 @@ fn about(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{MIB, about, choose};
-    use crate::commands::bench::{Measured, Point};
+    use crate::bench::{Measured, Point};
 
     fn measured(mib: u64, connections: u32, gb_s: f64) -> (Point, Measured) {
         let (seconds, bytes) = (1.0, (gb_s * 1e9) as u64);

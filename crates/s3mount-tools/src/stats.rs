@@ -16,8 +16,9 @@ use crate::watch::shown::{bytes, dollars, percent, rate, tail};
 /// The most processes and files that are shown.
 const MAX_LINES: usize = 10;
 
+/// The flags of `s3mount stats`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct StatsArgs {
+pub struct StatsArgs {
     /// Folder where the bucket is mounted, or the control socket of the mount.
     #[arg(value_name = "DIR|SOCKET")]
     mount: PathBuf,
@@ -48,7 +49,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Prints what the mount does, once or again and again.
-pub(crate) fn run(args: &StatsArgs) -> anyhow::Result<()> {
+pub fn run(args: &StatsArgs) -> anyhow::Result<()> {
     let mut reporter = Reporter::new(&Daemon::at(&args.mount)?, args.prices, false)?;
     let mut is_first = true;
     loop {

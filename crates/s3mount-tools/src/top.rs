@@ -27,8 +27,9 @@ const KEY_INTERVAL: Duration = Duration::from_millis(50);
 /// The exit code of a program whose terminal was closed: 128 and the number of SIGHUP, as shells have it.
 const HUNG_UP: i32 = 129;
 
+/// The flags of `s3mount top`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct TopArgs {
+pub struct TopArgs {
     /// Folder where the bucket is mounted, or the control socket of the mount.
     #[arg(value_name = "DIR|SOCKET")]
     mount: PathBuf,
@@ -42,7 +43,7 @@ pub(crate) struct TopArgs {
 }
 
 /// Shows the mount until the user quits, or the mount ends.
-pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
+pub fn run(args: &TopArgs) -> anyhow::Result<()> {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     ensure!(
         is_terminal && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb"),

@@ -19,10 +19,11 @@ use s3mount_write::{Found, Intent, Left, Owner, Record, Recovery};
 use tokio::runtime::Runtime;
 
 use self::item::Item;
-use crate::commands::bench::runtime;
+use crate::bench::runtime;
 
+/// The flags of `s3mount cleanup`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CleanupArgs {
+pub struct CleanupArgs {
     /// Only what was left here [default: wherever the journals say].
     #[arg(value_name = "[s3://]BUCKET[/PREFIX]")]
     source: Option<String>,
@@ -66,7 +67,7 @@ struct Cleanup<'a> {
 }
 
 /// Cleans up. Returns failure if it could not clean up everything.
-pub(crate) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     let only = args.source.as_deref().map(|named| source::parse(named, None)).transpose()?;
     let only =
         only.map(|source| Ok::<_, anyhow::Error>((Store::new(source.bucket.clone(), &args.access)?, source)));

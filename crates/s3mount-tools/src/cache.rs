@@ -9,11 +9,11 @@ mod stats;
 mod verify;
 
 use clap::Subcommand;
-
 use dirs::Dirs;
 
+/// The flags of `s3mount cache`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CacheArgs {
+pub struct CacheArgs {
     #[command(subcommand)]
     command: CacheCommand,
 }
@@ -40,7 +40,7 @@ enum CacheCommand {
 }
 
 /// Runs one of the commands.
-pub(crate) fn run(args: &CacheArgs) -> anyhow::Result<()> {
+pub fn run(args: &CacheArgs) -> anyhow::Result<()> {
     match &args.command {
         CacheCommand::Ls(dirs) => ls::run(dirs),
         CacheCommand::Stats(dirs) => stats::run(dirs),

@@ -26,8 +26,9 @@ use steps::given;
 pub(crate) use steps::progress;
 pub(crate) use subject::{Bench, runtime};
 
+/// The flags of `s3mount bench`.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     /// Object to read, with or without s3://; the larger the better, from 1GiB on.
     #[arg(value_name = "[s3://]BUCKET/KEY")]
     object: String,
@@ -111,7 +112,7 @@ const PARTS: [Size; 7] = [
 const CONNECTIONS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Measures, prints the table, and writes the files.
-pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (bucket, key) = source::object(&args.object)?;
     if args.copy {
         return copy::run(&Store::new(bucket, &args.access)?, &key, &args.part_sizes, &args.connections);
