@@ -55,13 +55,12 @@ pub struct Definition {
 impl Definition {
     /// The name in JSON: without `s3mount_` and `_total`.
     pub fn short_name(&self) -> &'static str {
-        let name = self.name.strip_prefix("s3mount_").unwrap_or(self.name);
-        name.strip_suffix("_total").unwrap_or(name)
+        short(self.name)
     }
 
     /// The name in JSON of one series: the short name, and the values of its labels.
     pub fn key(&self, labels: &[&str]) -> String {
-        labels.iter().fold(self.short_name().to_owned(), |key, value| format!("{key}_{value}"))
+        key(self.name, labels)
     }
 
     /// What is wrong with the name or the bounds, if anything is.
@@ -85,6 +84,17 @@ impl Definition {
         }
         self.help.trim().is_empty().then_some("it has no help")
     }
+}
+
+/// A name without `s3mount_` and `_total`.
+fn short(name: &'static str) -> &'static str {
+    let name = name.strip_prefix("s3mount_").unwrap_or(name);
+    name.strip_suffix("_total").unwrap_or(name)
+}
+
+/// The name in JSON of the series of the metric `name` with these values of its labels.
+pub(crate) fn key(name: &'static str, labels: &[&str]) -> String {
+    labels.iter().fold(short(name).to_owned(), |key, value| format!("{key}_{value}"))
 }
 
 /// Bounds of histograms.

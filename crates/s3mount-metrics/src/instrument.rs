@@ -132,6 +132,9 @@ impl Gauge {
 }
 
 /// Instruments that are one number.
+pub trait Number: Instrument {}
+
+/// Makes such instruments.
 macro_rules! numbers {
     ($($name:ident: $kind:ident),+) => {$(
         impl Instrument for $name {
@@ -145,6 +148,8 @@ macro_rules! numbers {
                 vec![Value::Number(self.get())]
             }
         }
+
+        impl Number for $name {}
     )+};
 }
 

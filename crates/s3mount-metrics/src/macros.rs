@@ -29,6 +29,7 @@
 /// pets.food.add(3);
 /// pets.deeds.at(Deed::Sleep).inc();
 /// assert_eq!((pets.food.get(), pets.deeds.at(Deed::Sleep).get()), (3, 1));
+/// assert_eq!(PetMetrics::NAMES.deeds.at(Deed::Sleep).as_str(), "deeds_sleep");
 /// ```
 #[macro_export]
 macro_rules! metrics {
@@ -47,10 +48,23 @@ macro_rules! metrics {
             $($(#[doc = $help])+ pub $field: $type,)+
         }
 
+        const _: () = {
+            /// The name of each metric.
+            #[derive(Clone, Copy, Debug)]
+            $vis struct Names {
+                $($(#[doc = $help])+ pub $field: $crate::Name<$type>,)+
+            }
+
+            impl $group {
+                /// Their names, for those who read what is shown of them.
+                pub const NAMES: Names = Names { $($field: $crate::Name::new($name),)+ };
+            }
+        };
+
         impl $group {
             /// What is said of each of them, in the order of the fields.
             pub const DEFINITIONS: &'static [$crate::Definition] = &[$($crate::Definition {
-                name: $name,
+                name: $group::NAMES.$field.as_str(),
                 kind: <$type as $crate::Instrument>::KIND,
                 unit: $crate::Unit::$unit,
                 labels: <$type as $crate::Instrument>::LABELS,
@@ -96,6 +110,9 @@ macro_rules! labels {
         }
 
         impl $label {
+            /// All values, in the order in which they are shown.
+            pub const ALL: &'static [Self] = &[$(Self::$value),+];
+
             /// Its value as it is shown.
             #[must_use]
             pub fn name(self) -> &'static str {

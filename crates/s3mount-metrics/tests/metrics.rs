@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use s3mount_metrics::{Counter, Family, Gauge, Histogram, Registry, Total, labels, metrics};
+use s3mount_metrics::{Counter, Family, Gauge, Histogram, Key, Registry, Total, labels, metrics};
 
 labels! {
     /// What was asked.
@@ -107,6 +107,24 @@ fn json() {
 }
 "#;
     assert_eq!(registry().0.snapshot().json(), expected);
+}
+
+#[test]
+fn names_are_the_keys_that_are_shown() {
+    let shown = registry().0.snapshot().json();
+    let names = Some::NAMES;
+    let keys = [
+        (Key::from(names.reads).as_str().to_owned(), "7"),
+        (Key::from(names.held).as_str().to_owned(), "1"),
+        (Key::from(names.copied).as_str().to_owned(), "3"),
+        (names.requests.at((Operation::List, Outcome::Ok)).as_str().to_owned(), "1"),
+        (names.times.at(Operation::List).as_str().to_owned(), "{"),
+    ];
+    for (key, value) in keys {
+        assert!(shown.contains(&format!("  \"{key}\": {value}")), "{key}");
+    }
+    assert_eq!(names.reads.as_str(), "s3mount_reads_total");
+    assert_eq!(Operation::ALL.iter().map(|operation| operation.name()).collect::<Vec<_>>(), ["get", "list"]);
 }
 
 #[test]

@@ -32,8 +32,8 @@ impl Filesystem {
         metrics.refused_readaheads.set(self.fills.maps().refused());
         metrics.direct_opens.set(direct.opens);
         metrics.direct_kinds.set_len(direct.kinds);
-        for (reason, count) in Reason::ALL.into_iter().zip(direct.back) {
-            metrics.direct_given_up.at(reason).set(count);
+        for (reason, count) in Reason::ALL.iter().zip(direct.back) {
+            metrics.direct_given_up.at(*reason).set(count);
         }
         metrics
     }

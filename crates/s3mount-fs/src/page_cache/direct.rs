@@ -75,11 +75,6 @@ labels! {
     }
 }
 
-impl Reason {
-    /// All of them, in the order of [`Counts::back`].
-    pub(crate) const ALL: [Self; 4] = [Self::SmallPieces, Self::Mapped, Self::Shared, Self::Again];
-}
-
 /// A change of a kind's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -96,7 +91,7 @@ pub(crate) struct Counts {
     pub(crate) opens: u64,
     /// How many kinds are opened directly now.
     pub(crate) kinds: usize,
-    /// How often a kind went back to the page cache, by reason.
+    /// How often a kind went back to the page cache, for each [`Reason`] in its order.
     pub(crate) back: [u64; 4],
 }
 
