@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use s3mount_bucket::{RequestMetrics, RetryMetrics, WriteRequestMetrics};
 use s3mount_cache::DiskMetrics;
-use s3mount_cli::DaemonMetrics;
 use s3mount_fs::FsMetrics;
 use s3mount_fuse::FuseMetrics;
 use s3mount_metrics::{Definition, markdown};
 use s3mount_prefetch::PrefetchMetrics;
 use s3mount_shared::SharedMetrics;
+use s3mount_system::metrics::DaemonMetrics;
 use s3mount_write::WriteMetrics;
 
 const PAGE: &str = "docs/METRICS.md";

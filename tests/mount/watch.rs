@@ -48,6 +48,21 @@ fn stats(mount: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// A mount that has everything shows all metrics. A tool that asks for another one would take it for 0.
+#[test]
+fn tools_read_the_metrics_that_a_mount_shows() {
+    let server = TestS3::builder().bucket("near").object(BUCKET, "a", "a");
+    let world = World::with(server, &["--allow-write"], |command| {
+        let cache = command.get_args().nth(1).map(|dir| Path::new(dir).with_file_name("cache"));
+        command.arg("--cache").arg(cache.expect("a folder")).args(["--max-cache-size", "1GiB"]);
+        command.args(["--shared-cache", "s3://near/fleet"]);
+    });
+    let shown = fs::read_to_string(world.path(".s3mount/stats")).expect("the counters");
+    let missing = |shown: &str| s3mount_tools::watch::metrics::missing(shown).expect("JSON");
+    assert_eq!(missing(&shown), [""; 0]);
+    assert!(missing("{}").len() > 100, "what is asked for is noted");
+}
+
 #[test]
 fn stats_tell_whether_a_reader_waits_for_storage() {
     let server = TestS3::builder().synthetic(BUCKET, "data/shard.tar", 64 * MIB);

@@ -9,7 +9,6 @@ mod guests;
 mod journal;
 mod logging;
 mod manager;
-mod metrics;
 mod metrics_server;
 mod mount;
 mod otlp;
@@ -27,7 +26,6 @@ use s3mount_system::descriptors::close_all_but;
 use s3mount_system::terminal;
 
 use self::fork::{Outcome, Role, daemonise};
-pub use self::metrics::DaemonMetrics;
 use crate::helper::Helper;
 
 /// Mounts, in the foreground or as a daemon. Returns the exit code. `helper` says how mount(8) wants it done,

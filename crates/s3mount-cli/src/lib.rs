@@ -12,7 +12,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use command_line::{Args, Command};
-pub use daemon::DaemonMetrics;
 use daemon::{start, warden};
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;

@@ -9,6 +9,7 @@ pub mod cpu_time;
 pub mod descriptors;
 pub mod ending;
 pub mod home;
+pub mod metrics;
 pub mod mountable;
 pub mod mounts;
 pub mod open_files;

@@ -16,4 +16,4 @@ pub mod top;
 pub mod trace;
 pub mod tune;
 pub mod warm;
-mod watch;
+pub mod watch;

@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use s3mount_settings::layers::environment;
 use s3mount_system::mounts::mount_at;
 use s3mount_system::unmounting::detach;
-use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::measured::{Measured, usage};
 use super::subject::Bench;
+use crate::watch::metrics::Metrics;
 
 /// The time that a mount may take to appear, without the time that the store takes to answer.
 const UP_LIMIT: Duration = Duration::from_secs(40);
@@ -36,12 +36,6 @@ pub(crate) struct PrivateMount {
     log: PathBuf,
     /// The folder that contains the mount and the log. No other user may enter it.
     _home: TempDir,
-}
-
-/// The metrics of `.s3mount/stats` that we use.
-#[derive(Deserialize)]
-struct Stats {
-    get_requests: u64,
 }
 
 impl PrivateMount {
@@ -109,13 +103,13 @@ impl PrivateMount {
         }
         let seconds = start.elapsed().as_secs_f64();
         let (cpu, peak_memory_bytes) = usage(pid)?;
-        let stats: Stats = serde_json::from_slice(&std::fs::read(self.folder.join(".s3mount/stats"))?)?;
+        let stats = std::fs::read_to_string(self.folder.join(".s3mount/stats"))?;
         Ok(Measured {
             bytes: read,
             seconds,
             cpu_seconds: cpu - cpu_before,
             peak_memory_bytes,
-            requests: stats.get_requests,
+            requests: Metrics::parse(&stats)?.get_requests,
             parts: Vec::new(),
         })
     }

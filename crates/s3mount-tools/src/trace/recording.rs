@@ -299,8 +299,8 @@ fn look(at: i64, streams: &Streams, sample: &Sample) -> Look {
     let windows = streams.files.iter().flat_map(|file| &file.streams);
     Look {
         at,
-        used: sample.number("memory_used_bytes"),
-        limit: sample.number("memory_limit_bytes"),
+        used: sample.metrics.memory_used_bytes,
+        limit: sample.metrics.memory_limit_bytes,
         in_flight: streams.in_flight_bytes,
         ahead: streams.unread_bytes,
         window: windows.filter(|stream| stream.is_active()).map(|stream| stream.window_bytes).sum(),

@@ -1,5 +1,8 @@
 //! What the requests of a mount have cost.
 
+use s3mount_bucket::{Outcome, ReadOperation, WriteOperation};
+
+use super::metrics::ended;
 use super::sample::Sample;
 
 /// Prices in dollars.
@@ -23,14 +26,29 @@ pub(crate) struct Prices {
 }
 
 /// How requests end that S3 takes money for. It takes none for 5xx, and answers that never came are unknown.
-const CHARGED: [&str; 6] = ["ok", "not_found", "forbidden", "changed", "rejected", "cancelled"];
+const CHARGED: [Outcome; 6] = [
+    Outcome::Ok,
+    Outcome::NotFound,
+    Outcome::Forbidden,
+    Outcome::Changed,
+    Outcome::Rejected,
+    Outcome::Cancelled,
+];
 
 /// Requests at the price of a GET.
-const GETS: [&str; 4] = ["get", "head", "attributes", "head_bucket"];
+const GETS: [ReadOperation; 4] =
+    [ReadOperation::Get, ReadOperation::Head, ReadOperation::Attributes, ReadOperation::HeadBucket];
 
 /// Requests at the price of a PUT, beside LISTs. DELETE and AbortMultipartUpload cost nothing.
-const PUTS: [&str; 7] =
-    ["put", "create_upload", "upload_part", "copy_part", "complete_upload", "copy", "rename"];
+const PUTS: [WriteOperation; 7] = [
+    WriteOperation::Put,
+    WriteOperation::CreateUpload,
+    WriteOperation::UploadPart,
+    WriteOperation::CopyPart,
+    WriteOperation::CompleteUpload,
+    WriteOperation::Copy,
+    WriteOperation::Rename,
+];
 
 fn dollars(text: &str) -> Result<f64, String> {
     let price = text.trim_start_matches('$').parse::<f64>().ok();
@@ -42,13 +60,11 @@ fn dollars(text: &str) -> Result<f64, String> {
 impl Prices {
     /// What the mount's requests have cost since it was mounted, about. Requests to a shared cache are left out.
     pub(crate) fn so_far(&self, sample: &Sample) -> f64 {
-        let ended = |kind: &str, operation: &str| -> u64 {
-            CHARGED.iter().map(|status| sample.number(&format!("{kind}_{operation}_{status}"))).sum()
-        };
-        let gets: u64 = GETS.into_iter().map(|operation| ended("requests", operation)).sum();
-        let writes: u64 = PUTS.into_iter().map(|operation| ended("write_requests", operation)).sum();
-        let puts = ended("requests", "list") + writes;
-        let gigabytes = sample.number("fetched_bytes") as f64 / 1e9;
+        let metrics = &sample.metrics;
+        let gets = ended(&metrics.requests, &GETS, &CHARGED);
+        let lists = ended(&metrics.requests, &[ReadOperation::List], &CHARGED);
+        let puts = lists + ended(&metrics.write_requests, &PUTS, &CHARGED);
+        let gigabytes = metrics.fetched_bytes as f64 / 1e9;
         gets as f64 / 1e3 * self.price_get + puts as f64 / 1e3 * self.price_put + gigabytes * self.price_gb
     }
 }

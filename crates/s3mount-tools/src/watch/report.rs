@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use s3mount_bucket::{Outcome, ReadOperation};
+use s3mount_prefetch::Tier;
 use serde::Serialize;
 
 use super::daemon::{Daemon, Listener};
 use super::events::{Call, Event};
+use super::metrics::{Metrics, ended};
 use super::prices::Prices;
 use super::processes::Processes;
 use super::sample::{OpenFile, Sample, Stream, Streams};
@@ -257,78 +260,71 @@ pub(crate) fn between(
     knows: bool,
 ) -> Report {
     let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-3);
-    let grown = |key: &str| after.number(key).saturating_sub(before.number(key));
-    let rate = |key: &str| grown(key) as f64 / seconds;
+    let grown = |of: fn(&Metrics) -> u64| of(&after.metrics).saturating_sub(of(&before.metrics));
+    let rate = |of: fn(&Metrics) -> u64| grown(of) as f64 / seconds;
     let of = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-    let tiers = ["window", "cache", "in_flight", "store"].map(|tier| grown(&format!("reads_found_{tier}")));
-    let reads: u64 = tiers.iter().sum();
+    let tier = |tier| after.metrics.found[&tier].saturating_sub(before.metrics.found[&tier]);
+    let reads: u64 = Tier::ALL.iter().copied().map(tier).sum();
     let found = (reads > 0).then(|| Found {
-        in_memory: of(tiers[0] + tiers[1], reads).unwrap_or(0.0),
-        in_flight: of(tiers[2], reads).unwrap_or(0.0),
-        asked_for: of(tiers[3], reads).unwrap_or(0.0),
+        in_memory: of(tier(Tier::Window) + tier(Tier::Cache), reads).unwrap_or(0.0),
+        in_flight: of(tier(Tier::InFlight), reads).unwrap_or(0.0),
+        asked_for: of(tier(Tier::Store), reads).unwrap_or(0.0),
     });
-    let misses = ["absent", "damaged", "failed", "resting", "busy", "distrusted"];
-    let misses: u64 = misses.iter().map(|reason| grown(&format!("shared_misses_{reason}"))).sum();
-    let hits = grown("shared_hits");
-    let disk_reads = grown("disk_cache_reads");
-    let disk_misses = grown("get_requests");
-    let (gets, get_sum) = after.histogram("request_seconds_get");
-    let (gets_before, get_sum_before) = before.histogram("request_seconds_get");
-    let ended = gets.saturating_sub(gets_before);
-    let get_seconds = (ended > 0).then(|| (get_sum - get_sum_before) / ended as f64);
+    let misses = grown(|metrics| metrics.shared_misses);
+    let hits = grown(|metrics| metrics.shared_hits);
+    let disk_reads = grown(|metrics| metrics.disk_reads);
+    let disk_misses = grown(|metrics| metrics.get_requests);
+    let (times, times_before) = (after.metrics.get_times, before.metrics.get_times);
+    let answered = times.count.saturating_sub(times_before.count);
+    let get_seconds = (answered > 0).then(|| (times.seconds - times_before.seconds) / answered as f64);
     let windows = || {
         let active = streams.files.iter().flat_map(|file| &file.streams);
         active.filter(|stream| stream.is_active()).map(|stream| stream.window_bytes)
     };
-    let memory = memory(after, streams);
+    let memory = memory(&after.metrics, streams);
     let active = |file: &&OpenFile| {
         file.gets_in_flight > 0 || file.waiting > 0 || file.streams.iter().any(Stream::is_active)
     };
-    let waiting = waiting(streams, processes, knows, reasons(before, after, &memory, get_seconds));
-    let sum_of = |keys: &str| -> u64 {
-        let statuses =
-            ["ok", "not_found", "forbidden", "changed", "throttled", "server", "rejected", "network"];
-        let rest = ["timed_out", "integrity", "cancelled"];
-        statuses.iter().chain(&rest).map(|status| after.number(&format!("requests_{keys}_{status}"))).sum()
-    };
+    let waiting =
+        waiting(streams, processes, knows, reasons(&before.metrics, &after.metrics, &memory, get_seconds));
+    let now = &after.metrics;
+    let sum_of = |operations: &[ReadOperation]| ended(&now.requests, operations, Outcome::ALL);
     Report {
         source: String::new(),
         seconds,
         waiting,
-        reads_per_second: rate("reads"),
-        read_bytes_per_second: rate("read_bytes"),
-        fetched_bytes_per_second: rate("fetched_bytes"),
-        gets_per_second: rate("get_requests"),
-        written_bytes_per_second: rate("written_bytes"),
-        uploaded_bytes_per_second: rate("uploaded_bytes"),
+        reads_per_second: rate(|metrics| metrics.reads),
+        read_bytes_per_second: rate(|metrics| metrics.read_bytes),
+        fetched_bytes_per_second: rate(|metrics| metrics.fetched_bytes),
+        gets_per_second: rate(|metrics| metrics.get_requests),
+        written_bytes_per_second: rate(|metrics| metrics.written_bytes),
+        uploaded_bytes_per_second: rate(|metrics| metrics.uploaded_bytes),
         get_seconds,
-        gets_in_flight: after.number("requests_in_flight_get"),
-        gets_ahead: after.number("gets_ahead"),
-        lists_in_flight: after.number("requests_in_flight_list"),
-        uploads_in_flight: after.number("uploads_in_flight"),
-        connections: after.number("connections"),
+        gets_in_flight: now.gets_in_flight,
+        gets_ahead: now.gets_ahead,
+        lists_in_flight: now.lists_in_flight,
+        uploads_in_flight: now.uploads_in_flight,
+        connections: now.connections,
         streams: windows().count(),
         window_bytes: windows().sum(),
         widest_window_bytes: windows().max().unwrap_or(0),
         memory,
         found,
-        disk_hits: (after.number("disk_cache_used_bytes") > 0)
-            .then(|| of(disk_reads, disk_reads + disk_misses))
-            .flatten(),
+        disk_hits: (now.disk_used_bytes > 0).then(|| of(disk_reads, disk_reads + disk_misses)).flatten(),
         shared_hits: of(hits, hits + misses),
         so_far: SoFar {
-            read_bytes: after.number("read_bytes"),
-            fetched_bytes: after.number("fetched_bytes"),
-            written_bytes: after.number("written_bytes"),
-            uploaded_bytes: after.number("uploaded_bytes"),
-            gets: sum_of("get"),
-            heads: sum_of("head") + sum_of("attributes"),
-            lists: sum_of("list"),
-            retries: after.number("retries"),
-            throttled: after.number("throttled_answers"),
-            stalls: after.number("stalls"),
-            hedges: after.number("hedges"),
-            wasted_bytes: after.number("wasted_bytes"),
+            read_bytes: now.read_bytes,
+            fetched_bytes: now.fetched_bytes,
+            written_bytes: now.written_bytes,
+            uploaded_bytes: now.uploaded_bytes,
+            gets: sum_of(&[ReadOperation::Get]),
+            heads: sum_of(&[ReadOperation::Head, ReadOperation::Attributes]),
+            lists: sum_of(&[ReadOperation::List]),
+            retries: now.retries,
+            throttled: now.throttled,
+            stalls: now.stalls,
+            hedges: now.hedges,
+            wasted_bytes: now.wasted_bytes,
             dollars: 0.0,
         },
         files: streams.files.iter().filter(active).take(MAX_FILES).cloned().collect(),
@@ -336,24 +332,24 @@ pub(crate) fn between(
     }
 }
 
-fn memory(sample: &Sample, streams: &Streams) -> Memory {
-    let used_bytes = sample.number("memory_used_bytes");
+fn memory(metrics: &Metrics, streams: &Streams) -> Memory {
+    let used_bytes = metrics.memory_used_bytes;
     let (in_flight_bytes, read_ahead_bytes) = (streams.in_flight_bytes, streams.unread_bytes);
-    let block_cache_bytes = sample.number("block_cache_bytes");
-    let uploads_bytes = sample.number("upload_memory_bytes");
+    let block_cache_bytes = metrics.block_cache_bytes;
+    let uploads_bytes = metrics.upload_memory_bytes;
     let known = in_flight_bytes + read_ahead_bytes + block_cache_bytes + uploads_bytes;
     Memory {
-        limit_bytes: sample.number("memory_limit_bytes"),
+        limit_bytes: metrics.memory_limit_bytes,
         used_bytes,
-        peak_bytes: sample.number("memory_peak_bytes"),
+        peak_bytes: metrics.memory_peak_bytes,
         in_flight_bytes,
         read_ahead_bytes,
         block_cache_bytes,
         uploads_bytes,
         other_bytes: used_bytes.saturating_sub(known),
-        disk_queue_bytes: sample.number("disk_cache_queued_bytes"),
-        shared_cache_bytes: sample.number("shared_held_bytes"),
-        names_bytes: sample.number("metadata_bytes"),
+        disk_queue_bytes: metrics.disk_queued_bytes,
+        shared_cache_bytes: metrics.shared_held_bytes,
+        names_bytes: metrics.names_bytes,
     }
 }
 
@@ -374,21 +370,21 @@ fn waiting(streams: &Streams, processes: Vec<ProcessWaits>, knows: bool, reasons
 }
 
 /// What slows the store's answers down.
-fn reasons(before: &Sample, after: &Sample, memory: &Memory, get_seconds: Option<f64>) -> Vec<String> {
-    let grown = |key: &str| after.number(key).saturating_sub(before.number(key));
+fn reasons(before: &Metrics, after: &Metrics, memory: &Memory, get_seconds: Option<f64>) -> Vec<String> {
     let mut reasons = Vec::new();
-    let throttled = grown("throttled_answers");
+    let throttled = after.throttled.saturating_sub(before.throttled);
     if throttled > 0 {
         reasons.push(format!("the store asked to slow down {throttled} times"));
     }
-    let (retries, stalls) = (grown("retries"), grown("stalls"));
+    let (retries, stalls) =
+        (after.retries.saturating_sub(before.retries), after.stalls.saturating_sub(before.stalls));
     if retries + stalls > 0 {
         reasons.push(format!("{retries} requests failed and were made again, {stalls} stalled"));
     }
     if memory.limit_bytes > 0 && memory.used_bytes as f64 >= SHORT * memory.limit_bytes as f64 {
         reasons.push("all of --memory-limit is taken; a larger one lets more be fetched ahead".into());
     }
-    let in_flight = after.number("requests_in_flight_get");
+    let in_flight = after.gets_in_flight;
     match get_seconds {
         Some(seconds) => reasons
             .push(format!("a GET takes {:.0} ms in the mean, and {in_flight} are in flight", seconds * 1e3)),

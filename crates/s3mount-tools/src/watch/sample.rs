@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use anyhow::Context;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::daemon::Daemon;
+use super::metrics::Metrics;
 
-/// The metrics of a mount at one time. A daemon of another version may lack some: they are 0.
+/// The metrics of a mount at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
-    metrics: Map<String, Value>,
+    pub(crate) metrics: Metrics,
 }
 
 impl Sample {
@@ -25,22 +25,8 @@ impl Sample {
     }
 
     pub(crate) fn parse(json: &str) -> anyhow::Result<Self> {
-        let metrics = serde_json::from_str(json)
-            .context("the daemon's metrics are no JSON; it may be of another version")?;
+        let metrics = Metrics::parse(json)?;
         Ok(Self { at: Instant::now(), metrics })
-    }
-
-    /// A counter or a gauge.
-    pub(crate) fn number(&self, key: &str) -> u64 {
-        self.metrics.get(key).and_then(Value::as_u64).unwrap_or(0)
-    }
-
-    /// How many values a histogram has seen, and their sum.
-    pub(crate) fn histogram(&self, key: &str) -> (u64, f64) {
-        let histogram = self.metrics.get(key);
-        let member = |name| histogram.and_then(|histogram| histogram.get(name));
-        let count = member("count").and_then(Value::as_u64).unwrap_or(0);
-        (count, member("sum").and_then(Value::as_f64).unwrap_or(0.0))
     }
 }
 
