@@ -119,9 +119,8 @@ const OWNERS: &[(&str, &str)] = &[
     ("mountpoint-s3-crt-sys", "s3mount-crt"),
 ];
 
-/// The crates of the command line, which meet the machine and read its environment, and the test kit.
-const READ_ENVIRONMENT: &[&str] =
-    &["s3mount-cli", "s3mount-settings", "s3mount-system", "s3mount-testkit", "s3mount-tools"];
+/// The crates of the command line that read the environment, and the test kit.
+const READ_ENVIRONMENT: &[&str] = &["s3mount-cli", "s3mount-settings", "s3mount-testkit", "s3mount-tools"];
 
 /// What each crate of the workspace depends on outside of its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

@@ -6,6 +6,7 @@ mod command_line;
 mod daemon;
 mod generate;
 mod helper;
+mod home;
 mod umount;
 
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use command_line::{Args, Command};
 use daemon::{start, warden};
 use s3mount_settings::layers::{self, Parsed};
 use s3mount_settings::show;
-use s3mount_system::{home, probe, terminal};
+use s3mount_system::{probe, terminal};
 use s3mount_tools::{bench, cache, cleanup, cp, doctor, stats, top, trace, tune, warm};
 
 /// Runs the command line `args`, which begins with the name of the program. Returns the exit code: 0, 1 for a

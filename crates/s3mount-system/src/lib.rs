@@ -8,7 +8,6 @@ pub mod connections;
 pub mod cpu_time;
 pub mod descriptors;
 pub mod ending;
-pub mod home;
 pub mod metrics;
 pub mod mountable;
 pub mod mounts;

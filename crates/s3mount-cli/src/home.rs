@@ -7,7 +7,7 @@ use nix::unistd::{User, geteuid};
 /// the mounts of /etc/fstab start without it.
 ///
 /// Must be called while the process has one thread.
-pub fn find() {
+pub(crate) fn find() {
     if std::env::var_os("HOME").is_some_and(|home| !home.is_empty()) {
         return;
     }
