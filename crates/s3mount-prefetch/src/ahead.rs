@@ -178,9 +178,10 @@ impl AheadLimiter {
         Some(AheadPermit { limiter: self.clone(), bytes, sent: Instant::now(), at_limit })
     }
 
-    /// Called by the housekeeper once a second. Connections that were not needed for a minute are no longer
+    /// Called by the housekeeper once a second, at the time `now`. Connections that were not needed for a minute are no longer
     /// paid for.
-    pub(crate) fn tick(&self) {
+    pub(crate) fn tick(&self, now: Duration) {
+        self.congestion.tick(now);
         lock(&self.state).tick();
     }
 

@@ -336,18 +336,26 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
         let GetAnswer { bytes, origin, is_compared, .. } =
             shared.bucket.get_within(request.clone(), Box::new(into)).await?;
         match origin {
-            Origin::Store => shared.latencies.note(len, began.elapsed()),
+            Origin::Store => {
+                let (took, now) = (began.elapsed(), shared.started.elapsed());
+                shared.latencies.note(len, took);
+                shared.ahead.congestion.on_landed(len, took, shared.latencies.mean(len), now);
+            }
         }
         Ok(Came { bytes, from: Place::Store, is_compared })
     };
     shared.hedges.earn(shared.config.hedge_share);
     let mut first = pin!(send(into));
-    if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
-        return result;
-    }
-    if shared.latencies.has_others_in_flight(len) && !shared.ahead.congestion.has_landed_since(sent) {
-        // The link is slow, and not this GET.
-        return first.await;
+    loop {
+        if let Ok(result) = timeout(shared.latencies.slow_after(len), &mut first).await {
+            return result;
+        }
+        // While nothing comes, the link is slow and not this GET, or all connections are dead.
+        let congestion = &shared.ahead.congestion;
+        let is_slow_alone = !shared.latencies.has_in_flight_beside(len) || congestion.has_landed_since(sent);
+        if is_slow_alone || congestion.may_probe(shared.started.elapsed()) {
+            break;
+        }
     }
     let Some(_turn) = shared.turns.spare() else { return first.await };
     let Some(_permit) = shared.bucket.try_permit(Class::Ahead) else { return first.await };

@@ -183,16 +183,15 @@ impl Latencies {
 
     /// A reader is starved: the link is slow until it has shown that it is not.
     pub(crate) fn on_starved(&self) {
-        self.link.fetch_min(STARVED_LINK, Ordering::Relaxed);
-        for link in [&self.spread_link, &self.full_link] {
-            link.store(STARVED_LINK, Ordering::Relaxed);
+        for link in [&self.link, &self.spread_link, &self.full_link] {
+            link.fetch_min(STARVED_LINK, Ordering::Relaxed);
         }
         let waited = u64::try_from(STARVED.as_micros()).unwrap_or(u64::MAX);
         self.last.iter().for_each(|last| last.store(waited, Ordering::Relaxed));
     }
 
     /// Whether others are in flight beside a GET of `bytes`.
-    pub(crate) fn has_others_in_flight(&self, bytes: u64) -> bool {
+    pub(crate) fn has_in_flight_beside(&self, bytes: u64) -> bool {
         self.in_flight_bytes.load(Ordering::Relaxed) > bytes
     }
 

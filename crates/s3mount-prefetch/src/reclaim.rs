@@ -94,6 +94,11 @@ impl<R> ReclaimBooks<R> {
         lock(&self.listed).remove(&id);
     }
 
+    /// How many readers are listed.
+    pub(crate) fn listed(&self) -> usize {
+        lock(&self.listed).len()
+    }
+
     /// Takes the next changed reader off the list.
     pub(crate) fn next_listed(&self) -> Option<(ReaderId, Weak<R>)> {
         lock(&self.listed).pop_first()

@@ -189,7 +189,7 @@ impl Shared {
         if self.latencies.age() {
             self.ahead.restart();
         }
-        self.ahead.tick();
+        self.ahead.tick(self.started.elapsed());
         self.cached_bytes.store(self.cache.held_bytes() + self.tiers.held_bytes(), Ordering::Relaxed);
         self.pool.tick();
     }

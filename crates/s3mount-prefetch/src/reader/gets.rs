@@ -52,7 +52,10 @@ impl ObjectReader {
     pub(super) fn planner<'a>(&'a self, state: &'a State) -> Planner<'a> {
         let State { segments, streams, .. } = state;
         let parts = self.verifier.as_ref().and_then(|verifier| verifier.parts());
-        Planner { segments, streams, version: &self.version, parts, config: &self.shared.config }
+        let config = &self.shared.config;
+        let bound = self.shared.ahead.congestion.bound();
+        let most_bytes = bound.map_or(u64::MAX, |bound| bound.max(config.random_read_bytes));
+        Planner { segments, streams, version: &self.version, parts, config, most_bytes }
     }
 
     /// Starts GETs for the missing bytes of `range`, because a reader waits for them.
@@ -194,6 +197,7 @@ impl ObjectReader {
             reader: self.me.clone(),
             start: range.start(),
             id,
+            len: range.len(),
             sent: self.now(),
             deadline: Instant::now() + self.shared.config.read_timeout,
         };
@@ -201,8 +205,6 @@ impl ObjectReader {
             let Get { shared, reader, .. } = &get;
             let result = fetch_by(verifier.as_ref(), shared, &version, range, buffer, &get).await;
             if result.is_ok() {
-                let now = shared.started.elapsed();
-                shared.ahead.congestion.on_landed(range.len(), now.saturating_sub(get.sent), now);
                 permit.as_ref().inspect(|permit| permit.on_answer(&shared.latencies));
             }
             drop(permit);
@@ -225,6 +227,7 @@ struct Get {
     start: u64,
     /// The id of its segment.
     id: u64,
+    len: u64,
     sent: Duration,
     deadline: Instant,
 }
@@ -255,9 +258,10 @@ impl Wanted for Get {
             };
         };
         let waited = (now + self.shared.config.read_timeout).saturating_duration_since(first);
-        self.readers.relieve(&self.shared, waited);
+        self.readers.relieve(&self.shared, waited, self.len);
         let is_starved = self.shared.ahead.congestion.has_begun_since(self.sent);
-        if is_starved && reader.lock().state.is_too_long(self.start, self.id) {
+        let block = self.shared.config.random_read_bytes;
+        if is_starved && reader.lock().state.is_too_long(self.start, self.id, block) {
             return Next::GiveWay;
         }
         if now < first { Next::LookAt(first.min(now + LOOK)) } else { Next::Fail }

@@ -21,6 +21,8 @@ pub(super) struct Planner<'a> {
     /// The parts in which the object was uploaded, if each is compared with its checksum.
     pub(super) parts: Option<&'a UploadParts>,
     pub(super) config: &'a PrefetchConfig,
+    /// The most bytes of a GET that nobody asked for as a whole. That is no bound unless readers were starved.
+    pub(super) most_bytes: u64,
 }
 
 impl Planner<'_> {
@@ -37,7 +39,7 @@ impl Planner<'_> {
         is_cached: impl Fn(u64) -> bool,
     ) -> ByteRange {
         let config = self.config;
-        let is_small = self.version.size <= config.small_object_bytes.min(limits.share_bytes);
+        let is_small = self.version.size <= config.small_object_bytes.min(self.most_bytes);
         if is_small && self.segments.held_bytes() == 0 {
             return ByteRange::new(0, self.version.size);
         }
@@ -46,7 +48,8 @@ impl Planner<'_> {
         let block = config.random_read_bytes;
         if let Some(piece) = self.piece(missing.start(), access) {
             let end = piece.end().max(missing.end()).min(after);
-            return ByteRange::new(missing.start(), end.min(missing.start() + config.part_bytes.max(block)));
+            let most = config.part_bytes.max(block).min(self.most_bytes);
+            return ByteRange::new(missing.start(), end.min(missing.start() + most));
         }
         let start = (missing.start() / block * block).max(before);
         let wanted = match self.ramped(access) {

@@ -83,15 +83,21 @@ impl Readers<ObjectReader> {
         Some(swept)
     }
 
-    /// Cancels all GETs ahead that nobody waits for, if a read that has waited for `waited` is starved.
-    pub(super) fn relieve(&self, shared: &Shared, waited: Duration) {
-        if !shared.ahead.congestion.on_wait(waited, shared.started.elapsed()) {
+    /// Cancels all GETs ahead that nobody waits for, if a read that has waited for `waited`, for a GET of `bytes`, is
+    /// starved. It is not where it waits for the disk.
+    pub(super) fn relieve(&self, shared: &Shared, waited: Duration, bytes: u64) {
+        let mean = shared.latencies.mean(bytes);
+        let asks_store = shared.latencies.has_in_flight_beside(0);
+        if !asks_store || !shared.ahead.congestion.on_wait(waited, mean, shared.started.elapsed()) {
             return;
         }
         tracing::debug!(?waited, "nothing came for seconds: cancelling all GETs ahead");
         shared.latencies.on_starved();
         let givers = &mut *self.books.givers();
-        while self.visit_next(givers).is_some() {}
+        // Readers that are read meanwhile list themselves anew.
+        for _ in 0..self.books.listed() {
+            self.visit_next(givers);
+        }
         while let Some((id, reader)) = givers.next(false, u64::MAX) {
             let (dropped, spare) = reader.drop_far_end(false, u64::MAX);
             givers.note(id, reader.me.clone(), spare);

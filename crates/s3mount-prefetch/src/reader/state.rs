@@ -286,7 +286,9 @@ impl State {
         if let Err(failure) = &result {
             self.segments.remove(start, id);
             self.streams.unplan(range);
-            self.given_up += u64::from(failing.is_empty());
+            // What has given way to a shorter GET is sent at once.
+            let gave_way = matches!(failure, Failure::GivenUp) && !waiters.is_empty();
+            self.given_up += u64::from(failing.is_empty() && !gave_way);
             if let Some(error) = failure.error().filter(|_| !failing.is_empty()) {
                 self.failed = Some(Failed { id, ranges: ranges(&failing), at: now(), error: error.clone() });
             }
@@ -341,12 +343,13 @@ impl State {
         }
     }
 
-    /// Whether the segment `id` at `start` has more than twice the bytes that the reads need which wait for it.
-    pub(super) fn is_too_long(&mut self, start: u64, id: u64) -> bool {
+    /// Whether the segment `id` at `start` has more than twice the bytes that the reads need which wait for it, of which
+    /// a GET brings one `block` at least.
+    pub(super) fn is_too_long(&mut self, start: u64, id: u64, block: u64) -> bool {
         let Some(waiters) = self.waiters(start, id) else { return false };
         let needed = waiters.iter().map(|waiter| waiter.progress.range.end().saturating_sub(start)).max();
         let len = self.segments.get_mut(start).map_or(0, |segment| segment.range.len());
-        needed.is_some_and(|needed| len > 2 * needed)
+        needed.is_some_and(|needed| len > 2 * needed.max(block))
     }
 
     /// Whether a read waits for the segment `id` at `start`.

@@ -109,3 +109,20 @@ fn a_link_that_becomes_slow_brings_readers_what_they_wait_for() {
         assert!(share >= 0.75 && longest <= 30.0 && after >= 0.5, "{mbits} Mbit/s, {readers} readers");
     }
 }
+
+#[test]
+fn a_store_that_answers_after_seconds_is_read_ahead_of() {
+    for first_byte_ms in [1500.0, 4000.0, 6000.0] {
+        let model = link(125e6, first_byte_ms);
+        let rate = simulate(model, GIB, async |bed| {
+            let (done, object) = (Arc::new(AtomicU64::new(0)), bed.open("huge", 1 << 40));
+            tokio::spawn(read_all(object, (0..1 << 20).map(|at| (at * MIB, MIB)), done.clone()));
+            sleep(Duration::from_secs(200)).await;
+            let before = done.load(Ordering::Relaxed);
+            sleep(Duration::from_secs(100)).await;
+            (done.load(Ordering::Relaxed) - before) as f64 / 100.0
+        });
+        println!("first byte after {first_byte_ms} ms: {:.1} MB/s", rate / 1e6);
+        assert!(rate >= 3e6, "{rate}");
+    }
+}
