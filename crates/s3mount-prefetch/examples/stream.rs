@@ -24,7 +24,7 @@ fn read(reader: &ObjectReader, offset: u64, len: u64) -> Result<usize, Box<dyn E
     Ok(answered.recv()??)
 }
 
-/// Shows the GETs that the store has answered since this was last called.
+/// Prints the GETs that the store has answered since the last call.
 fn show(client: &MemoryClient, what: &str) {
     let mut gets = BTreeMap::<u64, usize>::new();
     for (_, range) in client.take_ranges() {

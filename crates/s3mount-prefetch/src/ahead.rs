@@ -1,8 +1,7 @@
 //! GETs ahead of their readers: how many are in flight, and how many may be.
 //!
-//! Small GETs are counted apart from large ones. Large GETs are also counted by their bytes. Each count has a
-//! limit that follows its need ([`Need`]). All GETs ahead together stay below what is kept for readers that
-//! wait.
+//! Small GETs are counted apart from large ones. Large GETs are also counted by their bytes. Each count has a limit
+//! that follows its need ([`Need`]). All GETs ahead together leave a reserve for readers that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +20,20 @@ use crate::turns::Turns;
 /// processor: 64 small GETs of 3 ms each are 20,000 a second.
 const NEAR: Duration = Duration::from_millis(3);
 
-/// GETs ahead whose connections are free. With so many, and with the GETs that readers wait for, each on a
-/// connection of its own, the daemon's peak stays within 64 MiB above the memory limit. The connections of
-/// more GETs are paid for out of the limit.
+/// GETs ahead whose connections cost nothing of the memory limit. With this many, and with the GETs that readers wait
+/// for, each on a connection of its own, the daemon's peak stays within 64 MiB above the limit. Connections of further
+/// GETs are charged to the limit.
 const FREE_CONNECTIONS: usize = 192;
 
 /// How much of the daemon's memory a connection takes: 0.11 MiB under TLS, 0.04 without (resident size less
 /// payload, with 60 and with 220 connections under TLS, and with 60 and 420 without).
 const CONNECTION_BYTES: u64 = 128 << 10;
 
-/// How many connections one reservation pays for.
+/// The connections that one reservation covers.
 const PAID_AT_ONCE: usize = 16;
 
-/// Connections that were not needed for so many ticks of the housekeeper are no longer paid for. The CRT
-/// keeps idle connections for as long.
+/// Connections that were not needed for this many ticks of the housekeeper are no longer charged. The CRT keeps idle
+/// connections for as long.
 const UNUSED_TICKS: u32 = 60;
 
 /// Decides whether one more GET may be sent ahead of its reader.
@@ -42,7 +41,7 @@ const UNUSED_TICKS: u32 = 60;
 pub(crate) struct AheadLimiter {
     turns: Arc<Turns>,
     budget: MemoryBudget,
-    /// Bounds their bytes where the link has become too slow for them.
+    /// Bounds the bytes of GETs ahead when the link has become too slow for them.
     pub(crate) congestion: Congestion,
     state: Mutex<State>,
 }
@@ -50,12 +49,12 @@ pub(crate) struct AheadLimiter {
 #[derive(Debug)]
 struct State {
     running: usize,
-    /// The bytes of all of them.
+    /// The bytes of all GETs ahead.
     bytes: u64,
-    /// The most GETs that were running at once, lately.
+    /// The recent peak of GETs in flight at once.
     peak: usize,
     ticks: u32,
-    /// Each reservation pays for [`PAID_AT_ONCE`] connections.
+    /// Each reservation covers [`PAID_AT_ONCE`] connections.
     paid: Vec<Reservation>,
     /// GETs that are smaller than a stream's smallest part.
     small: Count,
@@ -87,7 +86,7 @@ impl Count {
         Self { need: Need::new(most), unit, used: 0 }
     }
 
-    /// How much may be in flight: an eighth of the limit is kept for readers that wait.
+    /// The most that may be in flight: an eighth of the limit is kept for readers that wait.
     fn most(&self) -> u64 {
         let limit = self.need.limit() as u64;
         (limit - limit / 8) * self.unit
@@ -106,13 +105,13 @@ impl State {
 }
 
 impl State {
-    /// How many GETs have a connection that is free, or paid for.
+    /// The GETs whose connection is free or charged.
     fn covered(&self) -> usize {
         FREE_CONNECTIONS + self.paid.len() * PAID_AT_ONCE
     }
 
-    /// Whether one more GET has a connection. A connection that is not free is paid for here. All connections
-    /// together take up to half of the memory. As of other memory ahead of readers, an eighth stays free.
+    /// Whether one more GET gets a connection. Charges the connection here if it is not free. All connections together
+    /// take up to half of the memory, and leave an eighth of it free, as everything ahead of readers does.
     fn pay(&mut self, budget: &MemoryBudget) -> bool {
         if self.running >= self.covered() {
             let (bytes, limit) = (PAID_AT_ONCE as u64 * CONNECTION_BYTES, budget.limit_bytes());
@@ -133,8 +132,8 @@ impl State {
 }
 
 impl AheadLimiter {
-    /// At most `most` GETs are in flight, including those that readers wait for. Most large GETs have
-    /// `part_bytes`. Many connections are paid for out of `budget`.
+    /// At most `most` GETs are in flight, including those that readers wait for. Most large GETs have `part_bytes`.
+    /// Connections beyond the free ones are charged to `budget`.
     pub(crate) fn new(most: usize, part_bytes: u64, turns: Arc<Turns>, budget: MemoryBudget) -> Arc<Self> {
         let state = State {
             running: 0,
@@ -185,7 +184,7 @@ impl AheadLimiter {
         lock(&self.state).tick();
     }
 
-    /// The shortest GET is measured anew, with the usual number of GETs in flight.
+    /// Measures the shortest GET anew, with the usual number of GETs in flight.
     pub(crate) fn restart(&self) {
         let State { small, large, large_bytes, .. } = &mut *lock(&self.state);
         for count in [small, large, large_bytes] {
@@ -193,15 +192,15 @@ impl AheadLimiter {
         }
     }
 
-    /// How many GETs ahead are in flight.
+    /// The number of GETs ahead in flight.
     pub(crate) fn running(&self) -> usize {
         lock(&self.state).running
     }
 }
 
 impl AheadPermit {
-    /// The GET has brought its bytes. The time that it took beyond the shortest one in `latencies` says
-    /// whether more GETs at once would be of use.
+    /// Notes that the GET has brought its bytes. The time it took beyond the shortest GET in `latencies` tells whether
+    /// more GETs at once would help.
     pub(crate) fn on_answer(&self, latencies: &Latencies) {
         if self.at_limit == [None; 2] {
             return;
@@ -246,7 +245,8 @@ mod tests {
     use crate::sync::lock;
     use crate::turns::Turns;
 
-    /// Runs rounds in which as many small GETs as are allowed take 25 ms each. Returns how many the last one had.
+    /// Runs rounds in which as many small GETs as are allowed take 25 ms each. Returns the number of GETs of the last
+    /// round.
     async fn run(limiter: &Arc<AheadLimiter>, latencies: &Latencies) -> usize {
         let (mut sent, took) = (0, Duration::from_millis(25));
         for _ in 0..200 {

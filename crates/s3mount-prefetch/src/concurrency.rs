@@ -1,13 +1,12 @@
-//! How many GETs may be in flight at once, by what the store answers.
+//! The limit on GETs in flight, adapted to the store's answers.
 //!
-//! A store that gets too many requests answers 503 or 429. The limit then falls by the share of the GETs in
-//! flight that were only refused. Afterwards it grows by a fixed number each second: additive increase and
-//! multiplicative decrease, as in TCP. When the store has refused nothing for a while, the limit doubles each
-//! second.
+//! A store that gets too many requests answers 503 or 429. The limit then falls by the share of the GETs in flight that
+//! the store refused. Afterwards it grows by a fixed number each second: additive increase and multiplicative decrease,
+//! as in TCP. When the store has refused nothing for a while, the limit doubles each second.
 //!
-//! The share is one of time, not of answers. A refusal mostly takes a fifth of the time of a good answer, and
-//! the next GET takes its place at once. Suppose that one GET of sixteen is too many, and is refused every 5
-//! ms while the others take 25 ms. Then a quarter of all answers are refusals.
+//! The share is measured in time, not in answers. A refusal mostly takes a fifth of the time of a good answer, and the
+//! next GET takes its place at once. Suppose that one GET of sixteen is too many, and is refused every 5 ms while the
+//! others take 25 ms. Then a quarter of all answers are refusals.
 //!
 //! Pure: the caller passes all times, since any fixed moment.
 
@@ -25,7 +24,8 @@ const LONGEST_ROUND: Duration = Duration::from_secs(1);
 /// one request in some hundreds.
 const TOLERATED: f64 = 0.02;
 
-/// The factor on the limit when a few requests were refused in a round, and when nearly all were.
+/// The factors on the limit: after a round in which a few requests were refused, and after one in which nearly all
+/// were.
 const LEAST_CUT: f64 = 0.95;
 const MOST_CUT: f64 = 0.5;
 
@@ -43,7 +43,7 @@ pub(crate) struct Concurrency {
     most: f64,
     /// **Invariant:** at least 1, and at most `most`.
     limit: f64,
-    /// The limit when requests were refused last, or the number of GETs in flight then.
+    /// The limit at the last refusal, or the number of GETs in flight then.
     ceiling: f64,
     round: Round,
     refused_at: Option<Duration>,
@@ -58,7 +58,7 @@ struct Round {
     /// The time that all GETs took, and the time that the refused ones of them took.
     took: Duration,
     took_refused: Duration,
-    /// Whether a GET had to wait because of the limit.
+    /// Whether the limit made a GET wait.
     is_bound: bool,
     /// The most GETs that were in flight.
     busiest: usize,
@@ -71,19 +71,19 @@ impl Concurrency {
         Self { most, limit: most, ceiling: most, round: Round::default(), refused_at: None }
     }
 
-    /// How many GETs may be in flight.
+    /// The number of GETs that may be in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit as usize
     }
 
-    /// A GET had to wait because of the limit, so a higher one would be of use.
+    /// Notes that the limit made a GET wait, so a higher limit would help.
     pub(crate) fn on_wait(&mut self) {
         self.round.is_bound = true;
     }
 
-    /// A GET that was sent at `sent` has come back at `now`, refused or not. Meanwhile the store has answered
-    /// `refused` requests with "slow down", counting all GETs and the attempts that the client repeated. With
-    /// this GET, `running` were in flight.
+    /// Notes that a GET sent at `sent` has come back at `now`, refused or not. Meanwhile the store has answered
+    /// `refused` requests with "slow down", counting all GETs and the client's retries. `running` GETs were in flight,
+    /// including this one.
     pub(crate) fn on_answer(
         &mut self,
         sent: Duration,
@@ -126,8 +126,8 @@ mod tests {
 
     use super::Concurrency;
 
-    /// Answers GETs for `seconds`, as many at once as the limit allows, each after 25 ms, by a store that
-    /// takes `rate` a second. Returns how many were asked and how many refused, a second.
+    /// Answers GETs for `seconds`, as many at once as the limit allows, each after 25 ms, by a store that takes `rate`
+    /// a second. Returns how many requests a second were sent, and how many of them were refused.
     fn run(concurrency: &mut Concurrency, now: &mut Duration, rate: f64, seconds: u32) -> (f64, f64) {
         let (step, until) = (Duration::from_millis(25), *now + Duration::from_secs(seconds.into()));
         let (mut asked, mut refused, mut tokens) = (0, 0, 0.0_f64);

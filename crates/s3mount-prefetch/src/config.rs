@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How much is fetched at once, and how far ahead.
+/// The size of GETs and of the prefetch window.
 #[derive(Clone, Debug)]
 pub struct PrefetchConfig {
     /// The largest GET, in bytes; a multiple of 1 MiB. A window that is smaller than four of these uses
@@ -16,13 +16,13 @@ pub struct PrefetchConfig {
     pub random_read_bytes: u64,
     /// The first read of an object of up to this many bytes fetches it whole.
     pub small_object_bytes: u64,
-    /// A read that has no answer after this long, retries included, fails.
+    /// A read that has no answer after this time, retries included, fails.
     pub read_timeout: Duration,
-    /// The share of all GETs that may be sent a second time because they are slow; with 0 none is.
+    /// The share of all GETs that may be sent a second time because they are slow; 0 sends none.
     pub hedge_share: f64,
-    /// At most this many GETs are in flight at once, and fewer while the store asks to slow down. An eighth
-    /// of them is kept for GETs that readers wait for. Of GETs ahead of their readers 64 are in flight, and
-    /// more as long as that makes them take no longer.
+    /// The most GETs in flight at once; fewer while the store asks to slow down. An eighth is kept for GETs that
+    /// readers wait for. 64 GETs ahead of their readers are in flight, and more as long as that makes none of them
+    /// slower.
     pub max_requests: usize,
     /// Whether objects that are fetched in parts are compared with the store's checksums.
     pub verify_whole: bool,

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A reader is starved after this time in which nothing came. A store 700 ms away answers within it.
+/// A reader is starved when no bytes came for this long. A store 700 ms away answers within it.
 pub(crate) const STARVED: Duration = Duration::from_secs(3);
 
-/// A GET that took less shows that the link carries what is in flight, and more.
+/// A GET that took less than this shows that the link carries more than the bytes in flight.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// The bound ends when it has grown to this: the window of a stream that is alone.
+/// The bound is lifted when it has grown to this: the window of a single stream.
 const FREE_BYTES: u64 = 64 << 20;
 
 /// The bound ends when no reader was starved for this long.
@@ -40,7 +40,7 @@ pub(crate) struct Congestion {
     /// When a GET brought its bytes last, and when a reader was starved last, in microseconds.
     landed: AtomicU64,
     starved: AtomicU64,
-    /// When a reader was starved first after the last GET that brought its bytes.
+    /// When a reader was first starved after the last GET that brought its bytes.
     began: AtomicU64,
     /// When a second GET was sent last to find out whether new connections bring more.
     probed: AtomicU64,
@@ -58,7 +58,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Congestion {
-    /// How many bytes may be in flight ahead of readers. Unset where there is no bound.
+    /// The bytes that may be in flight ahead of readers; `None` means no bound.
     pub(crate) fn bound(&self) -> Option<u64> {
         Some(self.bound.load(Ordering::Relaxed)).filter(|bound| *bound != UNBOUNDED)
     }
@@ -71,7 +71,7 @@ impl Congestion {
             && let Some(bound) = self.bound()
         {
             let grown = bound + bytes;
-            // Where two GETs land at once, it grows by one of them.
+            // When two GETs land at once, the bound may grow by only one of them.
             self.bound.store(if grown < FREE_BYTES { grown } else { UNBOUNDED }, Ordering::Relaxed);
         }
     }
@@ -81,8 +81,8 @@ impl Congestion {
         self.landed.load(Ordering::Relaxed) > micros(time)
     }
 
-    /// Whether readers have been starved since some time after `time`, and for the first time since a GET brought its
-    /// bytes. So a GET that was sent because of that goes on.
+    /// Whether the last starvation began after `time`: when a reader was first starved after a GET had brought its
+    /// bytes. So a GET that was sent because of the starvation goes on.
     pub(crate) fn has_begun_since(&self, time: Duration) -> bool {
         self.began.load(Ordering::Relaxed) > micros(time)
     }

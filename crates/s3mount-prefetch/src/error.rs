@@ -11,10 +11,10 @@ pub enum ReadError {
     /// The store returned an error, after retries where retries could help.
     #[error(transparent)]
     Object(#[from] Arc<ObjectError>),
-    /// There was no answer in time, retries included.
+    /// No answer came within the read time-out, retries included.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// All bytes of the object have been fetched, and their checksum is not the store's.
+    /// All bytes of the object have been fetched, and their checksum differs from the store's.
     #[error("the object has the checksum {came}, and the store keeps {kept}")]
     Corrupt {
         /// The checksum that the store keeps.
@@ -22,19 +22,19 @@ pub enum ReadError {
         /// The checksum of the bytes that came.
         came: ObjectChecksum,
     },
-    /// All bytes of one part of the upload have been fetched, and their checksum is not the store's.
+    /// All bytes of one part of the upload have been fetched, and their checksum differs from the store's.
     #[error("part {part}, {range}, has the checksum {came}, and the store keeps {kept}")]
     CorruptPart {
         /// The part's number; the first one has 1.
         part: usize,
-        /// Its bytes.
+        /// The part's byte range.
         range: ByteRange,
         /// The checksum that the store keeps.
         kept: ObjectChecksum,
         /// The checksum of the bytes that came.
         came: ObjectChecksum,
     },
-    /// A range of the object was fetched twice, and the bytes differed.
+    /// A range of the object was fetched twice, with different bytes.
     #[error("a range had the checksum {then}, and has {now}")]
     Changed {
         /// The checksum of the bytes that came first.

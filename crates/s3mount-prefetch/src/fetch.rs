@@ -1,5 +1,5 @@
-//! One GET: from the disk, from the shared tier, or from the store, with retries and a deadline; and a second
-//! one beside it when it is slow.
+//! One GET: from the disk, from the shared tier, or from the store, with retries and a deadline. A slow GET gets a
+//! second one beside it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::version::Version;
 /// Why a GET brought nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The GET was sent ahead of its readers, it failed, and nobody waited for it. Its range is fetched when
-    /// somebody reads it, or when there is room to read ahead again.
+    /// The GET was sent ahead of its readers, and failed while no read waited for it. Its range is fetched when a
+    /// reader asks for it, or when there is room to read ahead again.
     GivenUp,
-    /// The GET had no time left at this moment. The reads that wait for it fail if they have none either. For
-    /// the others, who came since, the range is fetched anew.
+    /// The GET's time had run out at this moment. Reads whose time has also run out fail. For reads that came later,
+    /// the range is fetched anew.
     Late(ReadError, Instant),
-    /// The GET failed, and the reads that wait for it fail.
+    /// The GET failed, and so do the reads that wait for it.
     Read(ReadError),
 }
 
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// The error for a read that has waited for `limit`.
+    /// The error of a read that has waited for `limit`.
     pub(crate) fn into_error(self, limit: Duration) -> ReadError {
         match self {
             Failure::GivenUp => ReadError::TimedOut(limit),
@@ -61,21 +61,21 @@ pub(crate) enum Place {
     Shared,
 }
 
-/// What a GET has brought.
+/// The bytes that a GET brought.
 #[derive(Debug)]
 pub(crate) struct Came {
     pub(crate) bytes: Bytes,
     pub(crate) from: Place,
-    /// Whether they are all bytes of the object, and were compared with a checksum that the store has sent.
+    /// Whether these are all bytes of the object, and were compared with a checksum from the store.
     is_compared: bool,
 }
 
-/// What a GET has to know of those who want its bytes.
+/// What a GET asks about the reads that want its bytes.
 pub(crate) trait Wanted: Send + Sync {
-    /// Whether a reader waits for it now.
+    /// Whether a read waits for the GET now.
     fn is_awaited(&self) -> bool;
 
-    /// The GET fails at this time, retries included, unless others wait for it by then who have more time.
+    /// The GET fails at this time, retries included, unless reads with a later deadline wait for it by then.
     fn first_deadline(&self) -> Instant;
 
     /// The deadline as it is now.
@@ -83,7 +83,7 @@ pub(crate) trait Wanted: Send + Sync {
         self.first_deadline()
     }
 
-    /// Fails the reads that have waited for too long. Returns when to look again.
+    /// Fails reads past their deadline. Returns when to check again.
     fn look(&self) -> Next {
         let deadline = self.first_deadline();
         if Instant::now() < deadline { Next::LookAt(deadline) } else { Next::Fail }
@@ -93,18 +93,18 @@ pub(crate) trait Wanted: Send + Sync {
     fn reclaim(&self) {}
 }
 
-/// What a GET does when it has looked whether reads have waited for too long.
+/// What a GET does after it has checked its reads' deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It goes on, and looks again then.
+    /// The GET goes on, and checks again at this time.
     LookAt(Instant),
-    /// It has no time left.
+    /// The GET's time has run out.
     Fail,
-    /// It gives way to a shorter one for the reads that wait.
+    /// A shorter GET for the waiting reads replaces it.
     GiveWay,
 }
 
-/// What a GET has to know that no other reader can join.
+/// The one read of a GET that no other read can join.
 pub(crate) struct Alone {
     pub(crate) deadline: Instant,
 }
@@ -119,16 +119,16 @@ impl Wanted for Alone {
     }
 }
 
-/// How often a GET looks whether reads have waited for too long. Most reads begin to wait after their GET was
-/// sent, and are let go in time. A read that has waited for another GET before may be late by as much.
+/// How often a GET checks its reads' deadlines. Most reads begin to wait after their GET was sent, and fail on time. A
+/// read that waited for another GET before may fail this much too late.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
 /// A GET that still waits for memory after this time asks readers to give back more. The buffers of cancelled
 /// GETs may not have come back.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Fetches `range` of `object` into `buffer`, or into the first buffer that it can get. Retries errors that
-/// may pass until the deadline, as long as somebody waits for the bytes or memory is to spare.
+/// Fetches `range` of `object` into `buffer`, or into the first buffer that it can get. Retries transient errors until
+/// the deadline, as long as a read waits for the bytes or memory is to spare.
 pub(crate) async fn fetch(
     shared: &Shared,
     version: &Version,
@@ -139,7 +139,7 @@ pub(crate) async fn fetch(
     in_time(shared, wanted, from_nearest(shared, version, range, buffer, wanted)).await
 }
 
-/// Waits for a GET as long as it has time. The reads whose time is over before fail by themselves.
+/// Waits for a GET until its deadline. Fails reads whose own deadline comes earlier.
 pub(crate) async fn in_time<T>(
     shared: &Shared,
     wanted: &dyn Wanted,
@@ -160,8 +160,8 @@ pub(crate) async fn in_time<T>(
     }
 }
 
-/// Fetches from the disk what the disk holds, and else from the shared tier or the store. The caller sees to the
-/// time.
+/// Fetches from the disk if the disk holds the range, else from the shared tier or the store. The caller watches the
+/// deadline.
 pub(crate) async fn from_nearest(
     shared: &Shared,
     version: &Version,
@@ -174,7 +174,7 @@ pub(crate) async fn from_nearest(
     };
     let source = source_time(shared, range);
     let into = buffer_for(shared, range, buffer, wanted).await;
-    // It looks first, if nobody has, and gives the buffer back at once where the range is not on the disk.
+    // The disk first checks whether it holds the range, if that is unknown, and gives the buffer back at once if not.
     let read = match disk.asks_source(range, source.is_some()) {
         None => disk.read(range, source, into).await,
         Some(limit) => {
@@ -204,8 +204,8 @@ pub(crate) async fn from_nearest(
     Ok(came)
 }
 
-/// Fetches what a slow disk holds, unless that takes longer than `limit`, as the disk does. Where it is not known how long
-/// the store takes, the store itself is asked.
+/// Fetches from farther away what a slow disk holds, within `limit`, the time that the disk takes. If the store's time
+/// is unknown, asks the store itself.
 async fn before_slow(
     shared: &Shared,
     version: &Version,
@@ -225,12 +225,12 @@ async fn before_slow(
     timeout(limit, get).await.map_err(late)?
 }
 
-/// How long the store takes for `range`, if that is known.
+/// The time that the store takes for `range`, if known.
 fn source_time(shared: &Shared, range: ByteRange) -> Option<Duration> {
     Some(shared.latencies.mean(range.len())).filter(|mean| !mean.is_zero())
 }
 
-/// Fetches from the shared tier what the tier holds, and else from the store.
+/// Fetches from the shared tier if it holds the range, else from the store.
 async fn from_afar(
     shared: &Shared,
     version: &Version,
@@ -244,7 +244,7 @@ async fn from_afar(
     };
     let source = source_time(shared, range);
     if source.is_none() && tier.may_be_slow() {
-        // One GET tells whether the store is faster.
+        // This GET measures whether the store is faster.
         return attempts(shared, object, range, buffer, wanted).await;
     }
     let into = buffer_for(shared, range, buffer, wanted).await;
@@ -259,7 +259,7 @@ async fn from_afar(
     Ok(came)
 }
 
-/// The buffer that is here already, or one as soon as there is memory for it.
+/// The buffer at hand, or a new one as soon as memory is free.
 async fn buffer_for(
     shared: &Shared,
     range: ByteRange,
@@ -316,7 +316,7 @@ async fn attempts(
                 }
                 Err(error) => return Err(Failure::Read(ReadError::Object(error.into()))),
                 Ok(()) if wanted.is_awaited() => {}
-                // Nobody waits for this GET, so it takes only memory that no reader needs.
+                // No read waits for this GET, so it takes only memory that no reader needs.
                 Ok(()) => match spare_buffer(shared, range) {
                     Some(free) => buffer = Some(free),
                     None => return Err(Failure::GivenUp),
@@ -326,9 +326,9 @@ async fn attempts(
     }
 }
 
-/// Sends a GET, and a second one when the first takes much longer than its peers do. A few of S3's answers
-/// come very late, and a repeated request reaches another server. The first answer counts, and the other GET
-/// is cancelled. A failure counts when both have failed.
+/// Sends a GET, and a second one when the first takes much longer than its peers. A few of S3's answers come very late,
+/// and a repeated request reaches another server. The first answer counts, and the other GET is cancelled. A failure
+/// counts when both have failed.
 async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Came, ObjectError> {
     let (len, began, sent) = (request.range.len(), Instant::now(), shared.started.elapsed());
     let send = |into: Buffer| async {
@@ -374,7 +374,7 @@ async fn hedged(shared: &Shared, request: GetObject, into: Buffer) -> Result<Cam
     }
 }
 
-/// A buffer for a reader that waits. Other readers give memory back for it. The wait has no deadline of its own.
+/// A buffer for a read that waits. Other readers give memory back for it. This wait has no deadline of its own.
 async fn demand_buffer(shared: &Shared, len: usize, wanted: &dyn Wanted) -> Buffer {
     if let Some(buffer) = shared.pool.try_buffer(len, Priority::Demand) {
         return buffer;
@@ -388,7 +388,7 @@ async fn demand_buffer(shared: &Shared, len: usize, wanted: &dyn Wanted) -> Buff
     }
 }
 
-/// A buffer for a GET that nobody waits for.
+/// A buffer for a GET that no read waits for.
 fn spare_buffer(shared: &Shared, range: ByteRange) -> Option<Buffer> {
     shared.pool.try_buffer(usize::try_from(range.len()).ok()?, Priority::Prefetch)
 }
@@ -420,7 +420,7 @@ mod tests {
     use crate::tiers::Tiers;
     use crate::version::Version;
 
-    /// Nobody waits when the GET asks, and somebody has come when it asks again.
+    /// No read waits when the GET asks first; one waits when it asks again.
     struct JustCame(AtomicBool, Instant);
 
     impl Wanted for JustCame {

@@ -1,20 +1,19 @@
-//! The budget of second GETs, which are sent because the first are slow.
+//! The budget for second GETs, which are sent because the first are slow.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Each GET earns a part of a second one.
+/// Each GET earns a fraction of a second GET.
 #[derive(Debug, Default)]
 pub(crate) struct HedgeBudget(AtomicU64);
 
 impl HedgeBudget {
-    /// One second GET, in the units that the budget counts in.
+    /// One second GET, in the budget's units.
     const ONE: u64 = 1 << 20;
 
-    /// The most that is saved up. When a store slows down after a good hour, not everything may be asked for
-    /// twice.
+    /// The most that can be saved up. When a store slows down after a good hour, not every GET may be sent twice.
     const MOST: u64 = 8 * Self::ONE;
 
-    /// A GET is sent, which earns `share` of a second one.
+    /// Notes that a GET is sent, which earns `share` of a second one.
     pub(crate) fn earn(&self, share: f64) {
         let part = (share * Self::ONE as f64) as u64;
         let earn = |saved: u64| Some((saved + part).min(Self::MOST));

@@ -1,4 +1,4 @@
-//! What the disk cache lacks of a version, in parts that are fetched for the disk alone.
+//! The ranges of a version that the disk cache lacks, in parts that are fetched for the disk alone.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use crate::PrefetchConfig;
 use crate::version::Version;
 
-/// How long to wait for the disk before looking again.
+/// How long to wait for the disk before checking again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long the disk may take to write what was fetched.
+/// How long the disk may take to write a fetched part.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
 /// The first part of bytes that the disk lacks. Parts end at multiples of their size, so that the disk's blocks
@@ -22,7 +22,7 @@ pub(crate) fn part_of(config: &PrefetchConfig, version: &Version, missing: ByteR
     version.front(ByteRange::new(missing.start(), missing.end().min(edge)))
 }
 
-/// Waits until the disk has all of `range`. Returns false if it drops some of it, or takes too long.
+/// Waits until the disk has all of `range`. Returns false if the disk drops some of it, or takes too long.
 pub(crate) async fn was_written(disk: &DiskObject, range: ByteRange) -> bool {
     let deadline = Instant::now() + WRITE_TIME;
     loop {

@@ -1,5 +1,5 @@
-//! Readers that hold bytes ahead of streams that nobody reads now: files that stay open after they were read, and
-//! files that were closed a moment ago and may be opened again. They give these bytes to streams that are read.
+//! Readers that hold bytes ahead of idle streams: of files that stay open after they were read, and of files that were
+//! closed a moment ago and may be opened again. They give these bytes to streams that are being read.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 
-/// All readers are looked at no more often than once in so many milliseconds, however short memory is.
+/// All readers are searched at most once in this many milliseconds, however short memory is.
 const LOOK_MS: u64 = 200;
 
-/// The readers with such bytes, in the order in which they give. `R` is a reader.
+/// The readers with such bytes, in the order in which they give them. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct IdleBooks<R> {
     readers: Mutex<VecDeque<Weak<R>>>,
-    /// How many they are, so that it costs nothing to ask when there are none.
+    /// Their number, so that the check is free when there are none.
     count: AtomicUsize,
-    /// When all readers were looked at last, in milliseconds of the time that the policies see.
+    /// When all readers were last searched, in milliseconds of the policies' clock.
     looked_at: AtomicU64,
 }
 
@@ -27,18 +27,17 @@ impl<R> Default for IdleBooks<R> {
 }
 
 impl<R> IdleBooks<R> {
-    /// Whether there may be any.
+    /// Whether there may be such readers.
     pub(crate) fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether some may give at the time `now`: they are on the list, or nobody has looked for a while.
+    /// Whether some reader may give bytes at the time `now`: one is listed, or the last search was a while ago.
     pub(crate) fn may_give(&self, now: Duration) -> bool {
         self.has_any() || millis(now) >= self.looked_at.load(Ordering::Relaxed) + LOOK_MS
     }
 
-    /// Whether all readers are to be looked at, at the time `now`: there are none on the list, and nobody has
-    /// looked for a while.
+    /// Whether to search all readers at the time `now`: none is listed, and the last search was a while ago.
     pub(crate) fn is_time_to_look(&self, now: Duration) -> bool {
         let (now, before) = (millis(now), self.looked_at.load(Ordering::Relaxed));
         !self.has_any()
@@ -51,12 +50,12 @@ impl<R> IdleBooks<R> {
         self.change(|readers| readers.push_back(reader));
     }
 
-    /// Lists a reader that was taken off the list and can give more.
+    /// Lists a reader first that was taken off the list and can give more.
     pub(crate) fn list_first(&self, reader: Weak<R>) {
         self.change(|readers| readers.push_front(reader));
     }
 
-    /// Takes the reader off the list that gives next.
+    /// Takes the next reader that gives bytes off the list.
     pub(crate) fn next(&self) -> Option<Weak<R>> {
         self.change(VecDeque::pop_front)
     }

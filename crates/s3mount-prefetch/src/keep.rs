@@ -1,4 +1,4 @@
-//! Fetches whole versions into the disk cache before anybody reads them.
+//! Fetches whole versions into the disk cache before they are read.
 
 use std::time::Duration;
 
@@ -14,36 +14,36 @@ use crate::shared::Shared;
 use crate::version::Version;
 use crate::{Prefetcher, ReadError};
 
-/// How many parts of a version are fetched at once. With the 90 MB/s that S3 gives a connection, eight bring
-/// 700 MB/s, and several versions are kept at once.
+/// The parts of a version that are fetched at once. With the 90 MB/s that S3 gives a connection, eight bring 700 MB/s,
+/// and several versions are fetched at once.
 const PARTS_AT_ONCE: usize = 8;
 
-/// How long to wait for memory, or for the disk, before looking again.
+/// How long to wait for memory, or for the disk, before checking again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How often what the disk dropped is fetched again.
+/// How many times to fetch again what the disk dropped.
 const ROUNDS: u32 = 3;
 
-/// Why a version is not kept whole.
+/// Why the disk cache does not hold the whole version.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
     /// The mount has no disk cache.
     #[error("the mount has no disk cache")]
     NoCache,
-    /// The mount does not keep this object.
+    /// The mount's filters leave this object out of the disk cache.
     #[error("--cache-include and --cache-exclude leave the file out of the disk cache")]
     LeftOut,
-    /// The cache is full of what is still used, or the disk does not work.
+    /// The cache is full of data in use, or the disk does not work.
     #[error("the disk cache has no room for it, or its disk does not work")]
     NoRoom,
-    /// It could not be fetched.
+    /// Fetching it failed.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
 impl Prefetcher {
-    /// Fetches what the disk cache lacks of a `range` of the version `object`, which is `size` bytes long. It
-    /// takes memory that no reader needs. Resolves when all of it is written.
+    /// Fetches the bytes that the disk cache lacks of `range` of the version `object`, which is `size` bytes long.
+    /// Takes only memory that no reader needs. Resolves when all bytes are written.
     ///
     /// # Errors
     /// When the cache can't hold it, or when it can't be fetched.
@@ -56,7 +56,7 @@ impl Prefetcher {
         for _ in 0..ROUNDS {
             disk.look().await;
             if disk.first_missing(range).is_some() && !disk.is_writable() {
-                // What a GET would bring is dropped.
+                // The disk would drop the bytes of a GET.
                 return Err(KeepError::NoRoom);
             }
             fetch_missing(shared, &version, &disk, range).await?;
@@ -68,7 +68,7 @@ impl Prefetcher {
     }
 }
 
-/// Fetches what the disk lacks of `range`, a few parts at a time. The disk is offered each part.
+/// Fetches the bytes that the disk lacks of `range`, a few parts at a time, and offers each part to the disk.
 async fn fetch_missing(
     shared: &Shared,
     version: &Version,
@@ -84,7 +84,7 @@ async fn fetch_missing(
         .map(|part| fetch_part(shared, version, disk, part))
         .buffer_unordered(PARTS_AT_ONCE);
     while let Some(result) = fetched.next().await {
-        // What was given up is fetched in the next round.
+        // The next round fetches the parts that were given up.
         if let Err(Failure::Late(error, _) | Failure::Read(error)) = result {
             return Err(error.into());
         }
@@ -103,7 +103,7 @@ async fn fetch_part(
     let buffer = loop {
         match shared.pool.try_buffer(len, Priority::Prefetch) {
             Some(buffer) if disk.has_room_to_write(part.len()) => break buffer,
-            // The disk hangs with what waits for it. That holds up nobody who keeps files on another one.
+            // The disk hangs with the bytes that wait for it. That must not hold up fetches into another disk.
             _ if !disk.is_writable() => return Ok(()),
             _ => sleep(PAUSE).await,
         }

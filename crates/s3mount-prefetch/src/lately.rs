@@ -1,4 +1,4 @@
-//! Files that were closed a moment ago. Loaders that open a file anew for each sample go on where they were.
+//! Files that were closed a moment ago. A loader that opens a file anew for each sample continues where it stopped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use crate::ObjectReader;
 use crate::sync::{Mutex, lock};
 
-/// How many closed files are remembered: their streams take a few KiB each, and at most 20 KiB. The bytes that
-/// they hold are the first to go when others need memory.
+/// The number of closed files that are remembered. The streams of each take a few KiB, at most 20 KiB. The bytes that
+/// these files hold are the first to be dropped when others need memory.
 const MOST_CLOSED: usize = 256;
 
-/// For how many ticks of the housekeeper a closed file is remembered: a loader comes back to a shard within one
-/// or a few steps of its training.
+/// The ticks of the housekeeper for which a closed file is remembered: a loader comes back to a shard within one or a
+/// few training steps.
 const REMEMBERED_TICKS: u32 = 10;
 
 /// The readers of files that were closed a moment ago, the latest last.
@@ -35,7 +35,7 @@ impl LatelyClosed {
         }
         closed.push_back(Closed { reader: reader.clone(), ticks: 0 });
         let oldest = if closed.len() > MOST_CLOSED { closed.pop_front() } else { None };
-        // A reader that goes cancels its GETs: no lock may be held.
+        // Dropping a reader cancels its GETs: no lock may be held.
         drop(closed);
         drop(oldest);
     }
@@ -51,10 +51,10 @@ impl LatelyClosed {
     }
 }
 
-/// A handle of an open file on the reader of its version. When the last one is dropped, the file is closed.
+/// An open file's handle on the reader of its version. Dropping the last handle closes the file.
 ///
-/// The GETs ahead of a file that was closed are given up, and its memory is given back. But who opens a file again within
-/// seconds, and goes on where he was, is expected to do so again and again: what is ahead of the streams stays.
+/// Closing a file cancels its GETs ahead and gives its memory back. But a program that reopens a file within seconds,
+/// and continues where it stopped, is expected to do so again: then the bytes ahead of the streams stay.
 #[derive(Debug)]
 pub struct OpenReader {
     reader: Arc<ObjectReader>,

@@ -1,5 +1,4 @@
-//! How long GETs take when nothing is in their way, how long they mostly take, and how many bytes the link
-//! carries.
+//! The shortest and the usual duration of GETs, and the bytes that the link carries.
 
 use std::time::Duration;
 
@@ -14,11 +13,11 @@ const FIRST_CLASS: u32 = u32::ilog2(64 << 10);
 /// store that has become slower is believed.
 const DRIFT: u64 = 64;
 
-/// The shortest GET is remembered for one or two periods of so many ticks. So a single answer that came too soon
-/// is forgotten, and a store that has moved away is believed.
+/// The shortest GET is remembered for one or two periods of this many ticks. So a single unusually quick answer is
+/// forgotten, and a store that has become slower is believed.
 const PERIOD_TICKS: u64 = 600;
 
-/// One GET weighs a sixteenth in the mean. A GET that took more than three times the mean counts as three
+/// One GET has a weight of a sixteenth in the mean. A GET that took more than three times the mean counts as three
 /// times the mean.
 const MEAN_SHARE: u64 = 16;
 const MEAN_MOST: u64 = 3;
@@ -30,7 +29,7 @@ const SLOW: u32 = 3;
 /// No GET is slow before this: where GETs take a millisecond, the scheduler alone may add ten.
 const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 
-/// When a GET is slow if no GET of its length has come back yet.
+/// A GET is slow after this time if no GET of its length has come back yet.
 const SLOW_UNKNOWN: Duration = Duration::from_secs(2);
 
 /// The assumed rate of a link that has carried nothing yet, in bytes a second: 20 Mbit/s, the slowest link
@@ -40,50 +39,50 @@ const SLOWEST_LINK: u64 = 2_500_000;
 /// The assumed rate of a link on which a reader is starved: 5 Mbit/s.
 const STARVED_LINK: u64 = 625_000;
 
-/// Where nothing else came, a GET may have stalled after the time that its bytes take at this rate, of which an attempt
-/// has four times as much (so that is 1 Mbit/s), and after this time at the latest.
+/// If no other GET came back, a GET may have stalled after the time that its bytes take at this rate, or after this
+/// time at the latest. An attempt has four times as long (which makes 1 Mbit/s).
 const LEAST_LINK: u64 = 4 * 125_000;
 const STALLS_ALONE: Duration = Duration::from_secs(4);
 
-/// A link is slow that carries fewer bytes a second: then a usual window waits at it for more than [`LONG_QUEUE`].
+/// A link that carries fewer bytes a second is slow: a usual window waits at it for more than [`LONG_QUEUE`].
 const SLOW_LINK: u64 = 128 << 20;
 
-/// Where GETs wait for longer than this at the link, it is full.
+/// A link at which GETs wait for longer than this is full.
 pub(crate) const LONG_QUEUE: Duration = Duration::from_millis(500);
 
-/// When the link carried less in a tick than it is believed to carry, although GETs were in flight, the
-/// belief falls by this share of the difference.
+/// When the link carried less in a tick than its estimated rate, although GETs were in flight, the estimate falls by
+/// this share of the difference.
 const LINK_SHARE: u64 = 16;
 
 /// Durations of the GETs of one class of lengths, in microseconds; `u64::MAX` before the first GET.
 #[derive(Debug)]
 struct Class {
-    /// The shortest of this period, and of the one before.
+    /// The shortest GETs of this period and of the one before.
     least_long: [AtomicU64; 2],
-    /// The shortest of late.
+    /// The shortest recent GET.
     least_lately: AtomicU64,
     mean: AtomicU64,
 }
 
-/// How long GETs take by their length, and how many bytes are in flight.
+/// The durations of GETs by their length, and the bytes in flight.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     classes: [Class; CLASSES],
     in_flight_bytes: AtomicU64,
     /// Bytes that came since the last tick.
     landed_bytes: AtomicU64,
-    /// Bytes of GETs that have come since it was last measured whether the link is slow, and the sum of these bytes times
-    /// the milliseconds that each GET took.
+    /// Bytes of GETs that came since the last check for a slow link, and the sum of these bytes times the milliseconds
+    /// that each GET took.
     spread_bytes: AtomicU64,
     spread_byte_millis: AtomicU64,
-    /// Ticks since then in which GETs were in flight.
+    /// Ticks since that check in which GETs were in flight.
     busy_ticks: AtomicU64,
     /// Bytes a second that the link brought, spread over the time that the GETs took.
     spread_link: AtomicU64,
     /// Bytes a second that all GETs together brought; 0 before the first GET.
     link: AtomicU64,
-    /// `spread_link` when GETs last waited at the link for long, or what it has carried since if that is more. 0 while
-    /// none has.
+    /// `spread_link` when GETs last waited long at the link, or the rate it has carried since if that is higher. 0
+    /// before any GET waited long.
     full_link: AtomicU64,
     /// How long the last two GETs took, in microseconds.
     last: [AtomicU64; 2],
@@ -128,13 +127,13 @@ fn class(bytes: u64) -> usize {
 }
 
 impl Latencies {
-    /// A GET of `bytes` is sent.
+    /// Notes that a GET of `bytes` is sent.
     pub(crate) fn on_sent(&self, bytes: u64) -> InFlight<'_> {
         self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
         InFlight(self, bytes)
     }
 
-    /// A GET of `bytes` took this long.
+    /// Notes that a GET of `bytes` took this long.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.landed_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -144,7 +143,7 @@ impl Latencies {
         let class = &self.classes[class(bytes)];
         class.least_long[0].fetch_min(micros, Ordering::Relaxed);
         class.least_lately.fetch_min(micros, Ordering::Relaxed);
-        // Where two GETs change it at once, one of the changes is lost. The result is still a mean.
+        // When two GETs change the mean at once, one change is lost. The result is still a mean.
         let mean = match class.mean.load(Ordering::Relaxed) {
             u64::MAX => micros,
             mean => mean - mean / MEAN_SHARE + micros.min(mean.saturating_mul(MEAN_MOST)) / MEAN_SHARE,
@@ -152,7 +151,7 @@ impl Latencies {
         class.mean.store(mean, Ordering::Relaxed);
     }
 
-    /// After what time a GET of `bytes` is so much slower than its peers that another one may be faster.
+    /// The time after which a GET of `bytes` is so much slower than its peers that a second one may be faster.
     pub(crate) fn slow_after(&self, bytes: u64) -> Duration {
         match self.classes[class(bytes)].mean.load(Ordering::Relaxed) {
             u64::MAX => SLOW_UNKNOWN,
@@ -160,28 +159,28 @@ impl Latencies {
         }
     }
 
-    /// After what time a GET of `bytes` may have stalled. That is later than [`slow_after`](Self::slow_after)
-    /// while the link brings other bytes in flight. A GET is given up after a multiple of this.
+    /// The time after which a GET of `bytes` may have stalled. It is longer than [`slow_after`](Self::slow_after) while
+    /// the link brings other bytes in flight. A GET is given up after a multiple of this.
     pub(crate) fn stalls_after(&self, bytes: u64) -> Duration {
         self.slow_after(bytes).max(self.in_flight() / 2)
     }
 
-    /// After what time a GET of `bytes` may have stalled where no other has come since it was sent: the link may be as
-    /// slow as ever.
+    /// The time after which a GET of `bytes` may have stalled if no other GET came back since it was sent: the link may
+    /// be very slow.
     pub(crate) fn stalls_alone_after(&self, bytes: u64) -> Duration {
         self.stalls_after(bytes)
             .max(Duration::from_secs_f64(bytes as f64 / LEAST_LINK as f64).min(STALLS_ALONE))
     }
 
-    /// How long a GET waits for the GETs before it: the time in which the link brings all bytes in flight.
-    /// While streams ramp, more bytes are in flight than the link ever brought in a second, but GETs take no
-    /// longer. So the wait is at most the shorter of the last two GETs.
+    /// How long a GET waits for earlier GETs: the time in which the link brings all bytes in flight. While streams
+    /// ramp, more bytes are in flight than the link ever brought in a second, but GETs take no longer. So the wait is
+    /// at most the shorter of the last two GETs.
     pub(crate) fn queue(&self) -> Duration {
         let last = self.last.each_ref().map(|micros| micros.load(Ordering::Relaxed));
         self.in_flight().min(Duration::from_micros(last[0].min(last[1])))
     }
 
-    /// A reader is starved: the link is slow until it has shown that it is not.
+    /// Notes that a reader is starved: the link counts as slow until it proves faster.
     pub(crate) fn on_starved(&self) {
         for link in [&self.link, &self.spread_link, &self.full_link] {
             link.fetch_min(STARVED_LINK, Ordering::Relaxed);
@@ -202,28 +201,28 @@ impl Latencies {
         Duration::from_secs_f64(self.in_flight_bytes.load(Ordering::Relaxed) as f64 / link as f64)
     }
 
-    /// How many bytes the link carries in this time. Zero before the first GET.
+    /// The bytes that the link carries in this time. Zero before the first GET.
     pub(crate) fn carried(&self, time: Duration) -> u64 {
         (self.link.load(Ordering::Relaxed) as f64 * time.as_secs_f64()) as u64
     }
 
-    /// How long a GET of `bytes` took at least, lately. A window needs the shortest time, not the mean: the
-    /// mean includes the waiting that too many GETs at once cause, and would ask for even more of them. If no
-    /// GET was that long yet, a shorter one is scaled in proportion, which is the most that a longer one can
+    /// The shortest recent duration of a GET of `bytes`. A window needs the shortest time, not the mean: the mean
+    /// includes the waiting that too many GETs at once cause, and would ask for even more of them. If no GET had that
+    /// length yet, the duration of a smaller GET is scaled in proportion, which is the most that the larger one can
     /// take. Zero if there was no GET at all.
     pub(crate) fn least_lately(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| class.least_lately.load(Ordering::Relaxed))
     }
 
-    /// How long the shortest GET of `bytes` took for a long time. A link that is never idle does not show lately
-    /// how fast it can be.
+    /// The shortest duration of a GET of `bytes` over a long time. A link that is always busy does not show in recent
+    /// GETs how fast it can be.
     pub(crate) fn least_long(&self, bytes: u64) -> Duration {
         let least =
             |[now, before]: &[AtomicU64; 2]| now.load(Ordering::Relaxed).min(before.load(Ordering::Relaxed));
         self.nearest(bytes, |class| least(&class.least_long))
     }
 
-    /// How long a GET of `bytes` mostly takes, scaled in the same way.
+    /// The usual duration of a GET of `bytes`, scaled in the same way.
     pub(crate) fn mean(&self, bytes: u64) -> Duration {
         self.nearest(bytes, |class| class.mean.load(Ordering::Relaxed))
     }
@@ -234,8 +233,8 @@ impl Latencies {
         nearest.map_or(Duration::ZERO, |(shorter, micros)| Duration::from_micros(micros << shorter))
     }
 
-    /// Lets the minima rise, and updates the rate of the link. To be called once a second. Returns whether a
-    /// period begins, in which the shortest GET is measured anew.
+    /// Lets the minima rise, and updates the rate of the link. Call it once a second. Returns whether a new period
+    /// begins, in which the shortest GET is measured anew.
     pub(crate) fn age(&self) -> bool {
         let (link, landed) =
             (self.link.load(Ordering::Relaxed), self.landed_bytes.swap(0, Ordering::Relaxed));
@@ -244,7 +243,7 @@ impl Latencies {
         self.measure_slow_link();
         for Class { least_lately, .. } in &self.classes {
             let older = |micros: u64| (micros != u64::MAX).then(|| micros + micros / DRIFT);
-            // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as good.
+            // Only one thread calls this, and a lower minimum that a GET brings meanwhile is as valid.
             let _ = least_lately.try_update(Ordering::Relaxed, Ordering::Relaxed, older);
         }
         let begins = (self.ticks.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(PERIOD_TICKS);
@@ -258,9 +257,8 @@ impl Latencies {
 
     /// Measures whether the link is slow, once a second.
     ///
-    /// The bytes of a GET count when it ends, but they came all the time. Where many GETs share a slow link, they all
-    /// end within the same second, after many. So what has come is divided by the seconds in which it came: by as many
-    /// ticks as its GETs took.
+    /// The bytes of a GET count when it ends, but they came throughout. Many GETs that share a slow link all end within
+    /// the same second, after many seconds. So the bytes are divided by the ticks that their GETs took.
     fn measure_slow_link(&self) {
         let (spread, link) =
             (self.spread_bytes.load(Ordering::Relaxed), self.spread_link.load(Ordering::Relaxed));
@@ -275,7 +273,7 @@ impl Latencies {
         }
         let rate = spread / ticks;
         if spread > 0 {
-            // What lands meanwhile counts with the next.
+            // Bytes that land meanwhile count in the next measurement.
             self.spread_bytes.fetch_sub(spread, Ordering::Relaxed);
             self.spread_byte_millis.store(0, Ordering::Relaxed);
             self.busy_ticks.store(0, Ordering::Relaxed);
@@ -288,18 +286,18 @@ impl Latencies {
         }
     }
 
-    /// How many bytes a second a slow link carries. Unset if the link is fast, or nothing is known of it.
+    /// The bytes a second that a slow link carries. `None` if the link is fast or unknown.
     pub(crate) fn slow_link(&self) -> Option<u64> {
         slow(&self.spread_link)
     }
 
-    /// How many bytes a second a slow link carries at which GETs have waited for long.
+    /// The bytes a second that a slow link carries, if GETs have waited long at it.
     pub(crate) fn full_link(&self) -> Option<u64> {
         slow(&self.full_link)
     }
 }
 
-/// What the link is believed to carry that carried `rate` lately, and was believed to carry `link`.
+/// The new estimate of a link's rate, from the old estimate `link` and the rate that it carried lately.
 fn believed(link: u64, rate: u64, is_busy: bool) -> u64 {
     let fallen = if is_busy && link > rate { link - (link - rate) / LINK_SHARE } else { link };
     fallen.max(rate)

@@ -1,15 +1,15 @@
 //! What a mount learns about its files: how far they are read, and how fast.
 //!
-//! A data set has many files of one *kind*: files of one folder with one extension. The reader of the next
-//! file mostly does what the readers of the last ones did. So each reading from a file's beginning is noted
-//! when it has come to the file's end or when the file is closed. The next reading begins accordingly: with
-//! the window that the last readings came to need, or with nothing ahead where they all stopped after a
-//! header. A new folder begins as the other files of its extension do.
+//! A data set has many files of one *kind*: files of one folder with one extension. The reader of the next file mostly
+//! does what the readers of the last ones did. So each reading from a file's beginning is noted when it reaches the
+//! file's end or when the file is closed. The next reading begins accordingly: with the window that the last readings
+//! needed in the end, or with nothing ahead if they all stopped after a header. The first file of a new folder begins
+//! as other files of its extension do.
 //!
-//! What was learnt may be wrong for the next reader. So a beginning grants only the bytes that *each* of the
-//! last [`RECENT`] readings went on to read. One reading that stopped early is enough to unlearn, and it
-//! takes [`RECENT`] whole readings to trust a kind again. Bytes are withheld only after [`RECENT`] readings
-//! in a row have stopped at once. A reader that goes on then waits for one GET.
+//! The past may mislead about the next reader. So a beginning grants only the bytes that *each* of the last [`RECENT`]
+//! readings went on to read. One reading that stopped early is enough to unlearn, and it takes [`RECENT`] whole
+//! readings to trust a kind again. Bytes are withheld only after [`RECENT`] readings in a row have stopped at once. A
+//! reader that goes on then waits for one GET.
 //!
 //! Pure, and bounded by [`KINDS`].
 
@@ -18,16 +18,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use s3mount_object::{extension, folder_and_name};
 
-/// How many readings of a kind count. When a job changes from whole files to headers, the first header is
-/// believed. When it changes from headers to whole files, this many whole files are needed.
+/// The number of readings of a kind that count. A job that changes from whole files to headers is recognised at the
+/// first header. A job that changes from headers to whole files is recognised after this many whole files.
 const RECENT: usize = 4;
 
-/// How many kinds are remembered, at about 100 bytes each. The kind that was noted least recently leaves
+/// The most kinds that are remembered, at about 100 bytes each. The kind that was noted least recently is dropped
 /// first.
 const KINDS: usize = 1024;
 
-/// A file that is up to this many times as large as those that were read whole is expected to be read whole,
-/// too.
+/// A file up to this many times as large as the files that were read whole is expected to be read whole, too.
 const LARGER: u64 = 4;
 
 /// One reading of a file, from its beginning.
@@ -41,10 +40,10 @@ pub(crate) struct Reading {
     pub(crate) rate: Option<f64>,
 }
 
-/// Where a reader of a file begins.
+/// The prefetching that a new reader of a file starts with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Beginning {
-    /// As any other stream begins: little is known.
+    /// As any other stream: little is known.
     Usual,
     /// No reader goes on beyond this many bytes.
     Header { bytes: u64 },
@@ -55,29 +54,29 @@ pub(crate) enum Beginning {
 /// The last readings of one kind.
 #[derive(Clone, Debug, Default)]
 struct Kind {
-    /// How far the last readings came, and whether that was the end, in a ring.
+    /// The length of each of the last readings, and whether it reached the file's end, in a ring.
     recent: [(u64, bool); RECENT],
     readings: u64,
-    /// Bytes a second of a stream, once one was long enough to tell.
+    /// Bytes a second of a stream, once a reading was long enough to tell.
     rate: Option<f64>,
-    /// The clock when a reading of this kind was noted last.
+    /// The clock when a reading of this kind was last noted.
     used: u64,
 }
 
 impl Kind {
-    /// Notes a reading. Returns its number, and what it has replaced.
+    /// Notes a reading. Returns its number, and the reading that it replaced.
     fn note(&mut self, reading: Reading) -> (u64, (u64, bool)) {
         let number = self.readings;
         let replaced = std::mem::replace(&mut self.recent[slot(number)], (reading.bytes, reading.is_whole));
         self.readings += 1;
         if let Some(rate) = reading.rate {
-            // A slower reading may have been held up by other readers.
+            // Other readers may have held up a slower reading.
             self.rate = Some(rate.max(f64::midpoint(rate, self.rate.unwrap_or(0.0))));
         }
         (number, replaced)
     }
 
-    /// Takes back the reading of this number, if it is one of the last, and has `replaced` back.
+    /// Takes back the reading of this number, if it is one of the last, and restores `replaced`.
     fn take_back(&mut self, number: u64, replaced: (u64, bool)) {
         if number < self.readings && self.readings <= number + RECENT as u64 {
             (number + 1..self.readings)
@@ -87,8 +86,8 @@ impl Kind {
         }
     }
 
-    /// Where a reader of this kind begins. Any stream begins with `header_bytes`, so a longer header is not
-    /// worth withholding what lies beyond it.
+    /// The prefetching that a reader of this kind starts with. Any stream begins with `header_bytes`, so bytes beyond a
+    /// longer header are not withheld.
     fn beginning(&self, header_bytes: u64) -> Beginning {
         let known = usize::try_from(self.readings).unwrap_or(RECENT).min(RECENT);
         let recent = &self.recent[..known];
@@ -110,7 +109,7 @@ fn slot(number: u64) -> usize {
     usize::try_from(number % RECENT as u64).unwrap_or(0)
 }
 
-/// A reading that was noted, and can be taken back: its number in each kind, and what it has replaced there.
+/// A noted reading that can be taken back: its number in each kind, and the reading that it replaced there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted([(u64, (u64, bool)); 2]);
 
@@ -137,7 +136,7 @@ impl Learnt {
         }))
     }
 
-    /// Takes back what was noted of the object `key`: its reader goes on.
+    /// Takes back a reading of the object `key`: its reader goes on.
     pub(crate) fn take_back(&mut self, key: &str, Noted(numbers): Noted) {
         for (hash, (number, replaced)) in hashes(key).into_iter().zip(numbers) {
             if let Some(kind) = self.kinds.get_mut(&hash) {
@@ -146,7 +145,7 @@ impl Learnt {
         }
     }
 
-    /// Where a reader of the object `key` begins. Headers are at most `header_bytes` long.
+    /// The prefetching that a reader of the object `key` starts with. Headers are at most `header_bytes` long.
     pub(crate) fn beginning(&self, key: &str, header_bytes: u64) -> Beginning {
         let known = hashes(key).into_iter().find_map(|hash| self.kinds.get(&hash));
         known.map_or(Beginning::Usual, |kind| kind.beginning(header_bytes))
@@ -180,7 +179,7 @@ mod tests {
         Reading { bytes, is_whole: false, rate: None }
     }
 
-    /// Where a mount that has noted these readings begins the next one.
+    /// The prefetching that the next reading starts with after these.
     fn after(readings: &[Reading]) -> Beginning {
         let mut learnt = Learnt::default();
         for reading in readings {

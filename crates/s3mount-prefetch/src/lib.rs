@@ -1,4 +1,4 @@
-//! From reads to GETs: what is fetched, when, and how long it is kept.
+//! From reads to GETs: which bytes are fetched, when, and how long they are kept.
 //!
 //! [`Prefetcher::open`] returns an [`ObjectReader`]. There is one for each object *version*, shared by every
 //! handle that has the version open. Behind its one lock it has:
@@ -12,22 +12,21 @@
 //! A read that belongs to no stream is random. It fetches the bytes that it asked for, rounded to whole
 //! blocks. When the blocks land, they move to the [`BlockCache`](s3mount_cache::BlockCache).
 //!
-//! **Memory.** A GET is sent only with a buffer of the pool in hand. A GET ahead of its reader takes memory
-//! that is free, or waits for its next chance. A reader that waits queues at the pool. Then [`reclaim`] takes
-//! memory back in this order: segments that were consumed, what is ahead of streams that nobody reads now, cached
-//! blocks, the far ends of the largest windows. A GET ahead for a stream that is read takes of the second kind, too
-//! ([`idle`]).
+//! **Memory.** A GET is sent only with a buffer of the pool in hand. A GET ahead of its reader takes memory that is
+//! free, or waits for its next chance. A reader that waits queues at the pool. Then [`reclaim`] takes memory back in
+//! this order: consumed segments, bytes ahead of idle streams, cached blocks, the far ends of the largest windows. A
+//! GET ahead of an active stream also takes memory from idle streams ([`idle`]).
 //!
-//! **Verifying.** With [`PrefetchConfig::verify_whole`], the bytes of each GET pass a `Verifier`
-//! (`verify.rs`) on their way into the segment map. When bytes of a version turn out to be wrong, the version
-//! is dropped everywhere, and its readers fail. The next open of that object starts anew.
+//! **Verifying.** With [`PrefetchConfig::verify_whole`], the bytes of each GET pass a `Verifier` (`verify.rs`) on their
+//! way into the segment map. When bytes of a version turn out to be wrong, the prefetcher drops the version everywhere,
+//! and its readers fail. The next open of that object starts anew.
 //!
-//! **Threads.** [`ObjectReader::read`] never waits. When the bytes are there, it answers in the calling
-//! thread, else in the task of the GET that brings them. No lock is held while a caller's reply runs.
+//! **Threads.** [`ObjectReader::read`] never waits. When the bytes are in memory, it answers in the calling thread,
+//! else in the task of the GET that brings them. No lock is held while a caller's reply runs.
 //!
-//! **Lock order:** the list of open readers or the givers of [`reclaim`], then the state of one reader, then
-//! the reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never locked at once.
-//! No other lock is taken under the locks of `ahead.rs` and `turns.rs`.
+//! **Lock order:** the list of open readers or the givers of [`reclaim`], then the state of one reader, then the
+//! reader's verifier, the list of changed readers or that of idle ones, then the pool. Two readers are never locked at
+//! once. No other lock is taken under the locks of `ahead.rs` and `turns.rs`.
 //!
 //! **Layers:** [`shared`] knows no reader. [`fetch`] and [`verify`] send one GET on top of it. [`reader`]
 //! decides with pure policies which GETs are sent, and [`prefetcher`] opens readers.
@@ -75,6 +74,6 @@ pub use reader::ObjectReader;
 pub use reader::view::{ReaderView, StreamView};
 pub use tiers::{KeyFilter, Tiers};
 
-/// Wherever a plan may choose, segments begin and end at multiples of this many bytes. The kernel's largest
-/// read request has this length, so one segment answers it without a copy.
+/// Where a plan has a choice, segments begin and end at multiples of this many bytes. The kernel's largest read request
+/// has this length, so one segment answers it without a copy.
 const EDGE_BYTES: u64 = 1 << 20;

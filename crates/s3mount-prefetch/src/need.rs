@@ -1,24 +1,23 @@
-//! How many GETs ahead of their readers are worth having in flight.
+//! The number of GETs ahead of their readers that are worth having in flight.
 //!
-//! By Little's law, a rate needs as many GETs at once as the rate times the duration of a GET: 4,000 small
-//! files a second at S3's latency need 120. But where the link or the processor is the limit, more GETs only
-//! wait for each other, and hold memory meanwhile. The fastest GETs tell which of the two it is. A store lets
-//! one GET wait and answers the next one at once. A queue lets all of them wait. So the limit grows as long
-//! as some of the GETs that were sent at the limit take hardly longer than the shortest GET of the last minutes.
+//! By Little's law, a rate needs as many GETs at once as the rate times the duration of a GET: 4,000 small files a
+//! second at S3's latency need 120. But where the link or the processor is the limit, more GETs only wait for each
+//! other, and hold memory meanwhile. The fastest GETs tell latency from queueing. A store delays one GET and answers
+//! the next one at once. A queue delays all of them. So the limit grows as long as some of the GETs that were sent at
+//! the limit take hardly longer than the shortest GET of the last minutes.
 //!
-//! Where the limit was high all the time, the shortest GET has waited, too. So each time that it is measured
-//! anew, the limit comes back to the usual number first.
+//! Where the limit was always high, even the shortest GET has waited. So before each new measurement of it, the limit
+//! returns to the usual number.
 //!
 //! Pure: the caller passes all times.
 
 use std::time::Duration;
 
-/// The limit that a mount begins with and comes back to. From S3, 64 GETs at once carry 40 Gbit/s in large
-/// parts, or 1,600 small files a second.
+/// The limit that a mount begins with and returns to. From S3, 64 GETs at once carry 40 Gbit/s in large parts, or 1,600
+/// small files a second.
 pub(crate) const USUAL: usize = 64;
 
-/// A GET tells about the limit only if it was sent when all but an eighth of what may be in flight was in
-/// flight.
+/// A GET tells about the limit only if, when it was sent, at most an eighth of the limit was unused.
 const NEARLY: u64 = 8;
 
 /// The limit doubles when in two successive rounds the queue was at most a fifth of the mean duration of a
@@ -27,15 +26,14 @@ const NEARLY: u64 = 8;
 const LEAST_QUEUE: f64 = 0.2;
 const CALM_ROUNDS: u32 = 2;
 
-/// Where the processor is the limit, some GETs find no queue, but most take longer. When GETs take [`LONGER`]
-/// times as long as before the limit doubled, doubling it brought no more than a seventh on top. Then half of
-/// the growth is taken back, and the limit does not grow for [`SETTLED_ROUNDS`] rounds, which take some
-/// seconds.
+/// Where the processor is the limit, some GETs find no queue, but most take longer. When GETs take [`LONGER`] times as
+/// long as before the limit doubled, doubling it raised the rate by at most a seventh. Then half of the growth is taken
+/// back, and the limit does not grow for [`SETTLED_ROUNDS`] rounds, which take some seconds.
 const LONGER: f64 = 1.75;
 const SETTLED_ROUNDS: u32 = 50;
 
-/// The limit falls when the queue is more than a third of the mean duration: then half as many GETs again are
-/// in flight as the rate needs. It falls to [`SLACK`] times the number that the rate needs.
+/// The limit falls when the queue is more than a third of the mean duration: then 1.5 times as many GETs are in flight
+/// as the rate needs. It falls to [`SLACK`] times the number that the rate needs.
 const MOST_QUEUE: f64 = 0.33;
 const SLACK: f64 = 1.25;
 
@@ -58,18 +56,18 @@ pub(crate) struct Need {
     round: Round,
 }
 
-/// The answers of this round. A round ends when as many GETs were answered as may be in flight.
+/// The answers of this round. A round ends when the number of answers reaches the limit.
 #[derive(Debug, Default)]
 struct Round {
     answered: usize,
     took: Duration,
     /// The sum of the durations of the shortest GETs of the same lengths.
     shortest: Duration,
-    /// By how much each of the answered GETs took longer than the shortest GET of its length, at least.
+    /// The least time by which an answered GET exceeded the shortest GET of its length.
     queue: Option<Duration>,
 }
 
-/// Marks a GET that was sent when nearly as many were in flight as may be.
+/// Marks a GET that was sent when the limit was nearly reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtLimit {
     changes: u64,
@@ -91,25 +89,25 @@ impl Need {
         }
     }
 
-    /// The shortest GET is measured anew: the limit comes back to the usual number. If the link carries more, it
-    /// doubles again round by round.
+    /// Returns the limit to the usual number, because the shortest GET is measured anew. If the link carries more, the
+    /// limit doubles again round by round.
     pub(crate) fn restart(&mut self) {
         (self.settled_rounds, self.round) = (0, Round::default());
         self.change(self.most.min(USUAL), None);
     }
 
-    /// How many GETs are worth having in flight.
+    /// The number of GETs that are worth having in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// A GET is sent. With it, `used` of the `most` units that are allowed are in flight. Returns a mark if
-    /// the GET's duration will tell about the limit.
+    /// Notes that a GET is sent. With it, `used` of the `most` allowed units are in flight. Returns a mark if the GET's
+    /// duration will tell about the limit.
     pub(crate) fn on_sent(&self, used: u64, most: u64) -> Option<AtLimit> {
         (used >= most - most / NEARLY).then_some(AtLimit { changes: self.changes })
     }
 
-    /// A GET that was sent at the limit took `took`. The shortest GET of its length took `shortest`.
+    /// Notes that a GET that was sent at the limit took `took`. The shortest GET of its length took `shortest`.
     pub(crate) fn on_answer(&mut self, sent: AtLimit, took: Duration, shortest: Duration) {
         // A GET that was sent before the last change says nothing about the new limit.
         if sent.changes != self.changes {
@@ -129,8 +127,8 @@ impl Need {
         self.on_round(took / shortest, queued / took);
     }
 
-    /// A round is over. Its GETs took `took` times as long as the shortest ones, and spent the share `queued`
-    /// of their time in a queue.
+    /// Ends a round, whose GETs took `took` times as long as the shortest ones, and spent the share `queued` of their
+    /// time in a queue.
     fn on_round(&mut self, took: f64, queued: f64) {
         self.rounds += 1;
         self.calm_rounds = if queued <= LEAST_QUEUE { self.calm_rounds + 1 } else { 0 };
@@ -164,7 +162,7 @@ mod tests {
 
     use super::{Need, USUAL};
 
-    /// What S3 takes for the first byte, in seconds: the median, and the least of thousands.
+    /// S3's time to the first byte, in seconds: the median, and the least of thousands.
     const MEDIAN: f64 = 0.025;
     const LEAST: f64 = 0.005;
 

@@ -1,4 +1,4 @@
-//! The prefetcher: it opens readers, and does their housekeeping.
+//! The prefetcher opens readers and does their housekeeping.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use crate::sync::spawn;
 use crate::{ObjectReader, OpenReader, PrefetchConfig, PrefetchMetrics, ReaderView, Tiers};
 
-/// How often the housekeeper looks after streams, readers and memory.
+/// How often the housekeeper runs over streams, readers and memory.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Pages of the pool that were not used for this many ticks go back to the kernel. A training loop that reads
@@ -47,7 +47,7 @@ impl Prefetcher {
         Self::with_tiers(bucket, pool, Tiers::default(), config, runtime)
     }
 
-    /// As [`new`](Self::new). What `tiers` hold is read from there, and they keep what the store brings.
+    /// Like [`new`](Self::new). Reads from `tiers` what they hold, and lets them keep what the store brings.
     pub fn with_tiers(
         bucket: impl Into<Bucket>,
         pool: BufferPool,
@@ -69,20 +69,20 @@ impl Prefetcher {
         &self.shared
     }
 
-    /// The reader of the version `object`, which is `size` bytes long. All who have the version open share
-    /// the reader. When the last of them drops it, its memory is given back.
+    /// The reader of the version `object`, which is `size` bytes long. All handles of the version share the reader.
+    /// Dropping the last of them gives the reader's memory back.
     pub fn open(&self, object: &ObjectId, size: u64) -> Arc<ObjectReader> {
         let make = || ObjectReader::new(self.shared.clone(), self.readers.clone(), object.clone(), size);
         self.readers.get_or_insert(object, make)
     }
 
-    /// Opens a handle on the reader of a version. See [`OpenReader`] for what happens when it is dropped.
+    /// Opens a handle on the reader of a version. [`OpenReader`] tells what dropping it does.
     pub fn handle(&self, reader: Arc<ObjectReader>) -> OpenReader {
         OpenReader::new(reader, &self.lately)
     }
 
-    /// Whether wrong bytes of `object` came since this was last asked. Then the pages of it that the kernel
-    /// holds have to be dropped.
+    /// Whether wrong bytes of `object` came since the last call. Then the caller must drop the kernel's pages of the
+    /// object.
     pub fn take_condemned(&self, object: &ObjectId) -> bool {
         self.shared.take_condemned(object)
     }
@@ -111,29 +111,29 @@ impl Prefetcher {
         self.shared.tiers.disk.as_ref()
     }
 
-    /// The bound on payload memory, and what is taken of it.
+    /// The bound on payload memory, and how much of it is in use.
     pub fn budget(&self) -> &MemoryBudget {
         self.shared.pool.budget()
     }
 
-    /// Makes readers give back as much memory as others queue for at the pool. For callers that are no readers
-    /// and have begun to wait there.
+    /// Makes readers give back the memory that waits in the pool's queue. For callers other than readers that have
+    /// begun to wait there.
     pub fn reclaim(&self) {
         self.readers.reclaim(&self.shared);
     }
 
-    /// What the readers of each open version are doing now.
+    /// The current state of each open version's readers.
     pub fn views(&self) -> Vec<ReaderView> {
         self.readers.all().iter().map(|reader| reader.view()).collect()
     }
 
-    /// How many versions are open.
+    /// The number of open versions.
     pub fn open_readers(&self) -> usize {
         self.readers.all().len()
     }
 }
 
-/// The housekeeper: ages streams, and returns memory that was not used for a while to the kernel.
+/// The housekeeper ages streams, and returns memory that was not used for a while to the kernel.
 async fn keep_house(shared: Weak<Shared>, readers: Weak<Readers<ObjectReader>>, lately: Weak<LatelyClosed>) {
     loop {
         tokio::time::sleep(TICK).await;

@@ -41,7 +41,7 @@ impl ObjectClient for Far {
     s3mount_testkit::delegate_metadata!(0);
 }
 
-/// Runs `test` with a clock that goes on only when all tasks wait.
+/// Runs `test` with a clock that advances only when all tasks wait.
 fn check<F: Future<Output = ()>>(memory: u64, test: impl FnOnce(Prefetcher, Arc<Far>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {

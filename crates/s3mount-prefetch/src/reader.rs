@@ -1,9 +1,9 @@
 //! One object version, as all its readers see it.
 //!
-//! The [state](state) behind the reader's lock says what is here, what is on its way, and who waits. The
-//! [planner](plan) chooses the next GET. Both are pure. The other modules act on what they say: reads
-//! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`, `idle.rs`), the objects before and after this
-//! one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`condemn.rs`).
+//! The [state](state) behind the reader's lock knows the bytes in memory, the GETs in flight, and the waiting reads.
+//! The [planner](plan) chooses the next GET. Both are pure. The other modules carry out their decisions: reads
+//! (`read.rs`), GETs (`gets.rs`), memory that is given back (`reclaim.rs`, `idle.rs`), the objects before and after
+//! this one (`seam.rs`), what the mount learns (`learning.rs`), and wrong bytes (`condemn.rs`).
 
 mod condemn;
 mod gets;
@@ -35,7 +35,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, lock};
 use crate::verify::Verifier;
 use crate::version::Version;
 
-/// Reads one object version: from memory if the bytes are there, else when their GET lands.
+/// Reads one object version: at once if the bytes are in memory, else when their GET lands.
 #[derive(Debug)]
 pub struct ObjectReader {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ pub struct ObjectReader {
     verifier: Option<Arc<Verifier>>,
     /// Set when wrong bytes of the version came.
     condemned: OnceLock<()>,
-    /// Whether somebody has to say which object follows.
+    /// Whether the reader asks which object follows.
     is_near_end: AtomicBool,
     locked: Mutex<Locked>,
     me: Weak<ObjectReader>,
@@ -56,7 +56,7 @@ pub struct ObjectReader {
 #[derive(Debug)]
 struct Locked {
     state: State,
-    /// The object that follows.
+    /// The object that follows this one.
     next: Next,
     /// The reader whose following object is asked for.
     asks: Option<Weak<ObjectReader>>,
@@ -68,10 +68,10 @@ enum Next {
     /// No stream has come near the end yet.
     #[default]
     Unknown,
-    /// It was asked for, or nothing of it is to be fetched.
+    /// It was asked for, or none of it is to be fetched.
     Asked,
-    /// The reader of the following object, and how many bytes are here or on their way, counted from that
-    /// object's beginning on and through the objects after it.
+    /// The reader of the following object, and the number of bytes in memory or in flight, counted from that object's
+    /// beginning on and through the objects after it.
     Known(Weak<ObjectReader>, u64),
 }
 
@@ -110,8 +110,9 @@ impl ObjectReader {
         self.version.size
     }
 
-    /// Whether a disk of this machine holds the whole version, so that the kernel can read it by itself. Waits
-    /// for the disk, for a bounded time. If that `is_guess`, it does not count as a use of the version.
+    /// Whether a disk of this machine holds the whole version, so that the kernel can read it by itself. Waits for the
+    /// disk, for a bounded time. `is_guess`: the read is only predicted, so the check does not count as a use of the
+    /// version.
     pub async fn is_whole(&self, is_guess: bool) -> bool {
         let Some(disk) = &self.version.disk else { return false };
         if is_guess {
@@ -122,8 +123,8 @@ impl ObjectReader {
         disk.whole_file().is_some()
     }
 
-    /// Calls `then` with the file on a disk of this machine that holds the whole version, byte for byte: in
-    /// this thread if it is known, else in a thread of the disk cache, which `then` must not hold up.
+    /// Calls `then` with the file on a disk of this machine that holds the whole version, byte for byte: in this thread
+    /// if the file is known, else in a thread of the disk cache, which `then` must not hold up.
     pub fn with_whole_file(&self, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
         match &self.version.disk {
             Some(disk) => disk.with_whole_file(then),
@@ -131,14 +132,13 @@ impl ObjectReader {
         }
     }
 
-    /// Whether the object is so small that it is fetched whole.
+    /// Whether the object is small enough to be fetched whole.
     pub fn is_small(&self) -> bool {
         self.size() <= self.shared.config.small_object_bytes
     }
 
-    /// Reads up to `len` bytes from `offset` and passes them to `reply`: fewer at the object's end, and none
-    /// beyond it. Never waits: when the bytes are here, `reply` is called before this returns, else later in
-    /// another thread.
+    /// Reads up to `len` bytes from `offset` and passes them to `reply`: fewer at the object's end, and none beyond it.
+    /// Never waits: calls `reply` before it returns if the bytes are in memory, else later in another thread.
     pub fn read<R>(&self, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
@@ -146,9 +146,9 @@ impl ObjectReader {
         self.read_as(offset, len, None, reply);
     }
 
-    /// Reads as [`read`](Self::read) does, but apart from all streams. The bytes that are asked for are
-    /// fetched, rounded to blocks, even if a neighbour was read just before. A read of few pages is taken for
-    /// a part of a small record, whose next pages are fetched with it.
+    /// Reads as [`read`](Self::read) does, but apart from all streams. Fetches the requested bytes, rounded to blocks,
+    /// even if a neighbour was read just before. Takes a read of few pages for a part of a small record, and fetches
+    /// the record's next pages with it.
     pub fn read_apart<R>(&self, offset: u64, len: usize, reply: R)
     where
         R: FnOnce(Result<&[u8], ReadError>) + Send + 'static,
@@ -156,28 +156,28 @@ impl ObjectReader {
         self.read_as(offset, len, Some(Access::Paged), reply);
     }
 
-    /// Starts the GET of the whole object if the object is small and none of it is here, because its reader
-    /// will ask for it in a moment. Does nothing where memory is short.
+    /// Starts the GET of the whole object if the object is small and none of it is in memory or in flight, because its
+    /// reader will ask for it in a moment. Does nothing when memory is short.
     pub fn fetch_if_small(&self) {
         if self.is_small() {
             self.fetch_ahead(None);
         }
     }
 
-    /// Whether `range`, which was fetched ahead, was not read yet. It is here or on its way, or it was given
-    /// back because memory was short.
+    /// Whether `range`, which was fetched ahead, was not read yet. It is in memory or in flight, or it was given back
+    /// because memory was short.
     pub fn is_unread(&self, range: ByteRange) -> bool {
         let state = &mut self.lock().state;
         state.segments.covering(range.start()).is_some_and(|segment| !segment.is_consumed())
             || state.reclaimed.iter().any(|before| before.contains(range.start()))
     }
 
-    /// Drops the bytes of `range` that were fetched ahead: nobody is expected to read them any more.
+    /// Drops the bytes of `range` that were fetched ahead, because no read of them is expected any more.
     pub fn let_go(&self, range: ByteRange) {
         self.lock().state.drop_hinted(range);
     }
 
-    /// Whether a stream that is being read goes on with `range`.
+    /// Whether an active stream goes on with `range`.
     pub fn is_streamed(&self, range: ByteRange) -> bool {
         let end = range.end().min(self.size());
         range.start() < end && self.lock().state.streams.is_going_on(ByteRange::new(range.start(), end))

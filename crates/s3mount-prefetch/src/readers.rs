@@ -1,4 +1,4 @@
-//! The versions that are open. Each has one reader, which all who have the version open share.
+//! The versions that are open. Each has one reader, which all handles of the version share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use crate::idle::IdleBooks;
 use crate::reclaim::ReclaimBooks;
 use crate::sync::{Mutex, lock};
 
-/// All readers of a mount, and the books of which of them could give memory back. `R` is a reader.
+/// All readers of a mount, and the books of which of them could give back memory. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct Readers<R> {
     open: Mutex<HashMap<ObjectId, Weak<R>>>,
@@ -44,7 +44,7 @@ impl<R> Readers<R> {
         }
     }
 
-    /// Forgets `reader`, through which nothing of `object` can be read any more: the next open gets a new one.
+    /// Forgets `reader`, which can no longer read `object`: the next open gets a new one.
     pub(crate) fn replace(&self, object: &ObjectId, reader: &Weak<R>) {
         let mut open = lock(&self.open);
         if open.get(object).is_some_and(|known| known.ptr_eq(reader)) {

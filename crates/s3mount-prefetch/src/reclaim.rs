@@ -1,19 +1,18 @@
-//! Reclaim: which reader gives memory back when others wait for it.
+//! Reclaim: which reader gives back memory when others wait for it.
 //!
-//! This module keeps the books. `reader/reclaim.rs` makes the readers give. It does so at once when a GET
-//! queues for a buffer, for all GETs in the queue together, and again whenever a GET lands while any waits:
-//! then there may be something new to give. Nobody waits for a clock.
+//! This module keeps the books. `reader/reclaim.rs` makes the readers give. It does so at once when a GET queues for a
+//! buffer, for all GETs in the queue together, and again whenever a GET lands while another waits, because readers may
+//! then have more to give. No GET waits for a clock.
 //!
 //! The books remember what each reader could spare. A reader that has changed since it was last visited is
 //! *listed*, once, and only listed readers are visited. So reclaim costs as much as there were changes,
 //! however many files are open.
 //!
-//! Consumed segments go first, then what is ahead of streams that nobody reads now (`idle.rs`), then cached
-//! blocks, then parts ahead of streams that are read. Of these, parts that are here go before parts in flight,
-//! because a GET that is given up costs its connection. The readers that
-//! could spare most give first, but where few bytes are wanted, readers with small parts give before those
-//! with large ones. When even that is not enough, reads that wait give up what they have collected. Then no
-//! read holds what another one waits for, so the pool can't deadlock.
+//! Reclaim drops consumed segments first, then bytes ahead of idle streams (`idle.rs`), then cached blocks, then parts
+//! ahead of active streams. It drops ready parts before parts in flight, because cancelling a GET costs its connection.
+//! The readers that could spare most give first, but when few bytes are wanted, readers with small parts give before
+//! readers with large ones. When even that is not enough, waiting reads give up the bytes that they have collected.
+//! Then no read holds memory that another one waits for, so the pool can't deadlock.
 //!
 //! **Lock order:** the givers, then a reader's state, then the list of changed readers.
 
@@ -26,8 +25,8 @@ use tokio::time::Instant;
 use crate::EDGE_BYTES;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
-/// The buffer of a cancelled GET is back within this time. Meanwhile no reader is asked to give the same
-/// bytes. Under the model checker time stands still, so they would never be asked for again.
+/// The buffer of a cancelled GET is back within this time. Meanwhile no reader is asked for the same bytes. Under the
+/// model checker time stands still, so they would never be asked for again.
 const CANCEL_TIME: Duration = Duration::from_millis(if cfg!(feature = "shuttle") { 0 } else { 20 });
 
 /// Parts of one kind, ready or in flight, that a reader could spare.
@@ -35,16 +34,16 @@ const CANCEL_TIME: Duration = Duration::from_millis(if cfg!(feature = "shuttle")
 pub(crate) struct SpareParts {
     /// Sum of their lengths.
     pub(crate) bytes: u64,
-    /// The length of the smallest part that may go first.
+    /// The length of the smallest part that may be dropped first.
     pub(crate) least_bytes: u64,
 }
 
-/// What a reader could spare of the bytes that were fetched ahead.
+/// The bytes fetched ahead that a reader could spare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spare {
     pub(crate) ready: SpareParts,
     pub(crate) in_flight: SpareParts,
-    /// Whether any read waits and holds buffers meanwhile.
+    /// Whether any waiting read holds buffers.
     pub(crate) has_holders: bool,
 }
 
@@ -52,17 +51,16 @@ pub(crate) struct Spare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReaderId(u64);
 
-/// Which readers could give, and which have changed. `R` is a reader.
+/// Which readers could give memory, and which have changed. `R` is a reader.
 #[derive(Debug)]
 pub(crate) struct ReclaimBooks<R> {
     ids: AtomicU64,
-    /// Readers that have changed since they were last visited. The reference of a reader that is gone is
-    /// dead.
+    /// Readers that have changed since they were last visited. The reference to a dropped reader is dead.
     listed: Mutex<BTreeMap<ReaderId, Weak<R>>>,
     givers: Mutex<Givers<R>>,
-    /// How often a reader was visited or had to give.
+    /// How often a reader was visited or had to give memory.
     pub(crate) visits: AtomicU64,
-    /// Bytes that were dropped although somebody might have read them.
+    /// Bytes that were dropped although a read might have needed them.
     pub(crate) dropped_bytes: AtomicU64,
 }
 
@@ -84,7 +82,7 @@ impl<R> ReclaimBooks<R> {
         ReaderId(self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Lists a reader that has changed, or that is gone.
+    /// Lists a reader that has changed, or was dropped.
     pub(crate) fn list(&self, id: ReaderId, reader: Weak<R>) {
         lock(&self.listed).insert(id, reader);
     }
@@ -116,8 +114,8 @@ pub(crate) struct Givers<R> {
     ready: BySpareBytes,
     in_flight: BySpareBytes,
     holders: BTreeSet<ReaderId>,
-    /// The bytes of GETs that were cancelled a moment ago, and the time of the last cancellation. Their
-    /// buffers are on their way back.
+    /// The bytes of GETs that were cancelled a moment ago, and the time of the last cancellation. Their buffers are
+    /// about to come back.
     cancelled: Option<(u64, Instant)>,
 }
 
@@ -159,7 +157,7 @@ impl<R> Givers<R> {
         self.holders.remove(&id);
     }
 
-    /// The reader that gives next for the `missing` bytes: a part that is ready, or one in flight.
+    /// The reader that gives a part next for the `missing` bytes: a ready part, or one in flight.
     pub(crate) fn next(&mut self, is_ready: bool, missing: u64) -> Option<(ReaderId, Arc<R>)> {
         loop {
             let readers = if is_ready { &self.ready } else { &self.in_flight };
@@ -171,8 +169,7 @@ impl<R> Givers<R> {
         }
     }
 
-    /// Takes the readers with reads that wait and hold buffers, because these reads are about to give the
-    /// buffers up.
+    /// Takes the readers whose waiting reads hold buffers, because these reads are about to give the buffers up.
     pub(crate) fn take_holders(&mut self) -> Vec<Arc<R>> {
         let mut holders = Vec::new();
         for id in std::mem::take(&mut self.holders) {
@@ -189,7 +186,7 @@ impl<R> Givers<R> {
         self.cancelled = Some((before + bytes, Instant::now()));
     }
 
-    /// How many bytes of cancelled GETs are on their way back.
+    /// The bytes of cancelled GETs that are about to come back.
     pub(crate) fn cancelled_bytes(&mut self) -> u64 {
         self.cancelled.take_if(|(_, since)| since.elapsed() >= CANCEL_TIME);
         self.cancelled.map_or(0, |(bytes, _)| bytes)

@@ -1,17 +1,17 @@
-//! Fetches what the disk cache lacks of versions that are read more than once, while nobody else fetches
-//! anything.
+//! Fetches the bytes that the disk cache lacks of versions that are read more than once, while the mount is otherwise
+//! idle.
 //!
-//! What readers bring is dropped when the disk can't keep up. The next reading brings it again, but as long as
-//! a few bytes of a version are missing, the kernel can't read it without the daemon. So when a version is
-//! closed that was on the disk in parts before it was opened, its holes are fetched once.
+//! When the disk can't keep up, it drops bytes that readers bring. The next reading brings them again, but while a few
+//! bytes of a version are missing, the kernel can't read it without the daemon. So when a version is closed that was
+//! partly on the disk before it was opened, its holes are fetched once.
 //!
-//! **Never at a reader's cost.** One GET is in flight at a time, and it is sent when no other GET is in flight,
-//! nobody waits for memory, and nothing waits to be written. It takes memory that nobody needs, and when a
-//! reader needs it after all, the GET is cancelled. The disk rests nine times as long as each write took.
+//! **Never at a reader's cost.** One GET is in flight at a time. It is sent when no other GET is in flight, no read
+//! waits for memory, and no bytes wait to be written. It takes memory that no reader needs. When a reader needs it
+//! after all, the GET is cancelled. After each write the disk rests nine times as long as the write took.
 //!
-//! **Never for nothing.** At least half of the version must be on the disk, so no more is fetched than readers
-//! have wanted. The cache is asked for room first. Each byte is fetched at most once: a version has one turn
-//! among ten thousand, and what the disk does not keep of it is left to its readers.
+//! **Never for nothing.** At least half of the version must be on the disk, so refilling fetches no more than readers
+//! have wanted. It asks the cache for room first. It fetches each byte at most once: a version has one turn among ten
+//! thousand, and its readers fetch what the disk then does not keep.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::shared::Shared;
 use crate::sync::Ordering;
 use crate::version::Version;
 
-/// How often it is looked whether anything is to be fetched.
+/// How often to check for a version with holes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the mount is idle.
+/// How often to check whether the mount is idle.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How many times as long as a write took the disk is left to readers after it. The kernel reads files that
-/// are passed through by itself, so nobody knows how busy the disk is.
+/// After a write, the disk is left to readers for this many times the write's duration. The kernel reads passed-through
+/// files by itself, so the daemon does not know how busy the disk is.
 const REST: u32 = 9;
 
 /// Fetches holes until the mount ends.
@@ -51,7 +51,7 @@ pub(crate) async fn refill(shared: Weak<Shared>) {
     }
 }
 
-/// Fetches the holes of one version, if at least half of it is there. Returns whether anything was fetched.
+/// Fetches the holes of one version, if the disk has at least half of it. Returns whether it fetched anything.
 async fn fill(shared: &Weak<Shared>, object: &ObjectId, size: u64) -> bool {
     let mut at = 0;
     while let Some(shared) = when_quiet(shared).await {
@@ -78,7 +78,7 @@ async fn fill(shared: &Weak<Shared>, object: &ObjectId, size: u64) -> bool {
     at > 0
 }
 
-/// Waits until nobody fetches anything. `None` when the mount has ended.
+/// Waits until no other GET is in flight. `None` when the mount has ended.
 async fn when_quiet(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
     loop {
         let shared = shared.upgrade()?;
@@ -94,7 +94,7 @@ async fn when_quiet(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
     }
 }
 
-/// How many bytes of the version are on the disk.
+/// The bytes of the version that are on the disk.
 fn held_bytes(disk: &DiskObject, size: u64) -> u64 {
     let (mut at, mut held) = (0, 0);
     while at < size {
@@ -110,7 +110,7 @@ fn held_bytes(disk: &DiskObject, size: u64) -> u64 {
 enum Fetched {
     /// Its bytes are offered to the disk.
     Done,
-    /// It was not sent or was cancelled, because readers need the memory.
+    /// It was not sent, or it was cancelled, because readers need the memory.
     GaveWay,
     Failed,
 }

@@ -1,4 +1,4 @@
-//! Tests of what is fetched for the disk cache while nobody reads, by counts of GETs, in virtual time.
+//! Tests of what the mount fetches for the disk cache while it is idle, by counts of GETs, in virtual time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ struct Slow {
     flights: [Flights; 2],
 }
 
-/// How many GETs are in flight, and the most that were at once.
+/// How many GETs are in flight, and the most at once so far.
 #[derive(Debug, Default)]
 struct Flights {
     now: AtomicUsize,
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-/// Lets time go by, and the threads of the cache do their work.
+/// Lets time pass, and the threads of the cache do their work.
 async fn pause(time: Duration) {
     std::thread::sleep(Duration::from_millis(1));
     sleep(time).await;
@@ -157,8 +157,8 @@ async fn read(reader: Arc<ObjectReader>, offset: u64, len: u64) {
     assert_eq!(answered.await.expect("an answer"), Ok(len as usize));
 }
 
-/// Runs `test` on a mount with 64 MiB of memory and a cache of `max_bytes`. The clock goes on only when all
-/// tasks wait.
+/// Runs `test` on a mount with 64 MiB of memory and a cache of `max_bytes`. The clock advances only when all tasks
+/// wait.
 fn check<F: Future<Output = ()>>(max_bytes: u64, test: impl FnOnce(World) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
@@ -177,7 +177,7 @@ fn check<F: Future<Output = ()>>(max_bytes: u64, test: impl FnOnce(World) -> F) 
             flights: Default::default(),
         });
         let pool = BufferPool::new(MemoryBudget::new(64 * MIB)).expect("a pool");
-        // The clock also goes on while a task waits for a thread of the cache.
+        // The clock also advances while a task waits for a thread of the cache.
         let read_timeout = Duration::from_secs(3600);
         let config =
             PrefetchConfig { hedge_share: 0.0, part_bytes: MIB, read_timeout, ..PrefetchConfig::default() };

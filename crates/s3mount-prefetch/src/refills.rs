@@ -1,4 +1,4 @@
-//! Which versions are to be filled up in the disk cache, and the GET that does so: see [`refill`](crate::refill).
+//! The versions to complete in the disk cache, and the GET that does so: see [`refill`](crate::refill).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,30 +8,31 @@ use tokio::sync::Notify;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::version::Version;
 
-/// Of so many versions it is known that they had their turn: 100 bytes each, and their names. So many wait at most.
+/// The most versions that are remembered as having had their turn, at 100 bytes each and their names; and the most that
+/// wait.
 const MOST_VERSIONS: usize = 10_000;
 
-/// Versions whose holes are to be fetched.
+/// Versions whose holes will be fetched.
 #[derive(Debug, Default)]
 pub(crate) struct Refills {
     state: Mutex<State>,
     /// The bytes of the buffer of the GET in flight.
     pub(crate) in_flight: AtomicU64,
-    /// A reader needs that buffer.
+    /// Tells the GET that a reader needs that buffer.
     pub(crate) needed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order in which they were closed, with their sizes.
+    /// Versions in the order in which they were closed, with their sizes.
     waiting: VecDeque<(ObjectId, u64)>,
     /// Versions that wait, or have had their turn.
     known: HashSet<ObjectId>,
 }
 
 impl Refills {
-    /// A version was closed by its last reader. It has its turn if this was not the first reading: it `is_reopened`, or
-    /// the disk held parts of it before.
+    /// Notes that the last reader closed a version. The version gets a turn if this was not its first reading: it
+    /// `is_reopened`, or the disk held parts of it before.
     pub(crate) fn on_close(&self, version: &Version, is_reopened: bool) {
         let Some(disk) = version.disk.as_ref().filter(|disk| is_reopened || disk.was_in_parts()) else {
             return;
@@ -48,7 +49,7 @@ impl Refills {
             return;
         }
         if state.known.len() >= MOST_VERSIONS {
-            // The others may have another turn.
+            // The other versions may get another turn.
             state.known = state.waiting.iter().map(|(object, _)| object.clone()).collect();
         }
         if state.known.insert(object.clone()) {
@@ -56,7 +57,7 @@ impl Refills {
         }
     }
 
-    /// Cancels the GET in flight, because a reader waits for memory. Returns how many bytes that gives back.
+    /// Cancels the GET in flight, because a reader waits for memory. Returns the bytes that this gives back.
     pub(crate) fn give_way(&self) -> u64 {
         let bytes = self.in_flight.swap(0, Ordering::Relaxed);
         if bytes > 0 {
@@ -65,12 +66,12 @@ impl Refills {
         bytes
     }
 
-    /// The version that has its turn, and its size.
+    /// The version whose turn it is, and its size.
     pub(crate) fn next(&self) -> Option<(ObjectId, u64)> {
         lock(&self.state).waiting.pop_front()
     }
 
-    /// Nothing of the version was fetched: it may have its turn when it is closed again.
+    /// Forgets a version of which nothing was fetched: it may get its turn when it is closed again.
     pub(crate) fn forget(&self, object: &ObjectId) {
         lock(&self.state).known.remove(object);
     }

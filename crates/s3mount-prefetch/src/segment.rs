@@ -1,7 +1,7 @@
-//! The segment map: which bytes of one object version are here or on their way.
+//! The segment map: the bytes of one object version that are in memory or in flight.
 //!
-//! **Invariant:** segments do not overlap. Each is one GET, and is there completely or not at all, because
-//! the client delivers a part whole.
+//! **Invariant:** segments do not overlap. Each is one GET, and has all its bytes or none, because the client delivers
+//! a part whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::sync::AbortHandle;
 /// Why a segment was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// For the stream of this id, which will come to it.
+    /// For the stream of this id, which will reach it.
     Stream(u64),
     /// For one random read. Its blocks move to the cache when they land.
     Random,
     /// For a random read of a small object, which is fetched whole.
     Whole,
-    /// Ahead of a reader that is expected: a hint named the bytes, the file was opened, or the object before
-    /// this one is being read.
+    /// Ahead of an expected reader: a hint named the bytes, the file was opened, or the object before this one is being
+    /// read.
     Hinted,
 }
 
 impl Purpose {
-    /// Whether the segment stays while nobody reads it. It goes when whoever asked for it lets go of it, or
+    /// Whether the segment stays while it is not read. It is dropped when the code that asked for it releases it, or
     /// when memory is short.
     pub(crate) fn stays_unread(self) -> bool {
         matches!(self, Purpose::Whole | Purpose::Hinted)
@@ -50,13 +50,13 @@ pub(crate) struct Segment<W> {
     pub(crate) range: ByteRange,
     pub(crate) purpose: Purpose,
     pub(crate) state: SegmentState<W>,
-    /// Which of its bytes readers were given.
+    /// Which of its bytes readers received.
     pub(crate) served: Served,
 }
 
 #[derive(Debug)]
 pub(crate) enum SegmentState<W> {
-    /// The segment is on its way. `task` is the task of its GET. It may be aborted while nobody waits.
+    /// The segment is in flight. `task` is the task of its GET. It may be aborted while no read waits.
     InFlight {
         task: AbortHandle,
         waiters: Vec<W>,
@@ -65,16 +65,15 @@ pub(crate) enum SegmentState<W> {
 }
 
 impl<W> Segment<W> {
-    /// Notes that a reader is given `range`. Returns how many of these bytes count as given for the first
-    /// time.
+    /// Notes that a reader receives `range`. Returns how many of these bytes count as served for the first time.
     pub(crate) fn serve(&mut self, range: ByteRange) -> u64 {
         let before = self.served.bytes;
         self.served.note(range);
         self.served.bytes - before
     }
 
-    /// How many bytes were fetched and not read by anybody. The bytes of a random read do not count: they are
-    /// in the block cache by now, or lie around what the read asked for.
+    /// How many bytes were fetched and never read. The bytes of a random read do not count: they are in the block cache
+    /// by now, or lie around the requested bytes.
     pub(crate) fn unread_bytes(&self) -> u64 {
         match &self.state {
             SegmentState::Ready(bytes) if self.purpose != Purpose::Random => {
@@ -89,7 +88,7 @@ impl<W> Segment<W> {
         matches!(&self.state, SegmentState::InFlight { waiters, .. } if !waiters.is_empty())
     }
 
-    /// Whether its bytes are on their way.
+    /// Whether its bytes are in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
         matches!(self.state, SegmentState::InFlight { .. })
     }
@@ -98,18 +97,18 @@ impl<W> Segment<W> {
         SegmentKey { start: self.range.start(), id: self.id, len: self.range.len() }
     }
 
-    /// Whether readers were given every byte.
+    /// Whether readers received every byte.
     pub(crate) fn is_consumed(&self) -> bool {
         self.served.bytes >= self.range.len()
     }
 }
 
-/// How much of a segment readers were given. Bytes that are read again do not count.
+/// How much of a segment readers received. Bytes that are read again do not count.
 ///
-/// It knows the span from the first byte to the last that was read, and how many bytes of the span were
-/// skipped on the way. A read inside the span counts as one of skipped bytes, as long as there are such
-/// bytes, because the kernel's readahead comes out of order. So the count is exact for a reader that goes up
-/// or down, and for one that comes back to what it skipped.
+/// It knows the span from the first byte to the last that was read, and how many bytes of the span were skipped. A read
+/// inside the span counts as a read of skipped bytes, as long as there are any, because the kernel's readahead comes
+/// out of order. So the count is exact for a reader that goes up or down, and for one that returns to bytes that it
+/// skipped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Served {
     span: Option<(u64, u64)>,
@@ -118,7 +117,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Notes that a reader was given `range`.
+    /// Notes that a reader received `range`.
     pub(crate) fn note(&mut self, range: ByteRange) {
         let Some((start, end)) = self.span else {
             self.span = Some((range.start(), range.end()));
@@ -229,7 +228,7 @@ impl<W> SegmentMap<W> {
         Some(segment)
     }
 
-    /// All segments in the order of their offsets, to be changed.
+    /// All segments in the order of their offsets, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment<W>> {
         self.segments.values_mut()
     }

@@ -1,4 +1,4 @@
-//! What all GETs and readers of a mount share: the store, the memory, and what was learnt about both.
+//! The state that all GETs and readers of a mount share: the store, the memory, and what was learnt about both.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::tiers::Tiers;
 use crate::turns::Turns;
 use crate::{PrefetchConfig, PrefetchMetrics};
 
-/// How many versions whose bytes came wrong are remembered until they are opened again. A network with so
-/// many errors is not fit for use.
+/// The most versions with wrong bytes that are remembered until they are opened again. A network with more errors is
+/// unusable.
 const MOST_CONDEMNED: usize = 100_000;
 
-/// The share of what may wait to be written to the disk cache that parts may take which are fetched for the
-/// disk cache alone. The rest is for what readers bring, so that none of it is dropped.
+/// Parts that are fetched for the disk cache alone may take this share of its write queue. The rest is for bytes that
+/// readers bring, so that none of them is dropped.
 const KEEP_SHARE: u64 = 4;
 
 /// That share in KiB, which the permits of a semaphore count.
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) bucket: Bucket,
     pub(crate) pool: BufferPool,
     pub(crate) cache: BlockCache,
-    /// Where bytes are looked for before the store is asked.
+    /// The places to try before the store.
     pub(crate) tiers: Tiers,
     pub(crate) config: PrefetchConfig,
     pub(crate) runtime: Handle,
@@ -48,9 +48,9 @@ pub(crate) struct Shared {
     pub(crate) active_streams: AtomicUsize,
     /// Limits the GETs in flight.
     pub(crate) turns: Arc<Turns>,
-    /// The memory that versions may take which are fetched for the disk cache alone, in KiB.
+    /// The memory for versions that are fetched for the disk cache alone, in KiB.
     keep_share: Semaphore,
-    /// Versions whose holes on the disk are to be fetched.
+    /// Versions whose holes on the disk will be fetched.
     pub(crate) refills: Refills,
     /// Limits the GETs ahead of their readers.
     pub(crate) ahead: Arc<AheadLimiter>,
@@ -63,12 +63,12 @@ pub(crate) struct Shared {
     learnt: Mutex<Learnt>,
     pub(crate) hedges: HedgeBudget,
     pub(crate) metrics: Arc<PrefetchMetrics>,
-    /// Versions whose bytes came wrong, and whose pages the kernel may hold.
+    /// Versions with wrong bytes, whose pages the kernel may hold.
     condemned: Mutex<HashSet<ObjectId>>,
 }
 
-/// So much may be ahead of several streams in any case, and two parts for each: smaller parts would be more requests. S3
-/// brings 4 GB/s with it, and a link that brings more shows that within a second.
+/// The bytes that may always be ahead of several streams, besides two parts for each: smaller parts would need more
+/// requests. S3 brings 4 GB/s with it, and a faster link shows its rate within a second.
 const ENOUGH_AHEAD_BYTES: u64 = 512 << 20;
 
 impl Shared {
@@ -85,7 +85,7 @@ impl Shared {
         config.random_read_bytes = config.random_read_bytes.min(largest);
         config.small_object_bytes = config.small_object_bytes.min(largest);
         let budget = pool.budget().clone();
-        // A quarter of the memory for random blocks; the rest is for what streams read next.
+        // A quarter of the memory is for random blocks, the rest for what streams read next.
         let cache = BlockCache::new(config.random_read_bytes, budget.limit_bytes() / 4);
         let keep_share = Semaphore::new(keep_kib(&tiers) as usize);
         config.max_requests = config.max_requests.min(bucket.limits().most(Class::Read));
@@ -124,7 +124,7 @@ impl Shared {
         metrics.block_cache.set(cache.held_bytes());
     }
 
-    /// What was learnt about files that were read.
+    /// What the mount has learnt about its files.
     pub(crate) fn learnt(&self) -> MutexGuard<'_, Learnt> {
         lock(&self.learnt)
     }
@@ -139,8 +139,8 @@ impl Shared {
         }
     }
 
-    /// Waits until a part of `len` bytes may be fetched for the disk cache alone. The share is to be held until
-    /// the part is written.
+    /// Waits until a part of `len` bytes may be fetched for the disk cache alone. The caller holds the permit until the
+    /// part is written.
     pub(crate) async fn keep_share(&self, len: u64) -> Option<SemaphorePermit<'_>> {
         let most = keep_kib(&self.tiers);
         let kib = u32::try_from(len.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(most);
@@ -148,8 +148,8 @@ impl Shared {
         self.keep_share.acquire_many(kib).await.ok()
     }
 
-    /// Drops bytes that wait to be written to a tier. Returns how much of the `missing` bytes of memory
-    /// that gave back: readers may still hold the same buffers.
+    /// Drops bytes that wait to be written to a tier. Returns how much of the `missing` bytes of memory this gave back:
+    /// readers may still hold the same buffers.
     pub(crate) fn shed_unwritten(&self, missing: u64) -> u64 {
         let budget = self.pool.budget();
         let before = budget.used_bytes();
@@ -157,27 +157,27 @@ impl Shared {
         before.saturating_sub(budget.used_bytes())
     }
 
-    /// Whether wrong bytes of `object` came since this was last asked.
+    /// Whether wrong bytes of `object` came since the last call.
     pub(crate) fn take_condemned(&self, object: &ObjectId) -> bool {
         self.config.verify_whole && lock(&self.condemned).remove(object)
     }
 
-    /// How many bytes one stream may have ahead of it. An eighth of the memory is left to readers that wait
-    /// and to segments that were just consumed; the streams share the rest, less what the block cache holds.
+    /// How many bytes one stream may have ahead of it. An eighth of the memory is left to readers that wait and to
+    /// freshly consumed segments. The streams share the rest, less what the block cache holds.
     pub(crate) fn stream_share_bytes(&self) -> u64 {
         let limit = self.pool.budget().limit_bytes();
         let usable = limit - limit / 8 - self.cached_bytes.load(Ordering::Relaxed).min(limit / 4);
         let streams = self.active_streams.load(Ordering::Relaxed).max(1) as u64;
         let share =
             if streams == 1 { usable } else { usable.min(self.needed_ahead_bytes(streams)) / streams };
-        // Where a reader was starved, parts are as small as where memory is short.
+        // After a reader was starved, parts are as small as when memory is short.
         let bound = self.ahead.congestion.bound();
         bound.map_or(share, |bound| share.min((bound / streams).max(self.config.random_read_bytes)))
     }
 
-    /// How many bytes so many streams together need ahead of them at most: twice what the link, or the processor, carries
-    /// in the time of a GET, as a stream that is alone. More would be memory that nobody has touched yet, and bytes that
-    /// nobody may read.
+    /// The most bytes that this many streams together need ahead of them: twice what the link, or the processor,
+    /// carries in the time of a GET, as for a single stream. More would take untouched memory, and fetch bytes that may
+    /// never be read.
     fn needed_ahead_bytes(&self, streams: u64) -> u64 {
         let part = self.config.part_bytes;
         let carried = self.latencies.carried(self.latencies.least_lately(part));

@@ -1,4 +1,4 @@
-//! Checksums of an object's bytes as they come: range by range, in any order.
+//! Checksums of an object's bytes as they arrive: range by range, in any order.
 //!
 //! [`CrcMap`] is pure. It knows the CRC of each range that was fetched. When no gap is left, it computes the
 //! CRC of the whole object from these.
@@ -11,14 +11,14 @@ use s3mount_object::{ByteRange, ChecksumAlgorithm, FollowedBy, ObjectChecksum};
 
 use crate::upload_parts::UploadParts;
 
-/// How many pieces one object has at most, and one more for each part of its upload. A piece takes 56 bytes.
-/// Objects of up to 256 MiB keep pieces of 128 KiB, and one of 16 GiB has pieces of 8 MiB.
+/// The most pieces of one object, and one more for each part of its upload. A piece takes 56 bytes. Objects of up to
+/// 256 MiB keep pieces of 128 KiB, and one of 16 GiB has pieces of 8 MiB.
 const MOST_PIECES: usize = 2048;
 
 const ALGORITHMS: usize = ChecksumAlgorithm::ALL.len();
 
-/// The CRCs of the same bytes by all algorithms, or by one. Any CRC may be needed until the store has told
-/// which one it keeps. 0 stands for a CRC that was not computed.
+/// The CRCs of the same bytes by all algorithms, or by one. Any CRC may be needed until the store has named the one
+/// that it keeps. 0 stands for a CRC that was not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums([u64; ALGORITHMS]);
 
@@ -31,7 +31,7 @@ impl Sums {
         }))
     }
 
-    /// These, and the CRC-64/NVME of the same `bytes` in any case.
+    /// Adds the CRC-64/NVME of the same `bytes` if it is missing.
     pub(crate) fn with_crc64(mut self, bytes: &[u8]) -> Self {
         for (sum, algorithm) in self.0.iter_mut().zip(ChecksumAlgorithm::ALL) {
             if algorithm == ChecksumAlgorithm::Crc64Nvme && *sum == 0 {
@@ -48,7 +48,7 @@ impl Sums {
         ObjectChecksum { algorithm, value }
     }
 
-    /// The first CRC that both have and that differs: this one's and the other's.
+    /// The first CRC that both have and that differs: that of `self` and that of `other`.
     fn difference(&self, other: &Self) -> Option<(ObjectChecksum, ObjectChecksum)> {
         let both = |algorithm| (self.get(algorithm), other.get(algorithm));
         let mut all = ChecksumAlgorithm::ALL.into_iter().map(both);
@@ -89,8 +89,8 @@ impl Joiner {
 struct Piece {
     end: u64,
     sums: Sums,
-    /// Whether the piece was fetched more than once. Then it is not known which readers have the bytes of the
-    /// first time.
+    /// Whether the piece was fetched more than once. Then it is unknown which readers have the bytes of the first
+    /// fetch.
     came_again: bool,
 }
 
@@ -99,13 +99,13 @@ struct Piece {
 pub(crate) enum Noted {
     /// The range is new, or its CRC is the same as before.
     Fine,
-    /// The CRC differs from the one before, so the bytes do, too. The CRC of the first time comes first.
+    /// The CRC differs from the earlier one, so the bytes do, too. The earlier CRC comes first.
     Differs(ObjectChecksum, ObjectChecksum),
     /// There are too many pieces, and all of them are forgotten.
     TooMany,
 }
 
-/// The CRCs of the ranges of one object that were fetched.
+/// The CRCs of the fetched ranges of one object.
 ///
 /// **Invariant:** pieces are not empty and do not overlap. None reaches across a multiple of `cell`, or
 /// across the end of a part of the upload.
@@ -209,8 +209,7 @@ impl CrcMap {
         let parts = self.parts.as_ref().map_or(0, |parts| parts.count());
         if self.pieces.len() > self.most + parts {
             self.double_cells();
-            // The pieces of a stream are half as many then. Those of random reads would soon be too many
-            // again.
+            // That halves the pieces of a stream. The pieces of random reads would soon be too many again.
             if self.pieces.len() > self.most / 4 * 3 + parts {
                 self.pieces.clear();
                 self.covered_bytes = 0;
@@ -339,7 +338,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the CRCs with the bytes themselves: `counted` has each byte as it was noted.
+        /// Compares the CRCs with the bytes themselves: `counted` holds each byte as it was noted.
         #[test]
         fn the_whole_is_what_was_counted(
             steps in steps(), most in 2..60_usize, cell in 1..50_u64, all in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Where bytes are looked for before the store is asked.
+//! The places to try before the store.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use s3mount_cache::{DiskCache, DiskObject};
 use s3mount_object::ObjectId;
 use s3mount_shared::SharedTier;
 
-/// The places between the memory and the store, the nearest first. None of them has to be there.
+/// The places between the memory and the store, the nearest first. Each is optional.
 #[derive(Clone, Debug, Default)]
 pub struct Tiers {
     /// A disk of this machine.
     pub disk: Option<DiskCache>,
-    /// Which objects are kept on the disk.
+    /// The objects to keep on the disk.
     pub kept: KeyFilter,
     /// A bucket near the machines of a fleet.
     pub shared: Option<SharedTier>,
 }
 
-/// Which objects are meant, by the part of their keys behind the prefix of a mount. By default all are.
+/// Selects objects by the part of their keys behind the prefix of a mount. The default selects all.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFilter {
     prefix: String,
@@ -27,13 +27,13 @@ pub struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// The objects below `prefix` that one of `include` matches (all, if that is empty), less those that one of `exclude`
-    /// matches.
+    /// Selects the objects below `prefix` that a glob in `include` matches (all, if it is empty), except those that a
+    /// glob in `exclude` matches.
     pub fn new(prefix: &str, include: GlobSet, exclude: GlobSet) -> Self {
         Self { prefix: prefix.to_owned(), include, exclude }
     }
 
-    /// Whether the object of this key is meant.
+    /// Whether the filter selects the object of this key.
     pub fn has(&self, key: &str) -> bool {
         let path = key.strip_prefix(&*self.prefix).unwrap_or(key);
         (self.include.is_empty() || self.include.is_match(path)) && !self.exclude.is_match(path)
@@ -41,25 +41,25 @@ impl KeyFilter {
 }
 
 impl Tiers {
-    /// What the disk cache holds of a version of `size` bytes, if it is kept there.
+    /// The disk cache's object for a version of `size` bytes, if the filter selects it.
     pub(crate) fn on_disk(&self, object: &ObjectId, size: u64) -> Option<Arc<DiskObject>> {
         let disk = self.disk.as_ref().filter(|_| self.kept.has(object.key()))?;
         Some(disk.object(object, size))
     }
 
-    /// How many bytes wait to be written to any of them.
+    /// The bytes that wait to be written to any tier.
     pub(crate) fn held_bytes(&self) -> u64 {
         let disk = self.disk.as_ref().map_or(0, DiskCache::held_bytes);
         disk + self.shared.as_ref().map_or(0, SharedTier::held_bytes)
     }
 
-    /// Whether nothing waits to be written to any of them, but for a disk that hangs.
+    /// Whether no bytes wait to be written to any tier, except to a disk that hangs.
     pub(crate) fn are_idle(&self) -> bool {
         self.disk.as_ref().is_none_or(DiskCache::is_idle)
             && self.shared.as_ref().is_none_or(|shared| shared.held_bytes() == 0)
     }
 
-    /// Drops bytes that wait to be written, until some `bytes` are given back.
+    /// Drops bytes that wait to be written, until about `bytes` are given back.
     pub(crate) fn shed(&self, bytes: u64) {
         let shed = self.shared.as_ref().map_or(0, |shared| shared.shed(bytes));
         if let Some(disk) = self.disk.as_ref().filter(|_| shed < bytes) {
@@ -67,7 +67,7 @@ impl Tiers {
         }
     }
 
-    /// Wrong bytes of a version came: what is there of it is not used any more.
+    /// Stops using the tiers' bytes of a version, because wrong bytes of it came.
     pub(crate) fn distrust(&self, object: &ObjectId) {
         if let Some(disk) = &self.disk {
             disk.forget(object);

@@ -1,4 +1,4 @@
-//! Turns: which GET may be sent next. As many GETs are in flight as [`Concurrency`] allows.
+//! Turns: permits to send GETs. [`Concurrency`] sets how many GETs are in flight.
 //!
 //! GETs queue here and not in the client, so the time limit of an attempt begins when it is sent. An eighth
 //! of the turns is left for GETs that readers wait for: GETs ahead of their readers are only started below
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::concurrency::Concurrency;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
-/// Where the store takes fewer GETs at once, each is for readers.
+/// If the store takes fewer GETs at once, all of them are for readers.
 const LEAST_FOR_ONE_MORE: usize = 8;
 
 /// The number of GETs in flight, and the queue of those that wait for their turn.
@@ -52,7 +52,7 @@ impl Turns {
         Arc::new(Self { state: Mutex::new(state), limit, is_bound: AtomicBool::new(false) })
     }
 
-    /// How many GETs ahead of their readers may be in flight. An eighth of the limit is kept for GETs that
+    /// The number of GETs ahead of their readers that may be in flight. An eighth of the limit is kept for GETs that
     /// readers wait for, and for LISTs.
     pub(crate) fn ahead_limit(&self) -> usize {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Turns {
         self.is_bound.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a turn. First come, first served.
+    /// Waits for a turn. Turns are given in order of arrival.
     pub(crate) async fn next(self: &Arc<Self>) -> Turn {
         let turn = {
             let mut state = lock(&self.state);
@@ -77,11 +77,11 @@ impl Turns {
             state.waiting.push_back(sender);
             turn
         };
-        // A sender leaves the queue only with a turn, or when nobody listens any more.
+        // A sender leaves the queue only with a turn, or when its receiver is dropped.
         turn.await.expect("a GET that waits is served")
     }
 
-    /// Whether no GET is in flight, and the store takes so many at once that one more takes no reader's turn.
+    /// Whether no GET is in flight, and the limit is high enough that one more GET takes no reader's turn.
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
         state.running == 0 && state.waiting.is_empty() && state.concurrency.limit() >= LEAST_FOR_ONE_MORE
@@ -97,8 +97,8 @@ impl Turns {
         })
     }
 
-    /// A GET that was sent at `sent` was answered at `now`. `refused` is how many "slow down" answers the
-    /// client has counted, for all requests, and `was_refused` whether this was one.
+    /// Notes that a GET sent at `sent` was answered at `now`. `refused` is the client's count of "slow down" answers to
+    /// all requests; `was_refused` tells whether this answer was one.
     pub(crate) fn on_answer(&self, sent: Duration, now: Duration, refused: u64, was_refused: bool) {
         let mut state = lock(&self.state);
         let new = refused.saturating_sub(state.seen_refused).max(was_refused.into());
@@ -111,7 +111,7 @@ impl Turns {
         self.limit.store(state.concurrency.limit(), Ordering::Relaxed);
     }
 
-    /// A turn has come back. The GETs that wait get as many turns as are free.
+    /// Takes a turn back. The waiting GETs get the turns that are free.
     fn give_back(self: &Arc<Self>) {
         let mut served = Vec::new();
         {

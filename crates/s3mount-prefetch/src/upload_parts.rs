@@ -1,7 +1,7 @@
 //! The parts in which an object was uploaded, if the store keeps their CRCs.
 //!
-//! Pure. [`UploadParts`] knows where they lie and what their CRCs are. It cuts a GET so that it holds whole
-//! parts: these are compared before a reader gets a byte of them.
+//! Pure. [`UploadParts`] knows their ranges and CRCs. It cuts a GET so that it holds whole parts: these are compared
+//! before a reader gets a byte of them.
 
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ pub(crate) struct UploadParts {
 }
 
 impl UploadParts {
-    /// The parts of an object of `size` bytes. `None` if their lengths do not add up to it, or if they have
-    /// CRCs of different kinds.
+    /// The parts of an object of `size` bytes. `None` if their lengths do not add up to `size`, or if their CRCs are of
+    /// different kinds.
     pub(crate) fn new(size: u64, uploaded: &[UploadPart]) -> Option<Self> {
         let algorithm = uploaded.first()?.checksum.algorithm;
         let mut parts = Vec::with_capacity(uploaded.len());

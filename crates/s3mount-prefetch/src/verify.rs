@@ -1,9 +1,8 @@
-//! Compares whole objects with the checksums that the store keeps of them.
+//! Compares whole objects with the store's checksums of them.
 //!
-//! A store sends no checksum with a range. So the CRC of each range is computed when the range lands. When
-//! every byte of a version has been fetched, the CRC that all ranges make together is compared with the one
-//! that the store keeps. The range that completes the object waits for that. So a reader that has got all
-//! bytes has got the right ones, or an error.
+//! A store sends no checksum with a range. So the CRC of each range is computed when the range lands. When every byte
+//! of a version has been fetched, the combined CRC of all ranges is compared with the store's. The range that completes
+//! the object waits for the comparison. So a reader that receives all bytes receives the right ones, or an error.
 //!
 //! Of an object that was uploaded in parts, the store may keep CRCs of the parts instead. Each part is
 //! compared when all of its bytes have come. If it came in one GET, no reader has seen it yet, and it is
@@ -28,20 +27,19 @@ use crate::sync::{Mutex, lock, spawn};
 use crate::upload_parts::{MOST_PARTS, UploadParts};
 use crate::version::Version;
 
-/// The store is asked for a checksum when this many bytes of an object, or all of it, have been asked for. A
-/// reader that looks only at headers does not pay for the request. One that goes on has the answer long
-/// before the last range.
+/// The store is asked for a checksum when this many bytes of an object, or all of it, have been requested. A reader of
+/// headers alone does not pay for the request. One that goes on has the answer long before the last range.
 const ASK_AFTER: u64 = 8 << 20;
 
-/// The most bytes that are fetched besides a range that was fetched before in other pieces. Objects of up to
-/// 2 GiB have no longer pieces.
+/// The most extra bytes that are fetched with a range that was fetched before in other pieces. Objects of up to 2 GiB
+/// have no longer pieces.
 const MOST_BESIDE: u64 = 2 << 20;
 
-/// The memory of so many pieces is reserved at once, and how much each takes, with its place in the map.
+/// The pieces whose memory is reserved at once, and the memory of each, with its place in the map.
 const PIECES_AT_ONCE: usize = 32;
 const PIECE_BYTES: u64 = 112;
 
-/// How often a range is fetched at most when its bytes are wrong.
+/// The most times that a range is fetched when its bytes are wrong.
 const TRIES: u32 = 3;
 
 /// Compares one object version with its checksum.
@@ -53,7 +51,7 @@ pub(crate) struct Verifier {
     state: Mutex<State>,
 }
 
-/// Which checksums the store keeps of an object.
+/// The checksums that the store keeps of an object.
 #[derive(Clone, Debug)]
 enum Kept {
     Nothing,
@@ -66,8 +64,7 @@ struct State {
     asked_bytes: u64,
     /// The CRCs of the ranges that came. `None` when the object can't be verified.
     pieces: Option<CrcMap>,
-    /// Whether the whole object, or each of its parts, was compared and right. Empty before anything was
-    /// compared.
+    /// Whether the whole object, or each of its parts, was compared and right. Empty before the first comparison.
     was_right: Vec<bool>,
     /// Whether a metric has counted the object as verified or unverified.
     was_counted: bool,
@@ -76,7 +73,7 @@ struct State {
 }
 
 impl State {
-    /// Takes the memory of one more piece out of `budget`. Returns whether there is any.
+    /// Reserves the memory of one more piece in `budget`. Returns whether there was enough.
     fn make_room(&mut self, budget: &MemoryBudget) -> bool {
         let pieces = self.pieces.as_ref().map_or(0, CrcMap::len);
         while pieces >= self.reserved.len() * PIECES_AT_ONCE {
@@ -96,7 +93,7 @@ impl State {
 }
 
 impl Verifier {
-    /// Nothing is known yet about `version`, whose CRCs are kept in pieces of up to `block_bytes`.
+    /// A verifier of `version`, which keeps CRCs in pieces of up to `block_bytes`.
     pub(crate) fn new(version: Arc<Version>, block_bytes: u64) -> Self {
         let pieces = Some(CrcMap::new(version.size, block_bytes));
         let (was_right, reserved) = (Vec::new(), Vec::new());
@@ -104,8 +101,8 @@ impl Verifier {
         Self { version, kept: OnceCell::new(), state: Mutex::new(state) }
     }
 
-    /// Does what [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and
-    /// all of the object with its checksum if this range completes it.
+    /// Fetches as [`fetch`] does, and compares the bytes: with the same range if it was fetched before, and the whole
+    /// object with its checksum if this range completes it.
     async fn fetch(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -123,7 +120,7 @@ impl Verifier {
         }
         self.ask_in_time(shared, range.len());
         let wide = self.widen(shared, range);
-        // A wider range needs another buffer, and this one must not be held meanwhile.
+        // A wider range needs another buffer; this one must not be held meanwhile.
         buffer = buffer.filter(|_| wide == range);
         for tries in 1.. {
             let came = match at_once.take().filter(|_| wide == range) {
@@ -147,22 +144,22 @@ impl Verifier {
             if tries == TRIES {
                 return Err(error.into());
             }
-            // They may be in a tier already.
+            // A tier may already hold the wrong bytes.
             shared.tiers.distrust(&self.version.object);
             shared.metrics.refetches.inc();
         }
         unreachable!("the last try returns")
     }
 
-    /// Whether a GET of `range` brings the checksum of its bytes, which the client compares. That of a whole object
-    /// does, but for objects that were uploaded in parts: the store may keep only the CRCs of the parts. Who asks
-    /// another place than the store gets no checksum.
+    /// Whether a GET of `range` brings the checksum of its bytes, which the client compares. A GET of a whole object
+    /// does, except for objects uploaded in parts: the store may keep only the CRCs of the parts. Places other than the
+    /// store send no checksum.
     fn comes_compared(&self, range: ByteRange) -> bool {
         range.len() == self.version.size && !self.version.object.etag().as_str().contains('-')
     }
 
-    /// Whether all bytes of the object that came `from` there were compared with the store's checksum. The disk's
-    /// note says nothing of what another place has brought: the disk may be off by now.
+    /// Whether all bytes of the object that came `from` a place were compared with the store's checksum. The disk's
+    /// note covers only bytes from the disk: the disk may be off by now, so that another place brought them.
     fn was_compared(&self, from: Place) -> bool {
         match from {
             Place::Store => true,
@@ -179,15 +176,15 @@ impl Verifier {
         }
     }
 
-    /// `range` with the rest of the pieces in which it begins and ends, so that it can be compared with them.
-    /// If that is much longer, `range` as it is.
+    /// `range` with the rest of the pieces in which it begins and ends, so that it can be compared with them. If that
+    /// is much longer, returns `range` unchanged.
     fn widen(&self, shared: &Shared, range: ByteRange) -> ByteRange {
         let wide = lock(&self.state).pieces.as_ref().map_or(range, |pieces| pieces.widen(range));
         let most = (shared.pool.max_buffer_bytes() as u64).min(range.len() + MOST_BESIDE);
         if wide.len() <= most { wide } else { range }
     }
 
-    /// When enough of the object has been asked for, asks the store for the checksum in the background.
+    /// Asks the store for the checksum in the background, once enough of the object has been requested.
     fn ask_in_time(self: &Arc<Self>, shared: &Arc<Shared>, len: u64) {
         let enough = self.version.size.min(ASK_AFTER);
         let mut state = lock(&self.state);
@@ -239,8 +236,8 @@ impl Verifier {
         None
     }
 
-    /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object
-    /// waits until the store has told its checksum.
+    /// Compares what `range` has completed: the object, or parts of it. The GET that completes the object waits for the
+    /// store's checksum.
     async fn compare(&self, shared: &Shared, range: ByteRange, wanted: &dyn Wanted) -> Option<Wrong> {
         let kept = match self.kept.get() {
             Some(kept) => kept,
@@ -249,7 +246,7 @@ impl Verifier {
                 if !lock(&self.state).pieces.as_ref().is_some_and(is_whole) {
                     return None;
                 }
-                // The store was asked long ago, but a read keeps its time-out.
+                // The store was asked long ago, but the read's time-out still applies.
                 timeout_at(wanted.deadline(), self.kept(shared)).await.ok()?
             }
         };
@@ -265,7 +262,7 @@ impl Verifier {
         if !state.was_right.is_empty() {
             return None;
         }
-        // This CRC was computed, because all of them are until the store has named one.
+        // This CRC exists, because all of them are computed until the store has named one.
         let sums = state.pieces.as_ref().and_then(CrcMap::whole)?;
         let came = sums.get(kept.algorithm);
         if came != kept {
@@ -278,8 +275,7 @@ impl Verifier {
         None
     }
 
-    /// Compares the parts whose last bytes `range` has brought. The first time, it compares all parts that
-    /// are there.
+    /// Compares the parts whose last bytes `range` has brought. The first time, it compares all complete parts.
     fn compare_parts(&self, shared: &Shared, parts: &UploadParts, range: ByteRange) -> Option<Wrong> {
         let state = &mut *lock(&self.state);
         let is_first = state.was_right.is_empty();
@@ -308,7 +304,7 @@ impl Verifier {
         error.map(|error| Wrong { ranges, error })
     }
 
-    /// Tells the disk the CRC of the version's right bytes, so that it knows whether it has the same.
+    /// Tells the disk the CRC of the version's right bytes, to compare its own bytes with.
     fn confirm(&self, sums: &Sums) {
         if let Some(disk) = &self.version.disk {
             disk.confirm(sums.get(ChecksumAlgorithm::Crc64Nvme).value);
@@ -319,11 +315,11 @@ impl Verifier {
     /// reader has seen them, and their CRCs are forgotten.
     fn is_unseen(&self, wrong: &Wrong, range: ByteRange) -> bool {
         let is_in = wrong.ranges.iter().all(|wrong| range.covers(*wrong));
-        // `forget` has to run for each of them.
+        // `forget` must run for each of them.
         is_in && wrong.ranges.iter().filter(|wrong| !self.forget(**wrong)).count() == 0
     }
 
-    /// The store's checksums. The store is asked once.
+    /// The store's checksums. Asks the store once.
     async fn kept(&self, shared: &Shared) -> &Kept {
         let ask = || async {
             let kept = ask(shared, &self.version.object, self.version.size).await;
@@ -333,7 +329,7 @@ impl Verifier {
                     state.give_up();
                     false
                 }
-                // The ranges that came before the answer were not cut at the parts' ends.
+                // Ranges that came before the answer were not cut at the parts' ends.
                 (Kept::Parts(parts), Some(pieces)) => !pieces.set_parts(parts.clone()),
                 (Kept::Parts(_) | Kept::Whole(_), _) => true,
             };
@@ -346,14 +342,14 @@ impl Verifier {
         self.kept.get_or_init(ask).await
     }
 
-    /// Forgets the CRCs in `range`, because it will be fetched again, as far as it was fetched once. Returns
-    /// whether all of its bytes are forgotten.
+    /// Forgets the CRCs in `range` of bytes that were fetched only once, because the range will be fetched again.
+    /// Returns whether all of its bytes are forgotten.
     fn forget(&self, range: ByteRange) -> bool {
         lock(&self.state).pieces.as_mut().is_none_or(|pieces| pieces.forget(range))
     }
 }
 
-/// Bytes that are not the store's.
+/// Bytes that differ from the store's.
 struct Wrong {
     /// The object, or each part that is wrong.
     ranges: Vec<ByteRange>,
@@ -373,7 +369,7 @@ async fn ask(shared: &Shared, object: &ObjectId, size: u64) -> Kept {
     };
     match result {
         Ok(kept) => return kept,
-        // This needs another permission than reading the object.
+        // This needs a different permission than reading the object.
         Err(error) if *error.kind() == ErrorKind::Forbidden => {
             tracing::debug!(%error, "no permission to read the checksums of the upload's parts: the object is not verified");
         }
@@ -404,7 +400,7 @@ async fn ask_parts(
     Ok(UploadParts::new(size, &parts).map_or(Kept::Nothing, |parts| Kept::Parts(Arc::new(parts))))
 }
 
-/// Does what [`fetch`] does, through the object's verifier if it has one.
+/// Fetches as [`fetch`] does, through the object's verifier if it has one.
 pub(crate) async fn fetch_by(
     verifier: Option<&Arc<Verifier>>,
     shared: &Arc<Shared>,
@@ -434,7 +430,7 @@ mod tests {
     use crate::tiers::Tiers;
     use crate::version::Version;
 
-    /// The disk has the right bytes, but a read of it may hang or fail, and then another place is asked.
+    /// The disk has the right bytes, but a read from it may hang or fail. Then another place is asked.
     #[test]
     fn what_the_disk_knows_says_nothing_of_bytes_from_elsewhere() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -26,7 +26,7 @@ impl Version {
         Arc::new(Self { object, size, disk, has_blocks: tiers.shared.is_some() })
     }
 
-    /// Where the bytes from `at` on end that come from one place, whatever place that is.
+    /// The end of the run of bytes from `at` on that come from one place, whichever that is.
     fn end_of_place(&self, at: u64) -> u64 {
         let run = self.disk.as_ref().map(|disk| disk.run(at));
         let is_on_disk = run.as_ref().is_some_and(|run| run.is_here);

@@ -1,20 +1,19 @@
-//! How far ahead of one stream to fetch, and in how large parts.
+//! How far ahead of one stream to fetch, and in parts of which size.
 //!
-//! By Little's law, a stream needs as many bytes ahead of it as its rate times the duration of a GET. Its
-//! rate shows only when the window does not limit it, so the window is found by growth. It grows up to
-//! fourfold when the reader had to wait, once for each window that was read, as in TCP's slow start. But a
-//! reader also waits where the network, the store or the processor is the limit. There a larger window only
-//! holds more memory, and pushes data out of the processor's caches before it is read. So the window stops
-//! growing at [`SLACK`] times what Little's law asks for.
+//! By Little's law, a stream needs as many bytes ahead of it as its rate times the duration of a GET. Its rate shows
+//! only when the window does not limit it, so the window grows until it fits. It grows up to fourfold when the reader
+//! had to wait, once for each window that was read, as in TCP's slow start. But a reader also waits where the network,
+//! the store or the processor is the limit. There a larger window only holds more memory, and pushes data out of the
+//! processor's caches before it is read. So the window stops growing at [`SLACK`] times what Little's law asks for.
 //!
-//! Far away a round trip is dear. So a stream that is alone climbs faster there: its window grows with each
+//! Far from the store a round trip is expensive. So a single stream climbs faster there: its window grows with each
 //! read.
 //!
-//! A stream at the beginning of a file of a known kind begins where the last ones got to. Its first parts are
-//! small. Each further part is as large as it can be and still arrive when its reader comes to it.
+//! A stream at the beginning of a file of a known kind begins with the window that the last ones reached. Its first
+//! parts are small. Each further part is as large as possible while still arriving before its reader needs it.
 //!
-//! Larger parts mean fewer requests, but they take longer and so need a larger window. The parts are the
-//! largest for which the window is enough. So they grow with it, and stay small where memory keeps it small.
+//! Larger parts mean fewer requests, but they take longer and so need a larger window. The parts are the largest for
+//! which the window is enough. So they grow with the window, and stay small if memory keeps it small.
 //!
 //! Pure: the caller passes times and latencies.
 
@@ -24,71 +23,67 @@ use crate::PrefetchConfig;
 use crate::latency::LONG_QUEUE;
 use crate::learn::Beginning;
 
-/// A rate over less time than this says little: a scheduler's time slice takes some milliseconds.
+/// A rate measured over less time means little: a scheduler's time slice takes some milliseconds.
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
-/// A slow reader's rate is taken after this time at the latest.
+/// A slow reader's rate is measured after this time at the latest.
 const MAX_ROUND: Duration = Duration::from_secs(1);
 
-/// How many times the rate × the time of the fastest GETs is fetched ahead. Most GETs take longer than the
-/// fastest do (S3's first byte: 25 ms in the median, 10 ms at best), and they arrive out of order.
+/// The factor on the rate × the time of the fastest GETs that is fetched ahead. Most GETs take longer than the fastest
+/// do (S3's first byte: 25 ms in the median, 10 ms at best), and they arrive out of order.
 const SLACK: f64 = 2.0;
 
-/// A window of this size is always granted, memory permitting. With less, a stream on a fast network waits
-/// for each part by itself.
+/// A window of this size is always granted, memory permitting. With less, a stream on a fast network waits for each
+/// part in turn.
 const FLOOR_BYTES: u64 = 32 << 20;
 
-/// The same for the only stream. With 64 MiB, reads of 8 MiB by `O_DIRECT` are a tenth faster. But four
-/// streams with as much each are a tenth slower, because the bytes ahead leave the processor's caches before
-/// they are read.
+/// The same for a single stream. With 64 MiB, `O_DIRECT` reads of 8 MiB are a tenth faster. But four streams with as
+/// much each are a tenth slower, because the bytes ahead leave the processor's caches before they are read.
 const LONE_FLOOR_BYTES: u64 = 64 << 20;
 
-/// The largest window, in time, where GETs wait longer than this at the link. Behind a slow link a larger
-/// window would be a queue of many seconds, in which other files and listings wait.
+/// The largest window, in time, if GETs wait longer than this at the link. Behind a slow link a larger window would be
+/// a queue of many seconds, in which other files and listings wait.
 const QUEUE_SECONDS: f64 = LONG_QUEUE.as_millis() as f64 / 1e3;
 
-/// A store is near where a GET takes less than this. There a reader waits for little when its window is too
-/// small. So it is granted no more than half of what it has read: a reader that stops in the middle of a file
-/// leaves less unread.
+/// A store is near if a GET takes less than this. There a reader waits only briefly when its window is too small. So it
+/// is granted at most half of what it has read: a reader that stops in the middle of a file leaves less unread.
 const NEAR: Duration = Duration::from_millis(10);
 
 /// A window that is far too small grows by this factor at once. Then it is at most three times as large as
 /// what its stream has read so far.
 const RAMP: u64 = 4;
 
-/// A store is far where a GET takes more than this: there a reader waits for long when its window is too
-/// small. A stream that is alone, and reads its object from the beginning, climbs there: its window grows
-/// with each read, and not only when all of the window was read. (Where GETs differ, that is as late as the
-/// slowest of them.)
+/// A store is far if a GET takes more than this: there a reader waits long when its window is too small. A single
+/// stream that reads its object from the beginning climbs there: its window grows with each read, and not only when all
+/// of the window was read. (If GETs differ, that is as late as the slowest of them.)
 const FAR: Duration = Duration::from_millis(15);
 
-/// A stream that climbs has this many times as many bytes ahead as it has read within the last one or two
-/// round trips.
+/// A climbing stream has this many times the bytes ahead that it has read within the last one or two round trips.
 const CLIMB: u64 = 7;
 
 /// A stream climbs when this many bytes came within the last round trips. Behind a slow link, where a GET
 /// takes long because of its length, it never does.
 const CLIMB_AFTER_BYTES: u64 = 4 << 20;
 
-/// The rate of the fastest reader that the kernel lets through, in bytes a second.
+/// The rate of the fastest reader that the kernel allows, in bytes a second.
 const FASTEST_READER: f64 = 4e9;
 
-/// While each round is faster than the one before by this factor, the rate lags behind the window, and twice
-/// as much is granted. What turns out to be too much is given back at the end of the ramp.
+/// While each round is faster than the one before by this factor, the rate lags behind the window, and twice as much is
+/// granted. Any excess is given back at the end of the ramp.
 const FASTER: f64 = 1.1;
 
-/// If a round is faster than the one before by this factor, only the window held it up. Then the window grows
-/// by [`RAMP`] whatever Little's law says. Far away, GETs differ by hundreds of milliseconds. There a reader
+/// If a round is faster than the one before by this factor, only the window limited it. Then the window grows by
+/// [`RAMP`] regardless of Little's law. Far from the store, GETs differ by hundreds of milliseconds. There a reader
 /// waits for the slowest of them, and the fastest tell too little.
 const IN_PROPORTION: f64 = 2.0;
 
-/// A reading of this many bytes tells the rate of its reader, however large its window is.
+/// A reading of this many bytes shows its reader's rate, regardless of its window.
 const ENOUGH_BYTES: u64 = 4 << 20;
 
-/// How many parts share a window at least, so that they come in parallel.
+/// The least number of parts in a window, so that they come in parallel.
 const MIN_PARTS: u64 = 4;
 
-/// What a stream may use, and what is known about the store.
+/// The memory that a stream may use, and measurements of the store.
 pub(crate) struct WindowLimits<'a> {
     /// The least length of a part.
     pub(crate) edge_bytes: u64,
@@ -96,17 +91,17 @@ pub(crate) struct WindowLimits<'a> {
     pub(crate) share_bytes: u64,
     /// How many streams there are.
     pub(crate) streams: u64,
-    /// How many GETs at once the size of parts is chosen for.
+    /// The number of GETs at once that the part size is chosen for.
     pub(crate) requests: u64,
-    /// The least time that a GET of so many bytes takes.
+    /// The least time that a GET of this many bytes takes.
     pub(crate) latency: &'a dyn Fn(u64) -> Duration,
-    /// The time that a GET of so many bytes mostly takes.
+    /// The usual time of a GET of this many bytes.
     pub(crate) mean: &'a dyn Fn(u64) -> Duration,
-    /// The time that the link takes to bring what is in flight.
+    /// The time that the link takes to bring the bytes in flight.
     pub(crate) queue: Duration,
-    /// How many bytes a second the link carries, if it is slow.
+    /// The bytes a second that the link carries, if it is slow.
     pub(crate) slow_link: Option<u64>,
-    /// The same where GETs have waited at the link for long, now or before.
+    /// The same, if GETs have waited long at the link, now or before.
     pub(crate) full_link: Option<u64>,
     pub(crate) config: &'a PrefetchConfig,
 }
@@ -120,9 +115,9 @@ impl WindowLimits<'_> {
         (rate * if self.is_queue() { slack.min(QUEUE_SECONDS).max(latency) } else { slack }) as u64
     }
 
-    /// How many bytes a stream of `rate` bytes a second is granted, in parts of `part` bytes. A stream that
-    /// is alone, far away, and not held up by the link is granted what it needs for GETs of mean duration:
-    /// where GETs differ much, the fastest tell too little.
+    /// How many bytes a stream of `rate` bytes a second is granted, in parts of `part` bytes. A single stream far from
+    /// the store that the link does not limit is granted what it needs for GETs of mean duration: if GETs differ much,
+    /// the fastest tell too little.
     fn granted_bytes(&self, rate: f64, part: u64) -> u64 {
         let needed = self.needed_bytes(rate, part).max(self.floor_bytes(rate));
         if self.streams > 1 || self.is_near() || self.is_queue() {
@@ -132,7 +127,7 @@ impl WindowLimits<'_> {
         if mean < least * 3 / 2 {
             return needed;
         }
-        // Longer means include waiting.
+        // Longer mean durations include waiting.
         needed.max((rate * SLACK * mean.min(least * 2).as_secs_f64()) as u64)
     }
 
@@ -141,13 +136,13 @@ impl WindowLimits<'_> {
         self.queue > LONG_QUEUE
     }
 
-    /// How many bytes a stream of `rate` bytes a second is granted in any case.
+    /// The bytes that a stream of `rate` bytes a second is always granted.
     fn floor_bytes(&self, rate: f64) -> u64 {
         let floor = if self.streams == 1 { LONE_FLOOR_BYTES } else { FLOOR_BYTES };
         if self.is_queue() { floor.min((self.fitting(rate) * QUEUE_SECONDS) as u64) } else { floor }
     }
 
-    /// The rate, or what the link carries where that is less. Behind a slow link, many parts end at once, and the reader
+    /// The rate, or what the link carries if that is less. Behind a slow link, many parts end at once, and the reader
     /// takes them faster than the link brings the next.
     fn fitting(&self, rate: f64) -> f64 {
         let link = self.slow_link.filter(|_| self.is_queue());
@@ -163,7 +158,7 @@ impl WindowLimits<'_> {
         self.streams == 1 && (self.latency)(self.edge_bytes) > FAR && !self.is_queue()
     }
 
-    /// The largest window that there is memory for.
+    /// The largest window that fits the memory.
     fn available_bytes(&self) -> u64 {
         self.share_bytes.min(self.config.max_window_bytes)
     }
@@ -183,7 +178,7 @@ impl WindowLimits<'_> {
         let requests = self.requests.max(1);
         let queued = if self.is_queue() { (self.fitting(rate) * QUEUE_SECONDS) as u64 } else { bytes };
         let bytes = bytes.min(queued.max(MIN_PARTS * self.edge_bytes));
-        // Smaller parts than this would be more than may be in flight, over all streams.
+        // Smaller parts would need more GETs, over all streams, than may be in flight.
         let smallest = (bytes * self.streams / requests).max(self.edge_bytes);
         let quota = (bytes / MIN_PARTS).max(smallest.min(bytes / 2)).max(1);
         let mut part = (1 << quota.ilog2()).min(self.config.part_bytes).max(self.edge_bytes);
@@ -223,7 +218,7 @@ pub(crate) struct Window {
     is_ramping: bool,
     /// Whether the last round was faster than the one before in proportion to the window.
     is_in_proportion: bool,
-    /// Nothing is fetched beyond this offset before the reader has passed it, because no other reader did.
+    /// Nothing is fetched beyond this offset before the reader has passed it, because no earlier reader passed it.
     held: Option<u64>,
     /// How many bytes the stream has read or is sure to read.
     trusted: u64,
@@ -247,8 +242,8 @@ impl Window {
         }
     }
 
-    /// The window of a stream at the beginning of a file of `size` bytes. Files of its kind were read so far
-    /// as `beginning` says.
+    /// The window of a stream at the beginning of a file of `size` bytes. `beginning` tells how files of its kind were
+    /// read so far.
     pub(crate) fn at_beginning(beginning: Beginning, size: u64, limits: &WindowLimits<'_>) -> Self {
         let config = limits.config;
         let usual = Self::new(config.initial_window_bytes);
@@ -264,7 +259,7 @@ impl Window {
                 // The window of a file that is read to its end may reach into the files that follow.
                 let is_whole = bytes >= size;
                 let most = limits.available_bytes().min(if is_whole { u64::MAX } else { bytes });
-                // Nothing is in flight now. All of a usual window at once would fill a slow link for many seconds.
+                // Nothing is in flight now. A whole usual window at once would fill a slow link for many seconds.
                 let most =
                     most.min(limits.full_link.map_or(u64::MAX, |link| (link as f64 * QUEUE_SECONDS) as u64));
                 let part = limits.part_bytes(rate, most);
@@ -283,7 +278,7 @@ impl Window {
         self.is_new
     }
 
-    /// Up to which offset is fetched ahead of a reader at `position`, if that is not the end of its window.
+    /// The offset up to which to fetch ahead of a reader at `position`, if it is not the end of its window.
     pub(crate) fn limit(&self, position: u64) -> Option<u64> {
         self.held.filter(|held| position <= *held)
     }
@@ -301,8 +296,8 @@ impl Window {
             }
         }
         if !self.is_measured && self.rate > 0.0 {
-            // The reader of a known kind waits for the first part, and comes to the others at its rate. Each
-            // part shall be there by then.
+            // The reader of a known kind waits for the first part, and reaches the others at its rate. Each part must
+            // have arrived by then.
             let due = (limits.latency)(limits.edge_bytes).as_secs_f64() + ahead as f64 / self.rate;
             while part / 2 >= limits.edge_bytes && (limits.latency)(part).as_secs_f64() > due {
                 part /= 2;
@@ -311,7 +306,7 @@ impl Window {
         part
     }
 
-    /// The reader has come to `position` at the time `now`. `waits` says whether it had to wait.
+    /// Notes that the reader has reached `position` at the time `now`. `waits` tells whether it had to wait.
     pub(crate) fn on_read(&mut self, position: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
         // A learnt rate is compared with the reader's rate without the wait for the first byte.
         let is_first = std::mem::replace(&mut self.is_new, false);
@@ -330,7 +325,7 @@ impl Window {
         let rate = read as f64 / took.as_secs_f64();
         let is_faster = rate > self.rate * FASTER;
         self.is_in_proportion = rate > self.rate * IN_PROPORTION;
-        // A reader that never waits is as slow as it looks. One that waits may have been held up.
+        // A reader that never waits is as slow as it seems. One that waits may have been held up.
         let is_sure = rate > self.rate || !self.waited;
         self.rate = if is_sure { rate } else { f64::midpoint(rate, self.rate) };
         self.is_measured = true;
@@ -341,7 +336,7 @@ impl Window {
         self.is_ramping &= is_faster;
         let needed = limits.granted_bytes(self.rate, part);
         if is_over {
-            // A stream that is alone keeps twice as much: nobody else needs it.
+            // A single stream keeps twice as much: no other stream needs it.
             self.bytes = self.bytes.min(if limits.streams == 1 { needed * 2 } else { needed });
         }
         let goal = if self.is_ramping && self.is_in_proportion && limits.streams == 1 {
@@ -352,7 +347,7 @@ impl Window {
             needed
         };
         let goal = goal.min(limits.most_bytes(self.trusted));
-        // A window that is only large enough for small parts costs requests.
+        // A window that is large enough only for small parts costs requests.
         let is_too_small = self.waited || self.part_bytes(self.bytes, limits) < part;
         if is_climbing && self.may_climb(limits) {
             // It has grown already.
@@ -370,12 +365,12 @@ impl Window {
         self.waited = false;
     }
 
-    /// Whether it may grow with each read.
+    /// Whether the window may grow with each read.
     fn may_climb(&self, limits: &WindowLimits<'_>) -> bool {
         self.trips.is_some() && self.is_ramping && self.is_in_proportion && limits.may_climb()
     }
 
-    /// Grows with this read, if it may. Returns whether it may grow with the next read, too.
+    /// Grows the window with this read, if allowed. Returns whether it may grow with the next read, too.
     fn climb(&mut self, position: u64, now: Duration, limits: &WindowLimits<'_>) -> bool {
         if !self.may_climb(limits) {
             return false;
@@ -395,8 +390,8 @@ impl Window {
         self.bytes < summit
     }
 
-    /// The rate, in bytes a second, of a reader that has come to `position` at the time `now`, if it has read
-    /// enough to tell.
+    /// The rate, in bytes a second, of a reader that has reached `position` at the time `now`, if it has read enough to
+    /// tell.
     pub(crate) fn rate_at(&self, position: u64, now: Duration) -> Option<f64> {
         let measured = self.is_measured.then_some(self.rate);
         let round =
@@ -408,7 +403,7 @@ impl Window {
         measured.into_iter().chain(last).reduce(f64::max).filter(|rate| *rate > 0.0)
     }
 
-    /// Fetched bytes were dropped unread: the window was too large.
+    /// Shrinks the window, because fetched bytes were dropped unread.
     pub(crate) fn on_waste(&mut self, config: &PrefetchConfig) {
         self.bytes = (self.bytes / 2).max(config.initial_window_bytes);
     }

@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Reads `bytes` from `start` on in blocks. Each read begins when the one before was answered.
+/// Reads `bytes` from `start` on in blocks. Each read begins after the answer to the one before.
 fn read(reader: &Arc<ObjectReader>, start: u64, bytes: u64, block: u64) {
     let (done, is_done) = mpsc::sync_channel(1);
     for offset in (start..start + bytes).step_by(block as usize) {

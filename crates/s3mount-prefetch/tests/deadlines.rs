@@ -1,5 +1,5 @@
-//! When reads fail that get no answer, in virtual time. Each read has a time of its own, whatever GETs it waits
-//! for, and whenever these were sent.
+//! When unanswered reads fail, in virtual time. Each read has its own deadline, no matter which GETs it waits for, and
+//! when they were sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const MIB: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How the answer of a read came, and after how many milliseconds.
+/// The answer of a read, and the milliseconds that it took.
 type Answer = (Result<usize, ReadError>, u128);
 
 /// Starts a read at 100 MiB.
@@ -38,7 +38,7 @@ async fn times_out(answered: oneshot::Receiver<Answer>, within: std::ops::RangeI
     assert!(within.contains(&millis), "after {millis} ms");
 }
 
-/// Runs `test` with a reader of an object of 1 GiB. The clock goes on only when all tasks wait.
+/// Runs `test` with a reader of an object of 1 GiB. The clock advances only when all tasks wait.
 fn check(test: impl AsyncFnOnce(&MemoryClient, &ObjectReader)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {

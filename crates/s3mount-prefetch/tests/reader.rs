@@ -77,7 +77,7 @@ impl Bed {
 fn start(reader: &ObjectReader, offset: u64, len: usize) -> mpsc::Receiver<Result<Vec<u8>, ReadError>> {
     let (send, receive) = mpsc::channel();
     reader.read(offset, len, move |result| {
-        // A test that has failed does not listen any more.
+        // A failed test no longer listens.
         let _ = send.send(result.map(<[u8]>::to_vec));
     });
     receive
@@ -356,7 +356,7 @@ fn a_version_that_was_gone_by_mistake_is_read_by_who_opens_it_again() {
     assert!(read(&reader, 50 * MIB, 10).expect_err("a GET ahead has found it gone").is_stale());
     let again = open();
     read_checked(&again, 20 * MIB, 10);
-    // What is dead holds nothing.
+    // A dead reader holds nothing.
     drop(again);
     bed.wait_for_memory(2 * MIB);
     drop((reader, dead));
@@ -410,8 +410,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Reads may come in any order, and the memory may be small. The bytes are right, and the memory bound
-    /// holds.
+    /// The bytes are right and the memory bound holds for reads in any order, even in little memory.
     #[test]
     fn any_order_any_memory(steps in steps(), memory in 4u64..40, size in 1u64..20 * MIB) {
         let bed = bed(memory * MIB, quiet());

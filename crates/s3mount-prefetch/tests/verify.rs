@@ -60,7 +60,7 @@ impl Bed {
 fn read(reader: &ObjectReader, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
     let (send, receive) = mpsc::channel();
     reader.read(offset, len, move |result| {
-        // A test that has failed does not listen any more.
+        // A failed test no longer listens.
         let _ = send.send(result.map(<[u8]>::to_vec));
     });
     receive.recv_timeout(LIMIT).expect("an answer in time")
@@ -121,7 +121,7 @@ fn a_head_that_fails_is_sent_again() {
     assert_eq!(bed.verdicts(), (1, 0, 0));
 }
 
-/// Each turn of the loop flips a bit of another GET, so that each place of the stream has its turn.
+/// Each round of the loop flips a bit of another GET, so that every GET of the stream is hit once.
 #[test]
 fn a_flipped_bit_fails_who_has_seen_it() {
     let mut failed = 0;
@@ -237,8 +237,8 @@ fn parts_of_odd_lengths_are_compared_where_they_can_be() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Readers read in any order, in little memory, while bits flip. A reader that has read the whole object
-    /// has the right bytes, or an error.
+    /// Readers read in any order, in little memory, while bits flip. A reader of the whole object gets the right bytes,
+    /// or an error.
     #[test]
     fn nobody_reads_all_of_it_wrong(
         flips in proptest::collection::vec(proptest::bool::weighted(0.05), 200),

@@ -1,5 +1,5 @@
-//! What a reader does when nothing of its object can be read any more: wrong bytes of it came, or the store says
-//! that the version is gone.
+//! What a reader does when its object can no longer be read: wrong bytes of it came, or the store says that the version
+//! is gone.
 
 use super::ObjectReader;
 use super::state::State;
@@ -7,16 +7,15 @@ use super::waiter::Waiter;
 use crate::ReadError;
 
 impl ObjectReader {
-    /// Drops everything of this version, because wrong bytes of it came and readers may have seen them. When
-    /// two threads find that out at once, the second waits for the first.
+    /// Drops everything of this version, because wrong bytes of it came and readers may have seen them. When two
+    /// threads notice this at once, the second waits for the first.
     pub(super) fn condemn(&self, error: &ReadError) {
         let mut waiters = Vec::new();
         self.condemned.get_or_init(|| waiters = self.drop_all(error));
         self.fail(waiters, error);
     }
 
-    /// A GET of a read that waited alone has failed. If nothing of the version can be read any more, everything
-    /// is dropped.
+    /// Notes that a GET of a read that waited alone has failed. Drops everything if the version can no longer be read.
     pub(super) fn note_end(&self, error: &ReadError) {
         if error.is_corrupt() {
             self.condemn(error);
@@ -31,10 +30,10 @@ impl ObjectReader {
         }
     }
 
-    /// Drops everything, because the version is gone. Returns the reads that wait. Who opens the version again
-    /// gets a new reader, which asks the store: its answer may have been wrong.
+    /// Drops everything, because the version is gone. Returns the reads that wait. The next open of the version gets a
+    /// new reader, which asks the store: the store's answer may have been wrong.
     pub(super) fn bury(&self, state: &mut State, error: &ReadError) -> Vec<Waiter> {
-        // The state is locked, so no reader gets the error before.
+        // The state is locked, so no reader gets the error before this.
         self.readers.replace(self.object(), &self.me);
         state.condemn(error)
     }

@@ -21,16 +21,15 @@ use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
 use crate::window::WindowLimits;
 
-/// The share of the memory that segments which streams have passed by may keep from what is read later. With
-/// an eighth, four workers that share a queue of records in 128 MiB fetch a tenth twice.
+/// Segments that streams have passed by may keep this share of the memory from later reads. With an eighth, four
+/// workers that share a queue of records in 128 MiB fetch a tenth twice.
 const PASSED_SHARE: u64 = 4;
 
 impl ObjectReader {
-    /// Starts GETs for the missing bytes of `span`, an offset and a length, because somebody will read them.
-    /// Of a span longer than a part, the first part is fetched. Without a span the whole of a small object is
-    /// fetched, and of a larger one as much as reading ahead begins with. Returns the range that is here or
-    /// on its way then, which ends at the object's end at the latest, or `None` where memory or requests are
-    /// short just now.
+    /// Starts GETs for the missing bytes of `span`, an offset and a length, because they will be read. Of a span longer
+    /// than a part, it fetches the first part. Without a span, it fetches a small object whole, and as much of a larger
+    /// one as reading ahead begins with. Returns the range that is then in memory or in flight, which ends at the
+    /// object's end at the latest, or `None` when memory or requests are short.
     pub fn fetch_ahead(&self, span: Option<(u64, u64)>) -> Option<ByteRange> {
         let config = &self.shared.config;
         let beginning = if self.is_small() { self.size() } else { self.first_bytes() };
@@ -69,8 +68,8 @@ impl ObjectReader {
         }
     }
 
-    /// The GET for a reader that waits for `missing`, and its buffer, if one is free at once. If none is
-    /// free, the GET is no larger than the reader needs. All of it comes from one place, the disk or the store.
+    /// The GET for a reader that waits for `missing`, and its buffer, if one is free at once. If none is free, the GET
+    /// is no larger than the reader needs. All its bytes come from one place, the disk or the store.
     fn demanded(&self, state: &State, missing: ByteRange, access: Access) -> (ByteRange, Option<Buffer>) {
         let planner = self.planner(state);
         let is_cached = |at| self.shared.cache.contains(self.object(), at);
@@ -118,11 +117,11 @@ impl ObjectReader {
         })
     }
 
-    /// Starts the GETs that keep the window of stream `id` full. Where requests or memory are short, the
-    /// stream goes on in turn when a GET lands. Returns whether that is so.
+    /// Starts the GETs that keep the window of stream `id` full. When requests or memory are short, the stream waits
+    /// for its turn when a GET lands. Returns whether it waits so.
     pub(super) fn plan(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) -> bool {
         while let Some(stream) = state.streams.get(id) {
-            // A stream that chance may have made takes nothing from others.
+            // A stream that may be mere chance takes nothing from others.
             let (direction, may_take) = (stream.direction, stream.is_from_start() || !stream.is_young());
             let Some(part) = self.planner(state).next_ahead(stream, limits) else {
                 let is_complete = self.planner(state).is_complete(stream);
@@ -154,8 +153,8 @@ impl ObjectReader {
         }
     }
 
-    /// A permit for a GET of `bytes` ahead of its reader. After GETs that failed so, it brings their bytes: then it
-    /// is a retry, and takes one that readers can spare.
+    /// A permit for a GET of `bytes` ahead of its reader. If GETs ahead failed before, this GET is their retry, and
+    /// takes a retry that readers can spare.
     pub(super) fn permit_ahead(&self, state: &mut State, bytes: u64) -> Option<AheadPermit> {
         let permit = self.shared.ahead.try_permit(bytes)?;
         if state.given_up > 0 {
@@ -166,8 +165,8 @@ impl ObjectReader {
         Some(permit)
     }
 
-    /// A buffer for `part`. Where memory is free only in smaller pieces, the buffer is for some multiple of
-    /// `edge_bytes` of it.
+    /// A buffer for `part`. If memory is free only in smaller pieces, the buffer holds a multiple of `edge_bytes` of
+    /// the part.
     pub(super) fn buffer_ahead(&self, state: &mut State, part: ByteRange, edge_bytes: u64) -> Option<Buffer> {
         let (len, edge) = (usize::try_from(part.len()).ok()?, usize::try_from(edge_bytes).ok()?);
         let buffer = || self.shared.pool.try_up_to(len, edge, Priority::Prefetch);
@@ -175,8 +174,8 @@ impl ObjectReader {
         buffer().or_else(|| (state.sweep_but(keep) > 0).then(buffer).flatten())
     }
 
-    /// Sends one GET and notes it in the map of segments. No GET brings bytes that are here or on their way: if
-    /// a plan says so after all, the GET is cut.
+    /// Sends one GET and notes it in the map of segments. No GET brings bytes that are in memory or in flight: if a
+    /// plan asks for them after all, the GET is cut.
     pub(super) fn start(
         &self,
         state: &mut State,
@@ -219,7 +218,7 @@ impl ObjectReader {
     }
 }
 
-/// A GET under way, which reads may join.
+/// A GET in flight, which reads may join.
 struct Get {
     shared: Arc<Shared>,
     readers: Arc<Readers<ObjectReader>>,

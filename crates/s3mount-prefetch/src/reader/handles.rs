@@ -1,4 +1,4 @@
-//! The handles that have the version open: what stays of it when the last one is closed.
+//! The handles of an open version, and which of its bytes stay when the last handle is closed.
 
 use super::ObjectReader;
 use super::state::{Handles, State};
@@ -6,13 +6,14 @@ use super::waiter::Waiter;
 use crate::segment::{Segment, SegmentKey};
 
 impl ObjectReader {
-    /// A handle was opened.
+    /// Notes that a handle was opened.
     pub(crate) fn on_open(&self) {
         self.lock().state.handles.open();
     }
 
-    /// A handle was closed. If it was the last one, what is ahead of the streams is given back, unless who opens the file
-    /// again and again goes on where he was. Returns whether the reader is to be remembered for the next handle.
+    /// Notes that a handle was closed. If it was the last one, gives back the bytes ahead of the streams, unless a
+    /// program reopens the file again and again to continue where it stopped. Returns whether to remember the reader
+    /// for the next handle.
     pub(crate) fn on_close(&self) -> bool {
         let mut guard = self.lock();
         let state = &mut guard.state;
@@ -36,7 +37,7 @@ impl ObjectReader {
 }
 
 impl State {
-    /// Drops what was fetched for streams and random reads, but not what anybody waits for.
+    /// Drops the segments of streams and random reads, except those that a read waits for.
     fn drop_unread(&mut self) {
         self.sweep();
         let is_unread = |segment: &&Segment<Waiter>| !segment.purpose.stays_unread() && !segment.is_awaited();

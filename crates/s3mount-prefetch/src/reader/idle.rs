@@ -1,4 +1,4 @@
-//! How a reader gives what is ahead of streams that nobody reads now to streams that are read.
+//! How a reader gives the bytes ahead of idle streams to streams that are being read.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::segment::{Purpose, Segment, SegmentKey, SegmentState};
 use crate::stream::Stream;
 use crate::sync::Ordering;
 
-/// Bytes that were given.
+/// Bytes that a reader gave.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
     bytes: u64,
-    /// How many of them were in flight. Their buffers come back in a moment.
+    /// The part of them that was in flight. Their buffers come back in a moment.
     in_flight_bytes: u64,
 }
 
-/// How many parts a stream with too little memory takes at once. The next read takes more.
+/// The number of parts that a stream with too little memory takes at once. The next read takes more.
 const PARTS_AT_ONCE: u64 = 4;
 
 impl Readers<ObjectReader> {
-    /// Makes readers give about `wanted` bytes that are ahead of streams that nobody reads now. Returns how many they
-    /// gave. What comes back in a moment is noted in the `givers`' books.
+    /// Makes readers give about `wanted` bytes that are ahead of idle streams. Returns how many they gave. Notes
+    /// buffers that come back in a moment in the books of `givers`.
     pub(crate) fn take_idle(&self, wanted: u64, now: Duration, givers: &mut Givers<ObjectReader>) -> u64 {
         let mut given = 0;
         if self.idle.is_time_to_look(now) {
@@ -50,8 +50,8 @@ impl Readers<ObjectReader> {
 }
 
 impl ObjectReader {
-    /// Fills the windows of streams for which memory was short, with memory of streams that nobody reads now. The
-    /// caller holds no reader's lock.
+    /// Fills the windows of streams that were short of memory, with memory of idle streams. The caller holds no
+    /// reader's lock.
     pub(super) fn feed(&self) {
         if !self.readers.idle.may_give(self.now()) {
             return;
@@ -69,7 +69,7 @@ impl ObjectReader {
         }
     }
 
-    /// Lists this reader if it could give bytes that are ahead of streams that nobody reads now.
+    /// Lists this reader if it could give bytes that are ahead of idle streams.
     fn list_idle(&self, now: Duration) {
         let state = &mut self.lock().state;
         if !state.is_listed_idle && state.segments.held_bytes() > 0 && !state.idle_parts(now).is_empty() {
@@ -78,8 +78,8 @@ impl ObjectReader {
         }
     }
 
-    /// Drops about `wanted` bytes that are ahead of streams that nobody reads now, those that came last first.
-    /// Returns what it gave, and whether there is more.
+    /// Drops about `wanted` bytes that are ahead of idle streams, the latest first. Returns what it gave, and whether
+    /// it could give more.
     fn give_idle(&self, wanted: u64, now: Duration) -> (Given, bool) {
         let state = &mut self.lock().state;
         let (given, has_more) = state.drop_idle(wanted, now);
@@ -98,14 +98,14 @@ impl State {
         self.segments.iter().flat_map(Segment::awaiting_streams).collect()
     }
 
-    /// Streams whose readers seem to have gone elsewhere take no share of the memory until they are read again.
+    /// Gives no share of the memory to streams whose readers seem to have gone elsewhere, until they are read again.
     pub(super) fn rest_quiet(&mut self, now: Duration) {
         let awaited = self.awaiting_streams();
         self.streams.rest(|stream| stream.is_quiet(now) && !awaited.contains(&stream.id));
     }
 
-    /// Parts that were fetched ahead of streams and that only streams would come to which nobody reads now; and
-    /// whether each is in flight. Nobody waits for them.
+    /// Parts that were fetched ahead of streams and that only idle streams would reach, and whether each is in flight.
+    /// No read waits for them.
     fn idle_parts(&self, now: Duration) -> Vec<(bool, SegmentKey)> {
         let awaited = self.awaiting_streams();
         let is_read = |stream: &Stream| !stream.is_quiet(now) || awaited.contains(&stream.id);
@@ -117,8 +117,8 @@ impl State {
         idle.map(|part| (matches!(part.state, SegmentState::InFlight { .. }), part.key())).collect()
     }
 
-    /// Drops some of these parts, until they have `wanted` bytes: those that are here first, and the latest
-    /// first. Returns what they had, and whether there are more.
+    /// Drops such parts up to `wanted` bytes: ready parts before parts in flight, the latest first. Returns the bytes
+    /// dropped, and whether more parts are left.
     fn drop_idle(&mut self, wanted: u64, now: Duration) -> (Given, bool) {
         let mut parts = self.idle_parts(now);
         parts.sort_unstable_by_key(|(is_in_flight, part)| (*is_in_flight, Reverse(part.id)));

@@ -1,5 +1,5 @@
-//! How a reader uses what the mount has learnt: it begins as files of its kind were read so far, and notes
-//! how it was read itself.
+//! How a reader uses what the mount has learnt: it begins as readers of its kind of file went on, and notes how its own
+//! file is read.
 
 use super::ObjectReader;
 use super::state::State;
@@ -8,8 +8,8 @@ use crate::stream::Stream;
 use crate::window::{Window, WindowLimits};
 
 impl ObjectReader {
-    /// If stream `id` has just begun at the object's beginning, opens its window as wide as readers of such
-    /// files came to need.
+    /// If stream `id` has just begun at the object's beginning, opens its window as wide as readers of such files
+    /// needed in the end.
     pub(super) fn begin(&self, state: &mut State, id: u64, limits: &WindowLimits<'_>) {
         let is_new = |stream: &Stream| stream.is_from_start() && stream.window.is_new();
         let is_new = state.streams.get(id).is_some_and(is_new);
@@ -19,12 +19,12 @@ impl ObjectReader {
         }
     }
 
-    /// What the mount has learnt of how such objects are read.
+    /// The prefetching that a reader of such an object starts with, as the mount has learnt it.
     pub(super) fn beginning(&self) -> Beginning {
         self.shared.learnt().beginning(self.object().key(), self.shared.config.initial_window_bytes)
     }
 
-    /// How many bytes are fetched ahead at the beginning while nobody reads yet.
+    /// The bytes fetched ahead at the object's beginning before any read.
     pub(super) fn first_bytes(&self) -> u64 {
         let config = &self.shared.config;
         let usual = config.initial_window_bytes;
@@ -34,8 +34,8 @@ impl ObjectReader {
         }
     }
 
-    /// Notes how far the object was read if its reader seems to have left it, although it is still open: then the
-    /// next file of its kind begins as that reader needs it.
+    /// Notes how far the object was read if its reader seems to have left it, although it is still open: then the next
+    /// file of its kind begins accordingly.
     pub(super) fn note_left(&self, state: &mut State) {
         let now = self.now();
         let is_left =
@@ -65,7 +65,7 @@ impl ObjectReader {
         state.noted_left = (!is_whole).then_some(noted);
     }
 
-    /// Takes back that the object was left, once its reader has gone on.
+    /// Takes back the note that the reader left the object, once the reader has gone on.
     pub(super) fn note_return(&self, state: &mut State) {
         if state.noted_left.is_some()
             && state.streams.furthest_from_start().is_some_and(|stream| stream.position > state.noted_bytes)

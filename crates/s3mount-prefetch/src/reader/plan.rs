@@ -1,5 +1,5 @@
-//! The planner: which bytes the next GET brings. Pure: it sees the segments, the streams and the limits of a
-//! stream's window, and answers with a range.
+//! The planner chooses the bytes of the next GET. Pure: it sees the segments, the streams and the limits of a stream's
+//! window, and answers with a range.
 
 use s3mount_object::ByteRange;
 use s3mount_shared::{BLOCK_BYTES, SharedTier};
@@ -12,13 +12,13 @@ use crate::version::Version;
 use crate::window::WindowLimits;
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// What a plan depends on.
+/// The inputs of a plan.
 pub(super) struct Planner<'a> {
     pub(super) segments: &'a SegmentMap<Waiter>,
     pub(super) streams: &'a StreamTable,
-    /// What is planned of.
+    /// The version to fetch from.
     pub(super) version: &'a Version,
-    /// The parts in which the object was uploaded, if each is compared with its checksum.
+    /// The parts of the object's upload, if each is compared with its checksum.
     pub(super) parts: Option<&'a UploadParts>,
     pub(super) config: &'a PrefetchConfig,
     /// The most bytes of a GET that nobody asked for as a whole. That is no bound unless readers were starved.
@@ -26,10 +26,10 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The GET for a reader that waits for `missing`, whose first byte is in no segment: `missing`, rounded to
-    /// blocks, or to edges for a stream that has ramped; or the whole object when that is small. With
-    /// `whole_parts`, a stream that may fetch nothing ahead just now takes a whole part: else it would take a
-    /// GET for each edge. Blocks that the cache holds (`is_cached`) are not fetched again.
+    /// The GET for a reader that waits for `missing`, whose first byte is in no segment: `missing`, rounded to blocks,
+    /// or to edges for a stream that has ramped; or the whole of a small object. With `whole_parts`, a stream that may
+    /// fetch nothing ahead just now takes a whole part: otherwise it would need a GET for each edge. Blocks that the
+    /// cache holds (`is_cached`) are not fetched again.
     pub(super) fn demanded(
         &self,
         missing: ByteRange,
@@ -91,8 +91,8 @@ impl Planner<'_> {
         stride.piece_at(at, self.version.size)
     }
 
-    /// The next missing bytes of the pieces of `stride`. Both `at`, where the search begins, and `end` count
-    /// the pieces' bytes as if the pieces lay end to end.
+    /// The next missing bytes of the pieces of `stride`. The search begins at `at`. Both `at` and `end` count the
+    /// pieces' bytes as if the pieces lay end to end.
     fn next_piece(&self, stride: Stride, mut at: u64, end: u64) -> Option<ByteRange> {
         while at < end {
             let (rest, next) = stride.rest(at, self.version.size)?;
@@ -107,8 +107,7 @@ impl Planner<'_> {
         None
     }
 
-    /// The part at `start` for `stream`, which goes up. The bytes at `after` are here or on their way
-    /// already.
+    /// The part at `start` for `stream`, which goes up. The bytes at `after` are already in memory or in flight.
     fn part_ahead(&self, stream: &Stream, start: u64, after: u64, limits: &WindowLimits<'_>) -> ByteRange {
         let limit = self.streams.limit(stream, self.config.random_read_bytes);
         let ends = limit.into_iter().chain(stream.window.limit(stream.position));
@@ -126,15 +125,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the GETs of `stream` that go up bring whole blocks of the shared tier, so that this mount may
-    /// promise them to others. The window has room for two blocks then.
+    /// Whether the GETs of `stream` that go up bring whole blocks of the shared tier, so that this mount may promise
+    /// the blocks to other mounts. Then the window has room for two blocks.
     fn takes_blocks(&self, stream: &Stream, most: u64) -> bool {
         let has_ramped =
             stream.window.bytes() >= 2 * BLOCK_BYTES && stream.window.limit(stream.position).is_none();
         self.version.has_blocks && has_ramped && most >= BLOCK_BYTES
     }
 
-    /// Whether all bytes that `stream` will come to are here or on their way.
+    /// Whether all bytes that `stream` will reach are in memory or in flight.
     pub(super) fn is_complete(&self, stream: &Stream) -> bool {
         let planned = stream.planned_end.max(stream.position);
         match stream.direction {
@@ -153,8 +152,8 @@ impl Planner<'_> {
         }
     }
 
-    /// How far the window of `stream` reaches beyond the object's end, in bytes. As many bytes of the objects
-    /// that follow are fetched. Zero for a small object, which is fetched whole without a window.
+    /// How far the window of `stream` reaches beyond the object's end, in bytes. That many bytes of the following
+    /// objects are fetched. Zero for a small object, which is fetched whole without a window.
     pub(super) fn bytes_beyond(&self, stream: &Stream, limits: &WindowLimits<'_>) -> u64 {
         let is_small = self.version.size <= self.config.small_object_bytes;
         if is_small || !stream.is_from_start() {
@@ -164,9 +163,9 @@ impl Planner<'_> {
         (stream.position + window).saturating_sub(self.version.size)
     }
 
-    /// The length of the GETs for the objects that follow, up to `bytes` beyond the end of this object. Of
-    /// these bytes, `begun` are here or on their way. `None` while this object is not complete, and while
-    /// less than an edge is left to fetch: then not each read has to look for it.
+    /// The length of the GETs for the objects that follow, up to `bytes` beyond the end of this object. Of these bytes,
+    /// `begun` are in memory or in flight. `None` while this object is not complete, and while less than an edge is
+    /// left to fetch, so that not every read has to check.
     pub(super) fn part_beyond(
         &self,
         stream: &Stream,
@@ -181,7 +180,7 @@ impl Planner<'_> {
         })
     }
 
-    /// What to fetch next for `stream`, or `None` while its window is full.
+    /// The next range to fetch for `stream`, or `None` while its window is full.
     pub(super) fn next_ahead(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
         let part = self.next_missing(stream, limits)?;
         Some(match stream.direction {
@@ -190,7 +189,7 @@ impl Planner<'_> {
         })
     }
 
-    /// As [`next_ahead`](Self::next_ahead), wherever the bytes are.
+    /// Like [`next_ahead`](Self::next_ahead), wherever the bytes are stored.
     fn next_missing(&self, stream: &Stream, limits: &WindowLimits<'_>) -> Option<ByteRange> {
         let Self { segments, version, .. } = *self;
         let size = version.size;
@@ -216,16 +215,15 @@ impl Planner<'_> {
     }
 }
 
-/// How many bytes are fetched beyond the first page or pages of a record that is read by the page. A record
-/// of 8 KiB, as of tokens, lies in three pages. A sixteenth of such records reach across the edge of a block
-/// of 128 KiB.
+/// The bytes fetched beyond the first pages of a record that is read by the page. A record of 8 KiB, as of tokens, lies
+/// in three pages. A sixteenth of such records cross the edge of a block of 128 KiB.
 const RECORD_BYTES: u64 = 8 << 10;
 
 /// A stream whose share of the memory is less than this many parts of 1 MiB uses smaller parts.
 const EDGES_AT_ONCE: u64 = 4;
 
-/// The least length of a GET ahead, of which its edges are multiples, for a stream that may hold
-/// `share_bytes`: 1 MiB, or a block where memory is short.
+/// The least length of a GET ahead for a stream that may hold `share_bytes`: 1 MiB, or a block when memory is short.
+/// The GET's edges are multiples of it.
 pub(super) fn edge_bytes(share_bytes: u64, config: &PrefetchConfig) -> u64 {
     let is_short = share_bytes < EDGES_AT_ONCE * EDGE_BYTES;
     if is_short { config.random_read_bytes.min(EDGE_BYTES) } else { EDGE_BYTES.min(config.part_bytes) }

@@ -1,4 +1,4 @@
-//! The way of a read: it collects the bytes that are there, waits for those on their way, and is answered.
+//! The path of a read: it collects the bytes in memory, waits for the bytes in flight, and is answered.
 
 use bytes::Bytes;
 use s3mount_object::ByteRange;
@@ -62,8 +62,8 @@ impl ObjectReader {
         }
     }
 
-    /// Stream `id` has read `range`, or `waits` for it: its window is filled. Returns what is to be fetched
-    /// of the objects that follow.
+    /// Fills the window of stream `id`, which has read `range` or `waits` for it. Returns what to fetch of the
+    /// following objects.
     fn fill_window(&self, locked: &mut Locked, id: u64, range: ByteRange, waits: bool) -> Option<Seam> {
         let now = self.now();
         let seam = self.with_limits(|limits| {
@@ -83,8 +83,8 @@ impl ObjectReader {
         seam
     }
 
-    /// Collects the bytes that are there, and starts GETs for those that are missing. Returns the start of
-    /// the segment in flight that the read has to wait for, or `None` when the read is complete.
+    /// Collects the bytes in memory, and starts GETs for the missing ones. Returns the start of the segment in flight
+    /// that the read must wait for, or `None` when the read is complete.
     fn advance(&self, state: &mut State, progress: &mut Progress) -> Option<u64> {
         let cached = |at| self.shared.cache.get(self.object(), at);
         loop {
@@ -96,13 +96,13 @@ impl ObjectReader {
         }
     }
 
-    /// A GET has come to its end: the reads that waited for it go on.
+    /// Ends a GET: the reads that waited for it go on.
     pub(super) fn landed(&self, start: u64, id: u64, result: Result<Bytes, Failure>) {
         let mut guard = self.lock();
         let state = &mut guard.state;
         let Some(landed) = state.land(start, id, result, || self.now()) else { return };
         let Landed { range, purpose, waiters, mut failing, result } = landed;
-        // After a failure, reads that still have time have the bytes fetched anew.
+        // After a failure, the bytes are fetched anew for reads that still have time.
         let complete = self.go_on(state, waiters);
         match &result {
             Ok(bytes) => {
@@ -151,15 +151,14 @@ impl ObjectReader {
         }
     }
 
-    /// Fails the reads that have waited for too long for the segment `id` at `start`. Returns when the next one
-    /// will have.
+    /// Fails reads that waited too long for the segment `id` at `start`. Returns the next read's deadline.
     pub(super) fn expire(&self, start: u64, id: u64) -> Option<Instant> {
         let (late, next) = self.lock().state.expire(start, id, || self.now());
         self.fail(late, &ReadError::TimedOut(self.shared.config.read_timeout));
         next
     }
 
-    /// Lets the reads go on that waited for a segment which is there now. Returns those that are complete.
+    /// Continues the reads that waited for a segment that has landed. Returns the complete reads.
     fn go_on(&self, state: &mut State, waiters: Vec<Waiter>) -> Vec<Waiter> {
         let mut complete = Vec::with_capacity(waiters.len());
         for mut waiter in waiters {
@@ -176,8 +175,7 @@ impl ObjectReader {
         complete
     }
 
-    /// How many bytes of consumed segments stay for readers just behind: none while somebody waits for
-    /// memory.
+    /// The bytes of consumed segments that stay for readers just behind: none while a read waits for memory.
     fn keep_bytes(&self) -> u64 {
         if self.shared.pool.waiting() > 0 {
             return 0;
@@ -185,8 +183,8 @@ impl ObjectReader {
         BEHIND_BYTES.min(self.shared.pool.budget().limit_bytes() / 16)
     }
 
-    /// The blocks of a random read move to the cache. If the cache does not admit them, the segment stays for
-    /// a moment, for the read of the next page.
+    /// Moves the blocks of a random read to the cache. If the cache does not admit them, the segment stays for a
+    /// moment, for the read of the next page.
     fn keep_random(&self, state: &mut State, range: ByteRange, id: u64, bytes: &Bytes) {
         let start = range.start();
         self.shared.cache.insert(self.object(), self.size(), range, bytes);

@@ -1,5 +1,4 @@
-//! How readers give memory back when others wait for it. The books of which reader gives next are in
-//! [`crate::reclaim`].
+//! How readers give memory back when others wait for it. [`crate::reclaim`] keeps the books of which reader gives next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,7 @@ use crate::sync::{Ordering, spawn};
 use crate::verify::fetch_by;
 
 impl Readers<ObjectReader> {
-    /// Makes readers give back as many bytes as all GETs in the pool's queue need, as far as readers can
-    /// spare them.
+    /// Makes readers give back the bytes that the GETs in the pool's queue need, as far as readers can spare them.
     pub(crate) fn reclaim(&self, shared: &Shared) {
         let books = &self.books;
         let givers = &mut *books.givers();
@@ -69,8 +67,8 @@ impl Readers<ObjectReader> {
 }
 
 impl Readers<ObjectReader> {
-    /// Visits the next reader that has changed, if there is one. Returns how many bytes it dropped that nobody is
-    /// expected to read again.
+    /// Visits the next reader that has changed, if there is one. Returns how many bytes it dropped, which no read is
+    /// expected to need.
     fn visit_next(&self, givers: &mut Givers<ObjectReader>) -> Option<u64> {
         let (id, listed) = self.books.next_listed()?;
         let Some(reader) = listed.upgrade() else {
@@ -135,8 +133,8 @@ impl ObjectReader {
         }
     }
 
-    /// Drops the segments that nobody is expected to read again. Returns how many bytes they had, and what
-    /// else the reader could spare.
+    /// Drops the segments that no read is expected to need. Returns how many bytes they had, and what else the reader
+    /// could spare.
     pub(crate) fn visit(&self) -> (u64, Spare) {
         let state = &mut self.lock().state;
         (state.is_listed, state.was_visited) = (false, true);
@@ -144,18 +142,17 @@ impl ObjectReader {
         (swept, state.spare())
     }
 
-    /// Drops one part, ready or in flight, out of those that will be read last. The part is as small as
-    /// `wanted` bytes allow. Returns its length, or 0 when there is none, and what else the reader could
-    /// spare.
+    /// Drops one of the parts that will be read last, ready or in flight. The part is as small as `wanted` bytes allow.
+    /// Returns its length, or 0 when there is none, and what else the reader could spare.
     pub(crate) fn drop_far_end(&self, is_ready: bool, wanted: u64) -> (u64, Spare) {
         let state = &mut self.lock().state;
         let dropped = state.drop_far_end(is_ready, wanted, &self.shared.config);
         (dropped, state.spare())
     }
 
-    /// Makes the reads that wait and hold buffers give these buffers up. Each such read is then answered by a
-    /// GET of its own for all bytes that it asked for. That GET needs one buffer, and the read holds none
-    /// while the GET waits for it. Returns how many reads that were.
+    /// Makes waiting reads give up the buffers that they hold. A GET of its own, for all its bytes, then answers each
+    /// such read. That GET needs one buffer, and the read holds none while the GET waits for it. Returns the number of
+    /// such reads.
     pub(crate) fn detach_holders(&self) -> usize {
         let detached: Vec<Waiter> = {
             let state = &mut self.lock().state;

@@ -1,12 +1,12 @@
-//! The seam between two objects that are read one after another. When all of a stream's object is here or on
-//! its way, the rest of the window is spent on the beginning of the object that follows. So as many bytes are
-//! in flight across the seam as before it.
+//! The seam between two objects that are read one after another. When all of a stream's object is in memory or in
+//! flight, the rest of the window is spent on the beginning of the following object. So as many bytes are in flight
+//! across the seam as before it.
 //!
-//! Where a window is larger than the next object, it reaches into the object after that, and so on. So a
-//! loader of small shards reads them as one stream.
+//! A window larger than the next object reaches into the object after that, and so on. So a loader of small shards
+//! reads them as one stream.
 //!
-//! The caller says which object follows ([`ObjectReader::go_on_with`]). The reader asks for it only where
-//! objects of this kind are read whole.
+//! The caller names the following object ([`ObjectReader::go_on_with`]). The reader asks for it only if objects of this
+//! kind are read whole.
 
 use std::sync::{Arc, Weak};
 
@@ -20,30 +20,30 @@ use crate::segment::Purpose;
 use crate::sync::Ordering;
 use crate::window::WindowLimits;
 
-/// What is to be fetched of the objects that follow.
+/// What to fetch of the following objects.
 pub(super) struct Seam {
     next: Arc<ObjectReader>,
-    /// How many bytes, from the beginning of the first of them on.
+    /// The number of bytes, from the beginning of the first of them on.
     bytes: u64,
     part_bytes: u64,
 }
 
-/// How much of an object that nobody reads yet is here or on its way.
+/// How much of an object that is not read yet is in memory or in flight.
 enum Begun {
     /// The bytes from the beginning up to here.
     Upto(u64),
     /// All of it.
     Whole,
-    /// As much as is useful: a stream has begun and plans by itself, or no more is known to be read.
+    /// As much as is useful: a stream has begun and plans by itself, or readers are not known to read more.
     Enough,
 }
 
-/// How many objects one seam spans at most: as many small shards as a window of some 100 MiB holds.
+/// The most objects that one seam spans: as many small shards as a window of some 100 MiB holds.
 const MOST_SPANNED: usize = 64;
 
 impl ObjectReader {
-    /// The object whose following object is asked for. It is this object when a stream has come near its end,
-    /// or a later one when that is all here and the window reaches beyond it. Returned once.
+    /// The object whose successor the reader asks for. It is this object when a stream has come near its end, or a
+    /// later one when that is all in memory and the window reaches beyond it. Returned once.
     pub fn take_near_end(&self) -> Option<Arc<ObjectReader>> {
         let is_asked =
             self.is_near_end.load(Ordering::Relaxed) && self.is_near_end.swap(false, Ordering::Relaxed);
@@ -51,13 +51,13 @@ impl ObjectReader {
         asked.upgrade()
     }
 
-    /// Says that readers of this object go on with `next` after its end. The beginning of `next` is fetched
-    /// in time, as long as somebody holds its reader.
+    /// Tells that readers of this object go on with `next` after its end. The beginning of `next` is fetched before
+    /// they reach it, as long as a handle holds its reader.
     pub fn go_on_with(&self, next: &Arc<ObjectReader>) {
         self.lock().next = Next::Known(Arc::downgrade(next), 0);
     }
 
-    /// What is to be fetched of the next objects for stream `id`, whose own window has just been filled.
+    /// What to fetch of the next objects for stream `id`, whose own window has just been filled.
     pub(super) fn seam(&self, locked: &mut Locked, id: u64, limits: &WindowLimits<'_>) -> Option<Seam> {
         let planner = self.planner(&locked.state);
         let stream = locked.state.streams.get(id)?;
@@ -113,7 +113,7 @@ impl ObjectReader {
         }
     }
 
-    /// The object that follows `reader`, if it is known. Otherwise it is asked for, once.
+    /// The object that follows `reader`, if it is known. Otherwise asks for it, once.
     fn following(&self, reader: &ObjectReader) -> Option<Arc<ObjectReader>> {
         let mut locked = reader.lock();
         match &locked.next {
@@ -126,7 +126,7 @@ impl ObjectReader {
         None
     }
 
-    /// How many bytes all readers of such objects go on to read.
+    /// The bytes that every reader of such objects goes on to read.
     fn sure_bytes(&self) -> u64 {
         match self.beginning() {
             Beginning::Stream { bytes, .. } => bytes.min(self.size()),
@@ -134,8 +134,8 @@ impl ObjectReader {
         }
     }
 
-    /// Starts GETs of `part_bytes` for the missing ones of the first `bytes`, as far as memory and requests
-    /// are free, for the reader of an object before this one.
+    /// Starts GETs of `part_bytes` for the missing part of the first `bytes`, as far as memory and requests are free,
+    /// for the reader of an earlier object.
     fn begin_ahead(&self, bytes: u64, part_bytes: u64) -> Begun {
         let sure = self.sure_bytes();
         let state = &mut self.lock().state;

@@ -1,4 +1,4 @@
-//! Which segments of one version could be given back, and which of them go first.
+//! Which segments of one version could be given back, and in which order.
 
 use std::cmp::Reverse;
 
@@ -20,8 +20,8 @@ struct Far {
 }
 
 impl State {
-    /// A segment was read to its end. It stays for a moment, for readers just behind. Of all such segments,
-    /// `keep` bytes stay.
+    /// Notes that a segment was read to its end. It stays for a moment, for readers just behind. `keep` bytes of all
+    /// such segments stay.
     pub(super) fn consume(&mut self, key: SegmentKey, keep: u64) {
         self.consumed.push_back(key);
         self.consumed_bytes += key.len;
@@ -33,15 +33,14 @@ impl State {
         }
     }
 
-    /// Drops the segments that were consumed and those that streams have passed by. Returns how many bytes
-    /// they had.
+    /// Drops consumed segments and segments that streams have passed by. Returns how many bytes they had.
     pub(super) fn sweep(&mut self) -> u64 {
         self.sweep_but(0)
     }
 
-    /// Like [`sweep`](Self::sweep), but keeps the latest `keep` bytes that streams have passed by. Where
-    /// several workers read as one stream, a worker that waited for a slow GET still comes to them. They are
-    /// worth less than what is read later.
+    /// Like [`sweep`](Self::sweep), but keeps the latest `keep` bytes that streams have passed by. When several workers
+    /// read as one stream, a worker that waited for a slow GET still reads them. They are worth less than bytes that
+    /// are read later.
     pub(super) fn sweep_but(&mut self, keep: u64) -> u64 {
         let before = self.segments.held_bytes();
         self.consumed_bytes = 0;
@@ -60,8 +59,8 @@ impl State {
         before - self.segments.held_bytes()
     }
 
-    /// Called by the housekeeper once a second. Drops the segments that streams have passed by, but not those
-    /// of the last two seconds.
+    /// Called by the housekeeper once a second. Drops the segments that streams have passed by, except those of the
+    /// last two seconds.
     pub(super) fn tick_passed(&mut self) {
         let [lately, before] = self.sent_before_ticks;
         self.sent_before_ticks = [self.next_segment, lately];
@@ -72,11 +71,11 @@ impl State {
         }
     }
 
-    /// Ready segments that no stream will reach: a stream has skipped them, or their stream has ended, or
-    /// nobody has read it for [`LEFT_TICKS`].
+    /// Ready segments that no stream will reach: a stream has skipped them, or their stream has ended, or it was not
+    /// read for [`LEFT_TICKS`].
     fn passed(&self) -> Vec<SegmentKey> {
         let is_passed = |segment: &&Segment<Waiter>| {
-            // Whole small objects and hinted bytes stay until they are closed, let go of, or memory is short.
+            // Whole small objects and hinted bytes stay until they are closed or released, or memory is short.
             matches!(segment.state, SegmentState::Ready(_))
                 && !segment.purpose.stays_unread()
                 && !segment.is_consumed()
@@ -85,7 +84,7 @@ impl State {
         self.segments.iter().filter(is_passed).map(Segment::key).collect()
     }
 
-    /// Drops a part that nobody waits for.
+    /// Drops a part that no read waits for.
     pub(super) fn drop_part(&mut self, part: SegmentKey) {
         let Some(dropped) = self.segments.remove(part.start, part.id) else { return };
         if let SegmentState::InFlight { task, .. } = &dropped.state {
@@ -95,7 +94,7 @@ impl State {
         self.streams.unplan(dropped.range);
     }
 
-    /// Drops the hinted segments in `range` that nobody waits for.
+    /// Drops the hinted segments in `range` that no read waits for.
     pub(super) fn drop_hinted(&mut self, range: ByteRange) {
         let is_unread = |segment: &&Segment<Waiter>| {
             let is_in_range = segment.range.start() < range.end() && range.start() < segment.range.end();
@@ -107,7 +106,7 @@ impl State {
         unread.into_iter().for_each(|unread| self.drop_part(unread));
     }
 
-    /// What could be spared of the bytes that were fetched ahead.
+    /// The bytes fetched ahead that could be spared.
     pub(super) fn spare(&self) -> Spare {
         let [ready, in_flight] = [true, false].map(|is_ready| {
             let (far, bytes) = self.far_half(is_ready);
@@ -122,8 +121,8 @@ impl State {
         Spare { ready, in_flight, has_holders: self.segments.iter().any(is_holder) }
     }
 
-    /// The farther half of the parts that are ready, or of those in flight that nobody waits for; and the sum
-    /// of the lengths of all these parts.
+    /// The farther half of the ready parts, or of the parts in flight that no read waits for; and the total length of
+    /// all these parts.
     fn far_half(&self, is_ready: bool) -> (Vec<Far>, u64) {
         let is_spare = |segment: &&Segment<Waiter>| match &segment.state {
             SegmentState::Ready(_) => is_ready,
@@ -147,9 +146,9 @@ impl State {
         (spare, bytes)
     }
 
-    /// Drops a segment that is ready, or one in flight that nobody waits for, to give `wanted` bytes back. It
-    /// is the smallest that is large enough in the farther half of what is ahead. Returns its length, or 0
-    /// when there is none.
+    /// Drops a ready segment, or one in flight that no read waits for, to give `wanted` bytes back. It chooses the
+    /// smallest one that is large enough in the farther half of the bytes ahead. Returns its length, or 0 when there is
+    /// none.
     pub(super) fn drop_far_end(&mut self, is_ready: bool, wanted: u64, config: &PrefetchConfig) -> u64 {
         let (far, _) = self.far_half(is_ready);
         let chosen = far.iter().min_by_key(|part| (part.range.len().max(wanted), Reverse(part.distance)));
@@ -168,7 +167,7 @@ impl State {
         dropped.range.len()
     }
 
-    /// Takes out the reads that wait and hold buffers meanwhile.
+    /// Takes out the waiting reads that hold buffers.
     pub(super) fn take_holders(&mut self) -> Vec<Waiter> {
         let waiters = self.segments.iter_mut().filter_map(|segment| match &mut segment.state {
             SegmentState::InFlight { waiters, .. } => Some(waiters),

@@ -1,4 +1,4 @@
-//! The state of one object version: which bytes are here, which are on their way, who reads, and who waits.
+//! The state of one object version: its bytes in memory and in flight, its streams, and its waiting reads.
 //! It is the data behind a reader's lock. It changes with reads and answers, and sends no request.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::{PrefetchMetrics, ReadError, Tier};
 pub(super) struct State {
     /// The object's size in bytes.
     pub(super) size: u64,
-    /// A read that has no answer after this long fails.
+    /// A read that has no answer after this time fails.
     read_timeout: Duration,
     pub(super) segments: SegmentMap<Waiter>,
     pub(super) streams: StreamTable,
@@ -31,17 +31,16 @@ pub(super) struct State {
     pub(super) consumed_bytes: u64,
     /// Hinted ranges that were given back unread because memory was short.
     pub(super) reclaimed: Vec<ByteRange>,
-    /// Set when the version is gone, or when wrong bytes of it came. Nothing of the version can be read any
-    /// more.
+    /// Set when the version is gone, or when wrong bytes of it came. The version can no longer be read.
     pub(super) stale: Option<ReadError>,
     pub(super) failed: Option<Failed>,
     /// The memory of the candidates, in bytes, and its reservations.
     candidate_bytes: u64,
     reserved: Vec<Reservation>,
-    /// How many GETs failed ahead of their readers, and were not sent again yet.
+    /// The number of GETs that failed ahead of their readers, and were not sent again yet.
     pub(super) given_up: u64,
     pub(super) next_segment: u64,
-    /// The ids of the last segments that were sent before each of the last two ticks, the latest first.
+    /// The ids of the last segments sent before each of the last two ticks, the latest first.
     pub(super) sent_before_ticks: [u64; 2],
     /// This reader's share of [`Shared::active_streams`](crate::shared::Shared::active_streams).
     pub(super) active_streams: usize,
@@ -49,16 +48,16 @@ pub(super) struct State {
     pub(super) is_listed: bool,
     /// Whether reclaim ever visited this reader.
     pub(super) was_visited: bool,
-    /// Whether this reader is listed as one that could give bytes ahead of streams that nobody reads now.
+    /// Whether this reader is listed as one that could give bytes ahead of idle streams.
     pub(super) is_listed_idle: bool,
     pub(super) handles: Handles,
-    /// Whether memory was short for a stream that is read.
+    /// Whether a stream that is being read was short of memory.
     pub(super) is_short: bool,
-    /// How many bytes from its beginning on the object had been read when the mount learnt last how it is read.
+    /// How many bytes from the object's beginning had been read when the mount last noted its reading.
     pub(super) noted_bytes: u64,
-    /// What it has learnt then, if the reader seemed to have left the object before its end.
+    /// That note, if the reader seemed to have left the object before its end.
     pub(super) noted_left: Option<Noted>,
-    /// Set while the object's beginning is here for a reader of an object before it, until that reader comes.
+    /// Set while the object's beginning is in memory for the reader of an earlier object, until that reader comes.
     pub(super) early: Option<EarlyBeginning>,
 }
 
@@ -67,16 +66,16 @@ pub(super) struct State {
 pub(super) struct Handles {
     pub(super) open: usize,
     pub(super) was_closed: bool,
-    /// Whether it was opened again a moment after it had been closed.
+    /// Whether the version was reopened a moment after it had been closed.
     pub(super) is_reopened: bool,
-    /// Whether a stream was read since it was opened.
+    /// Whether a stream was read since the version was opened.
     has_read: bool,
-    /// Whether who opened it again went on with a stream, and did not begin with the file anew.
+    /// Whether the program that reopened it continued a stream, instead of starting the file anew.
     pub(super) goes_on: bool,
 }
 
 impl Handles {
-    /// A handle was opened.
+    /// Notes that a handle was opened.
     pub(super) fn open(&mut self) {
         if self.open == 0 && self.was_closed {
             (self.is_reopened, self.has_read) = (true, false);
@@ -84,7 +83,7 @@ impl Handles {
         self.open += 1;
     }
 
-    /// A stream is read at `offset`.
+    /// Notes that a stream is read at `offset`.
     pub(super) fn on_stream(&mut self, offset: u64) {
         if !self.has_read {
             (self.has_read, self.goes_on) = (true, self.is_reopened && offset > 0);
@@ -92,31 +91,31 @@ impl Handles {
     }
 }
 
-/// The beginning of an object that was fetched before anybody reads it.
+/// The beginning of an object that was fetched before any read.
 #[derive(Debug, Default)]
 pub(super) struct EarlyBeginning {
     /// Ticks of the housekeeper since it was fetched.
     ticks: u32,
-    /// Whether all of the object is here or on its way. Then it takes no share of the memory.
+    /// Whether all of the object is in memory or in flight. Then it takes no share of the memory.
     pub(super) is_complete: bool,
 }
 
-/// A beginning that nobody reads is given back after this many ticks of the housekeeper: half a minute, as
-/// for any other guess.
+/// An unread beginning is given back after this many ticks of the housekeeper: half a minute, as for any other
+/// prediction.
 const UNREAD_TICKS: u32 = 30;
 
-/// What a read has to do after it has collected the bytes that are there.
+/// What a read does after it has collected the bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It can be answered: all of its bytes are there.
+    /// It can be answered: all its bytes are in memory.
     Answer,
     /// It waits for the segment in flight that starts here.
     WaitFor(u64),
-    /// It needs a GET for these bytes, whose first is in no segment, and then goes on.
+    /// It needs a GET for these bytes, whose first is in no segment. Then it goes on.
     Fetch(ByteRange),
 }
 
-/// A GET that has come to its end.
+/// A GET that has ended.
 pub(super) struct Landed {
     pub(super) range: ByteRange,
     pub(super) purpose: Purpose,
@@ -127,24 +126,24 @@ pub(super) struct Landed {
     pub(super) result: Result<Bytes, Failure>,
 }
 
-/// The last GET that failed reads. After a failed readahead the kernel asks for its first page again at
-/// once. Without this, its caller would wait for the read time-out twice.
+/// The last GET that failed reads. After a failed readahead the kernel asks for its first page again at once. Without
+/// this note, its caller would wait for the read time-out twice.
 #[derive(Debug)]
 pub(super) struct Failed {
     /// The id of its segment.
     id: u64,
-    /// What the reads that failed had asked for. Others have their own time.
+    /// The ranges of the failed reads. Other reads have their own deadlines.
     ranges: Vec<ByteRange>,
     at: Duration,
     error: ReadError,
 }
 
-/// What these reads have asked for.
+/// The ranges of these reads.
 fn ranges(reads: &[Waiter]) -> Vec<ByteRange> {
     reads.iter().map(|read| read.progress.range).collect()
 }
 
-/// So much memory of the candidates of an object is not counted. Small objects have no more candidates.
+/// This much memory of an object's candidates is not counted. Small objects need no more.
 const FREE_CANDIDATE_BYTES: u64 = 1 << 10;
 
 /// For this long, a read of the same bytes fails with the same error.
@@ -179,8 +178,8 @@ impl State {
         }
     }
 
-    /// The error of the GET for the byte at `offset`, if it failed a read just now and no other GET for the byte
-    /// is under way.
+    /// The error of the GET for the byte at `offset`, if it failed a read just now and no other GET for the byte is in
+    /// flight.
     pub(super) fn just_failed(&mut self, offset: u64, now: impl Fn() -> Duration) -> Option<ReadError> {
         let failed =
             self.failed.as_ref().filter(|failed| failed.ranges.iter().any(|range| range.contains(offset)))?;
@@ -191,7 +190,7 @@ impl State {
         })
     }
 
-    /// Takes the memory of the candidates out of `budget`. If there is none, they are forgotten.
+    /// Reserves the memory of the candidates in `budget`. If there is none, forgets the candidates.
     pub(super) fn pay_candidates(&mut self, budget: &MemoryBudget) {
         let held = self.streams.candidates.held_bytes();
         if held > self.candidate_bytes {
@@ -211,16 +210,15 @@ impl State {
         self.next_segment
     }
 
-    /// Notes a GET that is on its way.
+    /// Notes a GET in flight.
     pub(super) fn insert(&mut self, id: u64, range: ByteRange, purpose: Purpose, task: AbortHandle) {
         self.reclaimed.retain(|before| !before.overlaps(range));
         let state = SegmentState::InFlight { task, waiters: Vec::new() };
         self.segments.insert(Segment { id, range, purpose, state, served: Served::default() });
     }
 
-    /// Collects the bytes of a read that are there, from the segments and from the cache: `cached` returns
-    /// the cached bytes at an offset. Returns what the read has to do next. Of segments that were read to
-    /// their end, `keep_bytes` stay.
+    /// Collects the bytes of a read from the segments and from the cache: `cached` returns the cached bytes at an
+    /// offset. Returns what the read does next. `keep_bytes` of the segments that were read to their end stay.
     pub(super) fn collect(
         &mut self,
         progress: &mut Progress,
@@ -261,8 +259,8 @@ impl State {
         Step::Answer
     }
 
-    /// The GET of the segment `id` at `start` has come to its end at the time `now`. Returns `None` if that
-    /// segment was dropped meanwhile.
+    /// Notes that the GET of the segment `id` at `start` has ended at the time `now`. Returns `None` if that segment
+    /// was dropped meanwhile.
     pub(super) fn land(
         &mut self,
         start: u64,
@@ -305,15 +303,15 @@ impl State {
         }
     }
 
-    /// When the last of the reads that wait for the segment `id` at `start` has waited for too long.
+    /// The latest deadline of the reads that wait for the segment `id` at `start`.
     pub(super) fn last_deadline(&mut self, start: u64, id: u64) -> Option<Instant> {
         let limit = self.read_timeout;
         let waiters = self.waiters(start, id)?;
         waiters.iter().map(|waiter| waiter.deadline(limit)).max()
     }
 
-    /// Takes out the reads that have waited for too long for the segment `id` at `start`, at the time `now` of
-    /// the policies. Returns them, and when the next one will have.
+    /// Takes out the reads that wait for the segment `id` at `start` and are past their deadline at `now`, the
+    /// policies' time. Returns them, and the next read's deadline.
     pub(super) fn expire(
         &mut self,
         start: u64,
@@ -357,8 +355,8 @@ impl State {
         self.waiters(start, id).is_some_and(|waiters| !waiters.is_empty())
     }
 
-    /// Drops everything, and cancels every GET in flight. Nothing of the version can be read from now on.
-    /// Returns the reads that wait.
+    /// Drops everything, and cancels every GET in flight. The version can no longer be read. Returns the reads that
+    /// wait.
     pub(super) fn condemn(&mut self, error: &ReadError) -> Vec<Waiter> {
         self.abort_all();
         let metrics = self.segments.metrics().clone();
@@ -387,7 +385,7 @@ impl State {
         }
     }
 
-    /// Stream `id` has begun to read the bytes that were fetched before it came.
+    /// Notes that stream `id` has begun to read the bytes that were fetched before it came.
     pub(super) fn arrive(&mut self, id: u64) {
         if self.early.take().is_none() {
             return;
@@ -410,7 +408,7 @@ impl State {
         self.tick_passed();
     }
 
-    /// Gives back a beginning that nobody reads.
+    /// Gives back an unread beginning.
     fn tick_early(&mut self) {
         let Some(EarlyBeginning { ticks, .. }) = &mut self.early else { return };
         *ticks += 1;

@@ -1,11 +1,11 @@
-//! What an open version's readers are doing, for those who look at the mount.
+//! The current state of an open version's readers, for tools that inspect the mount.
 
 use std::time::Duration;
 
 use super::ObjectReader;
 use crate::segment::SegmentState;
 
-/// What the readers of one version are doing now.
+/// The current state of one version's readers.
 #[derive(Clone, Debug, Default)]
 pub struct ReaderView {
     /// The key of the version.
@@ -16,11 +16,11 @@ pub struct ReaderView {
     pub unread_bytes: u64,
     /// GETs in flight.
     pub gets_in_flight: usize,
-    /// Bytes that these GETs are to bring.
+    /// Bytes that these GETs will bring.
     pub in_flight_bytes: u64,
-    /// Reads that wait.
+    /// The number of waiting reads.
     pub waiting: usize,
-    /// How long the longest of them has waited.
+    /// How long the read that has waited longest has waited.
     pub longest_wait: Duration,
     /// Its streams.
     pub streams: Vec<StreamView>,
@@ -29,17 +29,17 @@ pub struct ReaderView {
 /// One stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamView {
-    /// How far it has come: bytes from the object's beginning, from its end if the stream goes down, or of its
-    /// pieces if it has a stride.
+    /// Its position: bytes from the object's beginning, from the object's end if the stream goes down, or of its pieces
+    /// if it has a stride.
     pub position: u64,
-    /// How many bytes are to be ahead of it.
+    /// How many bytes to keep ahead of it.
     pub window_bytes: u64,
-    /// How long it was not read, in whole seconds.
+    /// Time since its last read, in whole seconds.
     pub idle: Duration,
 }
 
 impl ObjectReader {
-    /// What its readers are doing now.
+    /// The current state of its readers.
     pub(crate) fn view(&self) -> ReaderView {
         let mut view =
             ReaderView { key: self.object().key().to_owned(), size: self.size(), ..ReaderView::default() };

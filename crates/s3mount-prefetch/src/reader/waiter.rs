@@ -11,14 +11,14 @@ use crate::segment::{Segment, SegmentState};
 use crate::stream::Access;
 use crate::{ReadError, Tier};
 
-/// A read that goes through the segments from left to right. It keeps the bytes that it has found, and with
-/// them their buffers, until it is complete. Where memory is so short that it has to give them up, it gets a
-/// GET of its own ([`ObjectReader::detach_holders`](super::ObjectReader::detach_holders)).
+/// A read that goes through the segments from left to right. It keeps the bytes that it has found, and their buffers,
+/// until it is complete. When memory is so short that it must give them up, it gets a GET of its own
+/// ([`ObjectReader::detach_holders`](super::ObjectReader::detach_holders)).
 pub(super) struct Progress {
     pub(super) range: ByteRange,
     pub(super) at: u64,
     pub(super) access: Access,
-    /// The slowest place where its bytes were found so far, or will come from.
+    /// The slowest place from which its bytes came so far, or will come.
     pub(super) tier: Tier,
     pub(super) found: Found,
 }
@@ -75,13 +75,13 @@ pub(super) type Reply = Box<dyn FnOnce(Result<&[u8], ReadError>) + Send>;
 pub(super) struct Waiter {
     pub(super) progress: Progress,
     pub(super) reply: Reply,
-    /// When the read came. The read time-out counts from here, however many GETs the read waits for one after
-    /// another, and whenever these were sent.
+    /// When the read came. The read time-out counts from here, no matter how many GETs the read waits for, and when
+    /// they were sent.
     pub(super) since: Instant,
 }
 
 impl Waiter {
-    /// When the read has waited for too long.
+    /// When the read fails.
     pub(super) fn deadline(&self, read_timeout: Duration) -> Instant {
         self.since + read_timeout
     }

@@ -1,5 +1,5 @@
-//! Reads that may turn out to begin a stream. They are kept apart from the streams: however many random reads
-//! there are, they push out only each other.
+//! Reads that may turn out to begin a stream. They are kept apart from the streams: random reads, however many, push
+//! out only each other.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,24 @@ use s3mount_object::ByteRange;
 use super::reach::{ADJACENT_BYTES, goes_on};
 use crate::PrefetchConfig;
 
-/// How many candidates one object has at most. As many threads may begin their shares of an object at once,
-/// each with a read or two, and all are recognised.
+/// The most candidates of one object. This many threads may begin their shares of an object at once, each with a read
+/// or two, and all are recognised.
 pub(super) const MAX_CANDIDATES: u64 = 512;
 
-/// An object has at most one candidate for this many bytes. More candidates would cover so much of a small
-/// object that random reads go on from them by chance, and twice.
+/// An object has at most one candidate for this many bytes. More candidates would cover so much of a small object that
+/// random reads continue them by chance, and twice.
 const BYTES_FOR_EACH: u64 = 4 << 20;
 
-/// By chance, one random read in size ÷ ([`ADJACENT_BYTES`] × n) goes on from one of the last n reads, and a
-/// whole first window is then fetched in vain. So a candidate is confirmed by one read only if this many
-/// first windows for each such candidate fit into the object. Then chance costs random reads less than a
-/// hundredth.
+/// By chance, one random read in size ÷ ([`ADJACENT_BYTES`] × n) continues one of the last n reads, and a whole first
+/// window is then fetched in vain. So a candidate is confirmed by one read only if this many first windows for each
+/// such candidate fit into the object. Then chance costs random reads less than a hundredth.
 const SPARSENESS: u64 = 128;
 
 /// This many of the latest candidates are always confirmed by one read: a reader goes on from its own last
 /// read, and the kernel's readahead of it arrives out of order.
 const ALWAYS_SURE: u64 = 4;
 
-/// A read from whose end a stream may go on.
+/// A read that a stream may continue at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// First byte read.
@@ -35,16 +34,16 @@ pub(super) struct Candidate {
     end: u64,
     /// The table's clock at its first read.
     pub(super) since: u64,
-    /// Whether a second read has gone on from the first.
+    /// Whether a second read has continued the first.
     has_gone_on: bool,
 }
 
-/// What the candidates say about a read that belongs to no stream.
+/// How a read that belongs to no stream relates to the candidates.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {
-    /// It goes on from no other read.
+    /// It continues no other read.
     None,
-    /// It goes on from another read, but that may be chance.
+    /// It continues another read, but that may be chance.
     Weak,
     /// It confirms this candidate: a stream begins with both.
     Sure(Candidate),
@@ -64,8 +63,8 @@ impl Candidates {
         Self { ring: VecDeque::new(), capacity: capacity as usize }
     }
 
-    /// Notes a read that belongs to no stream, in an object of `size` bytes. One read that goes on from one
-    /// of the latest candidates confirms it. An older candidate, which a read may hit by chance, needs two.
+    /// Notes a read that belongs to no stream, in an object of `size` bytes. One read that continues one of the latest
+    /// candidates confirms it. An older candidate, which a read may hit by chance, needs two.
     pub(super) fn on_read(
         &mut self,
         range: ByteRange,
@@ -99,7 +98,7 @@ impl Candidates {
         (self.ring.capacity() * size_of::<Candidate>()) as u64
     }
 
-    /// Forgets all of them, because there is no memory for so many.
+    /// Forgets all candidates, because there is no memory for them.
     pub(crate) fn forget(&mut self) {
         self.ring = VecDeque::new();
     }

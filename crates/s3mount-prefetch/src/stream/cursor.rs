@@ -12,19 +12,19 @@ use crate::window::Window;
 /// A stream that was not read for this many ticks of the housekeeper takes no share of the memory.
 pub(super) const IDLE_TICKS: u32 = 3;
 
-/// A stream that was not read for this many ticks gives back what was fetched ahead of it. A reader that goes
-/// on after a minute can wait for one GET. An open file that is forgotten shall cost nothing.
+/// A stream that was not read for this many ticks gives back the bytes ahead of it. A reader that goes on after a
+/// minute can wait for one GET. A forgotten open file must cost nothing.
 pub(crate) const LEFT_TICKS: u32 = 60;
 
-/// A stream whose reader paused for longer than this, and for twice as long as ever before, gives what is ahead
-/// of it to streams that are read and have too little memory. A reader that comes back waits for one GET.
+/// A stream whose reader paused for longer than this, and for twice as long as ever before, gives the bytes ahead of it
+/// to active streams with too little memory. A reader that comes back waits for one GET.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// A pause that is longer than this counts as this long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
 
-/// A cursor and its window. Its offsets count in its direction: from the object's end if it goes down, and
-/// over the pieces alone if it has a stride.
+/// A cursor and its window. Its offsets count in its direction: from the object's end if it goes down, and over only
+/// the pieces if it has a stride.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Stream {
     pub(super) began: u64,
     /// One past the furthest byte that was read.
     pub(crate) position: u64,
-    /// Everything before is here, in flight, or was. The next plan starts here.
+    /// All bytes before this are or were in memory or in flight. The next plan starts here.
     pub(crate) planned_end: u64,
     /// How far ahead of `position` to fetch.
     pub(crate) window: Window,
@@ -42,13 +42,13 @@ pub(crate) struct Stream {
     /// When its last read came or was answered, and the longest pause before a read so far.
     pub(super) read_at: Duration,
     pub(super) longest_pause: Duration,
-    /// Whether all bytes up to its end were here or on their way when it was planned last.
+    /// Whether all bytes up to its end were in memory or in flight at the last plan.
     pub(super) is_complete: bool,
     /// Bytes read less bytes skipped, up to [`AHEAD_BYTES`].
     pub(super) credit_bytes: u64,
     /// The table's clock at its last read.
     pub(super) used: u64,
-    /// Whether its reader seems to have turned elsewhere.
+    /// Whether its reader seems to have gone elsewhere.
     pub(super) is_left: bool,
     /// Whether its window is not full because memory or requests are short.
     pub(crate) is_hungry: bool,
@@ -79,13 +79,13 @@ impl Stream {
         start + ADJACENT_BYTES >= self.began || !(is_wasteful || self.is_young())
     }
 
-    /// Whether it takes a share of the memory: somebody reads it, and something is left to fetch for it.
+    /// Whether it takes a share of the memory: it is being read, and has bytes left to fetch.
     pub(super) fn is_active(&self, size: u64) -> bool {
         let length = self.direction.length(size);
         self.idle_ticks < IDLE_TICKS && self.planned_end < length && !self.is_complete
     }
 
-    /// It is read at the time `now`.
+    /// Notes that it is read at the time `now`.
     pub(super) fn on_read(&mut self, now: Duration) {
         if self.read_at > Duration::ZERO {
             let pause = now.saturating_sub(self.read_at).min(LONGEST_PAUSE);
@@ -94,7 +94,7 @@ impl Stream {
         self.read_at = now;
     }
 
-    /// A read that waited is answered at the time `now`: its reader's pause begins here.
+    /// Notes that a read that waited is answered at the time `now`: its reader's pause begins here.
     pub(super) fn on_answer(&mut self, now: Duration) {
         self.read_at = now;
     }
@@ -109,12 +109,12 @@ impl Stream {
         self.direction == Direction::Up && self.began == 0
     }
 
-    /// Whether it has read so little that chance may have made it. A reader that goes on will hardly miss it.
+    /// Whether it has read so little that it may be mere chance. A reader that goes on will hardly miss it.
     pub(crate) fn is_young(&self) -> bool {
         self.position - self.began < EDGE_BYTES
     }
 
-    /// A read of `range`, in the stream's direction, belongs to the stream.
+    /// Notes a read of `range`, in the stream's direction, that belongs to the stream.
     pub(super) fn go_on(&mut self, range: ByteRange, clock: u64) {
         let skipped = range.start().saturating_sub(self.position);
         self.credit_bytes = (self.credit_bytes.saturating_sub(skipped) + range.len()).min(AHEAD_BYTES);

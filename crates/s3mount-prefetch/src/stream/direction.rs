@@ -18,7 +18,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The first `len` bytes of `range` that a stream of this direction comes to.
+    /// The first `len` bytes of `range` that a stream of this direction reaches.
     pub(crate) fn first(self, range: ByteRange, len: u64) -> ByteRange {
         match self {
             Direction::Up | Direction::Strided(_) => ByteRange::new(range.start(), range.start() + len),
@@ -26,8 +26,8 @@ impl Direction {
         }
     }
 
-    /// `range` of an object of `size` bytes in the offsets of a stream of this direction: counted from the
-    /// object's end if it goes down, and over the pieces alone if it has a stride.
+    /// `range` of an object of `size` bytes in the offsets of a stream of this direction: counted from the object's end
+    /// if it goes down, and over only the pieces if it has a stride.
     pub(crate) fn seen(self, range: ByteRange, size: u64) -> ByteRange {
         match self {
             Direction::Up => range,
@@ -44,7 +44,7 @@ impl Direction {
         }
     }
 
-    /// The index of the order of cursors that its streams are in, if they are in one.
+    /// The index of the order of cursors that holds its streams, if any.
     pub(super) fn order(self) -> Option<usize> {
         match self {
             Direction::Up => Some(UP),

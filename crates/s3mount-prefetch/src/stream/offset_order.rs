@@ -18,7 +18,7 @@ impl OffsetOrder {
         }
     }
 
-    /// `slot` has gone from one offset to another: it changes places with the slots that it passes.
+    /// Moves `slot` from one offset to another: it changes places with the slots that it passes.
     pub(super) fn moved(&mut self, from: u64, to: u64, slot: u16) {
         let (Ok(old), Ok(new) | Err(new)) =
             (self.0.binary_search(&(from, slot)), self.0.binary_search(&(to, slot)))
@@ -58,7 +58,7 @@ mod tests {
     use super::OffsetOrder;
 
     proptest! {
-        /// Whatever is inserted, moved and removed, the order is that of the offsets.
+        /// After any insertions, moves and removals, the slots are in the order of their offsets.
         #[test]
         fn is_sorted(steps in proptest::collection::vec((0u16..20, 0u64..50, any::<bool>()), 1..200)) {
             let mut order = OffsetOrder::default();

@@ -25,8 +25,7 @@ impl Stream {
 }
 
 impl StreamTable {
-    /// Whether a read goes straight on from what the stream in `slot` has read; `range` is in that stream's
-    /// offsets.
+    /// Whether a read directly continues the stream in `slot`; `range` is in that stream's offsets.
     pub(super) fn is_straight_on(&self, slot: u16, range: ByteRange) -> bool {
         self.slots[usize::from(slot)].as_ref().is_some_and(|stream| {
             let from = stream.began.saturating_sub(ADJACENT_BYTES);
@@ -45,9 +44,9 @@ impl StreamTable {
         })
     }
 
-    /// The stride that a read turns out to be a part of. The read goes on from no other one (`sign`), and the
-    /// stream in `slot` does not serve the stride already. A stream that goes up or down serves a stride with
-    /// short gaps as long as the bytes that it fetches are read: other readers may fill the gaps.
+    /// The stride that a read turns out to belong to, if the read continues no other (`sign`) and the stream in `slot`
+    /// does not serve the stride already. A stream that goes up or down serves a stride with short gaps as long as the
+    /// bytes that it fetches are read: other readers may fill the gaps.
     pub(super) fn new_stride(
         &mut self,
         range: ByteRange,
@@ -92,8 +91,8 @@ impl StreamTable {
         self.put(slot, Direction::Strided(stride), seen, seen.start(), seen.start(), window)
     }
 
-    /// The reader of the stream in `slot` has turned out to have a stride, or another one. If that stream had
-    /// a stride, it ends, and half of its window is returned. Otherwise returns 0.
+    /// Takes the reader of the stream in `slot` out of it, because it has turned out to have a stride, or a different
+    /// one. If that stream had a stride, ends it and returns half of its window. Otherwise returns 0.
     fn leave(&mut self, slot: u16, config: &PrefetchConfig) -> u64 {
         let Some(stream) = self.slots[usize::from(slot)].as_ref() else { return 0 };
         if stream.stride().is_some() {
@@ -101,7 +100,7 @@ impl StreamTable {
             self.remove(slot);
             return bytes / 2;
         }
-        // The bytes ahead of it are not wanted any more.
+        // The bytes ahead of it are no longer needed.
         self.change(slot, |stream| {
             stream.planned_end = stream.position;
             stream.window = Window::new(config.initial_window_bytes);

@@ -1,10 +1,9 @@
 //! Strides: pieces of one length whose beginnings are equally far apart, up or down the object. One reader of
 //! strides reads every fourth MiB. Another reads one column of a table whose rows have one length.
 //!
-//! A *run* is a range that was read without a gap. When a run begins where the three runs before it lead to,
-//! its reader has a stride, and gets a stream that goes over the pieces alone. Such a stream counts in the
-//! pieces' bytes as if the pieces lay end to end. So its window and its share of the memory are those of any
-//! other stream.
+//! A *run* is a range that was read without a gap. When a run begins where the three runs before it point, its reader
+//! has a stride, and gets a stream that goes over only the pieces. The stream counts the pieces' bytes as if the pieces
+//! lay end to end. So its window and its share of the memory are those of any other stream.
 
 use std::collections::VecDeque;
 
@@ -12,11 +11,11 @@ use s3mount_object::ByteRange;
 
 use super::reach::{ADJACENT_BYTES, REORDERED_BYTES};
 
-/// How many runs are remembered: enough for four readers with a stride each.
+/// The runs that are remembered: enough for four readers with a stride each.
 const REMEMBERED: usize = 16;
 
-/// A stride is at least this many times as long as its pieces. A reader of a larger share of an object has a
-/// stream that fetches the gaps, too, in larger parts and so with fewer GETs.
+/// A stride is at least this many times as long as its pieces. A reader of a larger share of an object has a stream
+/// that also fetches the gaps, in larger parts and so with fewer GETs.
 const SPARSENESS: u64 = 2;
 
 /// Pieces of one length, equally far apart. Their bytes are counted as if the pieces lay end to end, the
@@ -31,8 +30,7 @@ pub(crate) struct Stride {
     is_down: bool,
     /// The length of a piece.
     len: u64,
-    /// How many bytes a piece counts for: its length, or a block if that is more, because a GET costs no
-    /// less.
+    /// The bytes that a piece counts for: its length, or a block if that is more, because a GET costs no less.
     pitch: u64,
 }
 
@@ -67,7 +65,7 @@ impl Stride {
         if inside < self.len { self.piece(index, size) } else { None }
     }
 
-    /// How many bytes all pieces in an object of `size` bytes count for.
+    /// The bytes that all pieces in an object of `size` bytes count for.
     pub(super) fn length(self, size: u64) -> u64 {
         let last = if self.is_down { self.first } else { size.saturating_sub(self.first + 1) };
         (last / self.step + 1) * self.pitch
@@ -100,7 +98,7 @@ impl Stride {
         ByteRange::new(start, end.max(start))
     }
 
-    /// How many bytes lie between two pieces.
+    /// The bytes between two pieces.
     pub(super) fn gap_bytes(self) -> u64 {
         self.step - self.len
     }
@@ -121,8 +119,8 @@ struct Run {
 }
 
 impl Run {
-    /// Adds `range` if it goes on from the run or ends where the run begins: the kernel's readahead arrives
-    /// out of order. A read in the middle of a long run is another reader's.
+    /// Adds `range` if it continues the run or ends where the run begins: the kernel's readahead arrives out of order.
+    /// A read in the middle of a long run belongs to another reader.
     fn take(&mut self, range: ByteRange) -> bool {
         let tail = self.start.max(self.end.saturating_sub(REORDERED_BYTES))..=self.end + ADJACENT_BYTES;
         let head = self.start.saturating_sub(ADJACENT_BYTES)..=self.end.min(self.start + REORDERED_BYTES);
@@ -143,7 +141,7 @@ impl Run {
 pub(super) struct Strides(VecDeque<Run>);
 
 impl Strides {
-    /// Notes a read that goes on from another one. Returns `false` if that one is in none of the latest runs.
+    /// Notes a read that continues another one. Returns `false` if that one is in none of the latest runs.
     pub(super) fn go_on(&mut self, range: ByteRange) -> bool {
         self.0.iter_mut().rev().any(|run| run.take(range))
     }
@@ -162,8 +160,8 @@ impl Strides {
         stride
     }
 
-    /// The stride of three runs, in the order in which they were read, that lead to a run at `start`. Nothing
-    /// else was read between the three and `start`.
+    /// The stride of three runs, in the order in which they were read, that point to a run at `start`. Nothing else was
+    /// read between the three and `start`.
     fn find(&self, start: u64, block: u64) -> Option<Stride> {
         (2..self.0.len()).rev().find_map(|at| {
             let third = self.0[at];

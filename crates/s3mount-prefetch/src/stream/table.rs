@@ -1,4 +1,4 @@
-//! The streams of one object, and which of them a read belongs to.
+//! The streams of one object; finds the stream that a read belongs to.
 //!
 //! **Invariant:** each stream that goes up or down is once in the order of its direction's cursors. If it
 //! goes up, it is also once in the order of the beginnings. Each stream with a stride is once in the list of
@@ -19,33 +19,32 @@ use super::strides::Strides;
 use crate::window::{Window, WindowLimits};
 use crate::{EDGE_BYTES, PrefetchConfig};
 
-/// How many streams one object has, without those that have a stride. The readers beyond this many read at
-/// random: a reader that has a stream keeps it.
+/// The most streams of one object, not counting streams with a stride. Further readers count as random: a reader that
+/// has a stream keeps it.
 const MAX_STREAMS: usize = 512;
 
-/// How many streams with a stride one object has. Each read that goes on from no other is compared with all
-/// of them.
+/// The most streams with a stride of one object. Each read that continues no other is compared with all of them.
 pub(super) const MAX_STRIDED: usize = 16;
 
 /// Slots for the streams of one object.
 const SLOTS: usize = MAX_STREAMS + MAX_STRIDED;
 
-/// The most that a new stream's window begins with, however much the streams before it have read: its reader
-/// may be another one, who reads less.
+/// The largest window that a new stream begins with, however much earlier streams have read: its reader may be a
+/// different one that reads less.
 const MAX_FIRST_WINDOW_BYTES: u64 = 64 << 20;
 
-/// How many reads have to go down, each to where the one before began, until they count as a stream. A reader
-/// of a parquet footer takes two such steps, and then goes elsewhere.
+/// The reads that must go down, each ending where the one before began, to count as a stream. A reader of a parquet
+/// footer takes two such steps, and then goes elsewhere.
 const STEPS_DOWN: u32 = 3;
 
-/// What a read turned out to be.
+/// The kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// It belongs to the stream of this id.
     Stream(u64),
     /// It belongs to no stream.
     Random,
-    /// It belongs to no stream, and was asked for by the page: a record begins here, or goes on.
+    /// It belongs to no stream, and comes page by page: a record begins or continues here.
     Paged,
 }
 
@@ -99,7 +98,7 @@ impl StreamTable {
         }
     }
 
-    /// Finds the stream that a read belongs to, or begins one.
+    /// Finds the stream of a read, or begins one.
     pub(crate) fn on_read(&mut self, range: ByteRange, config: &PrefetchConfig) -> Access {
         use Direction::{Down, Up};
         self.clock += 1;
@@ -159,7 +158,7 @@ impl StreamTable {
         beyond.into_iter().chain(before).min().map(|(_, slot)| slot)
     }
 
-    /// The stream in `slot` reads `range`, which is in its own offsets.
+    /// Notes that the stream in `slot` reads `range`, which is in its own offsets.
     fn go_on(&mut self, slot: u16, range: ByteRange) -> Access {
         let clock = self.clock;
         let Some(stream) = &mut self.slots[usize::from(slot)] else { return Access::Random };
@@ -179,8 +178,7 @@ impl StreamTable {
         Access::Stream(id)
     }
 
-    /// Whether a stream that is being read goes on with `range`, which may be up to [`REORDERED_BYTES`] out
-    /// of order.
+    /// Whether an active stream goes on with `range`, which may be up to [`REORDERED_BYTES`] out of order.
     pub(crate) fn is_going_on(&self, range: ByteRange) -> bool {
         [Direction::Up, Direction::Down].into_iter().zip([UP, DOWN]).any(|(direction, order)| {
             let start = direction.seen(range, self.size).start();
@@ -191,7 +189,7 @@ impl StreamTable {
         })
     }
 
-    /// Ends the streams whose cursors the one in `slot` has come to: two cursors over the same bytes are one.
+    /// Ends the streams whose cursors the stream in `slot` has reached: two cursors over the same bytes are one.
     fn merge_into(&mut self, slot: u16, order: usize, position: u64) {
         loop {
             let cursors = &self.cursors[order];
@@ -218,8 +216,8 @@ impl StreamTable {
         self.down.is_none()
     }
 
-    /// Begins a stream with the read of `range`. Its first read was at `began`, when the clock stood at
-    /// `since`. When the table is full of streams that are read, it is a random read.
+    /// Begins a stream with the read of `range`. Its first read was at `began`, when the clock stood at `since`. When
+    /// the table is full of active streams, the read counts as random.
     fn add(
         &mut self,
         direction: Direction,
@@ -275,9 +273,8 @@ impl StreamTable {
         Access::Stream(id)
     }
 
-    /// A reader that begins a stream with a read at `since` has turned away from another stream. That is one
-    /// of the streams that were not read after `since`. The others of these may belong to slow readers that
-    /// go on.
+    /// Notes that a reader that begins a stream with a read at `since` has left another stream. That is one of the
+    /// streams that were not read after `since`. The rest of these may belong to slow readers that go on.
     fn note_left(&mut self, since: u64) {
         for stream in self.slots.iter_mut().flatten() {
             if stream.used < since && !stream.is_left && stream.direction == Direction::Up {
@@ -287,32 +284,31 @@ impl StreamTable {
         }
     }
 
-    /// Judges whether the fetched bytes are read. Bytes ahead of streams that are read count neither way.
+    /// Judges whether the fetched bytes are read. Bytes ahead of active streams count neither way.
     fn judge(&mut self) {
         let read = self.slots.iter().flatten().filter(|stream| !stream.is_left);
         let ahead = read.map(|stream| stream.planned_end.saturating_sub(stream.position));
         self.history.judge(ahead.sum());
     }
 
-    /// The window that a new stream begins with: as many bytes as all of the last streams have read, within
-    /// bounds.
+    /// The window that a new stream begins with: as many bytes as each of the last streams has read, within bounds.
     fn initial_window(&self, config: &PrefetchConfig) -> u64 {
         let most = MAX_FIRST_WINDOW_BYTES.min(config.max_window_bytes);
         self.history.shortest().unwrap_or(0).min(most).max(config.initial_window_bytes)
     }
 
-    /// A GET of `bytes` was sent for a stream.
+    /// Notes that a GET of `bytes` was sent for a stream.
     pub(crate) fn fetched(&mut self, bytes: u64) {
         self.history.fetched(bytes);
     }
 
-    /// This many of the fetched bytes were read for the first time.
+    /// Notes how many fetched bytes were read for the first time.
     pub(crate) fn served(&mut self, bytes: u64) {
         self.history.served(bytes);
     }
 
-    /// A slot for one more stream without a stride. In a full table, the least recently used of the streams
-    /// that nobody reads leaves, and young streams leave first.
+    /// A slot for one more stream without a stride. In a full table, the least recently used idle stream gives up its
+    /// slot, and young streams do so first.
     fn free_slot(&mut self) -> Option<u16> {
         let others = self.slots.iter().flatten().filter(|stream| stream.direction.order().is_some());
         if others.count() < MAX_STREAMS {
@@ -386,7 +382,7 @@ impl StreamTable {
         self.slots.iter().flatten()
     }
 
-    /// Whether a stream that `is_read` is expected to read any of `range`.
+    /// Whether any stream for which `is_read` holds is expected to read part of `range`.
     pub(crate) fn may_read(&self, range: ByteRange, is_read: impl Fn(&Stream) -> bool) -> bool {
         let may_read = |slot: u16| {
             let stream = self.slots[usize::from(slot)].as_ref();
@@ -401,12 +397,12 @@ impl StreamTable {
             || self.strided.iter().any(|slot| may_read(*slot))
     }
 
-    /// Notes whether nothing is left to fetch for stream `id`, whichever stream fetched it.
+    /// Notes whether nothing is left to fetch for stream `id`, no matter which stream fetched it.
     pub(crate) fn note_complete(&mut self, id: u64, is_complete: bool) {
         self.change_id(id, |stream| stream.is_complete = is_complete);
     }
 
-    /// How many streams take a share of the memory: those that are read and have something left to fetch.
+    /// The number of streams that take a share of the memory: they are being read and have bytes left to fetch.
     pub(crate) fn active(&self) -> usize {
         self.active
     }
@@ -416,13 +412,13 @@ impl StreamTable {
         self.change_id(id, |stream| stream.window = window);
     }
 
-    /// The stream that came furthest of those that began at the object's beginning.
+    /// The stream that has come furthest among those that began at the object's beginning.
     pub(crate) fn furthest_from_start(&self) -> Option<&Stream> {
         let began = self.iter().filter(|stream| stream.direction == Direction::Up && stream.began == 0);
         began.max_by_key(|stream| stream.position)
     }
 
-    /// A read of stream `id` got its bytes at once or `waits` for them, at the time `now`.
+    /// Notes that a read of stream `id` got its bytes at once or `waits` for them, at the time `now`.
     pub(crate) fn on_answer(&mut self, id: u64, now: Duration, waits: bool, limits: &WindowLimits<'_>) {
         self.change_id(id, |stream| {
             stream.on_read(now);
@@ -430,12 +426,12 @@ impl StreamTable {
         });
     }
 
-    /// A read of stream `id` that waited is answered at the time `now`.
+    /// Notes that a read of stream `id` that waited is answered at the time `now`.
     pub(crate) fn answered(&mut self, id: u64, now: Duration) {
         self.change_id(id, |stream| stream.on_answer(now));
     }
 
-    /// The bytes of `range` are not there any more, although they were planned.
+    /// Notes that the planned bytes of `range` are no longer in memory or in flight.
     pub(crate) fn unplan(&mut self, range: ByteRange) {
         let size = self.size;
         for slot in 0..self.slots.len() as u16 {
@@ -449,15 +445,15 @@ impl StreamTable {
         }
     }
 
-    /// Bytes that were fetched ahead for stream `id` were dropped unread: its window was too large.
+    /// Notes that bytes fetched ahead for stream `id` were dropped unread: its window was too large.
     pub(crate) fn on_waste(&mut self, id: u64, config: &PrefetchConfig) {
         self.change_id(id, |stream| stream.window.on_waste(config));
     }
 
-    /// The byte up to which to fetch ahead for `stream`, which goes up. It is the first byte that the next
-    /// stream has read, because the kernel holds those bytes now: loaders that share a file divide it, so a
-    /// reader that comes so far mostly ends there. Or it is the length after which the last streams were
-    /// left, rounded to multiples of `unit` bytes, until the reader has gone further.
+    /// The byte up to which to fetch ahead for `stream`, which goes up. It is the first byte that the next stream has
+    /// read, because the kernel holds those bytes now: loaders divide a file among themselves, so a reader that gets
+    /// there usually stops there. Or it is the length after which readers left the last streams, rounded to multiples
+    /// of `unit` bytes, until the reader has gone further.
     pub(crate) fn limit(&self, stream: &Stream, unit: u64) -> Option<u64> {
         let next = self.beginnings.from(stream.position).map(|(began, _)| began).next();
         let usual = self.history.longest().map(|longest| (stream.began + longest).next_multiple_of(unit));
@@ -478,7 +474,7 @@ impl StreamTable {
         }
     }
 
-    /// Takes the stream that has been hungry for the longest time, of those that are read.
+    /// Takes the active stream that has been hungry for the longest time.
     pub(crate) fn next_hungry(&mut self) -> Option<u64> {
         while let Some(id) = self.hungry.pop_front() {
             let Some(stream) = self.get_mut(id) else { continue };

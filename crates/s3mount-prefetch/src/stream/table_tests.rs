@@ -251,8 +251,8 @@ fn check(table: &StreamTable) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Whatever is read: the table stays bounded, no cursor lies before the last read of its stream, and the
-    /// orders are those of the streams.
+    /// After any reads, the table stays bounded, no cursor lies before the last read of its stream, and the orders
+    /// match the streams.
     #[test]
     fn stays_bounded(
         size in 1u64..1 << 34,
@@ -278,8 +278,7 @@ proptest! {
         }
     }
 
-    /// However many random reads come in between, and whatever streams chance makes of them, streams that are
-    /// read stay.
+    /// Active streams stay, however many random reads come in between, and whatever streams chance makes of them.
     #[test]
     fn random_reads_take_no_stream_away(
         readers in 1u64..100,

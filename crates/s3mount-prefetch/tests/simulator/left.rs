@@ -1,4 +1,4 @@
-//! Bytes that were fetched ahead of readers who went elsewhere, and files that are opened anew for each sample.
+//! Bytes that were fetched ahead of readers that went elsewhere, and files that are opened anew for each sample.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::{GIB, KIB, MIB, Model, PACE, link, read_all, simulate};
 
-/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes a
-/// second, the seconds that the other file took, the number of GETs that were cancelled before the end, and the bytes
-/// that were asked for for each byte read.
+/// Reads a stream, and in the middle of it the first bytes of another file. Returns the stream's bytes a second, the
+/// seconds that the other file took, the number of GETs that were cancelled before the end, and the bytes requested for
+/// each byte read.
 fn stream_and_another(model: Model, memory: u64) -> (f64, f64, u64, f64) {
     simulate(model, memory, async |bed| {
         let bytes = ((model.link * 12.0) as u64 / MIB * MIB).clamp(64 * MIB, 4 * GIB);
@@ -56,7 +56,7 @@ fn links_slow_and_fast_near_and_far() {
                 if mbits <= 50.0 {
                     assert!(fetched <= 1.11, "{fetched}");
                 }
-                // What is ahead at the end takes its share of the link from the last bytes.
+                // The bytes ahead at the end take their share of the link from the last bytes.
                 if mbits <= 1e3 {
                     assert!(rate >= if kind == "queue" { 0.9 } else { 0.8 } * model.link, "{rate}");
                 }
@@ -66,9 +66,8 @@ fn links_slow_and_fast_near_and_far() {
 }
 
 /// Some readers read each a huge object over a link of 1 Gbit/s, which after five seconds carries `slow` bytes a second
-/// for `seconds`, and then 1 Gbit/s again. Returns what the readers got while it was slow, as a share of what it carried;
-/// the longest time in seconds in which one of them got nothing; and what they got in the ten seconds after, as a
-/// share.
+/// for `seconds`, and then 1 Gbit/s again. Returns the readers' bytes while it was slow, as a share of what it carried;
+/// the longest time in seconds in which one of them got nothing; and their bytes in the ten seconds after, as a share.
 fn becomes_slow(slow: f64, readers: usize, seconds: u64) -> (f64, f64, f64) {
     let model = link(125e6, 25.0).shared();
     simulate(model, GIB, async |bed| {

@@ -1,6 +1,5 @@
-//! What the policy does over stores that are far away, or fast, or both: the real readers read from a model
-//! of a store, in virtual time. `cargo test -p s3mount-prefetch --test simulator -- --nocapture` prints the
-//! table.
+//! The policy over stores that are far away, or fast, or both: the real readers read from a model of a store, in
+//! virtual time. `cargo test -p s3mount-prefetch --test simulator -- --nocapture` prints the table.
 //!
 //! The traces are those of loaders. Only the pattern of their reads matters, so bytes are not compared here.
 
@@ -29,15 +28,15 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A store: how many milliseconds it takes to the first byte (log-normal, sigma 0.5), and how many bytes a
-/// second a connection and the link carry.
+/// A store: its milliseconds to the first byte (log-normal, sigma 0.5), and the bytes a second that a connection and
+/// the link carry.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     name: &'static str,
     first_byte_ms: f64,
     connection: f64,
     link: f64,
-    /// How many bytes of an answer the link carries before those of another one.
+    /// The bytes of one answer that the link carries before it turns to another.
     turn: u64,
 }
 

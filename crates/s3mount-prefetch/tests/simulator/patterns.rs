@@ -1,5 +1,5 @@
-//! How loaders read that nobody had measured before: what they fetch for each byte, and how fast they are beside one
-//! handle that reads as many bytes in order. `docs/PERFORMANCE.md` has the table.
+//! Patterns of loaders that were not measured before: the bytes they fetch for each byte read, and their speed compared
+//! with one handle that reads as many bytes in order. `docs/PERFORMANCE.md` has the table.
 
 use s3mount_testkit::mix;
 
@@ -31,8 +31,8 @@ fn shuffled_shards() -> Trace {
     Trace { name: "MDS shards, shuffled", size: 8 * block, threads: (0..8).map(worker).collect() }
 }
 
-/// A model of GGUF that is mapped: its header, and then tensors of 20 to 90 MiB in the order of their use, which is not
-/// that of the file. The kernel asks for 128 KiB at a time.
+/// A mapped GGUF model: its header, and then tensors of 20 to 90 MiB in the order of their use, which differs from the
+/// file's. The kernel asks for 128 KiB at a time.
 fn mapped_model() -> Trace {
     let (mut starts, mut end) = (Vec::new(), 8 * MIB);
     for tensor in 0..48 {

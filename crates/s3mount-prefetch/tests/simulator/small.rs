@@ -1,5 +1,4 @@
-//! Small files that are fetched ahead of one reader: how many of them come a second, and how many GETs are in
-//! flight for that.
+//! Small files that are fetched ahead of one reader: the files a second, and the GETs in flight for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +11,13 @@ use super::{Bed, GIB, KIB, MODELS, Model, link, read_all, simulate};
 
 const FILE: u64 = 110 * KIB;
 
-/// How many files are ahead of their reader at most.
+/// The most files ahead of their reader.
 const AHEAD: usize = 2048;
 
 /// How often the test checks whether the next file can be fetched.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Reads this many files, which are hinted ahead. Returns how many came a second.
+/// Reads this many files, which are hinted ahead. Returns the files a second.
 async fn read_told(bed: &Bed, files: usize) -> f64 {
     let start = Instant::now();
     let (ahead, mut told) = mpsc::channel(AHEAD);
@@ -41,7 +40,7 @@ async fn read_told(bed: &Bed, files: usize) -> f64 {
     files as f64 / start.elapsed().as_secs_f64()
 }
 
-/// How many files come a second, and how many GETs are in flight at once for them once it has settled.
+/// The files a second, and the GETs in flight at once for them after it has settled.
 fn run(model: Model, files: usize) -> (f64, u64) {
     simulate(model, GIB, async |bed| {
         let rate = read_told(bed, files).await;

@@ -1,5 +1,4 @@
-//! Many readers of one object, readers that skip, and random reads among them: how many GETs and bytes they
-//! cost.
+//! Many readers of one object, readers that skip, and random reads among them: the GETs and bytes that they cost.
 
 use s3mount_testkit::mix;
 
