@@ -1,12 +1,12 @@
 //! The disk cache: objects kept in a directory, for the next epoch, the next mount and other mounts.
 //!
-//! A version that was read whole is one file of the same bytes, so that the kernel can read it without the
-//! daemon. Its path follows from the version's name ([`layout`]), so there is no index: a hit is one open(2), and
-//! starting costs the same however much is cached. What is written down about a file, the [`record`], carries a
-//! checksum of each block. Every read that comes through here is compared with them.
+//! A version that was read whole is one file of the same bytes, so that the kernel can read it without the daemon. Its
+//! path follows from the version's name ([`layout`]), so there is no index: a hit is one open(2), and starting costs
+//! the same however much is cached. The [`record`] of a file carries a checksum of each block. The cache compares every
+//! read that it serves with them.
 //!
-//! Readers never wait for the cache: what the store brings is [offered](DiskObject::offer), written by threads
-//! of the cache, and dropped when they can't keep up. A fault of the disk is a miss, never an error.
+//! Readers never wait for the cache: bytes from the store are [offered](DiskObject::offer) to it. Its threads write
+//! them, or drop them when they can't keep up. A fault of the disk is a miss, never an error.
 
 mod ageing;
 mod blocks;
@@ -93,7 +93,7 @@ struct Inner {
     disks: Vec<Disk>,
     /// How versions are spread over the disks, one place for each.
     places: Vec<Place>,
-    /// What the user should know of the directories that are not used.
+    /// Notes for the user about directories that are not used.
     left_out: Vec<DiskNote>,
     source: String,
     queue_bytes: u64,
@@ -109,11 +109,11 @@ impl fmt::Debug for DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the cache directories, makes those that are missing, and starts the cache's threads. Of several
-    /// directories, those that can't be used are left out, and [`notes`](Self::notes) says why.
+    /// Opens the cache directories, makes those that are missing, and starts the cache's threads. Leaves out
+    /// directories that can't be used; [`notes`](Self::notes) says why.
     ///
     /// # Errors
-    /// When no directory can be used. The message says why the first can't, and what to do.
+    /// When no directory can be used. The message says why the first one can't, and what to do.
     pub fn open(config: &DiskConfig) -> Result<Self, DiskError> {
         let first = config.dirs.first().ok_or(DiskError::NoDirectory)?;
         let clock = Clock::machine().map_err(|error| DiskError::io("read the boot id for", first, error))?;
@@ -127,8 +127,8 @@ impl DiskCache {
         })
     }
 
-    /// Opens the cache directories without a thread: what is to be done waits for the hands, one for each directory.
-    /// `now` tells the nanoseconds since the boot of this number. The disk keeps no listings.
+    /// Opens the cache directories without threads: work waits for the hands, one for each directory. `now` tells the
+    /// nanoseconds since the boot of this number. The disk keeps no listings.
     ///
     /// # Errors
     /// When a directory can't be used.
@@ -179,12 +179,12 @@ impl DiskCache {
         Ok(Self(Arc::new(Inner { disks, places, left_out, source, queue_bytes, metrics, has_names })))
     }
 
-    /// What the user should know of the cache directories.
+    /// Notes for the user about the cache directories.
     pub fn notes(&self) -> impl Iterator<Item = &DiskNote> {
         self.0.disks.iter().filter_map(|disk| disk.dir().note.as_ref()).chain(&self.0.left_out)
     }
 
-    /// The version `object` of `size` bytes. Without I/O. All who name the same version share it.
+    /// The version `object` of `size` bytes. Does no I/O. All callers that name the same version share it.
     pub fn object(&self, object: &ObjectId, size: u64) -> Arc<DiskObject> {
         let hash = Hash::of(&self.0.source, object);
         self.disk(&hash).object(Named { object: object.clone(), size, hash })
@@ -202,7 +202,7 @@ impl DiskCache {
         self.0.queue_bytes
     }
 
-    /// Whether nothing waits to be written, but for what waits for a directory that hangs or fails.
+    /// Whether no bytes wait to be written, except to a directory that hangs or fails.
     pub fn is_idle(&self) -> bool {
         self.0.disks.iter().all(|disk| disk.is_idle() || !disk.dir().health.works())
     }
@@ -222,10 +222,10 @@ impl DiskCache {
         self.0.disks.iter().map(|disk| disk.held_bytes()).sum()
     }
 
-    /// Waits until what was offered is written and synced, and what can't be trusted is compared with its
-    /// checksums, at most for `limit` each. Returns whether that came to pass. Blocks the thread.
+    /// Waits until offered bytes are written and synced, and untrusted files are compared with their checksums, at most
+    /// for `limit` each. Returns whether both were done. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> bool {
-        // One that hangs is no reason to leave the others.
+        // One directory that hangs must not keep the others from being flushed.
         let is_left = |disk: &&Disk| !(disk.flush(limit) && disk.wait_checked(limit));
         self.0.disks.iter().filter(is_left).count() == 0
     }
@@ -245,7 +245,7 @@ impl DiskCache {
         });
     }
 
-    /// Deletes a version, whole or in parts: its bytes have turned out to be wrong. Without waiting for it.
+    /// Deletes a version, whole or in parts, because its bytes turned out to be wrong. Does not wait for the deletion.
     pub fn forget(&self, object: &ObjectId) {
         let hash = Hash::of(&self.0.source, object);
         self.disk(&hash).forget(object, hash);

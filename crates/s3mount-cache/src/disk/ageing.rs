@@ -1,28 +1,29 @@
 //! Which versions the disk cache may evict: fill and hold, with ageing.
 //!
-//! A training job reads each object once an epoch. Then each hit spans the edge between two epochs, so no
-//! policy has more hits in an epoch than objects fit. To hold what is there and to admit nothing more has
-//! that many. To evict what was used least recently has none when the objects come in order, because each
-//! object leaves just before its next use.
+//! A training job reads each object once an epoch. Then each hit spans the edge between two epochs, so no policy has
+//! more hits in an epoch than objects fit. A policy that holds its objects and admits nothing more has that many. A
+//! policy that evicts the least recently used object has none when the objects come in order, because each object
+//! leaves just before its next use.
 //!
-//! What is held must age, or the cache is lost on a job that has gone. Three rules say what may be evicted:
+//! Held objects must age, or the cache stays full of the objects of a job that has ended. Three rules say which objects
+//! may be evicted:
 //!
-//! - *Idle.* The times between two uses of an object are noted, for hits and for misses. At a random moment,
-//!   most objects wait in a long one of these times. So each time weighs as much as it is long, and uses that
-//!   repeat within an epoch hardly count. What has been idle for longer than nearly all of these times, and
-//!   some more, may be evicted.
-//! - *Other data.* When at least half of the uses are of objects that were never seen before, the jobs have
-//!   gone over to other data, and an *era* begins. While the era is open, everything that was not used in it
-//!   may be evicted at once. What the era brought is held. The era closes when most objects are known.
-//! - *A faster job.* A job that comes back to its objects much sooner than others has more hits for the same
-//!   space. When at least half of the uses are misses of such objects, what is idle for several times *their*
-//!   time may be evicted.
+//! - *Idle.* The times between two uses of an object are noted, for hits and for misses. At a random moment, most
+//!   objects wait in a long one of these times. So each time weighs as much as it is long, and uses that repeat within
+//!   an epoch hardly count. An object that has been idle for somewhat longer than nearly all of these times may be
+//!   evicted.
+//! - *Other data.* When at least half of the uses are of objects that were never seen before, the jobs have moved to
+//!   other data, and an *era* begins. While the era is open, every object that was not used in it may be evicted at
+//!   once. Objects that the era brought are held. The era closes when most objects are known.
+//! - *A faster job.* A job that comes back to its objects much sooner than others has more hits for the same space.
+//!   When at least half of the uses are misses of such objects, an object that is idle for several times *their* time
+//!   may be evicted.
 //!
-//! To evict an object for another that is used as often costs one hit and brings one. So an era that opened
-//! wrongly costs at most the hits of one epoch.
+//! Evicting an object for another that is used as often costs one hit and brings one. So an era that opened wrongly
+//! costs at most the hits of one epoch.
 //!
-//! Pure: uses and times in, the time of the last use that is too long ago out. Times are those of the clock
-//! that file systems take the times of files from.
+//! Pure: its input is uses and times, its output is the latest time of a last use that is too long ago. Times are those
+//! of the clock from which file systems take file times.
 
 pub(crate) mod encoding;
 
@@ -44,13 +45,13 @@ const QUANTILE: f32 = 0.95;
 /// An object is idle after the quantile times this: two epochs of a shuffled data set, with the bin's width.
 const MARGIN: f64 = 1.1;
 
-/// After so many times the weights of all times fall by an eighth: the last 4,000 times count.
+/// After this many times, the weights of all times fall by an eighth: the last 4,000 times count.
 const DECAY_EVERY: u32 = 512;
 
 /// The factor of one decay.
 const DECAY: f32 = 7.0 / 8.0;
 
-/// So many times must be known before they are believed.
+/// This many times must be known before they are believed.
 const MIN_KNOWN: f32 = 32.0;
 
 /// A time longer than this many times the limit weighs no more. One reader of something very old then does
@@ -61,8 +62,8 @@ const MOST_WEIGHT: f64 = 16.0;
 /// day.
 const UNKNOWN_IDLE: Duration = Duration::from_secs(24 * 3600);
 
-/// The time of the last use that a file tells is too early by this part of the pace, between the two bounds.
-/// To tell a file of a use changes an inode on the disk, so it is not told of each.
+/// A file's time of last use may be too early by this part of the pace, within the two bounds. Writing it changes an
+/// inode on the disk, so not every use is written.
 const GRAIN: f64 = 1.0 / 8.0;
 const MIN_GRAIN: Duration = Duration::from_secs(60);
 const MAX_GRAIN: Duration = Duration::from_secs(3600);
@@ -73,11 +74,11 @@ const SAME_USE: Duration = Duration::from_secs(60);
 /// A use after less than this part of the limit is *quick*: a repetition within an epoch, or a faster job's.
 const QUICK: f64 = 1.0 / 16.0;
 
-/// An object belongs to a faster job after so many quick uses in a row. Fewer are repetitions: after these
-/// the object is not used before the next epoch.
+/// An object belongs to a faster job after this many quick uses in a row. Fewer are repetitions, after which the object
+/// is not used before the next epoch.
 const MIN_QUICK_USES: u8 = 3;
 
-/// A faster job evicts what is idle for so many times the time between two uses of its own objects. The
+/// A faster job evicts objects that are idle for this many times the time between two uses of its own objects. The
 /// longest of a round counts, which is nearly two of its epochs.
 const FASTER: u32 = 4;
 
@@ -85,16 +86,16 @@ const FASTER: u32 = 4;
 /// would be too many for data sets of 100 large objects.
 const ROUND: u8 = 32;
 
-/// An era begins when so many uses of a round are of objects that were never seen.
+/// An era begins when this many uses of a round are of objects that were never seen.
 const OPENS: u8 = ROUND / 2;
 
-/// An era closes when fewer uses of a round are.
+/// An era closes when fewer uses of a round are of such objects.
 const CLOSES: u8 = ROUND / 4;
 
 /// One use of an object. One open counts as one use, however much is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Use {
-    /// Nobody has used the object for as long as anything is remembered.
+    /// The object was not used for as long as uses are remembered.
     First,
     /// The object was used before.
     Again {
@@ -119,7 +120,7 @@ struct Round {
     faster_pace: Duration,
 }
 
-/// What is known of the uses of one cache by all who share it.
+/// What all mounts that share a cache know of the uses of its objects.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ageing {
     /// The sum of the times between two uses in seconds, by the time's logarithm.

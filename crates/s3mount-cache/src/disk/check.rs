@@ -10,7 +10,7 @@ use crate::disk::error::DiskError;
 use crate::disk::io::{Io, make_folder};
 use crate::disk::layout::{Layout, MARKER_TEXT, is_marker};
 
-/// The rights of others than the owner.
+/// The permissions of users other than the owner.
 const OTHERS: u32 = 0o077;
 
 /// File systems on another machine or in another process, by the number that statfs(2) gives them.
@@ -31,7 +31,7 @@ const DISTANT: &[(u32, &str)] = &[
 /// File systems in memory.
 const IN_MEMORY: &[(u32, &str)] = &[(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
-/// What a user should know of a cache directory that can be used.
+/// A note for the user about a cache directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiskNote {
@@ -56,7 +56,7 @@ pub enum DiskNote {
         /// The other path.
         other: PathBuf,
     },
-    /// It can't be used, and others can.
+    /// This directory can't be used, but others can.
     LeftOut {
         /// Why, and what to do.
         why: String,
@@ -64,10 +64,10 @@ pub enum DiskNote {
 }
 
 impl DiskNote {
-    /// What a user should know of `dir` before it becomes a cache. Nothing is made there.
+    /// The note for the user about `dir` before it becomes a cache. Creates nothing there.
     ///
     /// # Errors
-    /// When nothing is known of its file system.
+    /// When its file system can't be determined.
     pub fn of(dir: &Path) -> Result<Option<Self>, DiskError> {
         kind(dir)
     }
@@ -96,25 +96,25 @@ impl fmt::Display for DiskNote {
     }
 }
 
-/// Makes the directory and what lies in it, or checks what is there.
+/// Creates the directory and its contents, or checks the existing ones.
 pub(crate) fn prepare(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
     prepare_as(io, layout, |_| false)
 }
 
-/// As [`prepare`], for a directory that this process has checked before: what lies in it without a marker is left of
-/// the cache that somebody else has just cleared.
+/// Like [`prepare`], for a directory that this process has checked before: contents without a marker are left over from
+/// the cache, which another process has just cleared.
 pub(crate) fn prepare_again(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
     prepare_as(io, layout, |_| true)
 }
 
-/// As [`prepare`], for a directory in the place of one that this process has used. Housekeepers may have written their
-/// files there since it was made: they make those anew that somebody has deleted.
+/// Like [`prepare`], for a directory in the place of one that this process has used. Housekeepers, which recreate
+/// deleted files, may have written their files there already.
 pub(crate) fn prepare_in_place(io: &Io, layout: &Layout) -> Result<Option<DiskNote>, DiskError> {
     prepare_as(io, layout, Layout::is_of_housekeepers)
 }
 
-/// Without a marker, nothing but what `may_lie` there by its name may lie in the directory, or all of a cache whose
-/// marker somebody has deleted, and nothing else.
+/// Without a marker, the directory may hold only files whose names `may_lie` accepts, or exactly a cache whose marker
+/// was deleted.
 fn prepare_as(
     io: &Io,
     layout: &Layout,
@@ -156,13 +156,13 @@ fn prepare_as(
     Ok(note)
 }
 
-/// Makes the folders that the layout has in any case.
+/// Creates the folders that every layout has.
 pub(crate) fn make_folders(layout: &Layout) -> io::Result<()> {
     make_folder(&layout.objects())?;
     make_folder(&layout.names())
 }
 
-/// Whoever may write to the directory could plant bytes, and whoever may read it sees the bucket's.
+/// Users who may write to the directory could plant bytes; users who may read it could see the bucket's bytes.
 fn check_owner(root: &Path, metadata: &Metadata, user: u32) -> Result<(), DiskError> {
     let path = root.to_owned();
     if !metadata.is_dir() {
@@ -177,7 +177,7 @@ fn check_owner(root: &Path, metadata: &Metadata, user: u32) -> Result<(), DiskEr
     Ok(())
 }
 
-/// What there is to say of the file system.
+/// The note about the file system, if any.
 fn kind(root: &Path) -> Result<Option<DiskNote>, DiskError> {
     let found = rustix::fs::statfs(root).map_err(|error| DiskError::io("look at", root, error.into()))?;
     // The number has 32 bits, whatever its type.
@@ -200,8 +200,8 @@ pub(crate) fn probe(io: &Io, layout: &Layout) -> io::Result<()> {
     if is_right { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Whether nothing lies in `folder` but what `may_lie` there, what a file system puts there by itself, and the marker
-/// file that another process is making now.
+/// Whether `folder` holds only files that `may_lie` accepts, files that a file system creates by itself, and the marker
+/// file that another process is creating now.
 fn has_only(folder: &Path, may_lie: impl Fn(&str) -> bool) -> io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -213,7 +213,7 @@ fn has_only(folder: &Path, may_lie: impl Fn(&str) -> bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a cache of this layout lies in the directory, and nothing else. It has files of housekeepers in any case.
+/// Whether the directory holds a cache of this layout, and nothing else. A cache always has files of housekeepers.
 fn is_like_cache(layout: &Layout) -> io::Result<bool> {
     let has_files = [layout.usage(), layout.limit(), layout.pace()].iter().all(|path| path.is_file());
     let is_ours = |name: &str| {

@@ -1,4 +1,4 @@
-//! Objects that are compared with their checksums although nobody reads them, and sectors that can't be read.
+//! Objects that are compared with their checksums without a read, and sectors that can't be read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ async fn blocks_of_a_part_that_can_not_be_read_are_fetched_again() {
     assert_eq!(read(&object, range(0, SIZE)).await, Some(bytes));
 }
 
-/// The kernel compares nothing, and tells nobody of a sector that it can't read.
+/// The kernel compares nothing, and reports no unreadable sector to the daemon.
 #[tokio::test]
 async fn what_the_kernel_has_read_is_looked_through() {
     let (_folder, path) = folder();
@@ -124,7 +124,7 @@ async fn what_the_kernel_has_read_is_looked_through() {
     assert!(pass(&cache, "flipped").await);
 }
 
-/// Opens a cache after a power cut, in which nothing that lies there can be trusted.
+/// Opens a cache after a power cut, in which no file can be trusted.
 fn after_a_power_cut(path: &Path, keys: &[&str]) -> (DiskCache, Arc<AtomicU64>) {
     let (cache, _) = open_in_boot(path, 1);
     keys.iter().for_each(|key| drop(keep(&cache, key)));
@@ -160,7 +160,7 @@ async fn a_large_file_is_compared_piece_by_piece() {
     let count = reads.clone();
     counted.io.faults.set(move |op| {
         if op == Op::Read && count.fetch_add(1, Ordering::Relaxed) > 0 {
-            // Long enough for who watches the disk to see it.
+            // Long enough for the watch of the disk to see it.
             std::thread::sleep(Duration::from_millis(700));
             now.fetch_add(2_000_000_000, Ordering::Relaxed);
         }

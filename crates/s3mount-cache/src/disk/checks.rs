@@ -1,10 +1,9 @@
-//! Which whole objects are to be compared with their checksums although nobody reads them, and in which order.
+//! The whole objects to compare with their checksums in the background, and in which order.
 //!
-//! - *Doubtful* objects may not have survived a power cut. The kernel gets them once they are compared, so they
-//!   come first.
-//! - *Passed* objects were read by the kernel, which compares nothing, and tells nobody of a sector that it can't
-//!   read. They are looked through slowly. The one that was closed last comes first: a reader that has failed
-//!   tries it again soon.
+//! - *Doubtful* objects may not have survived a power cut. The kernel gets them only after the comparison, so they come
+//!   first.
+//! - *Passed* objects were read by the kernel, which compares nothing, and reports no unreadable sector to the daemon.
+//!   They are checked slowly. The one that was closed last comes first: a reader that has failed tries it again soon.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,16 +13,16 @@ use crate::disk::clock::SinceBoot;
 use crate::disk::layout::Hash;
 use crate::disk::whole::Named;
 
-/// So many objects of each kind wait at most. Those beyond are compared when they are used the next time.
+/// The most objects of each kind that wait. Further ones are compared at their next use.
 const MOST_WAITING: usize = 4096;
 
-/// An object that the kernel reads is not looked through again before this time has passed.
+/// An object that the kernel reads is not checked again before this time has passed.
 const AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// Of so many objects it is known when they were looked through: 64 bytes each.
+/// The most objects whose last check is remembered, at 64 bytes each.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Why an object is to be compared.
+/// Why an object is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     Doubtful,
@@ -43,7 +42,7 @@ struct State {
     passed: VecDeque<Named>,
     /// All that wait.
     waiting: HashSet<Hash>,
-    /// When objects that the kernel reads were looked through, and right.
+    /// When objects that the kernel reads were checked, and right.
     known: HashMap<Hash, SinceBoot>,
     /// Whether a doubtful object is being compared.
     is_busy: bool,
@@ -55,7 +54,7 @@ impl Checks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object is to be compared, unless it waits already or was just looked through.
+    /// Adds an object to compare, unless it waits already or was just checked.
     pub(crate) fn push(&self, named: &Named, why: Why, now: SinceBoot) {
         let mut state = self.lock();
         let is_known = |then: &SinceBoot| now.since(*then) < AGAIN_AFTER;
@@ -80,7 +79,7 @@ impl Checks {
         self.changed.notify_all();
     }
 
-    /// Whether an object waits that is doubtful.
+    /// Whether a doubtful object waits.
     pub(crate) fn has_doubtful(&self) -> bool {
         !self.lock().doubtful.is_empty()
     }
@@ -95,7 +94,7 @@ impl Checks {
         Some((named, why))
     }
 
-    /// An object that the kernel reads was looked through, and right.
+    /// Notes that an object that the kernel reads was checked, and right.
     pub(crate) fn on_right(&self, hash: Hash, now: SinceBoot) {
         let mut state = self.lock();
         if state.known.len() == MOST_KNOWN {
@@ -104,7 +103,7 @@ impl Checks {
         state.known.insert(hash, now);
     }
 
-    /// The object that was taken out last is compared.
+    /// Notes that the object that was taken out last is compared.
     pub(crate) fn done(&self) {
         self.lock().is_busy = false;
         self.changed.notify_all();
@@ -133,14 +132,14 @@ impl Checks {
         !is_closed
     }
 
-    /// Waits until no object is doubtful, at most for `limit`. Returns whether that came to pass.
+    /// Waits until no object is doubtful, at most for `limit`. Returns whether none is.
     pub(crate) fn wait_doubtful(&self, limit: Duration) -> bool {
         let is_left = |state: &mut State| state.is_busy || !state.doubtful.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Nothing is compared any more.
+    /// Ends all comparisons.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         *state = State { is_closed: true, ..State::default() };

@@ -19,14 +19,14 @@ pub struct Cleared {
     pub objects: u64,
     /// How many bytes of the disk they took.
     pub bytes: u64,
-    /// How many objects stay, because mounts fill them just now.
+    /// How many objects stay, because mounts are filling them.
     pub filling: u64,
 }
 
 impl CacheDir {
-    /// Deletes all that the cache has put into the directory, and nothing else. While mounts use it, what they
-    /// need to go on stays: the marker, the folders, and the objects that they fill just now. `on_shard` is
-    /// called after each shard.
+    /// Deletes all files that the cache has put into the directory, and nothing else. While mounts use the directory,
+    /// it keeps what they need: the marker, the folders, and the objects that they are filling. `on_shard` is called
+    /// after each shard.
     ///
     /// # Errors
     /// When something can't be deleted.
@@ -60,7 +60,7 @@ impl CacheDir {
         Ok(cleared)
     }
 
-    /// Counts what is left. What was counted may have been wrong.
+    /// Counts the remaining bytes anew, because the old count may be wrong.
     fn count_anew(&self) -> Result<(), WalkError> {
         let Some(before) = self.counts()? else { return Ok(()) };
         let mut pass = Pass::new(before);
@@ -72,8 +72,8 @@ impl CacheDir {
         corrected.map_err(|error| failed("change", &self.layout.usage(), error))
     }
 
-    /// Deletes what mounts need to go on. Nobody uses the directory, and nobody begins to meanwhile. The marker goes
-    /// last: without it no mount takes a directory that is not empty.
+    /// Deletes also what mounts need. The caller's lock keeps mounts out meanwhile. The marker is deleted last: without
+    /// it, no mount accepts a directory that is not empty.
     pub(super) fn clear_rest(&self) -> Result<(), WalkError> {
         let layout = &self.layout;
         for number in 0..Self::SHARDS {
@@ -99,8 +99,8 @@ impl CacheDir {
         self.io.remove(path).map(drop).map_err(|error| failed("delete", path, error))
     }
 
-    /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it. Listings that
-    /// are not finished are deleted if that is `total`: no mount uses the directory.
+    /// Deletes the files in `folder` that the cache has made, and the folder if nothing else is in it. Deletes
+    /// unfinished listings only if `total`: then no mount uses the directory.
     fn clear_folder(&self, folder: &Path, total: bool) -> Result<(), WalkError> {
         let listed = std::fs::read_dir(folder).map(Some).or_else(missing);
         let Some(entries) = listed.map_err(|error| failed("list", folder, error))? else { return Ok(()) };

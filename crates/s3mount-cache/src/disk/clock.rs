@@ -1,4 +1,4 @@
-//! The time that records of the cache carry: which boot of the machine, and how long after it.
+//! The time in the cache's records: the boot of the machine, and the time since it.
 //!
 //! Wall-clock time may jump. The time since the boot never goes back, and it means the same in all processes
 //! of the machine.
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 impl BootId {
-    /// No boot at all: of bytes that may not have survived the last one.
+    /// Stands for no boot: the bytes may not have survived the last one.
     pub(crate) const UNKNOWN: Self = Self([0; 16]);
 
     fn of_this_boot() -> io::Result<Self> {
@@ -27,8 +27,9 @@ impl BootId {
         Ok(boot.shifted(offset(&offsets)))
     }
 
-    /// The boot for processes whose time since the boot is shifted by `offset`: those of a container with a
-    /// time namespace of its own. Their times can't be compared with those of others, so it is another boot.
+    /// The boot for processes whose time since the boot is shifted by `offset`: those of a container with a time
+    /// namespace of its own. Their times can't be compared with those of other processes, so they count as another
+    /// boot.
     fn shifted(self, offset: i128) -> Self {
         let mixed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128 as i128);
         Self((u128::from_be_bytes(self.0) ^ mixed as u128).to_be_bytes())
@@ -70,7 +71,7 @@ impl SinceBoot {
     }
 }
 
-/// Where the times begin that files bear which this clock marks: later than any time that the machine gives to a file
+/// The start of the times that this clock gives to files: later than any time that the machine gives to a file
 /// meanwhile.
 const FAR: Duration = Duration::from_secs(4_000_000_000);
 
@@ -83,7 +84,7 @@ pub(crate) struct Clock {
     boot: BootId,
     /// The time of a test or a simulation; `None` is the machine's.
     told: Option<Told>,
-    /// Whether files bear times of this clock, too. They do where nothing may depend on the machine's time.
+    /// Whether files also bear times of this clock, so that nothing depends on the machine's time.
     marks_files: bool,
 }
 
@@ -122,7 +123,7 @@ impl Clock {
         self.marks_files
     }
 
-    /// The time that files bear which are written now.
+    /// The time that a file written now bears.
     pub(crate) fn file_time(&self) -> Duration {
         if self.marks_files { FAR + Duration::from_nanos(self.now().0) } else { file_time() }
     }

@@ -1,4 +1,4 @@
-//! Where the kernel gets only what was compared with the store's checksum.
+//! Caches that give the kernel only files that were compared with the store's checksum.
 
 use std::path::Path;
 use std::time::Duration;

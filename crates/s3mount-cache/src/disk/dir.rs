@@ -49,7 +49,7 @@ impl Dir {
         let io = Io::with_clock(&clock);
         let room = Room::open(&layout, max_bytes, clock.clone(), metrics.clone())
             .map_err(|error| DiskError::io("read how much is used of", layout.root(), error))?;
-        // Somebody may have cleared it since, who takes it from here on for one that is in use.
+        // Another process may have cleared the directory since. From here on it sees that the directory is in use.
         check::prepare_again(&io, &layout)?;
         let durable = Durable::open(&io, &layout, clock.clone())
             .map_err(|error| DiskError::io("read what is durable in", layout.root(), error))?;
@@ -69,7 +69,7 @@ impl Dir {
         })
     }
 
-    /// Whether the kernel may have files that nobody has compared with the store's checksum.
+    /// Whether the kernel may have files that were not compared with the store's checksum.
     pub(crate) fn passes_uncompared(&self) -> bool {
         !self.only_compared
     }
@@ -79,7 +79,7 @@ impl Dir {
         self.room.is_checked() && self.layout.marker().exists() && self.layout.objects().exists()
     }
 
-    /// Makes the directory again that somebody has deleted, or checks the one that has taken its place.
+    /// Recreates the directory if it was deleted, or checks the one that has taken its place.
     pub(crate) fn put_in_place(&self) -> Result<(), DiskError> {
         if self.room.is_checked() {
             check::prepare_again(&self.io, &self.layout)?;
@@ -92,8 +92,7 @@ impl Dir {
         Ok(())
     }
 
-    /// A record of a version that is published now. It has no name, and nobody has compared it with the store's
-    /// checksum.
+    /// A record of a version that is published now. It has no name, and was not compared with the store's checksum.
     pub(crate) fn record(&self, size: u64, sums: Vec<u64>) -> Record {
         let (boot, published) = (self.clock.boot(), self.clock.now());
         Record { boot, published, size, is_compared: false, name: None, map: None, sums }

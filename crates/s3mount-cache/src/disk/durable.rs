@@ -1,13 +1,13 @@
-//! Up to which time everything in the directory is on the disk.
+//! The time up to which everything in the directory is on the disk.
 //!
-//! Nothing that is published is synced by itself. Now and then one syncfs(2) writes all of it, and the file
-//! `durable` then says until when that covers what was published. A file that it covers has survived a power
-//! cut, and so has every file that was published since the machine came up: the page cache still has it. All
-//! others are compared with their checksums before the kernel may have them.
+//! Published files are not synced one by one. Now and then one syncfs(2) writes all of them, and the file `durable`
+//! then records the time up to which that covers them. A file that it covers has survived a power cut, and so has every
+//! file that was published since the machine came up: the page cache still has it. All others are compared with their
+//! checksums before the kernel may have them.
 //!
-//! When syncfs fails, some bytes that were written are lost, and nobody knows which. What was published in this
-//! boot and is not yet covered is not trusted any more, by any process. Nor is what is published shortly after:
-//! it may have been written before.
+//! When syncfs fails, some written bytes are lost, and it is unknown which. No process trusts files of this boot that
+//! were published and not yet covered. Nor does it trust files published shortly after: they may have been written
+//! before.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ const MAGIC: &[u8; 8] = b"s3md\x01\0\0\0";
 /// How many spans are kept: one for each boot, and one more for each syncfs that failed.
 const MAX_SPANS: usize = 16;
 
-/// Who publishes a file so long after a syncfs that failed has begun to write it after that.
+/// A file that is published this long after a failed syncfs was written after it.
 const DOUBT: Duration = Duration::from_secs(60);
 
 /// A time in which all that was published is on the disk: after `from`, up to `to`.
@@ -72,7 +72,7 @@ impl Spans {
         self.0.iter().any(|span| span.boot == boot && span.from < published && published <= span.to)
     }
 
-    /// Until when nothing of `boot` is to be trusted that is not covered; 0 if no syncfs has failed.
+    /// Files of `boot` up to this time are trusted only if they are covered; 0 if no syncfs has failed.
     fn failed(&self, boot: BootId) -> SinceBoot {
         self.last(boot).map_or(SinceBoot::default(), |span| span.from)
     }
@@ -81,14 +81,14 @@ impl Spans {
         self.0.iter().rev().find(|span| span.boot == boot).copied()
     }
 
-    /// All that was published in `boot` up to `to` is on the disk, unless a syncfs has failed before.
+    /// Notes that all files published in `boot` up to `to` are on the disk, unless a syncfs has failed before.
     fn extend(&mut self, boot: BootId, to: SinceBoot) {
         let last = self.last(boot).unwrap_or(Span { boot, from: SinceBoot::default(), to });
         self.0.retain(|span| *span != last);
         self.push(Span { to: to.max(last.to), ..last });
     }
 
-    /// Some of what was published in `boot` until `now` is lost.
+    /// Notes that some files published in `boot` until `now` are lost.
     fn fail(&mut self, boot: BootId, now: SinceBoot) {
         let until = now.after(DOUBT);
         self.push(Span { boot, from: until, to: until });
@@ -156,7 +156,7 @@ impl Durable {
         self.lock().has_news = true;
     }
 
-    /// Takes what other processes have noted: of them, a syncfs may have failed.
+    /// Takes over what other processes have noted: a syncfs of theirs may have failed.
     pub(crate) fn look(&self, io: &Io) -> io::Result<()> {
         let spans = load(io, &self.path)?;
         self.lock().spans = spans;

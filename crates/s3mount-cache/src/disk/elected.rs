@@ -1,4 +1,4 @@
-//! Which process keeps the house of a directory for all that use it: the one that has locked a file there.
+//! Elects the process that does a directory's housekeeping for all its users: the one that has locked a file there.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) enum Holder {
 }
 
 impl Elected {
-    /// Who has the lock. It is taken if nobody has it.
+    /// Takes the lock if it is free, and tells which process has it.
     pub(crate) fn hold(&mut self, layout: &Layout) -> io::Result<Holder> {
         if let Some(lock) = &self.0 {
             // The file, or the whole directory, may have been deleted or replaced.

@@ -1,8 +1,8 @@
-//! Evicts versions that were not used for long. There is no list of what is cached: a look goes through some
-//! shards, in an order that looks random, and what it finds beyond what is needed is kept for the next time.
+//! Evicts versions that were not used for long. There is no list of cached versions: a search goes through some shards,
+//! in an order that looks random, and keeps surplus finds for the next time.
 //!
-//! A version that somebody has open or mapped is in use, however long ago that began, and its bytes would stay on the
-//! disk. So it stays. Versions go by unlink only: who opens one just then can go on reading it.
+//! A version that a process has open or mapped is in use, however long ago it was opened, and its bytes would stay on
+//! the disk. So it is not evicted. Versions are only unlinked: a process that opens one just then can go on reading it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ use crate::disk::opened;
 use crate::disk::scan;
 use crate::disk::victims::{self, Candidate, MIN_SHARDS, MIN_VERSIONS, MIN_WAIT};
 
-/// After so many versions that turned out to be open, nothing else is looked for because of them.
+/// After this many versions that turned out to be open, the search for replacements ends.
 const MOST_OPEN: u64 = 1024;
 
-/// What came of an eviction.
+/// The result of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
     pub(crate) versions: u64,
-    /// How long nothing can be evicted, where not enough was found.
+    /// How long nothing can be evicted, if too little was found.
     pub(crate) wait: Option<Duration>,
 }
 
@@ -125,7 +125,7 @@ impl Evictor {
         self.random.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody has the version open. Then it is told that it is used, so that the next look finds others.
+    /// Whether a process has the version open. If so, marks it as used, so that the next search finds other versions.
     fn is_open(&self, hash: &Hash, now: Duration) -> io::Result<bool> {
         for path in [self.layout.whole(hash), self.layout.part(hash)] {
             if opened::is_open_elsewhere(&path)? {

@@ -1,12 +1,12 @@
-//! When objects were used last that may not be in the cache: a table of fixed size in a file, for all who
-//! share the cache.
+//! The last uses of objects that may not be in the cache: a table of fixed size in a file, for all mounts that share
+//! the cache.
 //!
-//! The table has buckets of five entries, and an object's hash says which bucket is its own. When a bucket is
-//! full, the entries with the lowest tags stay. So the objects that are remembered are a sample of all by
-//! their hash, and the sample is as large as fits: every use of an object in it is seen, however many objects
-//! there are. Of an object outside of the sample nothing is said.
+//! The table has buckets of five entries, and an object's hash says which bucket is its own. When a bucket is full, the
+//! entries with the lowest tags stay. So the objects that are remembered are a sample of all by their hash, and the
+//! sample is as large as fits: every use of an object in it is seen, however many objects there are. Objects outside
+//! the sample are unknown.
 //!
-//! Pure: a bucket is 64 bytes in, 64 bytes out.
+//! Pure: takes a bucket of 64 bytes, and returns 64 bytes.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const ENTRY_BYTES: usize = 12;
 /// How many buckets a table has: 2 MiB, for 160,000 objects.
 pub(crate) const BUCKETS: u64 = 1 << 15;
 
-/// What was not used for as long is forgotten first: a month, because a job may run every week.
+/// Objects that were not used for this long are forgotten first: a month, because a job may run every week.
 const REMEMBERED_S: u32 = 30 * 24 * 3600;
 
 /// What the table says of an object.

@@ -1,4 +1,4 @@
-//! What a disk may be asked, by how it behaved.
+//! The operations that a disk may get, depending on its behaviour.
 //!
 //! | condition | what goes on | changes |
 //! |---|---|---|
@@ -6,11 +6,10 @@
 //! | failing | few operations at a time | to off if it still fails after a while, to healthy if it does not |
 //! | off | nothing but a probe from time to time | to failing when a probe succeeds |
 //!
-//! A disk that is full or can't be written is read all the same; nothing is written to it for a while. When a file
-//! is missing, nothing is written until who keeps house has looked for the directory. While the directory is gone,
-//! nothing goes on but the attempts to make it again. A disk that is [slow](crate::disk::slow) is neither read nor
-//! filled for a while; the housekeeping goes on.
-//! [`Policy`] is pure.
+//! A disk that is full or can't be written is still read, but gets no writes for a while. When a file is missing,
+//! nothing is written until the housekeeper has checked the directory. While the directory is gone, only attempts to
+//! recreate it go on. A disk that is [slow](crate::disk::slow) is neither read nor filled for a while; the housekeeping
+//! goes on. [`Policy`] is pure.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,10 +25,10 @@ use crate::disk::layout::Hash;
 use crate::disk::metrics::DiskState;
 use crate::disk::slow::Slowness;
 
-/// So many errors without a success between them are no accident.
+/// This many errors without a success between them are no accident.
 const ERRORS: u32 = 3;
 
-/// How many operations a failing disk does at a time. Those that hang may hold a thread each.
+/// The operations that a failing disk gets at a time. Each that hangs may hold a thread.
 const FEW: usize = 2;
 
 /// An operation that takes longer hangs. A read of 8 MiB on a disk of 125 MB/s, with fifteen others, takes one
@@ -95,7 +94,7 @@ fn why_unwritable(error: &io::Error) -> DiskState {
     if is_full(error) { DiskState::Full } else { DiskState::Unwritable }
 }
 
-/// Decides what the disk may be asked.
+/// Decides which operations the disk may get.
 #[derive(Debug)]
 struct Policy {
     condition: Condition,
@@ -108,7 +107,7 @@ struct Policy {
     last_error: Option<SinceBoot>,
     /// When something could not be written, and why, unless something was written since.
     unwritable: Option<(SinceBoot, DiskState)>,
-    /// Whether a file was missing, and nobody has looked for the directory since.
+    /// Whether a file was missing, and the directory was not checked since.
     is_missed: bool,
     /// Whether the directory is gone, or another one has taken its place that can't be used.
     is_gone: bool,
@@ -167,7 +166,7 @@ impl Policy {
         self.damaged.clear();
     }
 
-    /// Bytes of a file can't be read. Returns whether that seems to be the file's fault, and not the disk's.
+    /// Notes that bytes of a file can't be read. Returns whether that seems to be a fault of the file, not of the disk.
     fn on_damage(&mut self, file: &Hash, now: SinceBoot) -> bool {
         if !self.damaged.contains(file) {
             self.on_error(now);
@@ -291,7 +290,7 @@ impl Health {
         state.policy.may_begin(state.in_flight.len())
     }
 
-    /// Whether it may be looked whether the directory is still there, now.
+    /// Whether the housekeeper may check now that the directory still exists.
     pub(crate) fn may_keep_house(&self) -> bool {
         let state = self.lock();
         state.policy.may_keep_house(state.in_flight.len())
@@ -307,7 +306,7 @@ impl Health {
         }
     }
 
-    /// The directory is gone, and can't be made again for now.
+    /// Notes that the directory is gone, and can't be recreated for now.
     pub(crate) fn on_gone(&self, error: &DiskError) {
         if !std::mem::replace(&mut self.lock().policy.is_gone, true) {
             let dir = self.path.display();
@@ -404,8 +403,8 @@ impl Health {
         }
     }
 
-    /// A file could not be read. Returns whether its bytes are to be given up: a sector of the disk is damaged, and
-    /// the disk works all the same.
+    /// Notes that a file could not be read. Returns whether to give its bytes up: a sector is damaged, but the disk
+    /// works.
     pub(crate) fn on_read_error(&self, file: &Hash, operation: &'static str, error: &io::Error) -> bool {
         if !is_damage(error) {
             self.on_error(operation, error);

@@ -1,5 +1,5 @@
-//! Whether the directory at a path is still the one that was checked. Whoever moves a cache away while a mount uses it may
-//! put a folder of his own in its place, and nothing is written there or deleted.
+//! Whether the directory at a path is still the one that was checked. A user who moves a cache away while a mount uses
+//! it may put another folder in its place. The mount writes and deletes nothing there.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ pub(crate) fn of(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// That of what is at the path, if anything is.
+/// The identity of the file at the path, if there is one.
 pub(crate) fn at(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().as_ref().map(of)
 }

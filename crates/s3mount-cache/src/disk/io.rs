@@ -1,10 +1,10 @@
-//! What the disk cache asks of the file system: each call that may fail, be slow or hang.
+//! The disk cache's calls to the file system, each of which may fail, be slow or hang.
 //!
-//! Everything goes through [`Io`], so that tests can put faults in its way. It also knows what the file system
-//! can't do, and does it in another way.
+//! Everything goes through [`Io`], so that tests can put faults in its way. It also works around operations that the
+//! file system lacks.
 //!
-//! Objects are written past the page cache. To write 1 GiB takes 0.03 CPU seconds so, and 0.5 by way of the page
-//! cache, even with `RWF_DONTCACHE`: a first epoch pays for it where no processor is free.
+//! Objects are written past the page cache. Writing 1 GiB so takes 0.03 CPU seconds, and through the page cache 0.5,
+//! even with `RWF_DONTCACHE`: that slows down a first epoch when no processor is free.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -51,7 +51,7 @@ pub(crate) struct Unnamed {
     temporary: Option<PathBuf>,
 }
 
-/// What a file's extended attribute holds.
+/// The value of a file's extended attribute.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
     Value(Vec<u8>),

@@ -1,8 +1,9 @@
 //! How much a cache directory may take: a number of bytes, or all but a part of the file system. A part of the file
-//! system's bytes, and of its inodes, stays free in any case.
+//! system's bytes and inodes always stays free.
 //!
-//! Each process has a limit of its own. The file `limit` says the largest of those who use the directory now,
-//! and each of them holds a shared lock on it. The first one writes its limit, whatever the file said before.
+//! Each process has a limit of its own. The file `limit` holds the largest limit of the processes that use the
+//! directory now, and each of them holds a shared lock on it. The first one writes its limit, whatever the file said
+//! before.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -18,18 +19,18 @@ use crate::disk::layout::Layout;
 /// The part of the file system that stays free, of its bytes and of its inodes.
 const FREE: f64 = 0.05;
 
-/// Who gives a limit has chosen how much of the disk the cache takes. Then no more than this stays free.
+/// A user who gives a limit has chosen how much of the disk the cache takes. Then no more than this stays free.
 const MOST_FREE: u64 = 2 << 30;
 
-/// Where less than this part of what stays free is free, because others write too, objects are evicted that would
-/// be held else. So the cache does not evict for each file of somebody else.
+/// When other programs leave less than this part of the reserved space free, the cache evicts objects that it would
+/// otherwise hold. So it does not evict for each file of another program.
 const TOO_LITTLE: f64 = 0.9;
 
 /// Kept listings take at most this part of what the cache may take: names are worth little room beside what they name.
 /// Those of a million keys take some 50 MiB.
 const LISTINGS_PART: u64 = 16;
 
-/// A version takes so many files at most: its own, one for what is written down about it, and their folder.
+/// The most files that a version takes: its own, one for its record or map, and their folder.
 pub(crate) const NEW_FILES: u64 = 3;
 
 /// Another process that opens the directory holds the file's lock alone for some microseconds, and one that deletes
@@ -80,7 +81,7 @@ impl Space {
     }
 }
 
-/// What has to go: so many bytes of the disk, and so many files.
+/// The bytes of the disk and the files to evict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) bytes: u64,
@@ -106,7 +107,7 @@ impl Limit {
         max_bytes.map_or(Self::LeaveFree, Self::Bytes)
     }
 
-    /// What has to go before `more` bytes can come, which may need some new files.
+    /// What to evict before `more` bytes can come, which may need some new files.
     pub(crate) fn excess(self, used: u64, more: u64, space: Space) -> Need {
         let bytes = (more + self.kept_free(space)).saturating_sub(space.free);
         let files = (NEW_FILES + share(space.total_files)).saturating_sub(space.free_files);
@@ -114,7 +115,7 @@ impl Limit {
         Need { bytes: bytes.max(self.over(used + more)), files }
     }
 
-    /// What has to go although it would be held else.
+    /// What to evict although it would otherwise be held.
     pub(crate) fn surplus(self, used: u64, space: Space) -> Need {
         let bytes = too_little(self.kept_free(space)).saturating_sub(space.free);
         let files = too_little(share(space.total_files)).saturating_sub(space.free_files);
@@ -163,7 +164,7 @@ impl Limit {
     }
 }
 
-/// The limit of those who use a directory, as long as this process is one of them.
+/// The limit of the processes that use a directory, while this process is one of them.
 #[derive(Debug)]
 pub(crate) struct SharedLimit {
     file: Mutex<File>,
@@ -171,27 +172,27 @@ pub(crate) struct SharedLimit {
 }
 
 impl SharedLimit {
-    /// Joins those who use the directory. Returns their limit too, if it is another.
+    /// Joins the processes that use the directory. Also returns their limit, if it differs.
     pub(crate) fn open(layout: &Layout, own: Limit) -> io::Result<(Self, Option<Limit>)> {
         let (file, others) = join(layout, own)?;
         Ok((Self { file: Mutex::new(file), own }, others))
     }
 
-    /// Joins those who use a directory that has taken the place of the one before.
+    /// Joins the processes that use a directory that has taken the place of the former one.
     pub(crate) fn join_again(&self, layout: &Layout) -> io::Result<()> {
         let (file, _) = join(layout, self.own)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
     }
 
-    /// The largest limit of those who use the directory.
+    /// The largest limit of the processes that use the directory.
     pub(crate) fn read(&self) -> io::Result<Limit> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(read(&file)?.unwrap_or(self.own))
     }
 }
 
-/// The file, with a lock that says that its directory is in use, and the limit of others, if it is another.
+/// The file, with a lock that marks its directory as in use, and the limit of other processes, if it differs.
 fn join(layout: &Layout, own: Limit) -> io::Result<(File, Option<Limit>)> {
     let file = loop {
         let file = open(layout)?;
@@ -201,7 +202,7 @@ fn join(layout: &Layout, own: Limit) -> io::Result<(File, Option<Limit>)> {
             Err(TryLockError::WouldBlock) => {}
         }
         lock_shared(&file)?;
-        // Who had the lock alone may have deleted the file.
+        // The former holder of the exclusive lock may have deleted the file.
         if file.metadata()?.nlink() > 0 {
             break file;
         }
@@ -213,7 +214,7 @@ fn join(layout: &Layout, own: Limit) -> io::Result<(File, Option<Limit>)> {
     Ok((file, others))
 }
 
-/// What the directory's limit is or was, and whether anybody uses the directory.
+/// The directory's present or last limit, and whether a process uses the directory.
 pub(crate) fn look(layout: &Layout) -> io::Result<(Option<Limit>, bool)> {
     let file = match File::open(layout.limit()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, false)),
@@ -227,7 +228,7 @@ pub(crate) fn look(layout: &Layout) -> io::Result<(Option<Limit>, bool)> {
     Ok((read(&file)?, is_used))
 }
 
-/// The file, if nobody uses the directory. Nobody begins to as long as it is open.
+/// The file, if no process uses the directory. While it is open, no process can begin to.
 pub(crate) fn lock_unused(layout: &Layout) -> io::Result<Option<File>> {
     let file = open(layout)?;
     match file.try_lock() {

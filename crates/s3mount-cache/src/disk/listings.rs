@@ -1,4 +1,4 @@
-//! The files of kept listings: what they take, and which of them go. Blocks.
+//! The files of kept listings: their size, and which of them are deleted. These functions block.
 
 use std::collections::BTreeMap;
 use std::fs::DirEntry;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::disk::layout::{Hash, Layout, SHARDS};
 use crate::disk::scan;
 
-/// How the name of a listing begins that is not finished.
+/// The start of the name of an unfinished listing.
 pub(crate) const UNFINISHED_LISTING: &str = ".new";
 
-/// A kept listing is deleted when it is so old. It is used for `--metadata-ttl`, or by mounts whose names never
-/// change: these list the folder once a month then.
+/// A kept listing is deleted at this age. It is used for `--metadata-ttl`, or by mounts whose names never change: these
+/// list the folder once a month then.
 const LISTING_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The file of a listing.
@@ -97,8 +97,8 @@ pub(crate) fn tidy(layout: &Layout, number: u16, now: Duration) -> io::Result<Ti
 
 /// Deletes the listings that were written longest ago, until all of them take no more than `most` bytes.
 ///
-/// There may be millions, so their bytes are added up by the minute. Of the minute that does not fit as a whole, those
-/// stay that are found first.
+/// There may be millions, so their bytes are added up by the minute. Of the minute that does not fit as a whole, the
+/// listings that are found first stay.
 pub(crate) fn cut(layout: &Layout, most: u64) -> io::Result<Tidied> {
     let mut tidied = Tidied::default();
     let minute = |listing: &Listing| listing.written.as_secs() / 60;

@@ -1,8 +1,8 @@
 //! Kept listings: the names of directories, so that a later mount need not list them again.
 //!
-//! A file holds the listing of one directory: its pages in the order of their keys, then a table of where each
-//! page lies and up to which key it reaches, then where that table begins. A look-up reads the table and one
-//! page. The pages themselves are opaque here. Each page and the table have a CRC-64/NVME behind them.
+//! A file holds the listing of one directory: its pages in the order of their keys, then a table of each page's
+//! position and last key, then the position of that table. A look-up reads the table and one page. The pages themselves
+//! are opaque here. Each page and the table have a CRC-64/NVME behind them.
 //!
 //! A file is written under a temporary name and renamed when it is complete, so a file is whole or absent.
 
@@ -78,8 +78,8 @@ impl NameStore {
         self.dir.layout.listing(&Hash::of(&self.source, &ObjectId::new(directory, ETag::new(""))))
     }
 
-    /// Begins to keep the listing of `directory`. All that are not finished may take as much as those that are kept: the
-    /// next page of one that does not fit is an error.
+    /// Begins to keep the listing of `directory`. All unfinished listings together may take as much as the kept ones:
+    /// beyond that, the next page is an error.
     ///
     /// # Errors
     /// Those of the disk. `NotFound` while the cache's folder is gone: others make it again, with its mode.

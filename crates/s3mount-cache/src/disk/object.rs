@@ -1,4 +1,4 @@
-//! What readers see of one version on the disk, and the threads that do the work.
+//! The readers' view of one version on the disk, and the threads that do the work.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +40,7 @@ const READERS: usize = 16;
 /// for a processor meanwhile. Two leave a disk of 2 GB/s idle now and then where readers use all processors.
 const WRITERS: usize = 4;
 
-/// How often it is looked whether an operation hangs.
+/// How often to check for operations that hang.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A reader waits no longer than this for the disk. Then the store is asked.
@@ -53,7 +53,7 @@ const SYNC_AFTER: Duration = Duration::from_secs(30);
 /// How many ticks pass between two rounds of housekeeping.
 const HOUSEKEEPING_TICKS: u64 = 4;
 
-/// How long the end of the cache waits for what is to be written.
+/// How long the end of the cache waits for pending writes.
 const ENDS_AFTER: Duration = Duration::from_secs(5);
 
 /// One cache directory and its threads.
@@ -69,7 +69,7 @@ struct Inner {
     table: Mutex<Table>,
     /// Whole objects that are to be compared with their checksums.
     checks: Checks,
-    /// Held by the one who keeps house. It holds when something was synced last.
+    /// The time of the last sync. The housekeeping thread holds the lock.
     synced: Mutex<SinceBoot>,
     is_closed: Mutex<bool>,
     closed: Condvar,
@@ -77,7 +77,7 @@ struct Inner {
     is_by_hand: bool,
 }
 
-/// The objects that somebody has, and the versions of which bytes wait to be written.
+/// The objects in use, and the versions with bytes that wait to be written.
 #[derive(Debug, Default)]
 struct Table {
     objects: HashMap<Hash, Known>,
@@ -150,8 +150,7 @@ impl Disk {
         drop(self.0.readers.run(self.0.dir.clock.now(), move || version.delete(&held)));
     }
 
-    /// Writes what was offered, and all that is known of it, to the disk. Returns whether that came to pass
-    /// within `limit`.
+    /// Writes the offered bytes and their records to the disk. Returns whether that was done within `limit`.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let began = self.0.dir.clock.now();
         let is_written = self.0.queue.wait_idle(limit);
@@ -166,8 +165,7 @@ impl Disk {
         receiver.recv_timeout(left).is_ok() && is_written
     }
 
-    /// Waits until nothing is here that can't be trusted and was looked for. Returns whether that came to pass within
-    /// `limit`.
+    /// Waits until every version that was looked for can be trusted. Returns whether that was so within `limit`.
     pub(crate) fn wait_checked(&self, limit: Duration) -> bool {
         self.0.is_by_hand || self.0.checks.wait_doubtful(limit)
     }
@@ -335,13 +333,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A run of bytes that are alike: all of them are on the disk, or none is.
+/// A run of bytes that are all on the disk, or all missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Whether the bytes are on the disk.
     pub is_here: bool,
-    /// Where the run ends, in bytes from the object's beginning; exclusive. What comes behind it may be alike where the
-    /// run has 8 GiB.
+    /// Where the run ends, in bytes from the object's beginning; exclusive. A run ends after 8 GiB at the latest,
+    /// though the bytes behind it may be like it.
     pub end: u64,
 }
 
@@ -375,7 +373,7 @@ impl DiskObject {
         self.look_as(Look::Use).await;
     }
 
-    /// As [`look`](Self::look), for somebody who guesses that the version will be read. It is no use.
+    /// Like [`look`](Self::look), for a read that is only predicted. Does not count as a use.
     pub async fn look_for_guess(&self) {
         self.look_as(Look::Guess).await;
     }
@@ -386,8 +384,8 @@ impl DiskObject {
         }
     }
 
-    /// [Looks](Self::look), and calls `then` with the [file of the whole object](Self::whole_file): in this
-    /// thread if nobody has to look, else in a thread of the cache, which `then` must not hold up.
+    /// [Looks](Self::look), and calls `then` with the [file of the whole object](Self::whole_file): in this thread if
+    /// the file is known, else in a thread of the cache, which `then` must not hold up.
     pub fn with_whole_file(self: &Arc<Self>, then: impl FnOnce(Option<Arc<File>>) + Send + 'static) {
         if self.is_known(Look::Use) {
             return then(self.pass());
@@ -397,14 +395,14 @@ impl DiskObject {
         self.disk.readers.run_then(self.disk.dir.clock.now(), self.looking(Look::Use), then);
     }
 
-    /// The file for the kernel. Later it is looked through.
+    /// The file for the kernel. It is checked later.
     fn pass(&self) -> Option<Arc<File>> {
         let file = self.whole_file();
         self.was_passed.fetch_or(file.is_some(), Ordering::Relaxed);
         file
     }
 
-    /// Whether there is no use in looking.
+    /// Whether looking would bring nothing new.
     fn is_known(&self, purpose: Look) -> bool {
         let is_use_due = purpose == Look::Use && self.version.is_use_due();
         (self.version.is_known() && !is_use_due) || !self.disk.dir.health.may_read()
@@ -425,9 +423,9 @@ impl DiskObject {
         self.version.was_in_parts()
     }
 
-    /// The file of the whole object, for the kernel to read it by itself. `None` where the object is not
-    /// whole or nobody has [looked](Self::look) lately, and where its bytes may not have survived a power cut
-    /// and were not compared with their checksums since. `None` where the disk is slow, too.
+    /// The file of the whole object, for the kernel to read it by itself. `None` if the object is not whole, if
+    /// [`look`](Self::look) was not called lately, if the disk is slow, or if its bytes may not have survived a power
+    /// cut and were not compared with their checksums since.
     pub fn whole_file(&self) -> Option<Arc<File>> {
         let health = &self.disk.dir.health;
         if health.condition() != Condition::Healthy || health.slow.rests() {

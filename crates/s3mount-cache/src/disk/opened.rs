@@ -1,8 +1,8 @@
-//! Whether anybody has a file open or mapped: any process, and the kernel for those who read a mount.
+//! Whether a file is open or mapped: by any process, or by the kernel for readers of a mount.
 //!
-//! The kernel gives a write lease, fcntl(2), only to who alone has the file open. A map counts as an open file, also
-//! when its descriptor was closed. So no process has to tell the others what it has open, and nobody has to ask the
-//! kernel for the readers of files that the daemon has passed to it.
+//! The kernel gives a write lease, fcntl(2), only to a process that alone has the file open. A map counts as an open
+//! file, even after its descriptor was closed. So processes need not tell each other which files they have open, nor
+//! ask the kernel for the readers of files that the daemon has passed to it.
 
 #![expect(unsafe_code, reason = "leases are given by fcntl(2) alone")]
 
@@ -14,14 +14,14 @@ use std::path::Path;
 /// The command that chooses the signal, which libc does not name.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether anybody else has the file open or mapped. Where the file system knows no leases, nobody has.
+/// Whether another process has the file open or mapped. On a file system without leases, always false.
 pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,
     };
-    // Who opens the file while we have the lease waits until we give it back, and we are sent a signal. The one that is
-    // chosen here is ignored unless somebody asks for it; the usual one ends the process.
+    // A process that opens the file while we have the lease waits until we give it back, and we get a signal. The
+    // signal chosen here is ignored by default; the usual one ends the process.
     if control(&file, F_SETSIG, libc::SIGURG).is_err() {
         return Ok(false);
     }

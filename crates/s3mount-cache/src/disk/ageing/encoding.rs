@@ -1,11 +1,11 @@
-//! What is known of the uses, as bytes of a file that all mounts share.
+//! The ageing's knowledge of uses, as bytes of a file that all mounts share.
 
 use std::time::Duration;
 
 use super::{Ageing, BINS, Round};
 use crate::disk::blocks;
 
-/// The bytes begin with this. Others are not understood, and then nothing is known.
+/// The bytes begin with this. Other bytes are not understood, and count as no knowledge.
 const MAGIC: &[u8; 8] = b"s3mpace1";
 
 /// How long the bytes are.
