@@ -40,7 +40,7 @@ impl Inner {
             Ok(bytes) => return Ok(bytes),
             Err(nothing) => nothing,
         };
-        // Only who brings most of the block may promise it.
+        // Only a GET that brings most of the block may promise it.
         if reason != MissReason::Absent || range.len() <= block.len() / 2 {
             return Err(self.miss((buffer, reason), None));
         }

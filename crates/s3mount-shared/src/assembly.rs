@@ -9,7 +9,7 @@ use s3mount_object::ByteRange;
 
 use crate::block::{Block, Version};
 
-/// Blocks of which some parts are here.
+/// Blocks of which some parts are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     blocks: HashMap<Block, Parts>,
@@ -55,7 +55,7 @@ impl Assembly {
         (kept.bytes() == block.len()).then(|| self.take(block)).flatten()
     }
 
-    /// Drops the parts of a block, which has come whole in another way.
+    /// Drops the parts of a block that has come whole in another way.
     pub(crate) fn forget(&mut self, block: &Block) {
         self.take(block);
     }

@@ -1,4 +1,4 @@
-//! The books: what is known of blocks, which of them wait to be uploaded, and how much memory that takes. Pure.
+//! The books: notes on blocks, the blocks that wait to be uploaded, and the memory that these take. Pure.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,15 +9,15 @@ use crate::assembly::Assembly;
 use crate::block::{Block, Version};
 use crate::notes::Notes;
 
-/// The share of the queue's room that parts of blocks may take. Of files that are left after a header, and of
-/// random reads, the other parts never come.
+/// The share of the queue's room that parts of blocks may take. After the header of a file, or a random read, the other
+/// parts often never come.
 const PARTS_SHARE: u64 = 8;
 
-/// What is known of blocks, and which of them wait to be uploaded.
+/// Notes on blocks, and the blocks that wait to be uploaded.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) notes: Notes,
-    /// Blocks of which parts are here.
+    /// Blocks of which parts are in memory.
     pub(crate) assembly: Assembly,
     /// Blocks that wait to be uploaded.
     queue: Queue,
@@ -45,7 +45,7 @@ pub(crate) struct Upload {
     pub(crate) block: Block,
     /// The bytes of the block, in order.
     pub(crate) parts: Vec<Bytes>,
-    /// Whether it replaces what is there.
+    /// Whether it replaces an object in the bucket.
     pub(crate) overwrites: bool,
 }
 
@@ -57,7 +57,7 @@ impl Books {
         taken <= limit
     }
 
-    /// Keeps a part of a block, where there is room. Returns the parts of the block once it is complete.
+    /// Keeps a part of a block, if there is room. Returns the parts of the block once it is complete.
     pub(crate) fn add_part(
         &mut self,
         block: &Block,
@@ -79,19 +79,19 @@ impl Books {
         of.push_back(upload);
     }
 
-    /// The block to be uploaded next: others wait for those that this mount has promised.
+    /// The block to upload next: promised blocks come first, because other mounts wait for them.
     pub(crate) fn pop(&mut self) -> Option<Upload> {
         self.queue.promised.pop_front().or_else(|| self.queue.others.pop_front())
     }
 
-    /// Takes out the block that is missed the least.
+    /// Takes out the least needed block.
     pub(crate) fn shed(&mut self) -> Option<Upload> {
         let upload = self.queue.others.pop_back().or_else(|| self.queue.promised.pop_back())?;
         self.forget(&upload);
         Some(upload)
     }
 
-    /// Drops all that waits of a version. Returns how many blocks are not uploaded for that.
+    /// Drops all waiting blocks of a version. Returns how many blocks this keeps from being uploaded.
     pub(crate) fn drop_version(&mut self, version: &Version) -> usize {
         let mut dropped = Vec::new();
         for queue in [&mut self.queue.promised, &mut self.queue.others] {
@@ -109,7 +109,7 @@ impl Books {
     pub(crate) fn forget(&mut self, upload: &Upload) {
         self.queued_bytes -= upload.block.len();
         self.notes.update(&upload.block, |note| {
-            // Nobody here shall wait for a promise that this mount has broken.
+            // No read of this mount may wait for a promise that this mount has broken.
             (note.is_queued, note.is_overdue) = (false, note.is_overdue || note.is_promised);
         });
     }

@@ -12,7 +12,7 @@ use crate::block::Block;
 use crate::inner::Inner;
 use crate::lease::Claim;
 
-/// The source may take this long for a block. Nobody waits for it.
+/// The source may take this long for a block. No read waits for it.
 const FILL_LIMIT: Duration = Duration::from_secs(30);
 
 impl Inner {

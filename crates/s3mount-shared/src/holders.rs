@@ -1,5 +1,5 @@
-//! Which mounts promise blocks and do not bring them, and whether others are first mostly. Pure: the caller passes
-//! times.
+//! Mounts that promise blocks and do not bring them, and whether other mounts are usually first. Pure: the caller
+//! passes times.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use s3mount_object::UserMetadata;
 /// The name of the metadata of a lease that says which mount holds it.
 const NAME: &str = "s3mount-holder";
 
-/// Who has not kept a promise is given up for so long.
+/// A mount that has not kept a promise is given up for this long.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// So many mounts are given up at most. When it is more, the tier is at fault.
+/// The most mounts that are given up. If there are more, the tier is at fault.
 const MOST: usize = 1000;
 
 /// The mount that holds a lease, as far as the lease says.
@@ -29,23 +29,23 @@ impl Holder {
         UserMetadata::from([(NAME.to_owned(), format!("{:016x}", self.0))])
     }
 
-    /// Who holds the lease that has this metadata.
+    /// The holder of the lease that has this metadata.
     pub(crate) fn from_metadata(metadata: &UserMetadata) -> Option<Self> {
         u64::from_str_radix(metadata.get(NAME)?, 16).ok().map(Self)
     }
 }
 
-/// What is known of the other mounts.
+/// Knowledge about other mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    /// Those that are given up, and until when.
+    /// The mounts that are given up, and until when.
     given_up: HashMap<Holder, Duration>,
-    /// Whether the last lease that this mount asked for was another's.
+    /// Whether another mount held the last lease that this mount asked for.
     was_late: bool,
 }
 
 impl Holders {
-    /// `holder` has not brought in time what it has promised.
+    /// Gives up `holder`, which has not brought a promised block within the wait.
     pub(crate) fn give_up(&mut self, holder: Holder, now: Duration) {
         self.given_up.retain(|_, until| *until > now);
         if self.given_up.len() < MOST {
@@ -53,18 +53,18 @@ impl Holders {
         }
     }
 
-    /// Whether nobody waits for `holder` now.
+    /// Whether `holder` is given up now.
     pub(crate) fn is_given_up(&self, holder: Holder, now: Duration) -> bool {
         self.given_up.get(&holder).is_some_and(|until| *until > now)
     }
 
-    /// A lease was asked for. `was_late` says whether another mount was first.
+    /// Notes that a lease was asked for. `was_late` tells whether another mount was first.
     pub(crate) fn note_lease(&mut self, was_late: bool) {
         self.was_late = was_late;
     }
 
-    /// Whether to look for a lease before one is written: to write one costs twelve times as much as to look. Who was
-    /// late the last time is likely to be late again, and a lease of a mount that is given up is to be known.
+    /// Whether to look for a lease before writing one: a write costs twelve times as much as a look. A mount that was
+    /// late the last time is likely to be late again, and a lease of a given-up mount must be recognised.
     pub(crate) fn looks_first(&self, now: Duration) -> bool {
         self.was_late || self.given_up.values().any(|until| *until > now)
     }

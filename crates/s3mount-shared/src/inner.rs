@@ -1,4 +1,4 @@
-//! What all requests to the tier share, and what they learn from its answers.
+//! The state that all requests to the tier share, and what they learn from its answers.
 
 use std::error::Error;
 use std::fmt;
@@ -32,14 +32,13 @@ const MOST_FILLS: usize = 2;
 /// After this time, a mount that may not write to the bucket tries again: permissions change.
 const READ_ONLY: Duration = Duration::from_secs(600);
 
-/// How many versions are remembered of which wrong bytes came. A network with so many errors is not fit for
-/// use.
+/// The most versions with wrong bytes that are remembered. A network with more errors is unusable.
 const MOST_DISTRUSTED: usize = 100_000;
 
 /// When the tier is left alone: when more than a third of the answers are bad.
 const RULE: Rule = Rule { good: 0.5, first_rest: Duration::from_secs(5) };
 
-/// What decides whether requests are sent, and how long they may take.
+/// Decides whether requests are sent, and how long they may take.
 #[derive(Debug)]
 pub(crate) struct Policy {
     /// For GETs and HEADs.
@@ -48,7 +47,7 @@ pub(crate) struct Policy {
     pub(crate) writes: Breaker,
     pub(crate) patience: Patience,
     pub(crate) holders: Holders,
-    /// Until when the bucket is not written to, because that was forbidden.
+    /// The bucket is not written to before this time, because the store forbade it.
     read_only_until: Duration,
 }
 
@@ -167,7 +166,7 @@ impl Inner {
         self.has_conditions.load(Ordering::Relaxed)
     }
 
-    /// The store has said that it knows no conditions.
+    /// Notes that the store knows no conditions.
     pub(crate) fn forget_conditions(&self) {
         if self.has_conditions.swap(false, Ordering::Relaxed) {
             tracing::info!(
@@ -188,13 +187,12 @@ impl Inner {
     /// Whether blocks are worth keeping for an upload.
     pub(crate) fn is_writable(&self) -> bool {
         let (now, policy) = (self.now(), self.policy());
-        // While reads rest, nobody knows which blocks are there.
+        // While reads rest, it is unknown which blocks are in the bucket.
         policy.read_only_until <= now && !policy.reads.rests() && policy.writes.would_admit(now)
     }
 
-    /// What `attempt` brings, which may take `limit`. While the store asks for fewer requests, it is made again after
-    /// pauses, for `patience` in all: a store that is asked too much does not fail, and the source would be asked
-    /// too much next.
+    /// The result of `attempt`, which may take `limit`. While the store asks for fewer requests, retries after pauses,
+    /// for `patience` in all: an overloaded store does not fail, and the source would be overloaded next.
     pub(crate) async fn paced<T, F>(
         &self,
         limit: Duration,
@@ -217,7 +215,7 @@ impl Inner {
         }
     }
 
-    /// Waits before a request that was throttled is made again, unless that would be after `until`.
+    /// Waits before a throttled request is sent again, unless that would be after `until`.
     pub(crate) async fn pauses(&self, backoff: &mut Backoff, until: Duration) -> bool {
         let pause = backoff.next_pause();
         let is_in_time = self.now() + pause <= until;
@@ -227,7 +225,7 @@ impl Inner {
         is_in_time
     }
 
-    /// A request was answered well.
+    /// Notes a good answer to a request.
     pub(crate) fn on_good(&self, kind: Kind) {
         let now = self.now();
         let change = match kind {
@@ -239,7 +237,7 @@ impl Inner {
         }
     }
 
-    /// A request failed.
+    /// Notes a failed request.
     pub(crate) fn on_failure(&self, kind: Kind, failure: &Failure) {
         match failure {
             Failure::Error(error) if kind == Kind::Write && *error.kind() == ErrorKind::Forbidden => {
@@ -258,12 +256,12 @@ impl Inner {
         }
     }
 
-    /// An answer came late.
+    /// Notes a late answer.
     pub(crate) fn on_late(&self, kind: Kind, took: Duration) {
         self.on_bad(kind, Fault::Error, &format!("an answer took {took:?}"));
     }
 
-    /// The store has asked for fewer requests for as long as it was waited for.
+    /// Notes that the store asked for fewer requests during the whole wait.
     pub(crate) fn on_throttled(&self, kind: Kind) {
         self.on_bad(kind, Fault::Error, &"it asks for fewer requests");
     }
@@ -300,7 +298,7 @@ impl Inner {
         if books.distrusted.len() < MOST_DISTRUSTED {
             books.distrusted.insert(version);
         }
-        // What waits has come from the same place.
+        // The waiting blocks have come from the same place.
         let dropped = books.drop_version(&version);
         self.metrics.puts.at(PutOutcome::Dropped).add(dropped as u64);
     }

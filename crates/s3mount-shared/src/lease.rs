@@ -1,4 +1,4 @@
-//! Leases: by which one mount promises a block to the others, and how long they wait for it.
+//! Leases: a mount's promise to bring a block, and how long other mounts wait for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::patience::LIMIT_MOST;
 const TEXT: &[u8] =
     b"A machine fetches this block for all. The lifecycle rule of the bucket removes this object.\n";
 
-/// The first pause between two looks for a block that another mount has promised. It takes a request to the
-/// source and one to the tier until the block is there.
+/// The first pause between two looks for a block that another mount has promised. The block comes after a request to
+/// the source and one to the tier.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// So many mounts promise a block in turn, each where the one before has promised it in vain. Nobody waits after that.
+/// The most mounts that promise a block in turn, each after the one before did not keep its promise. After that, no
+/// mount waits.
 const TURNS: u32 = 3;
 
 /// Keeps room in the queue of uploads for a block that this mount has promised to the others. Dropping it
@@ -50,9 +51,9 @@ impl Drop for Lease {
 /// A promise of another mount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// 1 for the block's first lease. The next one is for who has waited for this one in vain.
+    /// 1 for the block's first lease. The next one is for a mount that has waited for this one in vain.
     turn: u32,
-    /// Who has made it, if that is known.
+    /// The mount that made it, if known.
     holder: Option<Holder>,
 }
 
@@ -61,26 +62,26 @@ pub(crate) struct Promise {
 pub(crate) enum Ended {
     /// The block is there.
     Kept,
-    /// The time of the promise is over.
+    /// The time for the promise has run out.
     Broken,
-    /// The tier failed. That says nothing of who has made the promise.
+    /// The tier failed. That tells nothing about the promising mount.
     Failed,
 }
 
-/// Who fetches a block from the source.
+/// The mount that fetches a block from the source.
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// This mount, and the others wait for it.
     Held(Lease),
-    /// This mount, and nobody waits: there are no leases, or no room to keep the promise.
+    /// This mount, and no other waits: there are no leases, or no room to keep the promise.
     Free,
     /// Another mount, which is waited for.
     Taken(Promise),
 }
 
 impl Inner {
-    /// Finds out who fetches a block that is not in the tier, and that was waited for in vain if it was promised
-    /// before (`broken`).
+    /// Finds the mount that fetches a block that is not in the tier. `broken` is an earlier promise of it that was not
+    /// kept.
     pub(crate) async fn claim(self: &Arc<Self>, block: &Block, broken: Option<Promise>) -> Claim {
         if !self.has_conditions() || !self.is_writable() {
             return Claim::Free;
@@ -126,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// Whether nobody waits for who has made the promise.
+    /// Whether the promising mount is given up.
     fn is_given_up(&self, promise: Promise) -> bool {
         let now = self.now();
         promise.holder.is_some_and(|holder| self.policy().holders.is_given_up(holder, now))
@@ -141,7 +142,7 @@ impl Inner {
             books.promised_bytes += block.len();
             return (Some(Lease { inner: self.clone(), bytes: block.len() }), is_ours);
         }
-        // A promise that can't be kept is none, and nobody here waits for it.
+        // A promise that can't be kept counts as none, and no read here waits for it.
         books.notes.update(block, |note| {
             (note.is_promised, note.is_overdue) = (false, note.is_overdue || note.is_promised);
         });
@@ -188,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Waits until a block is there that another mount has promised. Who has promised it in vain is given up.
+    /// Waits until a block that another mount has promised is there. Gives up a mount that does not keep its promise.
     pub(crate) async fn wait_for(&self, block: &Block, promise: Promise) -> Ended {
         let (key, began) = (self.key(block), self.now());
         let ended = self.wait_until_there(&key, began).await;

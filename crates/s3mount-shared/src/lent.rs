@@ -48,7 +48,7 @@ impl<B: PartBuffer> AsMut<[u8]> for Lent<B> {
 impl<B> Drop for Lent<B> {
     fn drop(&mut self) {
         if let (Some(buffer), Some(back)) = (self.buffer.take(), self.back.take()) {
-            // If nobody waits for it, because the GET brought its bytes, it is dropped here.
+            // If the lender does not wait for it, because the GET brought its bytes, it is dropped here.
             let _ = back.send(buffer);
         }
     }

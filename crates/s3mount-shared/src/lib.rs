@@ -1,22 +1,22 @@
 //! The shared tier: blocks of object versions in a bucket near the machines of a fleet, so that the fleet
 //! fetches each byte of the source about once.
 //!
-//! [`SharedTier::get`] is asked before the source, and [`SharedTier::offer`] takes what the source has brought.
-//! A block is 8 MiB of a version, or all of a smaller one. Its key is a hash of endpoint, bucket, key and ETag,
-//! and the block's number. Its metadata has a checksum of each 128 KiB.
+//! The caller asks [`SharedTier::get`] before the source, and gives [`SharedTier::offer`] the bytes that the source has
+//! brought. A block is 8 MiB of a version, or all of a smaller one. Its key is a hash of endpoint, bucket, key and
+//! ETag, and the block's number. Its metadata has a checksum of each 128 KiB.
 //!
 //! Invariants:
-//! - The tier never fails a read. Whatever goes wrong is a [`Miss`], and the caller asks the source. Each wait
-//!   has a limit, and a tier that fails is left alone for a while (`Breaker` of `s3mount-object`).
+//! - The tier never fails a read. Every failure is a [`Miss`], and the caller asks the source. Each wait has a limit,
+//!   and a tier that fails is left alone for a while (`Breaker` of `s3mount-object`).
 //! - No byte leaves the tier that does not match its checksum (`sums.rs`).
-//! - What waits to be uploaded is bounded, and is dropped where it would be too much (`upload.rs`).
-//! - Who fetches a range from the source fetches that range and no more. Blocks behind random reads are filled
+//! - The queue of uploads is bounded; blocks beyond it are dropped (`upload.rs`).
+//! - A reader that misses a range fetches that range from the source and no more. Blocks behind random reads are filled
 //!   once a quarter of their bytes was fetched (`fill.rs`).
 //!
-//! **Leases.** Two mounts that come to the same block at once would both fetch it. So a mount that is about to
-//! fetch most of a block with one GET writes a lease first, on the condition that none is there. A mount that
-//! finds a lease waits for the block, for a short while. A lease has no time in it, because clocks differ: who
-//! has waited for a block in vain does not wait for it again.
+//! **Leases.** Two mounts that come to the same block at once would both fetch it. So a mount that is about to fetch
+//! most of a block with one GET writes a lease first, on the condition that none is there. A mount that finds a lease
+//! waits for the block, for a short while. A lease has no time in it, because clocks differ: a mount that has waited
+//! for a block in vain does not wait for it again.
 //!
 //! **Lock order:** the books are locked before the policy, and neither is held across a request.
 
@@ -51,7 +51,7 @@ pub use metrics::{LeaseOutcome, MissReason, PutOutcome, SharedMetrics};
 
 use crate::inner::Inner;
 
-/// Which objects the tier is for, and what it may take.
+/// The objects that the tier serves, and the memory that it may take.
 #[derive(Clone, Debug)]
 pub struct SharedConfig {
     /// What the keys in the shared bucket begin with: nothing, or a text that ends in a slash.
@@ -69,8 +69,8 @@ pub struct SharedConfig {
 pub struct Miss<B> {
     /// The buffer that was lent, unless something may still write to it.
     pub buffer: Option<B>,
-    /// This mount has promised the whole block to the others. To be kept until the range was offered, and to
-    /// be dropped when it can't be fetched.
+    /// This mount has promised the whole block to the others. Keep it until the range was offered; drop it if the range
+    /// can't be fetched.
     pub lease: Option<Lease>,
 }
 
@@ -92,8 +92,8 @@ impl SharedTier {
     }
 
     /// Reads `range` of a version of `size` bytes into the front of `into`. The range has to lie in one block
-    /// ([`block_edge`](Self::block_edge)); otherwise it is a miss. If it is known how long the `source` takes for that, a
-    /// tier that takes several times as long is left alone.
+    /// ([`block_edge`](Self::block_edge)); otherwise it is a miss. If the time of the `source` is known, a tier that
+    /// takes several times as long is left alone.
     ///
     /// # Errors
     /// A [`Miss`]: the caller fetches the range from the source and offers it.
@@ -124,14 +124,13 @@ impl SharedTier {
         block::edge_after(offset)
     }
 
-    /// Wrong bytes of a version came. What waits of it is not uploaded. From now on the tier serves nothing of it to
-    /// this mount, and what is offered of it replaces what is there.
+    /// Notes that wrong bytes of a version came. Its waiting blocks are not uploaded. From now on the tier serves none
+    /// of its blocks to this mount, and newly offered blocks replace those in the bucket.
     pub fn distrust(&self, object: &ObjectId) {
         self.0.distrust(object);
     }
 
-    /// Drops blocks that wait to be uploaded, until `bytes` of the pool are given back. Returns how many
-    /// bytes that are.
+    /// Drops blocks that wait to be uploaded, until `bytes` of the pool are given back. Returns the bytes given back.
     pub fn shed(&self, bytes: u64) -> u64 {
         self.0.shed(bytes)
     }

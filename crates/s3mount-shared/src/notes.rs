@@ -1,6 +1,6 @@
 //! What this mount knows of blocks, in bounded memory. Pure.
 //!
-//! A note is a hint: to forget one, or to take one block for another, costs a request and nothing else.
+//! A note is a hint: forgetting one, or mistaking one block for another, costs a request and nothing else.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Note {
     pub(crate) missed_bytes: u32,
     /// This mount has promised the block to the others.
     pub(crate) is_promised: bool,
-    /// Another mount has promised the block, and it did not come in time. Nobody here waits for it again.
+    /// Another mount has promised the block, and it did not come within the wait. No read here waits for it again.
     pub(crate) is_overdue: bool,
     /// The block in the bucket is damaged, so it is written over.
     pub(crate) is_damaged: bool,

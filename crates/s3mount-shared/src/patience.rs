@@ -1,14 +1,14 @@
-//! How long requests to the tier take, and how long they are waited for. Pure: the caller passes times. The
+//! The durations of requests to the tier, and the time limits that follow. Pure: the caller passes times. The
 //! store's latencies are learnt elsewhere, so neither spoils the other's.
 
 use std::time::Duration;
 
 use s3mount_object::LATE;
 
-/// A time that one in a hundred exceeds rises by this share when it is exceeded.
+/// The estimate of the time that one request in a hundred exceeds rises by this share when a request exceeds it.
 const RISE: f64 = 0.25;
 
-/// And it falls by this share when it is not: by 99 falls as much as by one rise.
+/// It falls by this share when a request does not: 99 falls equal one rise.
 const FALL: f64 = RISE / 99.0;
 
 /// A request is given up after this many times what one in a hundred takes.
@@ -41,7 +41,7 @@ const WAIT_UNKNOWN: Duration = Duration::from_secs(2);
 /// GETs of up to this many bytes are short.
 const SHORT_BYTES: u64 = 1 << 20;
 
-/// What one in a hundred takes longer than.
+/// The time that one request in a hundred exceeds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slowest(Option<f64>);
 
@@ -100,7 +100,7 @@ impl Patience {
         self.kept_at = self.kept_at.max(Some(now));
     }
 
-    /// A promised block was waited for in vain from `began` to `now`.
+    /// Notes that a promised block did not come between `began` and `now`.
     pub(crate) fn note_broken(&mut self, began: Duration, now: Duration) {
         self.promises.note(now.saturating_sub(began));
     }
@@ -110,20 +110,20 @@ impl Patience {
         self.last_get > LATE
     }
 
-    /// After what time a GET of `bytes` is given up. Requests without a payload are GETs of no bytes.
+    /// The time after which a GET of `bytes` is given up. Requests without a payload are GETs of no bytes.
     pub(crate) fn get_limit(&mut self, bytes: u64) -> Duration {
         let least = if bytes <= SHORT_BYTES { SHORT_LEAST } else { LONG_LEAST };
         self.gets(bytes).times(GIVEN_UP, LIMIT_MOST, least, LIMIT_MOST)
     }
 
-    /// After what time the upload of a block is given up.
+    /// The time after which the upload of a block is given up.
     pub(crate) fn put_limit(&self) -> Duration {
         self.puts.times(GIVEN_UP, PUT_LIMIT_MOST, LIMIT_MOST, PUT_LIMIT_MOST)
     }
 
-    /// Whether a wait for a promised block that began at `began` goes on until `until`. It does while promised
-    /// blocks come: then those who fetch them are slow, and not gone. After the last one that came, it goes on
-    /// for twice as long as one in a hundred takes.
+    /// Whether a wait for a promised block that began at `began` goes on until `until`. It does while promised blocks
+    /// come: then the mounts that fetch them are slow, and not gone. After the last one that came, it goes on for twice
+    /// as long as one in a hundred takes.
     pub(crate) fn waits(&self, began: Duration, until: Duration) -> bool {
         let since = self.kept_at.map_or(began, |kept_at| kept_at.max(began));
         until.saturating_sub(since) <= self.wait_limit() && until.saturating_sub(began) <= WAIT_MOST

@@ -21,9 +21,8 @@ const MOST_UPLOADS: usize = 16;
 /// Parts of blocks that are shorter than this come from random reads, or begin a stream.
 const SHORT_PART: u64 = 512 << 10;
 
-/// A block is fetched whole behind random reads once this share of its bytes was fetched by them: a quarter.
-/// So what is fetched in vain is at most three times what was read, and a quarter of a block that is read
-/// whole.
+/// A block is fetched whole behind random reads once this share of its bytes was fetched by them: a quarter. So the
+/// bytes fetched in vain are at most three times those that were read, and a quarter of a block that is read whole.
 const FILL_SHARE: u64 = 4;
 
 /// The pause before the one retry of an upload.
@@ -74,7 +73,7 @@ impl Inner {
         }
     }
 
-    /// Queues a whole block. It is dropped where there is no room, unless room was kept for it.
+    /// Queues a whole block. It is dropped if there is no room, unless room was kept for it.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         books: &mut Books,
@@ -138,7 +137,7 @@ impl Inner {
             books.forget(&upload);
             books.notes.update(&upload.block, |note| {
                 (note.is_there, note.is_damaged) = (is_there, note.is_damaged && !is_there);
-                // What is there is not promised any more. It may be gone one day.
+                // A block in the bucket is no longer promised. It may be gone one day.
                 note.is_promised &= !is_there;
                 note.is_overdue &= !is_there;
             });
