@@ -1,27 +1,27 @@
-//! What an object keeps beside its bytes when it is written anew or copied. Pure.
+//! The metadata that an object keeps when it is written anew or copied. Pure.
 
 use s3mount_object::{Description, NewObject, ObjectId, UserMetadata};
 
 /// Objects have this storage class only in directory buckets, and these give it to all of their objects.
 const EXPRESS: &str = "EXPRESS_ONEZONE";
 
-/// Text of the user that tells of the bytes or of their time: the names of s3fs, rclone and s3cmd. It would be false
-/// of other bytes, and programs that compare it would take the object for damaged, or for unchanged.
+/// Text of the user that describes the bytes or their time: the names of s3fs, rclone and s3cmd. It would be false of
+/// other bytes, and programs that compare it would take the object for damaged, or for unchanged.
 const OF_THE_BYTES: [&str; 5] = ["mtime", "ctime", "atime", "md5chksum", "s3cmd-attrs"];
 
-/// What is not known of the object that a file was.
+/// What is unknown of a file's former object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// All that this version has beside its bytes.
+    /// All metadata of this version.
     All(ObjectId),
     /// Its tags.
     Tags(ObjectId),
 }
 
-/// What an object gets that takes the place of one that had `found`, or is a copy of it. How the bytes are stored is
-/// as `wanted` says, if it says so.
+/// The metadata of an object that replaces one with `found`, or is a copy of it. `wanted` overrides how the bytes are
+/// stored.
 pub(crate) fn keep(found: NewObject, wanted: NewObject) -> NewObject {
-    // A directory bucket encrypts as its session says, too, and refuses a request that says something else.
+    // A directory bucket also encrypts as its session says, and refuses a request that says otherwise.
     let is_express = found.storage_class.as_deref() == Some(EXPRESS);
     let (class, encryption) = (found.storage_class, found.encryption);
     NewObject {
@@ -32,8 +32,8 @@ pub(crate) fn keep(found: NewObject, wanted: NewObject) -> NewObject {
     }
 }
 
-/// What an object gets that is written in the place of `version`, which the store has `found` or has not been asked for,
-/// and what is not known of that. How the bytes are stored is as `wanted` says, if it says so.
+/// The metadata of an object that is written in the place of `version`, and what is unknown of it. `found` is the
+/// answer of the store, if it was asked. `wanted` overrides how the bytes are stored.
 pub(crate) fn in_place_of(
     version: &ObjectId,
     found: Option<&Description>,

@@ -1,4 +1,4 @@
-//! What the store has of a draft: the parts of its upload. Pure.
+//! The parts of a draft's upload that the store has. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::grid::Cell;
 #[derive(Clone, Debug)]
 struct Part<P> {
     cell: Cell,
-    /// Whether its bytes are those of the file now.
+    /// Whether its bytes are the file's present bytes.
     is_current: bool,
     written: P,
 }
 
-/// A part that a task uploads now. **Invariant:** there is one such task for a number, because the store keeps
-/// whichever of two arrives last.
+/// A part that a task uploads now. **Invariant:** there is one such task for a number, because of two the store keeps
+/// the one that arrives last.
 #[derive(Clone, Debug)]
 struct Claim {
     cell: Cell,
@@ -75,15 +75,15 @@ impl<P: Clone> Cells<P> {
         is_free
     }
 
-    /// The task has taken the bytes of its part, as they are now.
+    /// Notes that the task has taken the present bytes of its part.
     pub(crate) fn take(&mut self, number: u32) {
         if let Some(claim) = self.claims.get_mut(&number) {
             claim.is_stale = false;
         }
     }
 
-    /// The task is done, with what the store said. `size` is the length of the file now. Other parts of the same bytes
-    /// are no parts of the file any more: several parts may have been copied as one.
+    /// Notes that the task is done, with the store's answer. `size` is the present length of the file. Drops other
+    /// parts of the same bytes: several parts may have been copied as one.
     pub(crate) fn finish(&mut self, number: u32, written: Option<P>, size: u64) {
         let Some(Claim { cell, is_stale }) = self.claims.remove(&number) else { return };
         match written {
@@ -95,14 +95,14 @@ impl<P: Clone> Cells<P> {
         }
     }
 
-    /// The bytes `start..end` of the file have changed.
+    /// Notes that the bytes `start..end` of the file have changed.
     pub(crate) fn touch(&mut self, start: u64, end: u64) {
         let overlaps = |cell: Cell| cell.start < end && start < cell.end;
         self.parts.values_mut().filter(|part| overlaps(part.cell)).for_each(|part| part.is_current = false);
         self.claims.values_mut().filter(|claim| overlaps(claim.cell)).for_each(|claim| claim.is_stale = true);
     }
 
-    /// The file has been cut to `size` bytes.
+    /// Notes that the file was cut to `size` bytes.
     pub(crate) fn cut(&mut self, size: u64) {
         self.parts.retain(|_, part| part.cell.start < size);
         self.touch(size, u64::MAX);
@@ -119,7 +119,7 @@ impl<P: Clone> Cells<P> {
         self.parts.values().map(|part| (part.cell, &part.written))
     }
 
-    /// Replaces what the store said of a part. `None`: the store does not have the part.
+    /// Replaces the store's answer about a part. `None`: the store does not have the part.
     pub(crate) fn correct(&mut self, number: u32, written: Option<P>) {
         match (self.parts.get_mut(&number), written) {
             (Some(part), Some(written)) => part.written = written,

@@ -1,4 +1,4 @@
-//! What may be chosen about writing.
+//! Settings of writing.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -21,13 +21,13 @@ pub struct WriteConfig {
     pub body_bytes: u64,
     /// The most parts that all drafts upload at the same time.
     pub max_requests: usize,
-    /// Where the bytes go that memory can't hold; `None`: nowhere.
+    /// The spool for bytes that memory can't hold, if any.
     pub spool: Option<SpoolConfig>,
     /// Whether the CRC-64/NVME of everything is sent along and compared with the store's.
     pub has_checksums: bool,
     /// How long a call may wait for the store or for memory.
     pub timeout: Duration,
-    /// Where it is written down what is under way at the store.
+    /// Records what is under way at the store.
     pub journal: Journal,
     /// The time of day now. Later times are counted from here, by a clock that nobody sets.
     pub started_at: SystemTime,

@@ -1,8 +1,8 @@
 //! Copies whole objects inside the store.
 //!
-//! A short object is copied by one CopyObject. A longer one becomes an upload whose parts are copied side by
-//! side: S3 copies one range at some 180 MB/s, and sixteen at a time. Each request names the version of the
-//! source. What the source has beside its bytes is written beside the copy's.
+//! A short object is copied by one CopyObject. A longer one becomes an upload whose parts are copied side by side: S3
+//! copies one range at some 180 MB/s, and sixteen at a time. Each request names the version of the source. The copy
+//! gets the source's metadata.
 
 mod order;
 mod parts;
@@ -57,7 +57,7 @@ impl Job<'_> {
         self.from.description.checksum
     }
 
-    /// How the copy is known to have the source's bytes.
+    /// The proof that the copy has the bytes of its source.
     ///
     /// # Errors
     /// `Differs`.

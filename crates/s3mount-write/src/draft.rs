@@ -1,13 +1,13 @@
 //! One file that is being written.
 //!
-//! A draft's bytes are extents (`extents.rs`): in memory, in a version, in the spool, or only in the store. The
-//! file is cut into parts (`grid.rs`), and `cells.rs` knows which of these the store has. While a program
-//! writes from the beginning to the end, each part is uploaded when the program has passed its end
-//! (`draft/upload.rs`). When memory is short, bytes that are elsewhere, too, are dropped, the oldest first
-//! (`relief.rs`). Publication uploads what is missing, and makes an object of it (`draft/publish.rs`).
+//! A draft's bytes are extents (`extents.rs`): in memory, in a version, in the spool, or only in the store. The file is
+//! cut into parts (`grid.rs`), and `cells.rs` knows which of these the store has. While a program writes from the
+//! beginning to the end, each part is uploaded when the program has passed its end (`draft/upload.rs`). When memory is
+//! short, bytes that are also elsewhere are dropped, the oldest first (`relief.rs`). Publication uploads what is
+//! missing, and makes an object of it (`draft/publish.rs`).
 //!
-//! Whatever changes the file, or publishes it, has the draft's turn, so changes come one after another. Readers come
-//! at any time (`draft/read.rs`).
+//! A task that changes or publishes the file holds the draft's turn, so changes come one after another. Readers come at
+//! any time (`draft/read.rs`).
 //!
 //! **Lock order:** the turn, then `creating` or `gathering`, then `spooling`, then the state, then the list of drafts. The
 //! state is never locked across a wait, and no other draft's state is locked meanwhile.
@@ -40,7 +40,7 @@ use crate::grid::Grid;
 use crate::shared::Shared;
 use crate::state::State;
 
-/// One file that is being written. All who have it open share it.
+/// One file that is being written. All its handles share it.
 ///
 /// A draft that is dropped gives everything up that was not published.
 #[derive(Debug)]
@@ -48,20 +48,20 @@ pub struct Draft {
     me: Weak<Draft>,
     shared: Arc<Shared>,
     state: Mutex<State>,
-    /// Who changes the file or publishes it has it, first come, first served: so each version that is published has
-    /// all changes up to a moment, and none of later ones.
+    /// A task that changes or publishes the file holds it, in order of arrival: so each published version has all
+    /// changes up to a moment, and no later ones.
     turn: tokio::sync::Mutex<()>,
-    /// One task begins the upload, or asks what the object is to have beside its bytes.
+    /// One task begins the upload, or asks the store for the object's metadata.
     creating: tokio::sync::Mutex<()>,
     /// One task gathers the bytes of a part at a time. It waits for their memory.
     gathering: tokio::sync::Mutex<()>,
     /// Held alone by the task that writes to the spool, and shared by those that bring bytes from there into memory.
     spooling: RwLock<()>,
-    /// Counts the tasks that have ended. Who waits for one watches it.
+    /// Counts the tasks that have ended. Callers that wait for a task watch it.
     ended: watch::Sender<u64>,
     /// How many bytes of the share its buffers take.
     held: Arc<AtomicU64>,
-    /// What it was promised of the share, to fill a part with.
+    /// The memory of the share that it was promised, to fill a part.
     line: Line,
     /// The number of that part.
     line_of: AtomicU32,
@@ -128,15 +128,15 @@ impl Draft {
         Some((published.object.clone(), published.size))
     }
 
-    /// Gives the file the key under which it is to show from now on. `condition` says what has to be true of that
-    /// key when the file is published.
+    /// Gives the file the key under which it shows from now on. `condition` must hold for that key when the file is
+    /// published.
     ///
     /// The next publication shows the file there. If a version of the draft is at an earlier key, that publication
-    /// deletes it. An upload is bound to its key: one to an earlier key is given up, and what it has is uploaded
-    /// again, so that nothing is written where others may have a file by now. If bytes are in that upload and
-    /// nowhere else, the publication completes it at its key, as its condition allows, and moves it. Who wants the old
-    /// key before that asks the writer to [free](crate::Writer::free) it. Waits for changes and publications that are
-    /// under way.
+    /// deletes it. An upload is bound to its key: one to an earlier key is given up, and what it has is uploaded again,
+    /// so that nothing is written where others may have a file by now. If bytes are in that upload and nowhere else,
+    /// the publication completes it at its key, as its condition allows, and moves it. A caller that needs the old key
+    /// before that asks the writer to [free](crate::Writer::free) it. Waits for changes and publications that are under
+    /// way.
     pub async fn rename(&self, key: &str, condition: Option<Condition>) {
         let _turn = self.turn.lock().await;
         {
@@ -185,7 +185,7 @@ impl Draft {
         self.state().condition = condition;
     }
 
-    /// Whether something has failed, so that the file can't be published any more.
+    /// Whether a failure keeps the file from being published.
     pub fn has_failed(&self) -> bool {
         self.state().failed.is_some()
     }

@@ -7,8 +7,8 @@ use s3mount_object::{ErrorKind, ObjectError};
 
 /// Why a call of a draft failed.
 ///
-/// What is lost stays lost: after a write or a publication that failed, each later call but reads fails by
-/// [`Failed`](Self::Failed) until the draft is discarded. So no `close` can tell of a success that was none.
+/// Losses are final: after a failed write or publication, each later call except reads fails with
+/// [`Failed`](Self::Failed) until the draft is discarded. So no `close` can report a false success.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The store refused a request, or did not answer it.
@@ -37,7 +37,7 @@ pub enum WriteError {
     /// Something failed before, and the draft can't be published any more.
     #[error("an earlier write failed: {0}")]
     Failed(#[source] Arc<WriteError>),
-    /// No memory became free in time.
+    /// No memory became free within this time.
     #[error("no memory within {0:?}")]
     OutOfMemory(Duration),
     /// The spool has reached its limit or its disk is full, and no memory became free in time.
@@ -57,7 +57,7 @@ pub enum WriteError {
     /// The draft was discarded.
     #[error("the file was given up")]
     Discarded,
-    /// The store did not do what was asked for in time.
+    /// The store did not finish within this time.
     #[error("not done within {0:?}")]
     TimedOut(Duration),
 }

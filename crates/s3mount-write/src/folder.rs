@@ -1,8 +1,8 @@
-//! All objects below one prefix move to another, inside the store.
+//! Moves all objects below one prefix to another, inside the store.
 //!
-//! The store can't do this at once, so it is done in an order in which nothing can be lost: each object is copied,
-//! the copies are found in a listing, and only then the objects are deleted. A copy is made only where no object
-//! is, and only the versions are deleted that were copied.
+//! The store can't do this at once, so the order of the requests makes sure that nothing is lost: each object is
+//! copied, the copies are found in a listing, and only then the objects are deleted. A copy is made only where no
+//! object is, and only the versions are deleted that were copied.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ pub enum MoveError {
     /// A key would be longer than S3 takes.
     #[error("the key {0:?} would be too long")]
     KeyTooLong(String),
-    /// Somebody else has written an object where a copy was to be.
+    /// Another writer has written an object where a copy was to be made.
     #[error("an object is at {0:?} already")]
     Taken(String),
-    /// The store has not got a copy that it said it has made.
+    /// The store lacks a copy that it reported as made.
     #[error("the copy at {0:?} is not there")]
     Lost(String),
     /// An object could not be copied in parts.
@@ -116,7 +116,7 @@ pub struct FolderMove {
 }
 
 impl FolderMove {
-    /// What is below `from` is to be below `to`. A request may take as long as `timeout`, or as its bytes need.
+    /// Moves the objects below `from` to `to`. A request may take as long as `timeout`, or as its bytes need.
     pub fn new(bucket: impl Into<WritableBucket>, timeout: Duration, from: &str, to: &str) -> Self {
         Self::of(Arc::new(Store::new(bucket.into(), Arc::default(), true, timeout)), from, to)
     }

@@ -1,4 +1,4 @@
-//! What is copied, how, and what comes of it.
+//! Orders of copies, their settings and their results.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub enum Encrypted {
     With(Encryption),
 }
 
-/// Where a copy goes, and in what it differs from its source.
+/// The target of a copy, and its differences from the source.
 #[derive(Clone, Debug, Default)]
 pub struct CopyOrder {
     /// The bucket of the source, if it is not that of the target.
@@ -69,7 +69,7 @@ pub struct CopyOrder {
     pub encrypted: Encrypted,
     /// The storage class; `None`: that of the source.
     pub storage_class: Option<String>,
-    /// What has to be true of the key at the moment at which the copy appears.
+    /// The condition on the key at the moment when the copy appears.
     pub condition: Option<Condition>,
 }
 
@@ -109,7 +109,7 @@ pub struct Copied {
 /// Why an object was not copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The source was replaced or deleted since it was looked at.
+    /// The source was replaced or deleted after the copier had looked at it.
     #[error("{key:?} was replaced or deleted while it was copied")]
     SourceChanged {
         /// The key of the source.

@@ -17,7 +17,7 @@ use crate::store::{Store, crc_of};
 /// How often an upload is completed anew after the store named a part that it does not have.
 const MOST_CORRECTIONS: u32 = 3;
 
-/// Gives an upload up when nobody waits for its copy any more.
+/// Gives an upload up when its copy is no longer awaited.
 struct Abandoned {
     store: Arc<Store>,
     upload: Option<UploadId>,

@@ -1,4 +1,4 @@
-//! The bytes of a part, for a request.
+//! Gathers the bytes of a part for a request.
 //!
 //! A part whose bytes are all in memory is sent where it lies. Another is gathered in memory of its own, as a reader
 //! would gather it: what the file has in memory is copied, and the rest is fetched. That memory is had at once, before

@@ -1,4 +1,4 @@
-//! What a draft gives when memory is short.
+//! The memory that a draft gives back when memory is short.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

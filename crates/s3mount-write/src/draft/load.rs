@@ -1,7 +1,7 @@
 //! Bytes of a draft that are not in memory: fetched from a version, or from the spool.
 //!
-//! Who changes the file brings the bytes around the change into memory, and keeps them there as long as he needs them.
-//! What readers have brought there is dropped when memory is short.
+//! A change brings the bytes around it into memory, and keeps them there as long as it needs them. Bytes that readers
+//! have brought there are dropped when memory is short.
 
 use bytes::Bytes;
 use s3mount_object::{ByteRange, PartBuffer};

@@ -1,12 +1,11 @@
-//! What readers of a draft see.
+//! Reads of a draft.
 //!
-//! A reader looks at the file once, under the lock. What is in memory is copied then, and of the rest he has a list:
-//! which bytes lie where. He loads what is on the list, whatever others do meanwhile, so no byte of his answer is
-//! one that nobody has put there. He waits for no memory of the drafts', and holds none: else readers and uploads
-//! could wait for each other.
+//! A read looks at the file once, under the lock. It copies the bytes in memory then, and lists where the other bytes
+//! lie. It loads the listed bytes, whatever changes meanwhile, so every byte of its answer is one that was written. It
+//! waits for no memory of the drafts, and holds none: otherwise reads and uploads could wait for each other.
 //!
-//! A publication replaces the version that bytes are in, and a rename moves it. Who finds it gone waits until that is
-//! over, and looks again for those bytes.
+//! A publication replaces the version that bytes are in, and a rename moves it. A read that finds it gone waits until
+//! that is over, and looks again for those bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

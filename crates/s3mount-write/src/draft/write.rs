@@ -12,7 +12,7 @@ use crate::WriteError;
 use crate::grid::{Grid, PAGE};
 use crate::state::{BLOCK, Held, State, Wants, index};
 
-/// Who waits for memory asks drafts again after this time: they may have got something to give.
+/// A write that waits for memory asks drafts again after this time: they may have memory to give by then.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a write waits for the buffer of a whole part. S3 takes a part of 8 MiB in 0.2 s in the mean.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The most that one write needs of the memory: the bytes around it, and blocks of two parts.
 const MOST_OF_WRITE: u64 = 3 * BLOCK;
 
-/// Who has asked so often in vain will wait in vain.
+/// A write that has asked this often in vain is stuck.
 const STUCK: u32 = 5;
 
 impl Draft {
@@ -228,8 +228,8 @@ impl Draft {
         Ok(buffers.pop().expect("who asks for one gets one"))
     }
 
-    /// Buffers of `len` bytes, or the most that there ever is, as soon as memory is free. Those of who has a `line` of
-    /// his own come all at once, whatever else the draft holds.
+    /// Buffers of `len` bytes, or the most that there ever is, as soon as memory is free. A caller with a `line` of its
+    /// own gets them all at once, whatever else the draft holds.
     pub(super) async fn wait_for_buffers(
         &self,
         len: u64,
@@ -279,7 +279,7 @@ impl Draft {
         let (timeout, state) = (self.shared.config.timeout, self.state());
         state.check()?;
         let needs_spool = self.shared.spool.is_none() && state.is_patched;
-        // Its parts may never be whole. It gives up before those who only wait for what it holds.
+        // Its parts may never be whole. It gives up before the callers that only wait for what it holds.
         let most = if needs_spool && !is_least { timeout / 2 } else { timeout };
         if since.elapsed() < most {
             return Ok(());
