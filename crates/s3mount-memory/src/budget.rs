@@ -1,4 +1,4 @@
-//! The budget: how much of the bound is taken.
+//! The budget counts how much of the bound is taken.
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 

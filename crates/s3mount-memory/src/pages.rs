@@ -1,4 +1,4 @@
-//! Which huge pages of the region may be resident, and which of them nobody needs any more.
+//! Which huge pages of the region may be resident, and which of them are no longer needed.
 //!
 //! The allocator splits large free blocks last, so pages that were only needed at a peak stay unused from
 //! then on. A page goes back to the kernel when it has been unused for a while. Pages that are used again and

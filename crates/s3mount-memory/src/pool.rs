@@ -17,7 +17,7 @@ use crate::{MemoryBudget, Reservation, UNIT_BYTES};
 /// The largest buffer, which is the largest part that may be configured.
 const MAX_BUFFER_BYTES: usize = 64 << 20;
 
-/// Who asks for memory, the most urgent first.
+/// The purpose of a request for memory, the most urgent first.
 ///
 /// Buffers of both kinds can be given back: a reader gets its answer soon, and what was read ahead can be
 /// fetched again. Callers that can't give their buffers back, such as files that are being written, take them
@@ -126,9 +126,9 @@ impl BufferPool {
         self.cut_up_to(&mut state, len, unit, keep_free)
     }
 
-    /// A buffer of `len` bytes for a reader, as soon as there is room for it. The call itself takes the place
-    /// in the queue, and dropping the future gives the place up. The wait has no deadline of its own. Who holds
-    /// a [`Reservation`] alone wakes nobody with it: the future sees that memory when it is polled next.
+    /// A buffer of `len` bytes for a reader, as soon as there is room for it. The call itself takes the place in the
+    /// queue, and dropping the future gives the place up. The wait has no deadline of its own. Dropping a
+    /// [`Reservation`] without a buffer wakes no waiter: the future sees that memory when it is polled next.
     ///
     /// # Panics
     /// As [`try_buffer`](Self::try_buffer).
@@ -162,8 +162,8 @@ impl BufferPool {
         lock(&self.0.state).pages.tick();
     }
 
-    /// Gives back to the kernel the memory of one batch of huge pages that no buffer has used for
-    /// `unused_ticks`. Returns how many bytes that were. To be called again until it returns 0.
+    /// Gives back to the kernel the memory of one batch of huge pages that no buffer has used for `unused_ticks`.
+    /// Returns how many bytes that were. Call it again until it returns 0.
     pub fn trim(&self, unused_ticks: u32) -> u64 {
         let batch = {
             let State { buddy, pages, queue } = &mut *lock(&self.0.state);
@@ -262,7 +262,7 @@ impl Future for BufferFuture<'_> {
         let buffer = match &mut self.0 {
             Request::Served(buffer) => buffer.take().expect("a future is not polled after its end"),
             Request::Queued(pool, receiver) => {
-                // Memory that is given back without a buffer serves nobody.
+                // Memory that is given back without a buffer serves no waiter by itself.
                 pool.serve();
                 match Pin::new(receiver).poll(context) {
                     Poll::Ready(buffer) => {

@@ -1,11 +1,11 @@
 //! The queue: readers that wait for a buffer, in order of arrival.
 //!
-//! When the first reader's buffer is too large for the free memory, readers behind it that fit may pass: they
-//! give their memory back soon, and memory that nobody can use helps nobody. Only [`MAX_PASSES`] of them may
-//! pass. After that the free memory grows until the first reader fits.
+//! When the first reader's buffer is too large for the free memory, readers behind it that fit may pass: they give
+//! their memory back soon, and unusable memory helps no one. Only [`MAX_PASSES`] of them may pass. After that the free
+//! memory grows until the first reader fits.
 //!
-//! Callers of a [`Share`](crate::Share) always may pass. What they hold comes back only once they have got what they
-//! wait for, so whoever waited for that, and had them wait behind it, would wait for ever. The share bounds them.
+//! Callers of a [`Share`](crate::Share) always may pass. Their memory comes back only once they have got what they wait
+//! for, so a reader that waited for it, ahead of them in the queue, would wait for ever. The share bounds them.
 
 use std::collections::VecDeque;
 

@@ -40,8 +40,8 @@ pub enum Pieces {
 ///
 /// Some callers can give their buffers back only once they have got more: a part of a file is uploaded when it is
 /// whole. If all memory were held by such callers, each would wait for the others for ever. So one half of the share is
-/// handed out only as a whole of all that a caller needs ([`Need::Least`]): whoever has something of that half goes on
-/// to the end without waiting, and gives all of it back. Both halves are first come, first served.
+/// handed out only as a whole of all that a caller needs ([`Need::Least`]): a caller that has memory of that half goes
+/// on to the end without waiting, and gives all of it back. Both halves serve in order of arrival.
 #[derive(Clone, Debug)]
 pub struct Share(Arc<Inner>);
 
@@ -55,7 +55,7 @@ struct Inner {
     waiting: AtomicU64,
     /// How many buffers it has given.
     given: AtomicU64,
-    /// How many bytes of the second half callers hold who may not go on.
+    /// The bytes of the second half held by callers that may not go on.
     abandoned_bytes: AtomicU64,
 }
 
@@ -126,7 +126,7 @@ impl Share {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many buffers it has given. While that grows, who waits has his turn some day.
+    /// How many buffers it has given. While that grows, every waiting caller gets its turn.
     pub fn given(&self) -> u64 {
         self.0.given.load(Ordering::Relaxed)
     }
@@ -216,7 +216,7 @@ impl Share {
                 if let Some(permit) = line.take(len) {
                     return permit;
                 }
-                // Who waits for a promise has none.
+                // A caller that waits for a promise has none.
                 line.state().credit = None;
                 let least = self.0.least.clone().acquire_many_owned(self.whole(len, bytes));
                 tokio::select! {
@@ -281,8 +281,8 @@ impl Line {
         state.credit = None;
     }
 
-    /// Takes a promise back from a caller who does not go on, and holds `held` bytes. So that the others get theirs,
-    /// what such callers hold leaves room for `most` bytes, the most that anybody is promised: else it is left as it is.
+    /// Takes a promise back from a caller that does not go on, and holds `held` bytes. Does so only if the bytes that
+    /// such callers hold leave room for `most` bytes, the largest promise, so that other callers get theirs.
     pub fn abandon(&self, held: u64, most: u64) {
         let mut state = self.state();
         let least = self.share.least_bytes() as u64;
