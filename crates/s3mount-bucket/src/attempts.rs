@@ -11,7 +11,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// attempt has twice the time of the attempt before it. The CRT itself needs 31 s to see a stall.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// An attempt may take so many times what is slow.
+/// An attempt may take this many times as long as a slow answer.
 const SLOW: u32 = 4;
 
 /// The pauses before a request is made again.
@@ -56,7 +56,7 @@ impl Attempts {
         self.stalled
     }
 
-    /// An answer is slow after `slow` now. Returns whether this attempt may take longer by that.
+    /// Sets the time after which an answer is slow. Returns whether this attempt may take longer now.
     pub(crate) fn extend(&mut self, slow: Duration) -> bool {
         let is_longer = slow * SLOW > self.stalled;
         self.stalled = self.stalled.max(slow * SLOW);

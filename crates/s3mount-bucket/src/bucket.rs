@@ -13,16 +13,16 @@ use crate::door::Door;
 use crate::retries::Repeats;
 use crate::{Class, Limits, Operation, Permit, Retries, RetryBudget};
 
-/// A call may take this long unless it is said otherwise.
+/// The default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As many requests at once as no client has connections for.
+/// More requests at once than any client has connections for.
 const UNLIMITED: usize = 1 << 16;
 
 /// A bucket. Cheap to clone: all clones share its permits and the budget of its retries.
 ///
-/// `C` says what may be done with it: [`dyn ObjectClient`](ObjectClient) reads, [`dyn ObjectWriter`](ObjectWriter)
-/// writes as well. [`reader`](Bucket::reader) takes the right to write away.
+/// `C` sets the allowed operations: [`dyn ObjectClient`](ObjectClient) reads, [`dyn ObjectWriter`](ObjectWriter) writes
+/// as well. [`reader`](Bucket::reader) takes the right to write away.
 pub struct Bucket<C: ?Sized = dyn ObjectClient> {
     pub(crate) client: Arc<C>,
     pub(crate) door: Arc<Door>,
@@ -32,12 +32,12 @@ pub struct Bucket<C: ?Sized = dyn ObjectClient> {
 /// A bucket that may be written to.
 pub type WritableBucket = Bucket<dyn ObjectWriter>;
 
-/// A request that failed, and what is not known because of that.
+/// A failed request, and whether its effect is unknown.
 #[derive(Debug)]
 pub struct Failure {
     /// The error of the last attempt.
     pub error: ObjectError,
-    /// Whether the store may have done what an earlier attempt asked for.
+    /// Whether the store may have carried out an earlier attempt.
     pub may_be_done: bool,
 }
 
@@ -105,7 +105,7 @@ impl<C: ?Sized> Bucket<C> {
         Self::seeded(client, max_connections, seed)
     }
 
-    /// As [`new`](Self::new). All that is random follows from `seed`, which no other mount of the bucket may have.
+    /// As [`new`](Self::new). All random numbers follow from `seed`, which no other mount of the bucket may use.
     pub fn seeded(client: Arc<C>, max_connections: usize, seed: u64) -> Self {
         Self { client, door: Arc::new(Door::new(Limits::new(max_connections), seed)), timeout: TIMEOUT }
     }
@@ -115,7 +115,7 @@ impl<C: ?Sized> Bucket<C> {
         self.door.random()
     }
 
-    /// The pauses of a request that somebody makes again by himself.
+    /// The pauses of a request that the caller retries by itself.
     pub fn backoff(&self) -> Backoff {
         Backoff::new(self.random())
     }
@@ -126,7 +126,7 @@ impl<C: ?Sized> Bucket<C> {
         Self { timeout, ..self }
     }
 
-    /// The same bucket for a call that began before, and may take until `deadline`.
+    /// The same bucket for a call that began earlier, and may take until `deadline`.
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         self.clone().with_timeout(deadline.saturating_duration_since(Instant::now()))

@@ -1,4 +1,4 @@
-//! How many failed requests all layers of a mount may make again.
+//! The budget of retries for all layers of a mount.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,8 +49,8 @@ impl RetryBudget {
         saved.retries = (saved.retries + PER_SUCCESS).min(MOST_SAVED);
     }
 
-    /// The client has sent `repeated` requests again by itself so far. They were retries like any others. It has not
-    /// asked before, so others wait until they are earned.
+    /// Notes that the client has retried `repeated` requests by itself so far. They were retries like any others. It
+    /// took them without asking, so other retries wait until these are earned.
     pub(crate) fn note_repeated(&self, repeated: u64) {
         if repeated <= self.repeated.load(Ordering::Relaxed) {
             return;

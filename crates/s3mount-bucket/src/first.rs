@@ -1,4 +1,4 @@
-//! The first requests to a store: nobody knows yet whether its address and the credentials are right.
+//! The first requests to a store, whose address and credentials may still be wrong.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::attempts::Backoff;
 
-/// A store that can't be reached is asked again so many times: a wrong address has to be told soon.
+/// The retries for a store that can't be reached: a wrong address must be reported soon.
 const MOST_UNREACHED: u32 = 2;
 
 /// Makes a request until the store answers it or refuses it for good, for at most `limit`. Unlike a mount that has had

@@ -5,10 +5,10 @@
 //! removed or renamed. Or the object may have the ETag again that the late write waits for, because its bytes are the
 //! same again: an ETag is no more than their MD5. A late deletion, too, finds the version again that it is to delete.
 //!
-//! So the marks of such writes are known for as long as the store may take them. Who meets one of these objects has met
-//! no stranger, and replaces it. And what is written next to such a key is written as an upload of one part, or copied
-//! as one: this ETag is of another form than that of the same bytes in one request. Where the version that the late
-//! change waits for was an upload itself, one request is what has the other form.
+//! So the mount remembers the marks of such writes for as long as the store may take them. A write that meets one of
+//! these objects knows it for the mount's own, and replaces it. And what is written next to such a key is written as an
+//! upload of one part, or copied as one: this ETag is of another form than that of the same bytes in one request. Where
+//! the version that the late change waits for was an upload itself, one request is what has the other form.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
