@@ -18,15 +18,15 @@ pub(crate) struct Answer {
     pub(crate) storage_class: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) request_id: Option<String>,
-    /// Whether the CRT had sent the request before, and got no answer that says what came of it.
+    /// Whether the CRT had sent the request before, and got no answer that tells its result.
     pub(crate) is_second: bool,
-    /// When the store has answered. GETs of objects do not look.
+    /// The store's time of the answer. GETs of objects do not read it.
     pub(crate) date: Option<String>,
     /// The checksum of the whole object.
     pub(crate) checksum: Option<Checksum>,
     /// Whether the store keeps a CRC of each part in which the object was uploaded.
     pub(crate) has_part_checksums: bool,
-    /// What the object has beside its bytes, if the request asks for it.
+    /// The object's metadata, if the request asks for it.
     pub(crate) object: Option<Box<NewObject>>,
     /// How many tags the object has.
     pub(crate) tag_count: Option<u32>,

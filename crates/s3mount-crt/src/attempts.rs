@@ -1,20 +1,20 @@
-//! What is counted of the attempts at requests that the CRT makes.
+//! Counts of the CRT's attempts at requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mountpoint_s3_crt::s3::client::RequestMetrics;
 
-/// What is counted of all attempts at requests. The CRT makes some again by itself.
+/// Counts of all attempts at requests. The CRT retries some by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     /// The number of answers that asked the client to slow down.
     pub(crate) refused: AtomicU64,
-    /// The number of attempts that the CRT has made again.
+    /// The number of the CRT's retries.
     pub(crate) repeated: AtomicU64,
 }
 
 impl Attempts {
-    /// Counts an attempt at a request. `was_made` says whether the CRT has made one before.
+    /// Counts an attempt at a request. `was_made` tells whether the CRT has made one before.
     pub(crate) fn note(&self, was_made: &AtomicBool, metrics: &RequestMetrics) {
         if matches!(metrics.status_code(), Some(429 | 503)) {
             self.refused.fetch_add(1, Ordering::Relaxed);

@@ -63,7 +63,7 @@ pub struct CrtClient {
     pub(crate) next_id: AtomicU64,
     pub(crate) warm: Arc<Warm>,
     pub(crate) max_connections: u32,
-    /// What is counted of all attempts at requests.
+    /// Counts of all attempts at requests.
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) bucket: String,
     pub(crate) expected_bucket_owner: Option<String>,
@@ -118,7 +118,7 @@ impl CrtClient {
     }
 
     /// How many seconds the store's clock is ahead of the machine's, as the last answer to a request other than
-    /// GetObject has shown; negative if it is behind. `None` if no answer has said what time it is.
+    /// GetObject has shown; negative if it is behind. `None` if no answer had a time.
     pub fn clock_skew_s(&self) -> Option<i64> {
         self.clock.get()
     }
@@ -221,7 +221,7 @@ fn trust(pem: &std::path::Path, allocator: &Allocator) -> Result<TlsContext, Obj
     TlsContext::new(allocator, &options).map_err(|error| bad(&error))
 }
 
-/// What the answer to a HEAD says.
+/// The description in the answer to a HEAD.
 pub(crate) fn meta(key: &str, answer: Answer) -> Result<ObjectMeta, ObjectError> {
     let request_id = answer.request_id.clone();
     let odd = |why: &str| {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
-/// No answer has said what time it is.
+/// No answer had a time.
 const UNKNOWN: i64 = i64::MIN;
 
 /// The difference that the last answer has shown, in seconds; positive if the store's clock is ahead.

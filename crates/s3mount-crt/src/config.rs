@@ -16,7 +16,7 @@ pub struct CrtConfig {
     pub region: Option<String>,
     /// The `http://` or `https://` URL of an endpoint that replaces AWS's public endpoint.
     pub endpoint_url: Option<String>,
-    /// Where the bucket's name goes.
+    /// The place of the bucket's name in URLs.
     pub addressing: Addressing,
     /// Which of AWS's endpoints is used. Without effect for an `endpoint_url`.
     pub variants: Variants,
@@ -37,7 +37,7 @@ pub struct CrtConfig {
     pub network_interfaces: Vec<String>,
     /// The account that the bucket has to belong to. The store refuses requests to a bucket of another one.
     pub expected_bucket_owner: Option<String>,
-    /// Says in each request that the caller pays for it, as a bucket whose owner does not pay demands.
+    /// Tells the store in each request that the caller pays for it, as requester-pays buckets demand.
     pub requester_pays: bool,
     /// The product's part of the `User-Agent` header.
     pub user_agent: String,
@@ -106,7 +106,7 @@ pub struct Variants {
     pub accelerate: bool,
 }
 
-/// Where the credentials come from.
+/// The source of the credentials.
 #[derive(Clone, Default)]
 pub enum Credentials {
     /// The CRT's default chain: environment, profile, web identity, ECS, EC2.

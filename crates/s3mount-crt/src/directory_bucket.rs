@@ -1,4 +1,4 @@
-//! What the name of a directory bucket (S3 Express One Zone) says: `BASE--ZONE--x-s3`.
+//! Reads zone and region from the name of a directory bucket (S3 Express One Zone): `BASE--ZONE--x-s3`.
 
 /// The names of directory buckets end so, and no others do.
 const SUFFIX: &str = "--x-s3";

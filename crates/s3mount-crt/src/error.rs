@@ -80,7 +80,7 @@ fn kind_of_status(operation: &str, status: u16, said: &S3Error, elsewhere: Optio
         (_, "NoSuchUpload") => ErrorKind::NoSuchUpload,
         (_, "InvalidPart" | "InvalidPartOrder" | "EntityTooSmall") => ErrorKind::InvalidPart,
         (_, "EntityTooLarge") | (413, _) => ErrorKind::TooLarge,
-        // Stores that a company runs itself have these codes, S3 has not.
+        // Self-hosted stores have these codes; S3 does not.
         (_, "QuotaExceeded" | "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded") | (507, _) => {
             ErrorKind::NoSpace
         }

@@ -32,17 +32,17 @@ pub(crate) enum Version {
     Latest,
 }
 
-/// What a GET has brought.
+/// The result of a GET.
 pub(crate) struct Fetched {
     pub(crate) bytes: Bytes,
     first_byte: Duration,
-    /// Whether they are the whole object, and have the checksum that came with them.
+    /// Whether the bytes are the whole object, and match the checksum that came with them.
     is_compared: bool,
     /// Empty for a GET of a named version.
     pub(crate) metadata: UserMetadata,
 }
 
-/// The kind of error, and the reason why the answer is not the one that was asked for.
+/// The kind of error, and why the answer does not match the request.
 type Refusal = (ErrorKind, String);
 
 /// How a GET ends.
@@ -61,7 +61,7 @@ struct Part {
     metadata: UserMetadata,
     /// The store sent more bytes than the part has.
     excess: bool,
-    /// **Invariant:** whoever ends the part first takes the sender.
+    /// **Invariant:** the callback that ends the part first takes the sender.
     end: Option<oneshot::Sender<End>>,
 }
 
@@ -73,7 +73,7 @@ fn end(part: &Mutex<Part>, end: End) {
     // Send without the lock: the caller that waits takes the lock next.
     let sender = lock(part).end.take();
     if let Some(sender) = sender {
-        // Sending fails if nobody waits for the part any more. That is no error.
+        // Sending fails if the caller no longer waits for the part. That is no error.
         let _ = sender.send(end);
     }
 }
@@ -87,7 +87,7 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-/// What is wrong with the headers of a successful answer. A store that does not know `If-Match` answers with
+/// The mismatch in the headers of a successful answer, if any. A store that does not know `If-Match` answers with
 /// whatever version is there now.
 fn mismatch(answer: &Answer, request: &GetObject, version: Version) -> Option<Refusal> {
     let asked = etag(request.object.etag().as_str());

@@ -1,4 +1,4 @@
-//! The headers that say what a new object has beside its bytes, and when it may be written.
+//! The headers for a new object's metadata, and for the condition under which it may be written.
 
 use mountpoint_s3_crt::http::request_response::Headers as AnswerHeaders;
 use s3mount_object::{Condition, Encryption, NewObject};
@@ -35,8 +35,7 @@ pub(crate) fn new_object(object: &NewObject) -> Headers {
     optional.into_iter().filter_map(owned).chain(kept).collect()
 }
 
-/// What the headers of an answer say of an object beside its bytes. The CRT's callbacks call this, so it
-/// can't fail.
+/// The object's metadata in the headers of an answer. The CRT's callbacks call this, so it can't fail.
 pub(crate) fn described(headers: &AnswerHeaders) -> NewObject {
     let text = |name: &str| headers.get_as_optional_string(name).ok().flatten();
     NewObject {

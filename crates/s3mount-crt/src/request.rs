@@ -23,18 +23,18 @@ use crate::session::Session;
 
 /// The longest body that is kept. No listing is longer: 1,000 keys of 1,024 bytes, each byte escaped.
 ///
-/// This limit bounds what is copied and parsed. It does not bound what the CRT collects before: a `Default`
-/// request of the CRT appends the whole body to a buffer that grows (`s_s3_meta_request_incoming_body` in
-/// aws-c-s3). The CRT calls back for headers and body when the last byte has come
-/// (`s_s3_meta_request_default_request_finished`), so nobody could cancel the request in time. `GetObject`
-/// requests have a buffer of a fixed size, but they send `Range` and accept no answer without
-/// `Content-Range`, which a listing does not have. The time limit of an attempt bounds a body without end.
+/// This limit bounds what is copied and parsed. It does not bound what the CRT collects before: a `Default` request of
+/// the CRT appends the whole body to a buffer that grows (`s_s3_meta_request_incoming_body` in aws-c-s3). The CRT calls
+/// back for headers and body when the last byte has come (`s_s3_meta_request_default_request_finished`), so the request
+/// could not be cancelled before that. `GetObject` requests have a buffer of a fixed size, but they send `Range` and
+/// accept no answer without `Content-Range`, which a listing does not have. The time limit of an attempt bounds a body
+/// without end.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The headers and the body of an answer, as the callbacks have stored them.
 type Collected = Arc<Mutex<(Answer, Vec<u8>)>>;
 
-/// Cancels a request when nobody waits for its answer any more.
+/// Cancels a request when its answer is no longer awaited.
 pub(crate) struct CancelOnDrop(pub(crate) Option<MetaRequest>);
 
 impl CancelOnDrop {
@@ -52,7 +52,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// When the store has answered.
+/// The store's time of the answer.
 fn date(headers: &Headers) -> Option<String> {
     headers.get_as_optional_string("Date").ok().flatten()
 }
@@ -67,7 +67,7 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a [(&'a str, &'a str)],
     /// The CRT reads the body where it lies, and drops it when the request has ended.
     pub(crate) body: Option<Bytes>,
-    /// Keep what the answer says of the object beside its bytes.
+    /// Keep the object's metadata in the answer.
     pub(crate) describes: bool,
 }
 
@@ -101,7 +101,8 @@ impl CrtClient {
         Ok(message)
     }
 
-    /// Looks at each attempt that the CRT makes: counts it, and notes in `unanswered` whether there was no answer that says what came of the attempt.
+    /// Looks at each attempt that the CRT makes: counts it, and notes in `unanswered` whether no answer told the
+    /// attempt's result.
     fn watch(&self, unanswered: &Arc<AtomicBool>) -> impl Fn(&RequestMetrics) + Send + use<> {
         let (attempts, unanswered) = (self.attempts.clone(), unanswered.clone());
         let was_made = AtomicBool::new(false);
@@ -211,7 +212,7 @@ impl CrtClient {
             })
             .on_telemetry(self.watch(unanswered))
             .on_finish(move |result| {
-                // Sending fails if nobody waits for the answer any more. That is no error.
+                // Sending fails if the caller no longer waits for the answer. That is no error.
                 let _ = finish.send(result);
             });
         if let Some(body) = body {

@@ -1,8 +1,8 @@
 //! The sessions of a directory bucket.
 //!
-//! CreateSession gives credentials for some minutes, with which nearly all requests are signed. Their token is a
-//! header of its own. The CRT could do so by itself, but it asks for sessions at port 443 of the bucket's host only,
-//! and it says nothing of why S3 refused one.
+//! CreateSession gives credentials for some minutes, with which nearly all requests are signed. Their token is a header
+//! of its own. The CRT could do so by itself, but it asks for sessions at port 443 of the bucket's host only, and it
+//! does not tell why S3 refused one.
 //!
 //! A session is renewed when a fifth of its time is left. One request waits for the new session, and all others go on
 //! with the old one. When a session is over, they all wait for the next.
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     usable_until: Instant,
 }
 
-/// The newest session, and who creates the next.
+/// The newest session, and the lock of the request that creates the next.
 #[derive(Default)]
 pub(crate) struct Sessions {
     newest: Mutex<Option<Session>>,
@@ -71,7 +71,7 @@ impl Sessions {
         self.lock().clone().filter(|session| now < session.usable_until)
     }
 
-    /// Whether the newest session shall be renewed now. Who asks does it: others are told no for a while.
+    /// Whether to renew the newest session now. The caller that gets `true` renews it: others get `false` for a while.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let mut newest = self.lock();
         let Some(session) = newest.as_mut().filter(|session| session.renew_at <= now) else { return false };
