@@ -31,7 +31,6 @@ mod modes;
 mod notices;
 pub(crate) mod open_file;
 pub(crate) mod opening;
-pub(crate) mod reader_slot;
 mod shown;
 mod watched;
 mod writing;

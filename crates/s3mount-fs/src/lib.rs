@@ -47,6 +47,7 @@ mod numbers;
 mod open_clock;
 mod page_cache;
 mod passthrough;
+mod reader_slot;
 mod sync;
 mod tree_locks;
 mod writes;

@@ -11,9 +11,9 @@ use crate::FsError;
 use crate::drafts::underway::UnderwayWrite;
 use crate::drafts::writers::WriterId;
 use crate::drafts::{DraftFile, Turn};
-use crate::filesystem::reader_slot::ReaderSlot;
 use crate::keep_writer::ToKeep;
 use crate::numbers::InodeNo;
+use crate::reader_slot::ReaderSlot;
 
 /// What a mount may do to objects that are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use super::Filesystem;
 use super::cuts::Cutting;
 use super::open_file::{OpenFile, ReadAt};
-use super::reader_slot::ReaderSlot;
 use crate::FsError;
 use crate::drafts::DraftFile;
 use crate::inode::Node;
 use crate::numbers::InodeNo;
+use crate::reader_slot::ReaderSlot;
 use crate::sync::spawn;
 
 /// How often a READ begins again at most because its file was renamed.

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use s3mount_metrics::Listener;
 use s3mount_prefetch::OpenReader;
 
-use super::reader_slot::ReaderSlot;
 use crate::ahead::hints::HintWriter;
 use crate::keep_writer::KeepWriter;
 use crate::numbers::{FileHandle, InodeNo};
 use crate::page_cache::direct_io::OpenLarge;
 use crate::page_cache::fills::OpenFills;
+use crate::reader_slot::ReaderSlot;
 use crate::sync::{AtomicBool, Ordering};
 use crate::writes::OpenDraft;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use s3mount_names::File;
 use s3mount_prefetch::{ObjectReader, Prefetcher};
 
 use crate::sync::{Mutex, lock};
-use s3mount_names::File;
 
 /// The reader of a handle whose file was written or renamed since it was opened. It is the reader of one version at a time.
 #[derive(Clone, Debug, Default)]
